@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator
 from contextvars import copy_context
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ from tests.spec import passed
 if TYPE_CHECKING:
     from mcp_django import MCPServer
     from mcp_django.execution.call_record import CallRecord
-    from mcp_django.storage.call_rows import CallLog
 
 # These sites have their own settings; their packages document how to run them.
 SITES = ["audit", "awkward", "helpdesk", "oscar", "wagtail"]
@@ -76,7 +74,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shortcuts() -> None:
+def _shortcuts():
     """Install shortcuts for tests that change the URLconf or commit, which are many here."""
     # Django's test cases read settings.
     from tests.kit import django_shortcuts
@@ -85,7 +83,7 @@ def _shortcuts() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nobody_was_here_before(monkeypatch):
     """Clear rate limits, throttling and caches, so that tests do not affect each other.
 
     The clock of the limits is frozen, so that no window ends during a test, unless the test
@@ -106,7 +104,7 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_managed() -> Iterator[None]:
+def _nothing_is_managed():
     """Start without overrides from the admin, and without queries for them.
 
     Saving an override in this process ends this state, as in any process that saves one.
@@ -119,7 +117,7 @@ def _nothing_is_managed() -> Iterator[None]:
 
 
 @pytest.fixture
-def unpinned(_nothing_is_managed: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unpinned(_nothing_is_managed, monkeypatch):
     """A process that has not read overrides yet, and queries them as on any site.
 
     Overrides that it has read do not become stale until the test lets a second pass.
@@ -138,7 +136,7 @@ def unpinned(_nothing_is_managed: None, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture
-def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_servers(monkeypatch):
     """Register only the servers of the example site, and those that a test adds.
 
     The admin looks servers up by name, and servers of earlier tests exist until they are garbage
@@ -153,7 +151,7 @@ def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def only_declared_servers(monkeypatch):
     """Register only the servers that modules declare, and those that a test adds."""
     from mcp_django import server as module
     from mcp_django.auth import endpoints
@@ -167,7 +165,7 @@ def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _calls_are_not_logged() -> Iterator[None]:
+def _calls_are_not_logged():
     """Disable the call log; tests of it use ``call_log``, other tests may not have a database."""
     from mcp_django.storage.call_rows import call_log
     from mcp_django.storage.writer import row_writer
@@ -181,7 +179,7 @@ def _calls_are_not_logged() -> Iterator[None]:
 
 
 @pytest.fixture
-def call_log(_calls_are_not_logged: None, monkeypatch: pytest.MonkeyPatch) -> CallLog:
+def call_log(_calls_are_not_logged, monkeypatch):
     """The call log, enabled for calls that begin from now on."""
     from django.utils import timezone
 

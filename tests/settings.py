@@ -3,8 +3,6 @@
 Optional distributions join only when installed, so that the same suite runs without any of them.
 """
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 from pathlib import Path

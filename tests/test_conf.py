@@ -191,17 +191,17 @@ WRONG: list[tuple[str, Any]] = [
 ]
 
 
-def test_every_key_has_a_valid_and_a_wrong_value_here() -> None:
+def test_every_key_has_a_valid_and_a_wrong_value_here():
     assert set(VALUES) == {key for key, _ in WRONG} == set(KEYS)
 
 
-def test_without_a_word_the_defaults_hold() -> None:
+def test_without_a_word_the_defaults_hold():
     with override_settings(MCP_DJANGO={}):
         assert get_settings() == Settings()
 
 
 @pytest.mark.parametrize("key", VALUES)
-def test_a_value_is_read_and_forgotten_with_its_setting(key: str) -> None:
+def test_a_value_is_read_and_forgotten_with_its_setting(key):
     given, expected = VALUES[key]
     with override_settings(MCP_DJANGO={key: given}):
         assert find_problems({key: given}) == []
@@ -210,7 +210,7 @@ def test_a_value_is_read_and_forgotten_with_its_setting(key: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG)
-def test_a_wrong_value_is_named(key: str, value: Any) -> None:
+def test_a_wrong_value_is_named(key, value):
     found = find_problems({key: value})
     assert found
     assert all(f"MCP_DJANGO[{key!r}]" in what and hint for what, hint in found)
@@ -233,18 +233,18 @@ def test_a_wrong_value_is_named(key: str, value: Any) -> None:
         ("DCR", "Write MCP_DJANGO = {'OAUTH': {'DCR': …}}."),
     ],
 )
-def test_an_unknown_key_gets_the_nearest(key: Any, hint: str) -> None:
+def test_an_unknown_key_gets_the_nearest(key, hint):
     ((what, found),) = find_problems({key: 1})
     assert what == f"MCP_DJANGO has no key {str(key)!r}."
     assert found.startswith(hint)
 
 
 @pytest.mark.parametrize("values", [None, [], "x", 5])
-def test_the_setting_is_a_dictionary(values: Any) -> None:
+def test_the_setting_is_a_dictionary(values):
     assert find_problems(values) == [("MCP_DJANGO is not a dictionary.", "Write MCP_DJANGO = {}.")]
 
 
-def test_a_nested_value_is_named_with_its_place() -> None:
+def test_a_nested_value_is_named_with_its_place():
     ((what, _),) = find_problems({"SCOPE_IMPLIES": {"orders": 5}})
     assert what.startswith("MCP_DJANGO['SCOPE_IMPLIES']['orders']")
 
@@ -284,23 +284,23 @@ def test_a_nested_value_is_named_with_its_place() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_the_way_out(values: Any, what: str, hint: str) -> None:
+def test_a_mistake_is_told_with_the_way_out(values, what, hint):
     ((told, way_out),) = find_problems(values)
     assert what in told
     assert hint in way_out
 
 
-def test_a_secret_of_the_wrong_kind_is_not_repeated() -> None:
+def test_a_secret_of_the_wrong_kind_is_not_repeated():
     ((told, hint),) = find_problems({"OAUTH": {"FIELD_KEYS": "sssecret"}})
     assert "sssecret" not in told + hint
 
 
 @pytest.mark.parametrize("host", ["*", "vendor.example", ".vendor.example", "localhost"])
-def test_a_host_of_documents_is_read(host: str) -> None:
+def test_a_host_of_documents_is_read(host):
     assert find_problems({"OAUTH": {"CIMD_HOSTS": [host]}}) == []
 
 
-def test_the_settings_are_the_same_object_until_any_setting_changes() -> None:
+def test_the_settings_are_the_same_object_until_any_setting_changes():
     before = get_settings()
     assert get_settings() is before
     with override_settings(ROOT_URLCONF="tests.kit.urls_of_nothing"):
@@ -310,7 +310,7 @@ def test_the_settings_are_the_same_object_until_any_setting_changes() -> None:
     assert get_settings() is not during
 
 
-def test_the_page_lists_every_key_with_its_default() -> None:
+def test_the_page_lists_every_key_with_its_default():
     rows = re.findall(r"^\| `([A-Z_]+)` \| `(.+?)` \| (.+?) \|$", PAGE.read_text(), re.MULTILINE)
     described = {key: default for key, default, meaning in rows if meaning}
     defaults = {field.name.upper(): field.default for field in fields(Settings)}

@@ -1,9 +1,5 @@
 """The issuers in `MCP_DJANGO`: what is read, and how what is wrong is named."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from mcp_django.conf import ALGORITHMS, find_problems, is_loopback
@@ -27,7 +23,7 @@ ASKED = {**JWT, "URL": "https://id.example/i", "CLIENT_ID": "a", "CLIENT_SECRET"
         {"INTROSPECTION": [ASKED], "JWT": [JWT]},
     ],
 )
-def test_issuers_are_read(values: dict[str, Any]) -> None:
+def test_issuers_are_read(values):
     assert find_problems(values) == []
 
 
@@ -59,9 +55,7 @@ def test_issuers_are_read(values: dict[str, Any]) -> None:
         ("INTROSPECTION", {**ASKED, "ALGORITHMS": ["RS256"]}, "[0]['ALGORITHMS']"),
     ],
 )
-def test_what_is_wrong_with_an_issuer_is_named_without_its_secret(
-    key: str, entry: dict[str, Any], named: str
-) -> None:
+def test_what_is_wrong_with_an_issuer_is_named_without_its_secret(key, entry, named):
     found = find_problems({key: [entry]})
     assert any(f"MCP_DJANGO[{key!r}]{named}" in what for what, _ in found), found
     assert SECRET not in str(found)
@@ -70,13 +64,13 @@ def test_what_is_wrong_with_an_issuer_is_named_without_its_secret(
 @pytest.mark.parametrize(
     "entries", [[JWT, JWT], [{**JWT, "SERVERS": ["a", "b"]}, {**JWT, "SERVERS": ["b"]}]]
 )
-def test_an_issuer_that_is_listed_twice_is_found(entries: list[dict[str, Any]]) -> None:
+def test_an_issuer_that_is_listed_twice_is_found(entries):
     ((what, hint),) = find_problems({"JWT": entries})
     assert what == "MCP_DJANGO['JWT'] lists the issuer 'https://id.example' twice."
     assert "SERVERS" in hint
 
 
-def test_no_algorithm_shares_its_secret_with_whoever_checks() -> None:
+def test_no_algorithm_shares_its_secret_with_whoever_checks():
     assert not any(name.startswith("HS") or name == "none" for name in ALGORITHMS)
 
 
@@ -93,5 +87,5 @@ def test_no_algorithm_shares_its_secret_with_whoever_checks() -> None:
         ),
     ],
 )
-def test_loopback_is_this_machine(host: str | None, expected: bool) -> None:
+def test_loopback_is_this_machine(host, expected):
     assert is_loopback(host) is expected

@@ -1,7 +1,5 @@
 """How a rate is written, and what it says."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -18,20 +16,20 @@ from mcp_django.conf import MAX_RATE_SECONDS, Rate, parse_rate, parse_rates
         ("1/30d", Rate(1, MAX_RATE_SECONDS)),
     ],
 )
-def test_a_rate_is_read(text: str, rate: Rate) -> None:
+def test_a_rate_is_read(text, rate):
     assert parse_rate(text) == rate
 
 
 @pytest.mark.parametrize(
     "text", ["", "often", "-1/h", "1/w", "1/0s", "1/31d", "ip: 1/h", "1/h/m", "\u0661/h"]
 )
-def test_what_is_no_rate_is_refused_with_the_way_out(text: str) -> None:
+def test_what_is_no_rate_is_refused_with_the_way_out(text):
     with pytest.raises(ValueError, match="write '100/h'") as caught:
         parse_rate(text)
     assert repr(text) in str(caught.value)
 
 
-def test_several_rates_are_a_list_or_one_text() -> None:
+def test_several_rates_are_a_list_or_one_text():
     both = (Rate(1, 1), Rate(2, 60, "all"))
     assert parse_rates("1/s, all: 2/m") == parse_rates(["1/s", "all: 2/m"]) == both
     assert parse_rates("") == parse_rates([]) == ()
@@ -45,5 +43,5 @@ def test_several_rates_are_a_list_or_one_text() -> None:
         st.sampled_from(["user", "client", "all"]),
     )
 )
-def test_what_is_written_is_read_again(rate: Rate) -> None:
+def test_what_is_written_is_read_again(rate):
     assert parse_rate(str(rate)) == rate

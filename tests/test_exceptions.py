@@ -1,7 +1,5 @@
 """Codes and statuses of the exceptions, none of them in a reserved range without being defined."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest
@@ -29,7 +27,7 @@ WIRE = [
 
 @spec("ERR-1", "ERR-2")
 @pytest.mark.parametrize("kind", WIRE)
-def test_a_code_is_a_defined_one_or_outside_the_reserved_ranges(kind: type[MCPError]) -> None:
+def test_a_code_is_a_defined_one_or_outside_the_reserved_ranges(kind):
     error = error_object(kind("x"), LATEST)
     json_rpc = {-32700, -32600, -32601, -32602, -32603}
     defined = {-32020, -32021, -32022}
@@ -38,12 +36,12 @@ def test_a_code_is_a_defined_one_or_outside_the_reserved_ranges(kind: type[MCPEr
 
 
 @spec("RPC-5", "RPC-13")
-def test_data_is_sent_when_there_is_some() -> None:
+def test_data_is_sent_when_there_is_some():
     assert error_object(MCPError("x", data={"a": 1}), LATEST)["data"] == {"a": 1}
     assert "data" not in error_object(MCPError("x"), LATEST)
 
 
-def test_the_statuses_of_refusals() -> None:
+def test_the_statuses_of_refusals():
     assert http_status(Busy("x"), LATEST) == 503
     assert http_status(TooManyStreams("x"), LATEST) == 429
     assert (AuthenticationRequired("x").status, AuthenticationRequired("x").error) == (401, "")

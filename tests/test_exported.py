@@ -16,7 +16,7 @@ from mcp_django import exceptions
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_every_exported_name_exists_and_the_list_is_sorted() -> None:
+def test_every_exported_name_exists_and_the_list_is_sorted():
     # As the linter sorts them: names in capitals first.
     names = sorted(mcp_django.__all__, key=lambda name: (not name.isupper(), name))
     assert mcp_django.__all__ == names
@@ -24,7 +24,7 @@ def test_every_exported_name_exists_and_the_list_is_sorted() -> None:
         assert hasattr(mcp_django, name)
 
 
-def test_every_public_name_is_exported() -> None:
+def test_every_public_name_is_exported():
     public = {
         name
         for name, value in vars(mcp_django).items()
@@ -33,7 +33,7 @@ def test_every_public_name_is_exported() -> None:
     assert public == set(mcp_django.__all__)
 
 
-def test_every_exception_is_exported_and_drawn() -> None:
+def test_every_exception_is_exported_and_drawn():
     defined = {
         name
         for name, value in vars(exceptions).items()
@@ -60,7 +60,7 @@ def bare(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.outside
-def test_the_package_is_importable_in_a_bare_interpreter() -> None:
+def test_the_package_is_importable_in_a_bare_interpreter():
     result = bare(
         "import mcp_django, sys\n"
         "from django.conf import settings\n"
@@ -83,6 +83,6 @@ def test_the_package_is_importable_in_a_bare_interpreter() -> None:
 
 @pytest.mark.outside
 @pytest.mark.parametrize("module", ["mcp_django.pytest_plugin", "mcp_django.exceptions"])
-def test_what_a_site_imports_early_needs_no_settings(module: str) -> None:
+def test_what_a_site_imports_early_needs_no_settings(module):
     result = bare(f"import {module}")
     assert (result.returncode, result.stderr) == (0, "")

@@ -30,13 +30,13 @@ from tests.spec import spec
         ({"page_size": -1}, "page_size is -1"),
     ],
 )
-def test_a_mistaken_option_is_named(options: dict[str, Any], word: str) -> None:
+def test_a_mistaken_option_is_named(options, word):
     with pytest.raises(ImproperlyConfigured) as caught:
         MCPServer(**{"name": "inline", **options})
     assert word in str(caught.value)
 
 
-def test_addresses_are_reversed_by_the_name_of_the_server() -> None:
+def test_addresses_are_reversed_by_the_name_of_the_server():
     assert reverse("mcp_django:endpoint") == "/mcp"
     assert reverse("mcp_django_staff:endpoint") == "/staff/mcp"
     assert staff.namespace == "mcp_django_staff"
@@ -44,7 +44,7 @@ def test_addresses_are_reversed_by_the_name_of_the_server() -> None:
 
 
 @spec("HTTP-10")
-def test_both_spellings_answer_and_others_do_not() -> None:
+def test_both_spellings_answer_and_others_do_not():
     for path in ("/open/mcp", "/open/mcp/"):
         response = post(path, message("tools/list"), client=Client(enforce_csrf_checks=True))
         assert response.status_code == 200
@@ -53,12 +53,12 @@ def test_both_spellings_answer_and_others_do_not() -> None:
     assert post("/open/mcpx", message("tools/list")).status_code == 404
 
 
-def test_a_server_says_which_it_is() -> None:
+def test_a_server_says_which_it_is():
     assert repr(staff) == "<MCPServer 'staff'>"
     assert {"default", "open", "staff"} <= {server.name for server in all_servers()}
 
 
-def test_the_default_server_is_made_at_first_use() -> None:
+def test_the_default_server_is_made_at_first_use():
     lazy: Any = DefaultServer()
     assert isinstance(lazy.tools, dict)
     assert lazy.is_default
@@ -66,14 +66,14 @@ def test_the_default_server_is_made_at_first_use() -> None:
     assert isinstance(mcp, MCPServer)
 
 
-def test_a_server_may_authenticate_in_its_own_way() -> None:
+def test_a_server_may_authenticate_in_its_own_way():
     server = MCPServer("inline", auth=["session"])
     with override_settings(MCP_DJANGO={"AUTH": ["drf"]}):
         assert server.auth == ("session",)
         assert staff.auth == ("drf",)
 
 
-def test_there_are_three_lists_to_notify_of() -> None:
+def test_there_are_three_lists_to_notify_of():
     odd: Any = "templates"
     with pytest.raises(ValueError, match="'templates'"):
         mcp.notify_list_changed(odd)
@@ -81,7 +81,7 @@ def test_there_are_three_lists_to_notify_of() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @spec("SUB-10")
-async def test_listeners_hear_of_what_they_asked_for() -> None:
+async def test_listeners_hear_of_what_they_asked_for():
     server = open_to_all()
     server.tool("tool")(lambda: "x")
     server.prompt("prompt")(lambda: "x")
@@ -101,7 +101,7 @@ async def test_listeners_hear_of_what_they_asked_for() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @spec("SUB-18")
-async def test_edited_tools_and_templates_are_changes_of_their_lists() -> None:
+async def test_edited_tools_and_templates_are_changes_of_their_lists():
     server = open_to_all()
     server.tool("tool", description="Old.")(lambda: "x")
     server.resource("x://old/{n}")(lambda n: "x")
@@ -123,7 +123,7 @@ async def test_edited_tools_and_templates_are_changes_of_their_lists() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @spec("CCH-5")
-async def test_a_change_within_the_lifetime_is_announced() -> None:
+async def test_a_change_within_the_lifetime_is_announced():
     server = open_to_all()
     stock = ["one"]
     server.resource("x://stock", cache_ttl=timedelta(hours=1))(lambda: stock[0])

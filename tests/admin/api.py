@@ -1,14 +1,12 @@
 """An API of groups, for sites with REST framework."""
 
-from __future__ import annotations
-
 from django.contrib.auth.models import Group
 from rest_framework.routers import DefaultRouter
 from rest_framework.serializers import FileField, ModelSerializer
 from rest_framework.viewsets import ModelViewSet
 
 
-class GroupSerializer(ModelSerializer):  # type: ignore[type-arg]  # generic in the stubs only
+class GroupSerializer(ModelSerializer):
     emblem = FileField(required=False, write_only=True)
 
     class Meta:
@@ -16,7 +14,7 @@ class GroupSerializer(ModelSerializer):  # type: ignore[type-arg]  # generic in 
         fields = ["id", "name", "emblem"]
 
 
-class GroupViewSet(ModelViewSet):  # type: ignore[type-arg]  # generic in the stubs only
+class GroupViewSet(ModelViewSet):
     """The groups of the site."""
 
     queryset = Group.objects.order_by("pk")

@@ -1,12 +1,10 @@
 """What the tests of screens share."""
 
-from __future__ import annotations
-
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def _few_servers(few_servers: None) -> None:
+def _few_servers(few_servers):
     """Screens that look at all servers cost the same whatever other tests have made."""
     from mcp_django import server as module
     from tests.admin.shelf import shelf

@@ -104,7 +104,7 @@ def pages(model: type[Model], pk: Any) -> Iterator[tuple[str, str]]:
         if not pattern.name:
             continue  # Django's redirect of old addresses
         key = {"object_id": quote(pk), "pk": pk, **GIVEN}
-        wanted = pattern.pattern.converters  # type: ignore[attr-defined]
+        wanted = pattern.pattern.converters
         try:
             address = reverse(
                 f"admin:{pattern.name}", kwargs={one: key[one] for one in wanted if one in key}

@@ -24,12 +24,12 @@ LIST = "/admin/mcp_django/approval/"
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = URLS
 
 
 @pytest.fixture
-def ada() -> Any:
+def ada():
     return person("ada", is_staff=True)
 
 
@@ -61,7 +61,7 @@ def act(client: Client, action: str, *rows: Approval) -> Any:
 # Who ------------------------------------------------------------------------------------------
 
 
-def test_who_holds_no_permission_finds_nothing(ada: Any) -> None:
+def test_who_holds_no_permission_finds_nothing(ada):
     row = asked(ada)
     _, client = staff("view_call")
     for address in (LIST, f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/decide/"):
@@ -71,7 +71,7 @@ def test_who_holds_no_permission_finds_nothing(ada: Any) -> None:
     assert states() == ["pending"]
 
 
-def test_who_may_look_decides_nothing(ada: Any) -> None:
+def test_who_may_look_decides_nothing(ada):
     row = asked(ada)
     _, client = staff("view_approval")
     assert client.get(LIST).status_code == 200
@@ -87,7 +87,7 @@ def test_who_may_look_decides_nothing(ada: Any) -> None:
 
 @pytest.mark.parametrize(("verdict", "state"), [("grant", "granted"), ("refuse", "refused")])
 @pytest.mark.parametrize("is_superuser", [True, False])
-def test_who_may_decide_does(verdict: str, state: str, is_superuser: bool, ada: Any) -> None:
+def test_who_may_decide_does(verdict, state, is_superuser, ada):
     row = asked(ada, desk=7)
     user, client = staff("decide_approval", is_superuser=is_superuser)
     assert client.get(LIST).status_code == 200
@@ -110,7 +110,7 @@ def test_who_may_decide_does(verdict: str, state: str, is_superuser: bool, ada: 
     assert LogEntry.objects.count() == 1
 
 
-def test_nobody_decides_about_his_own_call(ada: Any) -> None:
+def test_nobody_decides_about_his_own_call(ada):
     for user, client in (
         staff("decide_approval"),
         staff(username="root", is_superuser=True),
@@ -122,7 +122,7 @@ def test_nobody_decides_about_his_own_call(ada: Any) -> None:
     assert states() == ["pending", "pending"]
 
 
-def test_what_the_caller_decides_is_no_affair_of_staff(ada: Any) -> None:
+def test_what_the_caller_decides_is_no_affair_of_staff(ada):
     row = asked(ada, "found_group", name="crew")
     _, client = staff(is_superuser=True)
     assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
@@ -132,7 +132,7 @@ def test_what_the_caller_decides_is_no_affair_of_staff(ada: Any) -> None:
 
 
 @pytest.mark.parametrize("decision", ["", "maybe"])
-def test_what_is_no_decision_decides_nothing(decision: str, ada: Any) -> None:
+def test_what_is_no_decision_decides_nothing(decision, ada):
     row = asked(ada)
     _, client = staff("decide_approval")
     assert client.post(f"{LIST}{row.pk}/decide/", {"decision": decision}).status_code == 403
@@ -140,7 +140,7 @@ def test_what_is_no_decision_decides_nothing(decision: str, ada: Any) -> None:
     assert states() == ["pending"]
 
 
-def test_a_decision_needs_the_token_of_the_form(ada: Any) -> None:
+def test_a_decision_needs_the_token_of_the_form(ada):
     row = asked(ada)
     user, _ = staff("decide_approval")
     client = Client(enforce_csrf_checks=True)
@@ -149,7 +149,7 @@ def test_a_decision_needs_the_token_of_the_form(ada: Any) -> None:
     assert states() == ["pending"]
 
 
-def test_nobody_writes_changes_or_deletes_one(ada: Any) -> None:
+def test_nobody_writes_changes_or_deletes_one(ada):
     row = asked(ada)
     _, client = staff(is_superuser=True)
     assert client.get(f"{LIST}add/").status_code == 403
@@ -166,7 +166,7 @@ def test_nobody_writes_changes_or_deletes_one(ada: Any) -> None:
 @pytest.mark.parametrize(
     ("action", "state"), [("approve_selected", "granted"), ("reject_selected", "refused")]
 )
-def test_several_are_decided_at_once(action: str, state: str, ada: Any) -> None:
+def test_several_are_decided_at_once(action, state, ada):
     rows = [asked(ada, desk=n) for n in (1, 2, 3)]
     Approval.objects.filter(pk=rows[2].pk).update(expires_at=Now() - timedelta(seconds=1))
     _, client = staff("decide_approval")
@@ -178,7 +178,7 @@ def test_several_are_decided_at_once(action: str, state: str, ada: Any) -> None:
 
 
 @pytest.mark.parametrize("action", ["approve_selected", "reject_selected"])
-def test_each_call_is_shown_whole_before_several_are_decided(action: str, ada: Any) -> None:
+def test_each_call_is_shown_whole_before_several_are_decided(action, ada):
     rows = [asked(ada, desk=n) for n in (1, 2)]
     Approval.objects.update(arguments={"desk": 1, "note": "because " * 40})
     Approval.objects.filter(pk=rows[1].pk).update(expires_at=Now() - timedelta(seconds=1))
@@ -194,7 +194,7 @@ def test_each_call_is_shown_whole_before_several_are_decided(action: str, ada: A
     assert not LogEntry.objects.exists()
 
 
-def test_a_call_that_nobody_saw_is_not_decided_with_the_others(ada: Any) -> None:
+def test_a_call_that_nobody_saw_is_not_decided_with_the_others(ada):
     first = asked(ada, desk=1)
     _, client = staff("decide_approval")
     data = {"action": ["approve_selected", ""], "_selected_action": [first.pk], "index": "0"}
@@ -210,7 +210,7 @@ def test_a_call_that_nobody_saw_is_not_decided_with_the_others(ada: Any) -> None
 
 
 @pytest.mark.parametrize("arguments", [[1], "x", 5, None])
-def test_arguments_of_another_shape_close_no_page(arguments: Any, ada: Any) -> None:
+def test_arguments_of_another_shape_close_no_page(arguments, ada):
     row = asked(ada)
     Approval.objects.update(arguments=arguments or [])
     _, client = staff("decide_approval", "view_call")
@@ -220,7 +220,7 @@ def test_arguments_of_another_shape_close_no_page(arguments: Any, ada: Any) -> N
     assert client.post(LIST, act).status_code == 200
 
 
-def test_the_list_shows_the_arguments(ada: Any) -> None:
+def test_the_list_shows_the_arguments(ada):
     asked(ada, desk=1)
     Approval.objects.update(arguments={"desk": 1, "note": "because " * 40})
     _, client = staff("view_approval")
@@ -230,7 +230,7 @@ def test_the_list_shows_the_arguments(ada: Any) -> None:
     assert len(shown) <= 125
 
 
-def test_the_page_of_a_call_says_what_the_tool_does_and_what_its_user_did(ada: Any) -> None:
+def test_the_page_of_a_call_says_what_the_tool_does_and_what_its_user_did(ada):
     row = asked(ada, desk=1)
     called("close_desk", "failed", times=2, user_key=row.user_key, user_name="ada")
     called("close_desk", times=3, user_key="user:0")
@@ -247,7 +247,7 @@ def test_the_page_of_a_call_says_what_the_tool_does_and_what_its_user_did(ada: A
     assert "The last hour of this user" not in other.get(f"{LIST}{row.pk}/decide/").content.decode()
 
 
-def test_what_waits_comes_first(ada: Any) -> None:
+def test_what_waits_comes_first(ada):
     first, second, third = (asked(ada, desk=n) for n in (1, 2, 3))
     Approval.objects.filter(pk__in=[second.pk, third.pk]).update(state="used")
     _, client = staff("view_approval")
@@ -256,9 +256,7 @@ def test_what_waits_comes_first(ada: Any) -> None:
     assert places == sorted(places)
 
 
-def test_the_list_costs_the_same_for_one_and_for_many(
-    ada: Any, django_assert_max_num_queries: Any
-) -> None:
+def test_the_list_costs_the_same_for_one_and_for_many(ada, django_assert_max_num_queries):
     _, client = staff("view_approval")
     for n in range(1, 31):
         asked(ada, desk=n)
@@ -268,7 +266,7 @@ def test_the_list_costs_the_same_for_one_and_for_many(
         client.get(f"{LIST}{Approval.objects.latest('pk').pk}/change/")
 
 
-def test_what_somebody_else_wrote_is_text(ada: Any) -> None:
+def test_what_somebody_else_wrote_is_text(ada):
     row = asked(ada, desk=1, reason="x")
     Approval.objects.update(
         arguments={"<b>name</b>": "<script>alert(1)</script>"}, client="<i>client</i>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -26,12 +25,12 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def look() -> Component:
+def look():
     sync_rows([shelf])
     return Component.objects.get(server="shelf", key="look")
 
@@ -42,7 +41,7 @@ def told(client: Client, page: str) -> str:
     return shown[shown.index("Action") :]
 
 
-def test_a_form_tells_each_value(look: Component) -> None:
+def test_a_form_tells_each_value(look):
     Group.objects.create(name="Operations desk")
     client = superuser()
     client.post(page_of(look), form(look, rate="2/m", groups=["Operations desk"], title="Look"))
@@ -62,7 +61,7 @@ def test_a_form_tells_each_value(look: Component) -> None:
     assert "Title" not in shown.rpartition("root")[2]
 
 
-def test_the_old_text_is_kept_whole(look: Component) -> None:
+def test_the_old_text_is_kept_whole(look):
     client = superuser()
     texts = ["first " * 200, "second " * 200]
     for text in texts:
@@ -72,14 +71,14 @@ def test_the_old_text_is_kept_whole(look: Component) -> None:
     assert f"{texts[0].strip()} → {texts[1].strip()}" in shown
 
 
-def test_a_switch_in_the_list_is_told(look: Component) -> None:
+def test_a_switch_in_the_list_is_told(look):
     client = superuser()
     rows = list(Component.objects.filter(server="shelf").order_by("server", "kind", "key"))
     client.post(f"{LIST}?server=shelf", editing(rows, off=look))
     assert "Enabled: on → off" in told(client, page_of(look))
 
 
-def test_a_bulk_action_tells_the_values_of_each_row(look: Component) -> None:
+def test_a_bulk_action_tells_the_values_of_each_row(look):
     client = superuser()
     other = Component.objects.get(server="shelf", key="recommend")
     Component.objects.filter(pk=look.pk).update(rate="2/m", scopes=["a"])
@@ -96,7 +95,7 @@ def test_a_bulk_action_tells_the_values_of_each_row(look: Component) -> None:
     assert "Enabled: on → off" in told(client, page_of(other))
 
 
-def test_an_exposure_tells_which_fields_and_tools(few_servers: None) -> None:
+def test_an_exposure_tells_which_fields_and_tools(few_servers):
     desk = MCPServer("desk", permission=AllowAny)
     client = superuser()
     client.post(exposures.ADD, exposures.FORM)
@@ -116,7 +115,7 @@ def test_an_exposure_tells_which_fields_and_tools(few_servers: None) -> None:
     assert "Enabled: on → off" in told(client, f"{exposures.LIST}{row.pk}/change/")
 
 
-def test_a_prompt_tells_of_its_switch(few_servers: None) -> None:
+def test_a_prompt_tells_of_its_switch(few_servers):
     server = MCPServer("texts", permission=AllowAny)
     row = PromptText.objects.create(server=server.name, name="greet", text="Hello", version=1)
     client = superuser()
@@ -125,7 +124,7 @@ def test_a_prompt_tells_of_its_switch(few_servers: None) -> None:
     assert "Enabled: on → off" in told(client, f"{page}{row.pk}/change/")
 
 
-def test_a_prompt_tells_of_its_arguments_and_its_text(few_servers: None) -> None:
+def test_a_prompt_tells_of_its_arguments_and_its_text(few_servers):
     # Servers are registered weakly.
     server = MCPServer("written", permission=AllowAny)
     client, page = superuser(), "/admin/mcp_django/prompttext/"
@@ -140,7 +139,7 @@ def test_a_prompt_tells_of_its_arguments_and_its_text(few_servers: None) -> None
     assert "Text: Dear {{ to }}, --- assistant Yours → Dear {{ to }}." in shown
 
 
-def test_another_user_of_an_identity_is_told_by_name() -> None:
+def test_another_user_of_an_identity_is_told_by_name():
     row = ExternalIdentity.objects.create(
         issuer="https://id.example", subject="s", user=person("ada")
     )
@@ -150,7 +149,7 @@ def test_another_user_of_an_identity_is_told_by_name() -> None:
     assert "User: ada → eve" in told(client, page)
 
 
-def test_django_and_other_readers_have_the_names_of_the_fields(look: Component) -> None:
+def test_django_and_other_readers_have_the_names_of_the_fields(look):
     superuser().post(page_of(look), form(look, rate="2/m", groups=[]))
     entry = LogEntry.objects.get()
     assert entry.get_change_message() == "Changed Rate."
@@ -160,7 +159,7 @@ def test_django_and_other_readers_have_the_names_of_the_fields(look: Component) 
     ]
 
 
-def test_an_entry_of_another_shape_is_shown_as_django_does(look: Component) -> None:
+def test_an_entry_of_another_shape_is_shown_as_django_does(look):
     client = superuser()
     user = client.session["_auth_user_id"]
     for message in ("Something.", "[]", '[{"changed": {"fields": ["Rate"]}}]', '{"a": 1}'):
@@ -170,7 +169,7 @@ def test_an_entry_of_another_shape_is_shown_as_django_does(look: Component) -> N
     assert "Changed Rate." in shown
 
 
-def test_what_is_told_is_escaped_and_in_the_words_of_the_reader(look: Component) -> None:
+def test_what_is_told_is_escaped_and_in_the_words_of_the_reader(look):
     client = superuser()
     client.post(page_of(look), form(look, title="<script>alert(1)</script>", is_enabled=""))
     page = page_of(look).replace("/change/", "/history/")

@@ -35,7 +35,7 @@ CSV, JSON = f"{LIST}export/csv/", f"{LIST}export/json/"
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
@@ -60,9 +60,7 @@ def page_of(row: Call) -> str:
         (("view_call", "export_call"), 200, 200),
     ],
 )
-def test_each_permission_opens_what_it_names(
-    permissions: tuple[str, ...], reads: int, exports: int
-) -> None:
+def test_each_permission_opens_what_it_names(permissions, reads, exports):
     (row,) = called()
     client = staff(*permissions)
     assert [client.get(one).status_code for one in (LIST, page_of(row))] == [reads, reads]
@@ -71,7 +69,7 @@ def test_each_permission_opens_what_it_names(
     assert offers is (exports == 200)
 
 
-def test_the_calls_of_a_page_are_in_the_order_of_their_times() -> None:
+def test_the_calls_of_a_page_are_in_the_order_of_their_times():
     for name, ago in (("first", 30), ("third", 10), ("second", 20)):
         called(name, ago=ago)
     text = superuser().get(LIST).content.decode()
@@ -80,7 +78,7 @@ def test_the_calls_of_a_page_are_in_the_order_of_their_times() -> None:
     assert places == sorted(places)
 
 
-def test_nobody_changes_a_line() -> None:
+def test_nobody_changes_a_line():
     (row,) = called()
     client = superuser()
     assert client.get(f"{LIST}add/").status_code == 403
@@ -91,7 +89,7 @@ def test_nobody_changes_a_line() -> None:
     assert row.outcome == "ok"
 
 
-def test_a_stranger_is_sent_to_the_login() -> None:
+def test_a_stranger_is_sent_to_the_login():
     from django.test import Client
 
     for address in (LIST, CSV):
@@ -151,7 +149,7 @@ def test_a_stranger_is_sent_to_the_login() -> None:
         ("server__exact=shelf&kind__exact=tool&component=look", ["look"]),
     ],
 )
-def test_calls_are_found(query: str, expected: list[str]) -> None:
+def test_calls_are_found(query, expected):
     called("look")
     called("look_up")
     get_user_model().objects.create_user("ada")
@@ -182,9 +180,7 @@ def test_calls_are_found(query: str, expected: list[str]) -> None:
         ("from=2026-03-02&since=yesterday", []),
     ],
 )
-def test_days_are_those_of_the_site(
-    query: str, expected: list[str], settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_days_are_those_of_the_site(query, expected, settings, monkeypatch):
     settings.TIME_ZONE = "Asia/Kolkata"
     zone = ZoneInfo("Asia/Kolkata")
     now = datetime(2026, 3, 2, 23, 0, tzinfo=zone)
@@ -208,14 +204,14 @@ def test_days_are_those_of_the_site(
         ("q=a+b+c+d+e+f+g+h+i+j+k", "Search for at most 10 words."),
     ],
 )
-def test_what_cannot_be_searched_for_is_said(query: str, words: str) -> None:
+def test_what_cannot_be_searched_for_is_said(query, words):
     called()
     response = superuser().get(f"{LIST}?{query}")
     assert words in unescape(text_of(response))
     assert shown(response) == []
 
 
-def test_a_time_with_a_zone_is_read_on_a_site_without_time_zones(settings: Any) -> None:
+def test_a_time_with_a_zone_is_read_on_a_site_without_time_zones(settings):
     settings.USE_TZ = False
     called(at=datetime(2026, 3, 2, 12, 0))  # noqa: DTZ001 - as such a site has them
     client = superuser()
@@ -223,14 +219,14 @@ def test_a_time_with_a_zone_is_read_on_a_site_without_time_zones(settings: Any) 
         assert shown(client.get(f"{LIST}?{query}")) == ["look"]
 
 
-def test_words_that_are_repeated_cost_nothing(django_assert_max_num_queries: Any) -> None:
+def test_words_that_are_repeated_cost_nothing(django_assert_max_num_queries):
     called()
     client = superuser()
     with django_assert_max_num_queries(30):
         assert client.get(f"{LIST}?q={'a+' * 500}").status_code == 200
 
 
-def test_a_cell_leads_to_the_calls_like_it() -> None:
+def test_a_cell_leads_to_the_calls_like_it():
     called("look", user_name="ada", client="Robin 7", outcome="failed")
     client = superuser()
     html = client.get(f"{LIST}?outcome=failed&p=1").content.decode()
@@ -243,7 +239,7 @@ def test_a_cell_leads_to_the_calls_like_it() -> None:
         assert f'href="?{one}"' in html
 
 
-def test_outcomes_are_added_and_taken_away_one_by_one() -> None:
+def test_outcomes_are_added_and_taken_away_one_by_one():
     called()
     client = superuser()
     html = client.get(f"{LIST}?outcome=failed").content.decode()
@@ -254,7 +250,7 @@ def test_outcomes_are_added_and_taken_away_one_by_one() -> None:
     assert client.get(f"{LIST}?outcome=nope").status_code == 302
 
 
-def test_the_typed_filter_keeps_the_others() -> None:
+def test_the_typed_filter_keeps_the_others():
     called()
     html = superuser().get(f"{LIST}?outcome=ok&q=look&user=ada").content.decode()
     (html,) = re.findall(r"mcp-fields-filter.*?</form>", html, re.DOTALL)
@@ -264,7 +260,7 @@ def test_the_typed_filter_keeps_the_others() -> None:
     assert '<input type="hidden" name="user"' not in html
 
 
-def test_times_have_seconds_and_on_the_page_milliseconds_and_the_zone(settings: Any) -> None:
+def test_times_have_seconds_and_on_the_page_milliseconds_and_the_zone(settings):
     settings.TIME_ZONE = "Asia/Kolkata"
     (row,) = called(at=datetime(2026, 3, 2, 6, 30, 15, 250_000, tzinfo=UTC))
     client = superuser()
@@ -272,7 +268,7 @@ def test_times_have_seconds_and_on_the_page_milliseconds_and_the_zone(settings: 
     assert "12:00:15.250 IST" in text_of(client.get(page_of(row)))
 
 
-def test_a_call_leads_to_its_user_and_to_calls_of_user_client_and_trace() -> None:
+def test_a_call_leads_to_its_user_and_to_calls_of_user_client_and_trace():
     user = get_user_model().objects.create_user("ada")
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     (row,) = called(user_name="ada", user_key=f"user:{user.pk}", client="Robin 7", trace_id=trace)
@@ -292,7 +288,7 @@ def test_a_call_leads_to_its_user_and_to_calls_of_user_client_and_trace() -> Non
     "arguments",
     [{"where": "the <top>"}, {"where": 7, "other": [1]}, {"where": {"a": {"b": 1}}}, {}, "text"],
 )
-def test_a_call_is_tried_again_with_its_arguments(arguments: Any) -> None:
+def test_a_call_is_tried_again_with_its_arguments(arguments):
     sync_rows([shelf])
     (row,) = called("look", arguments=arguments)
     client = superuser()
@@ -309,7 +305,7 @@ def test_a_call_is_tried_again_with_its_arguments(arguments: Any) -> None:
     assert reader.get(unescape(link)).context["form"]["arg.where"].value() in (None, "")
 
 
-def test_hidden_values_and_other_calls_fill_in_nothing() -> None:
+def test_hidden_values_and_other_calls_fill_in_nothing():
     sync_rows([shelf])
     (hidden,) = called("look", arguments={"where": "[hidden]"})
     (other,) = called("clear", arguments={"where": "there"})
@@ -323,7 +319,7 @@ def test_hidden_values_and_other_calls_fill_in_nothing() -> None:
     assert "Try it with" not in client.get(page_of(unlogged)).content.decode()
 
 
-def test_more_than_can_be_counted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_can_be_counted_is_said(monkeypatch):
     monkeypatch.setattr(call_filters, "MAX_COUNTED", 5)
     called(times=6)
     client = superuser()
@@ -332,7 +328,7 @@ def test_more_than_can_be_counted_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     assert "more than" not in text_of(client.get(LIST))
 
 
-def test_a_list_costs_the_same_for_one_and_for_many(django_assert_max_num_queries: Any) -> None:
+def test_a_list_costs_the_same_for_one_and_for_many(django_assert_max_num_queries):
     client = superuser()
     for times in (1, 150):
         called(times=times)
@@ -341,7 +337,7 @@ def test_a_list_costs_the_same_for_one_and_for_many(django_assert_max_num_querie
 
 
 @pytest.mark.parametrize("query", ["", "?q=look", "?q=lo*", "?outcome=ok", "?since=day"])
-def test_nothing_is_counted_without_a_limit(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_counted_without_a_limit(query, monkeypatch):
     monkeypatch.setattr(CallAdmin, "list_per_page", 2)
     called(times=3)
     client = superuser()
@@ -357,7 +353,7 @@ def test_nothing_is_counted_without_a_limit(query: str, monkeypatch: pytest.Monk
 # One call -------------------------------------------------------------------------------------
 
 
-def test_the_page_of_a_call_tells_everything_and_runs_nothing() -> None:
+def test_the_page_of_a_call_tells_everything_and_runs_nothing():
     (row,) = called(
         "look",
         "invalid",
@@ -380,7 +376,7 @@ def test_the_page_of_a_call_tells_everything_and_runs_nothing() -> None:
     assert 'name="_save"' not in html
 
 
-def test_a_call_leads_to_its_component_and_its_session() -> None:
+def test_a_call_leads_to_its_component_and_its_session():
     component = Component.objects.create(server="shelf", kind="tool", key="look")
     session, _ = sessions.open_session(
         "shelf",
@@ -396,7 +392,7 @@ def test_a_call_leads_to_its_component_and_its_session() -> None:
     assert f"/admin/mcp_django/session/{session.pk}/change/" in html
 
 
-def test_a_call_leads_to_its_trace(settings: Any) -> None:
+def test_a_call_leads_to_its_trace(settings):
     (row,) = called("look", trace_id="4bf92f3577b34da6a3ce929d0e0e4736")
     client = superuser()
     html = client.get(page_of(row)).content.decode()
@@ -407,12 +403,12 @@ def test_a_call_leads_to_its_trace(settings: Any) -> None:
     assert f'href="https://traces.example/t/{row.trace_id}?a=1&amp;b=2"' in html
 
 
-def test_a_call_that_never_ended_is_shown_as_such() -> None:
+def test_a_call_that_never_ended_is_shown_as_such():
     called("look", "started")
     assert "started" in text_of(superuser().get(LIST))
 
 
-def test_the_list_holds_under_a_strict_policy() -> None:
+def test_the_list_holds_under_a_strict_policy():
     called()
     assert not has_inline_code(superuser().get(LIST))
 
@@ -424,7 +420,7 @@ def body(response: Any) -> str:
     return b"".join(response.streaming_content).decode()
 
 
-def test_an_export_has_the_rows_of_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_has_the_rows_of_the_filter(monkeypatch):
     monkeypatch.setattr(calls, "CHUNK", 2)
     called("look", times=5)
     called("clear")
@@ -438,7 +434,7 @@ def test_an_export_has_the_rows_of_the_filter(monkeypatch: pytest.MonkeyPatch) -
     assert json.loads(body(client.post(f"{JSON}?q=nothing"))) == []
 
 
-def test_who_took_it_out_is_in_the_history() -> None:
+def test_who_took_it_out_is_in_the_history():
     client = staff("view_call", "export_call")
     client.post(f"{CSV}?outcome=ok")
     entry = LogEntry.objects.get()
@@ -447,7 +443,7 @@ def test_who_took_it_out_is_in_the_history() -> None:
 
 
 @pytest.mark.parametrize("query", ["writes__exact=xyz", "outcome=nope"])
-def test_a_filter_that_is_none_exports_nothing(query: str) -> None:
+def test_a_filter_that_is_none_exports_nothing(query):
     called()
     response = superuser().post(f"{CSV}?{query}")
     assert (response.status_code, response["Location"]) == (302, f"{LIST}?e=1")
@@ -455,7 +451,7 @@ def test_a_filter_that_is_none_exports_nothing(query: str) -> None:
 
 
 @pytest.mark.parametrize("lookup", ["id__exact", "arguments__contains", "user_key__startswith"])
-def test_what_no_filter_asks_for_is_neither_listed_nor_exported(lookup: str) -> None:
+def test_what_no_filter_asks_for_is_neither_listed_nor_exported(lookup):
     called()
     client = superuser()
     assert client.get(f"{LIST}?{lookup}=a").status_code == 400
@@ -463,7 +459,7 @@ def test_what_no_filter_asks_for_is_neither_listed_nor_exported(lookup: str) -> 
     assert not LogEntry.objects.exists()
 
 
-def test_looking_is_no_export() -> None:
+def test_looking_is_no_export():
     client = superuser()
     assert client.get(CSV).status_code == 405
     assert client.post(f"{LIST}export/xml/").status_code == 404
@@ -471,7 +467,7 @@ def test_looking_is_no_export() -> None:
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\r=1", "\n=1"])
-def test_a_spreadsheet_finds_no_formula(name: str) -> None:
+def test_a_spreadsheet_finds_no_formula(name):
     called(name, "unknown", code=-32602)
     text = body(superuser().post(CSV))
     (row,) = csv.DictReader(io.StringIO(text, newline=""))
@@ -481,7 +477,7 @@ def test_a_spreadsheet_finds_no_formula(name: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_an_export_streams_under_asgi_as_well() -> None:
+async def test_an_export_streams_under_asgi_as_well():
     from asgiref.sync import sync_to_async
 
     await sync_to_async(called)("look", times=3)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.contrib.staticfiles import finders
 from django.contrib.staticfiles.storage import ManifestStaticFilesStorage
-from django.test import Client
 
 import mcp_django
 from mcp_django.admin import statistics
@@ -19,7 +18,6 @@ from mcp_django.admin.statistics import (
     MILLISECONDS,
     NOT_COUNTED,
     RANGES,
-    LogScale,
     build_chart_data,
 )
 from mcp_django.models import Call, Component, Server
@@ -35,17 +33,17 @@ NOW = datetime(2026, 3, 4, 12, 34, 56, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def shelf_page() -> str:
+def shelf_page():
     """The address of the charts of the shelf."""
     return f"/admin/mcp_django/server/{Server.objects.create(name='shelf').pk}/charts/"
 
 
-def test_calls_are_counted_by_what_became_of_them(shelf_page: str) -> None:
+def test_calls_are_counted_by_what_became_of_them(shelf_page):
     called(times=3, ms=5)
     called("clear", "failed", times=2, ms=100)
     called("clear", "limited")
@@ -75,9 +73,7 @@ def test_calls_are_counted_by_what_became_of_them(shelf_page: str) -> None:
         ("week", 28, datetime(2026, 2, 25, 18, tzinfo=UTC), timedelta(hours=6)),
     ],
 )
-def test_each_call_is_in_the_step_that_it_came_in(
-    slug: str, points: int, first: datetime, step: timedelta
-) -> None:
+def test_each_call_is_in_the_step_that_it_came_in(slug, points, first, step):
     called(at=first - timedelta(seconds=1))
     called(at=first, times=2)
     called(at=first + step - timedelta(seconds=1))
@@ -89,7 +85,7 @@ def test_each_call_is_in_the_step_that_it_came_in(
     assert (counts[0], counts[-1], sum(counts)) == (3, 4, 7)
 
 
-def test_calls_of_a_site_without_time_zones_are_counted_too(settings: Any) -> None:
+def test_calls_of_a_site_without_time_zones_are_counted_too(settings):
     settings.USE_TZ = False
     now = NOW.replace(tzinfo=None)
     called(at=now - timedelta(minutes=40), times=2)
@@ -97,7 +93,7 @@ def test_calls_of_a_site_without_time_zones_are_counted_too(settings: Any) -> No
     assert counts[-2:] == [2, 0]
 
 
-def test_latency_is_of_calls_that_ran_to_an_end() -> None:
+def test_latency_is_of_calls_that_ran_to_an_end():
     for ms in range(1, 101):
         called(ms=ms)
     called(outcome="limited", ms=100_000, times=50)
@@ -108,7 +104,7 @@ def test_latency_is_of_calls_that_ran_to_an_end() -> None:
     assert total.p95 == pytest.approx(95, rel=0.1)
 
 
-def test_few_calls_are_counted_exactly() -> None:
+def test_few_calls_are_counted_exactly():
     called(ms=180.6)
     found = build_chart_data(RANGES["day"])
     assert found.is_exact
@@ -122,7 +118,7 @@ def test_few_calls_are_counted_exactly() -> None:
     assert found.total.p95 == pytest.approx(38.05)
 
 
-def test_few_and_many_calls_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_and_many_calls_are_counted_alike(monkeypatch):
     for number in range(60):
         called("look", ms=100 + number, ago=60 * number)
         called("clear", ("ok", "failed", "refused", "unknown")[number % 4], ago=60 * number)
@@ -146,9 +142,7 @@ def test_few_and_many_calls_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("scale", [MILLISECONDS, BYTES])
 @pytest.mark.parametrize("value", [3.0, 47.0, 999.0, 12_345.0])
-def test_what_is_read_off_lies_within_the_factor_that_is_promised(
-    scale: LogScale, value: float
-) -> None:
+def test_what_is_read_off_lies_within_the_factor_that_is_promised(scale, value):
     number = next((n for n, bound in enumerate(scale.bounds) if value < bound), 0)
     found = scale.quantile({number: 9, NOT_COUNTED: 1000}, 0.5)
     assert found is not None
@@ -158,16 +152,14 @@ def test_what_is_read_off_lies_within_the_factor_that_is_promised(
         assert 0 <= found <= scale.bounds[0]
 
 
-def test_bins_have_no_value_without_rows_and_the_last_one_has_its_bound() -> None:
+def test_bins_have_no_value_without_rows_and_the_last_one_has_its_bound():
     assert MILLISECONDS.quantile({}, 0.5) is None
     assert MILLISECONDS.quantile({NOT_COUNTED: 7}, 0.5) is None
     last = len(MILLISECONDS.bounds)
     assert MILLISECONDS.quantile({last: 1}, 0.95) == MILLISECONDS.bounds[-1]
 
 
-def test_of_a_busy_log_the_newest_are_counted_and_the_page_says_so(
-    monkeypatch: pytest.MonkeyPatch, shelf_page: str
-) -> None:
+def test_of_a_busy_log_the_newest_are_counted_and_the_page_says_so(monkeypatch, shelf_page):
     monkeypatch.setattr(statistics, "MAX_CALLS", 5)
     for seconds in range(1, 11):
         called(ago=60 * seconds)
@@ -182,22 +174,22 @@ def test_of_a_busy_log_the_newest_are_counted_and_the_page_says_so(
 @pytest.mark.parametrize(
     ("permissions", "status"), [((), 403), (("view_server",), 403), (("view_call",), 200)]
 )
-def test_who_may_see_them(permissions: tuple[str, ...], status: int, shelf_page: str) -> None:
+def test_who_may_see_them(permissions, status, shelf_page):
     client = staff(*permissions)
     for page in (SITE, shelf_page):
         assert client.get(page).status_code == status
         assert client.get(f"{page}?range=week").status_code == status
 
 
-def test_they_ask_for_a_login_and_for_nothing_else_below(client: Client, shelf_page: str) -> None:
+def test_they_ask_for_a_login_and_for_nothing_else_below(client, shelf_page):
     assert client.get(SITE).status_code == client.get(shelf_page).status_code == 302
     assert superuser().get(f"{shelf_page}more/").status_code == 404
 
 
 @pytest.mark.parametrize("slug", ["hour", "day", "week", "nonsense"])
 def test_a_page_costs_the_same_whatever_the_log_holds(
-    slug: str, shelf_page: str, django_assert_max_num_queries: Any
-) -> None:
+    slug, shelf_page, django_assert_max_num_queries
+):
     for number in range(30):
         called(f"tool-{number}", times=3, ms=number)
     client = superuser()
@@ -209,7 +201,7 @@ def test_a_page_costs_the_same_whatever_the_log_holds(
         assert len(response.context["components"]) == statistics.MAX_COMPONENTS
 
 
-def test_the_tables_say_everything_without_a_script(shelf_page: str) -> None:
+def test_the_tables_say_everything_without_a_script(shelf_page):
     called("<b>look</b>", times=2, ms=7)
     _, _, html = superuser().get(shelf_page).content.decode().partition('id="content-main"')
     assert "<details open" in html
@@ -221,13 +213,13 @@ def test_the_tables_say_everything_without_a_script(shelf_page: str) -> None:
     assert "component=%3Cb%3Elook" in html
 
 
-def test_a_log_without_calls_is_no_table(shelf_page: str) -> None:
+def test_a_log_without_calls_is_no_table(shelf_page):
     response = superuser().get(shelf_page)
     assert "There were no calls." in text_of(response)
     assert "<table" not in response.content.decode().partition('id="content-main"')[2]
 
 
-def test_the_library_is_the_published_one_with_its_license() -> None:
+def test_the_library_is_the_published_one_with_its_license():
     library = (STATIC / "vendor" / "chartjs" / "chart.umd.js").read_bytes()
     assert hashlib.sha256(library).hexdigest() == CHART_JS
     assert b"Chart.js v4.6.1" in library[:200]
@@ -239,9 +231,7 @@ def test_the_library_is_the_published_one_with_its_license() -> None:
     )
 
 
-def test_a_site_that_hashes_its_static_files_can_collect_these(
-    settings: Any, tmp_path: Path
-) -> None:
+def test_a_site_that_hashes_its_static_files_can_collect_these(settings, tmp_path):
     settings.STATIC_ROOT = str(tmp_path)
     storage = ManifestStaticFilesStorage(location=str(tmp_path), base_url="/static/")
     paths = {}
@@ -254,7 +244,7 @@ def test_a_site_that_hashes_its_static_files_can_collect_these(
     assert {name for name, _, result in done if result is True} == set(paths)
 
 
-def test_the_call_list_leads_to_the_charts() -> None:
+def test_the_call_list_leads_to_the_charts():
     called()
     page = staff("view_call").get("/admin/mcp_django/call/").content.decode()
     assert f'href="{SITE}"' in page

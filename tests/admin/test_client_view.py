@@ -47,12 +47,12 @@ class Fails(BasePermission):
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     """A server with something of each kind, and reasons to hide some of it."""
     # Of its own name: servers of tests that are over are found by theirs, as long as they live.
     server = MCPServer(
@@ -98,14 +98,14 @@ def server() -> MCPServer:
 
 
 @pytest.fixture
-def address(server: MCPServer) -> str:
+def address(server):
     """The page of that server."""
     row = Server.objects.create(name=server.name)
     return f"/admin/mcp_django/server/{row.pk}/seen/"
 
 
 @pytest.fixture
-def root(client: Client) -> Any:
+def root(client):
     """An administrator, signed in."""
     user = get_user_model().objects.create_superuser("root")
     client.force_login(user)
@@ -142,9 +142,7 @@ def hidden(client: Client, address: str, **chosen: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("version", REVISIONS)
 @pytest.mark.parametrize("who", ["me", "anonymous", "user"])
-def test_the_lists_are_those_that_such_a_client_gets(
-    client: Client, root: Any, server: MCPServer, address: str, who: str, version: str
-) -> None:
+def test_the_lists_are_those_that_such_a_client_gets(client, root, server, address, who, version):
     ada = person()
     settings = {"PROTOCOL_VERSIONS": tuple(REVISIONS)}
     with override_settings(MCP_DJANGO=settings):
@@ -161,7 +159,7 @@ def test_the_lists_are_those_that_such_a_client_gets(
     assert found["resource template"].entries == ()
 
 
-def test_sizes_are_bytes_by_four_and_add_up(client: Client, root: Any, address: str) -> None:
+def test_sizes_are_bytes_by_four_and_add_up(client, root, address):
     response = client.get(address, {"order": "size"})
     sight = response.context["sight"]
     tools = sight.kinds[0]
@@ -175,7 +173,7 @@ def test_sizes_are_bytes_by_four_and_add_up(client: Client, root: Any, address: 
     assert "Sizes are estimates" in response.content.decode()
 
 
-def test_each_hidden_component_has_its_reasons(client: Client, root: Any, address: str) -> None:
+def test_each_hidden_component_has_its_reasons(client, root, address):
     person("bob")
     found = hidden(client, address, who="user", user="bob")
     assert found == {
@@ -192,9 +190,7 @@ def test_each_hidden_component_has_its_reasons(client: Client, root: Any, addres
 
 
 @commits
-def test_what_the_admin_hides_is_told_apart(
-    client: Client, root: Any, server: MCPServer, address: str
-) -> None:
+def test_what_the_admin_hides_is_told_apart(client, root, server, address):
     person("bob")
     common = {"server": server.name, "kind": "tool"}
     Component.objects.create(**common, key="look", is_enabled=False)
@@ -210,8 +206,8 @@ def test_what_the_admin_hides_is_told_apart(
 
 
 def test_a_tool_that_is_nothing_but_a_task_needs_a_client_that_follows_it(
-    client: Client, root: Any, server: MCPServer, address: str
-) -> None:
+    client, root, server, address
+):
     server.tool("long", task="required")(lambda: "")
     server.tool("long_with_handle", task="required", polling_fallback=True)(lambda: "")
     found = {one.key: one.needs for one in kinds(client, address)["tool"].entries}
@@ -219,7 +215,7 @@ def test_a_tool_that_is_nothing_but_a_task_needs_a_client_that_follows_it(
     assert found["long_with_handle"] == ()
 
 
-def test_what_a_call_still_needs_is_said(client: Client, root: Any, address: str) -> None:
+def test_what_a_call_still_needs_is_said(client, root, address):
     def needs(**chosen: Any) -> dict[str, tuple[str, ...]]:
         return {one.key: one.needs for one in kinds(client, address, **chosen)["tool"].entries}
 
@@ -233,7 +229,7 @@ def test_what_a_call_still_needs_is_said(client: Client, root: Any, address: str
     assert needs(who="anonymous")["write"][0] == "credentials with the scopes: write"
 
 
-def test_a_user_is_seen_with_his_own_permissions(client: Client, root: Any, address: str) -> None:
+def test_a_user_is_seen_with_his_own_permissions(client, root, address):
     ada = person()
     ada.user_permissions.add(Permission.objects.get(codename="view_group"))
     assert hidden(client, address, who="user", user="ada") == {}
@@ -241,9 +237,7 @@ def test_a_user_is_seen_with_his_own_permissions(client: Client, root: Any, addr
     assert set(hidden(client, address, who="anonymous")) == {"groups", "private"}
 
 
-def test_rows_of_others_are_not_fetched(
-    client: Client, root: Any, server: MCPServer, address: str
-) -> None:
+def test_rows_of_others_are_not_fetched(client, root, server, address):
     asked = []
 
     @server.resource("seen://rows/{pk}")
@@ -270,7 +264,7 @@ def test_rows_of_others_are_not_fetched(
     assert "secret row" not in text
 
 
-def test_what_a_server_does_not_have_is_an_empty_list(client: Client, root: Any) -> None:
+def test_what_a_server_does_not_have_is_an_empty_list(client, root):
     server = MCPServer("bare", permission=AllowAny)
     row = Server.objects.create(name=server.name)
     found = kinds(client, f"/admin/mcp_django/server/{row.pk}/seen/", revision="2025-06-18")
@@ -278,7 +272,7 @@ def test_what_a_server_does_not_have_is_an_empty_list(client: Client, root: Any)
     assert not any(one.entries or one.hidden or one.error for one in found.values())
 
 
-def test_what_code_says_is_escaped(client: Client, root: Any, address: str) -> None:
+def test_what_code_says_is_escaped(client, root, address):
     text = client.get(address).content.decode()
     assert "<i>." not in text
     assert "<b>brief" not in text
@@ -297,7 +291,7 @@ def closed(browser: Client, server: MCPServer, **chosen: Any) -> str:
 
 
 @commits
-def test_a_closed_door_says_why(client: Client, root: Any) -> None:
+def test_a_closed_door_says_why(client, root):
     server = MCPServer("door", permission=[IsAuthenticated, OnlyAda, "auth.view_group"])
     person("bob")
     person("gone", is_active=False)
@@ -315,7 +309,7 @@ def test_a_closed_door_says_why(client: Client, root: Any) -> None:
     assert "see the log" in closed(client, broken)
 
 
-def test_an_oauth_client_needs_the_scopes_of_the_server(client: Client, root: Any) -> None:
+def test_an_oauth_client_needs_the_scopes_of_the_server(client, root):
     applications = pytest.importorskip("oauth2_provider.models").get_application_model()
     applications.objects.create(
         client_id="client-7",
@@ -358,9 +352,7 @@ def nobody(user: Any, server: Any, client_id: str) -> bool:
         {"order": "random"},
     ],
 )
-def test_what_cannot_be_chosen_shows_nothing(
-    client: Client, root: Any, address: str, chosen: dict[str, Any]
-) -> None:
+def test_what_cannot_be_chosen_shows_nothing(client, root, address, chosen):
     response = client.get(address, chosen)
     assert response.status_code == 200
     assert "sight" not in response.context
@@ -368,11 +360,11 @@ def test_what_cannot_be_chosen_shows_nothing(
     assert not LogEntry.objects.exists()
 
 
-def test_the_page_is_got_and_has_nothing_below_it(client: Client, root: Any, address: str) -> None:
+def test_the_page_is_got_and_has_nothing_below_it(client, root, address):
     assert client.get(f"{address}more/").status_code == 404
 
 
-def test_looking_as_somebody_else_is_noted(client: Client, root: Any, address: str) -> None:
+def test_looking_as_somebody_else_is_noted(client, root, address):
     person()
     for chosen in ({}, {"who": "anonymous"}, {"who": "user", "user": "root"}):
         kinds(client, address, **chosen)
@@ -387,12 +379,12 @@ def test_looking_as_somebody_else_is_noted(client: Client, root: Any, address: s
 # Who may --------------------------------------------------------------------------------------
 
 
-def test_staff_without_a_permission_do_not_look(client: Client, address: str) -> None:
+def test_staff_without_a_permission_do_not_look(client, address):
     staff(client)
     assert client.get(address).status_code == 403
 
 
-def test_staff_look_for_themselves_and_not_as_others(client: Client, address: str) -> None:
+def test_staff_look_for_themselves_and_not_as_others(client, address):
     staff(client, "view_server")
     person()
     assert kinds(client, address, who="anonymous")
@@ -405,9 +397,7 @@ def test_staff_look_for_themselves_and_not_as_others(client: Client, address: st
     assert not LogEntry.objects.exists()
 
 
-def test_staff_with_the_permission_look_as_others_but_not_as_administrators(
-    client: Client, address: str
-) -> None:
+def test_staff_with_the_permission_look_as_others_but_not_as_administrators(client, address):
     staff(client, "view_server", "view_as_another")
     person()
     person("root", is_superuser=True)
@@ -420,15 +410,13 @@ def test_staff_with_the_permission_look_as_others_but_not_as_administrators(
     assert LogEntry.objects.count() == 1
 
 
-def test_nobody_else_gets_in(client: Client, address: str) -> None:
+def test_nobody_else_gets_in(client, address):
     assert "/login/" in client.get(address)["Location"]
     client.force_login(person())
     assert "/login/" in client.get(address)["Location"]
 
 
-def test_a_thousand_components_cost_no_more_queries(
-    client: Client, root: Any, django_assert_max_num_queries: Any
-) -> None:
+def test_a_thousand_components_cost_no_more_queries(client, root, django_assert_max_num_queries):
     server = MCPServer("many", permission=AllowAny)
     for number in range(1000):
         server.tool(f"tool_{number}", permission="auth.view_group")(lambda: "x")
@@ -442,7 +430,7 @@ def test_a_thousand_components_cost_no_more_queries(
     assert len(found.context["sight"].kinds[0].hidden) == 1000
 
 
-def test_long_lists_are_paged_and_searched(client: Client, root: Any) -> None:
+def test_long_lists_are_paged_and_searched(client, root):
     server = MCPServer("many", permission=AllowAny)
     for number in range(250):
         server.tool(f"tool_{number:03}", title=f"Number {number}")(lambda: "x")

@@ -43,12 +43,12 @@ ALL = (TOOLS, RESOURCES, PROMPTS)
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def look() -> Component:
+def look():
     """The row of a tool."""
     return row_of("look")
 
@@ -125,7 +125,7 @@ def names(response: Any) -> set[str]:
 # The list -----------------------------------------------------------------------------------------
 
 
-def test_the_list_has_every_kind_with_what_code_says() -> None:
+def test_the_list_has_every_kind_with_what_code_says():
     sync_rows([shelf])
     response = superuser().get(LIST, {"server": "shelf"})
     assert names(response) == {
@@ -136,7 +136,7 @@ def test_the_list_has_every_kind_with_what_code_says() -> None:
     assert "destructive · auth.delete_group</span>" in page
 
 
-def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
+def test_the_list_counts_calls_and_errors_of_the_last_day():
     sync_rows([shelf])
     calls(3)
     calls(2, outcome="failed")
@@ -154,7 +154,7 @@ def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
     assert (row.figures.calls, row.figures.errors) == (6, 2)
 
 
-def test_the_numbers_of_the_list_lead_to_the_calls_that_they_count() -> None:
+def test_the_numbers_of_the_list_lead_to_the_calls_that_they_count():
     sync_rows([shelf])
     calls(3)
     calls(2, outcome="failed")
@@ -167,7 +167,7 @@ def test_the_numbers_of_the_list_lead_to_the_calls_that_they_count() -> None:
         assert len(found) == int(number)
 
 
-def test_a_component_of_a_server_that_is_off_says_so(look: Component) -> None:
+def test_a_component_of_a_server_that_is_off_says_so(look):
     client = superuser()
     Server.objects.filter(name="shelf").update(is_enabled=False)
     (state,) = {
@@ -180,7 +180,7 @@ def test_a_component_of_a_server_that_is_off_says_so(look: Component) -> None:
     assert "Its server is disabled" in text_of(client.get(page_of(look)))
 
 
-def test_the_page_leads_to_everything_about_the_component(look: Component) -> None:
+def test_the_page_leads_to_everything_about_the_component(look):
     calls(2)
     client = superuser()
     html = client.get(page_of(look)).content.decode()
@@ -197,14 +197,14 @@ def test_the_page_leads_to_everything_about_the_component(look: Component) -> No
     assert len(client.get(unescape(log)).context["cl"].result_list) == 2
 
 
-def test_the_page_offers_only_what_its_reader_may_open(look: Component) -> None:
+def test_the_page_offers_only_what_its_reader_may_open(look):
     html = staff("view_component").get(page_of(look)).content.decode()
     assert "/try/" not in html
     assert "/call/?" not in html
     assert "/charts/" not in html
 
 
-def test_charts_of_one_component_count_only_its_calls(look: Component) -> None:
+def test_charts_of_one_component_count_only_its_calls(look):
     calls(2)
     calls(3, component="clear")
     pk = Server.objects.get(name="shelf").pk
@@ -220,7 +220,7 @@ def test_charts_of_one_component_count_only_its_calls(look: Component) -> None:
 # Whom a component is offered to -------------------------------------------------------------------
 
 
-def test_a_page_says_how_many_users_can_use_the_component(look: Component) -> None:
+def test_a_page_says_how_many_users_can_use_the_component(look):
     client = superuser()
     assert "Everybody can use it, also without an account." in text_of(client.get(page_of(look)))
     clear = row_of("clear")
@@ -241,13 +241,13 @@ def test_a_page_says_how_many_users_can_use_the_component(look: Component) -> No
     assert "2 of 4 active users can use it." in text_of(client.get(page_of(clear)))
 
 
-def test_a_page_says_which_permission_no_user_has(look: Component) -> None:
+def test_a_page_says_which_permission_no_user_has(look):
     client = staff("view_component")
     told = text_of(client.get(page_of(row_of("clear"))))
     assert "0 of 1 active users can use it. No active user has auth.delete_group." in told
 
 
-def test_a_rule_of_the_site_is_named_and_not_counted(look: Component) -> None:
+def test_a_rule_of_the_site_is_named_and_not_counted(look):
     class OnMondays(BasePermission):
         """Some code of the site."""
 
@@ -260,7 +260,7 @@ def test_a_rule_of_the_site_is_named_and_not_counted(look: Component) -> None:
     ]
 
 
-def test_a_rule_that_is_narrower_than_what_it_inherits_is_not_counted_by_that() -> None:
+def test_a_rule_that_is_narrower_than_what_it_inherits_is_not_counted_by_that():
     class IsManager(IsAuthenticated):
         def has_permission(self, principal: Any) -> bool:
             return False
@@ -275,7 +275,7 @@ def test_a_rule_that_is_narrower_than_what_it_inherits_is_not_counted_by_that() 
     assert filter_allowed(IsAuthenticated(), users) is not None
 
 
-def test_users_are_not_counted_where_others_give_permissions(settings: Any) -> None:
+def test_users_are_not_counted_where_others_give_permissions(settings):
     settings.AUTHENTICATION_BACKENDS = (MODEL_BACKEND,)
     users = get_user_model().objects.all()
     assert HasCodename("auth.delete_group").filter_users(users) is not None
@@ -288,7 +288,7 @@ def look_around() -> str:
     return "books"
 
 
-def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_median_is_that_of_the_latest_calls(monkeypatch):
     monkeypatch.setattr(statistics, "MEDIAN_SAMPLE_SIZE", 5)
     sync_rows([shelf])
     calls(50)
@@ -319,7 +319,7 @@ def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch)
         ({"q": "closely"}, {"look"}),
     ],
 )
-def test_the_list_is_filtered(query: dict[str, str], found: set[str]) -> None:
+def test_the_list_is_filtered(query, found):
     missing()
     for key, changes in (("recommend", {"is_enabled": False}), ("clear", {"rate": "1/h"})):
         Component.objects.filter(pk=row_of(key).pk).update(**changes)
@@ -335,16 +335,14 @@ def test_the_list_is_filtered(query: dict[str, str], found: set[str]) -> None:
         ({"rate": "0/m"}, "allows no calls: write a count of 1 or more, or clear “Enabled”."),
     ],
 )
-def test_what_would_lock_everybody_out_is_refused_beside_its_box(
-    look: Component, changes: dict[str, str], words: str
-) -> None:
+def test_what_would_lock_everybody_out_is_refused_beside_its_box(look, changes, words):
     response = superuser().post(page_of(look), form(look, **changes))
     (name,) = changes
     (error,) = response.context["adminform"].form.errors[name]
     assert words in error
 
 
-def test_a_long_description_is_saved_with_a_warning(look: Component) -> None:
+def test_a_long_description_is_saved_with_a_warning(look):
     client = superuser()
     short, long = "word " * 199, "word " * 400
     said = client.post(page_of(look), form(look, description=short), follow=True)
@@ -359,9 +357,7 @@ def test_a_long_description_is_saved_with_a_warning(look: Component) -> None:
     assert "of the context of every model" not in text_of(said)
 
 
-def test_one_is_switched_off_in_the_list(
-    look: Component, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_one_is_switched_off_in_the_list(look, django_capture_on_commit_callbacks):
     client = superuser()
     rows = list(Component.objects.filter(server="shelf"))
     with django_capture_on_commit_callbacks(execute=True) as told:
@@ -378,9 +374,7 @@ def test_one_is_switched_off_in_the_list(
     assert entry.get_change_message() == "Changed Enabled."
 
 
-def test_the_list_of_a_thousand_opens_with_few_queries(
-    django_assert_max_num_queries: Any,
-) -> None:
+def test_the_list_of_a_thousand_opens_with_few_queries(django_assert_max_num_queries):
     client = superuser()
     client.get(LIST)
     Component.objects.bulk_create(
@@ -402,9 +396,7 @@ def test_the_list_of_a_thousand_opens_with_few_queries(
 # Several at once ----------------------------------------------------------------------------------
 
 
-def test_several_are_switched_off_and_on(
-    look: Component, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_several_are_switched_off_and_on(look, django_capture_on_commit_callbacks):
     client = superuser()
     recommend = row_of("recommend")
     with django_capture_on_commit_callbacks(execute=True) as told:
@@ -420,7 +412,7 @@ def test_several_are_switched_off_and_on(
     assert not Component.objects.filter(is_enabled=False).exists()
 
 
-def test_overrides_are_cleared_and_what_is_off_stays_so(look: Component) -> None:
+def test_overrides_are_cleared_and_what_is_off_stays_so(look):
     Component.objects.filter(pk=look.pk).update(
         is_enabled=False, title="T", rate="1/h", groups=["g"], scopes=["s"], approval="staff"
     )
@@ -433,7 +425,7 @@ def test_overrides_are_cleared_and_what_is_off_stays_so(look: Component) -> None
 # One component ------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_code_the_override_and_what_comes_of_both() -> None:
+def test_the_page_shows_code_the_override_and_what_comes_of_both():
     clear = row_of("clear")
     Component.objects.filter(pk=clear.pk).update(
         title="Empty it", groups=["clerks"], scopes=["extra"], rate="5/m", approval="staff"
@@ -450,7 +442,7 @@ def test_the_page_shows_code_the_override_and_what_comes_of_both() -> None:
         assert text in page, text
 
 
-def test_the_page_names_what_was_changed_in_the_schemas_for_clients(look: Component) -> None:
+def test_the_page_names_what_was_changed_in_the_schemas_for_clients(look):
     browser = superuser()
     assert "TypeScript SDK" not in browser.get(page_of(look)).content.decode()
 
@@ -475,7 +467,7 @@ class UnmigratedForm(forms.Form):
         raise OperationalError("no such table: <parcels>")
 
 
-def test_the_page_says_why_clients_do_not_see_a_component(look: Component) -> None:
+def test_the_page_says_why_clients_do_not_see_a_component(look):
     @shelf.tool(form=UnmigratedForm)
     def weigh(form: Any) -> str:
         """Weigh a parcel."""
@@ -493,15 +485,13 @@ def test_the_page_says_why_clients_do_not_see_a_component(look: Component) -> No
     assert "Clients do not see" not in text_of(browser.get(page_of(look)))
 
 
-def test_what_code_says_is_escaped(look: Component) -> None:
+def test_what_code_says_is_escaped(look):
     page = superuser().get(page_of(look)).content.decode()
     assert "<b>closely</b>" not in page
     assert "&lt;b&gt;closely&lt;/b&gt;" in page
 
 
-def test_what_is_saved_narrows_the_component(
-    look: Component, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_what_is_saved_narrows_the_component(look, django_capture_on_commit_callbacks):
     Group.objects.create(name="clerks")
     changes = {
         "title": "Peek",
@@ -526,8 +516,8 @@ def test_what_is_saved_narrows_the_component(
 
 @pytest.mark.parametrize("changes", [{"rate": "5/m"}, {"approval": "staff"}])
 def test_what_no_list_shows_is_told_to_processes_alone(
-    look: Component, django_capture_on_commit_callbacks: Any, changes: dict[str, str]
-) -> None:
+    look, django_capture_on_commit_callbacks, changes
+):
     with django_capture_on_commit_callbacks(execute=True):
         superuser().post(page_of(look), form(look, **changes))
     assert read_versions(ALL) == {}
@@ -536,14 +526,14 @@ def test_what_no_list_shows_is_told_to_processes_alone(
 
 
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "offline_access", "ümlaut"])
-def test_what_is_no_scope_is_refused(look: Component, text: str) -> None:
+def test_what_is_no_scope_is_refused(look, text):
     answer = superuser().post(page_of(look), form(look, scopes=f"fine {text}"))
     assert "is not a valid scope for a component" in answer.content.decode()
     look.refresh_from_db()
     assert look.scopes == []
 
 
-def test_approval_is_for_tools_alone() -> None:
+def test_approval_is_for_tools_alone():
     recommend = row_of("recommend")
     client = superuser()
     assert 'name="approval"' not in client.get(page_of(recommend)).content.decode()
@@ -552,7 +542,7 @@ def test_approval_is_for_tools_alone() -> None:
     assert recommend.approval == ""
 
 
-def test_a_missing_one_is_shown_as_what_it_was() -> None:
+def test_a_missing_one_is_shown_as_what_it_was():
     page = superuser().get(page_of(missing())).content.decode()
     assert "This component is no longer in code" in page
     assert "gone" in page
@@ -570,9 +560,7 @@ def test_a_missing_one_is_shown_as_what_it_was() -> None:
         (("change_component",), 200, 302),
     ],
 )
-def test_each_permission_opens_what_it_says(
-    look: Component, codenames: tuple[str, ...], seen: int, changed: int
-) -> None:
+def test_each_permission_opens_what_it_says(look, codenames, seen, changed):
     client = staff(*codenames)
     rows = list(Component.objects.filter(server="shelf"))
     assert client.get(LIST).status_code == seen
@@ -587,7 +575,7 @@ def test_each_permission_opens_what_it_says(
     assert LogEntry.objects.exists() is is_allowed
 
 
-def test_a_visit_changes_nothing_without_a_post(look: Component) -> None:
+def test_a_visit_changes_nothing_without_a_post(look):
     client = superuser()
     client.get(LIST, {"action": "disable", "_selected_action": look.pk})
     client.get(page_of(look), form(look, title="Mine"))
@@ -595,13 +583,13 @@ def test_a_visit_changes_nothing_without_a_post(look: Component) -> None:
     assert (look.is_enabled, look.title) == (True, "")
 
 
-def test_none_is_made_by_hand() -> None:
+def test_none_is_made_by_hand():
     client = superuser()
     assert client.get(f"{LIST}add/").status_code == 403
     assert client.post(f"{LIST}add/", {"key": "new"}).status_code == 403
 
 
-def test_what_code_has_cannot_be_deleted(look: Component) -> None:
+def test_what_code_has_cannot_be_deleted(look):
     client = superuser()
     assert client.post(f"{LIST}{look.pk}/delete/", {"post": "yes"}).status_code == 403
     act(client, "delete_selected", look, missing(), post="yes")
@@ -610,13 +598,13 @@ def test_what_code_has_cannot_be_deleted(look: Component) -> None:
     assert "delete_selected" in client.get(LIST, {"missing": "yes"}).content.decode()
 
 
-def test_the_form_shows_the_texts_in_code_as_placeholders(look: Component) -> None:
+def test_the_form_shows_the_texts_in_code_as_placeholders(look):
     html = superuser().get(page_of(look)).content.decode()
     assert 'placeholder="Look"' in html
     assert 'placeholder="Look at the shelf &lt;b&gt;closely&lt;/b&gt;."' in html
 
 
-def test_what_is_missing_is_deleted_by_who_may(look: Component) -> None:
+def test_what_is_missing_is_deleted_by_who_may(look):
     first, second, third = missing("first"), missing("second"), missing("third")
     stranger = staff("change_component")
     assert stranger.post(f"{LIST}{first.pk}/delete/", {"post": "yes"}).status_code == 403
@@ -630,7 +618,7 @@ def test_what_is_missing_is_deleted_by_who_may(look: Component) -> None:
 
 
 @pytest.mark.outside
-def test_a_theme_brings_the_class_of_all_screens() -> None:
+def test_a_theme_brings_the_class_of_all_screens():
     # The class is chosen when the modules are imported, so another process has to say.
     assert unthemed("tests.admin.theming_class.ThemedAdmin") == []
 
@@ -645,9 +633,7 @@ def test_a_theme_brings_the_class_of_all_screens() -> None:
         ({"description": "x" * 10_001}, "at most 10000 characters (it has 10001)"),
     ],
 )
-def test_what_would_shut_everybody_out_or_flood_a_model_gets_a_sentence(
-    changes: dict[str, str], said: str
-) -> None:
+def test_what_would_shut_everybody_out_or_flood_a_model_gets_a_sentence(changes, said):
     look = row_of("look")
     answer = superuser().post(page_of(look), form(look, **changes))
     assert answer.status_code == 200
@@ -656,7 +642,7 @@ def test_what_would_shut_everybody_out_or_flood_a_model_gets_a_sentence(
     assert (look.rate, look.scopes, look.description) == ("", [], "")
 
 
-def test_a_scope_that_was_chosen_when_there_was_one_may_stay() -> None:
+def test_a_scope_that_was_chosen_when_there_was_one_may_stay():
     look = row_of("look")
     Component.objects.filter(pk=look.pk).update(scopes=["gone:read"])
     look.refresh_from_db()
@@ -665,7 +651,7 @@ def test_a_scope_that_was_chosen_when_there_was_one_may_stay() -> None:
     assert (look.title, look.scopes) == ("New", ["gone:read"])
 
 
-def test_a_rejected_form_says_what_is_stored(look: Component) -> None:
+def test_a_rejected_form_says_what_is_stored(look):
     client = superuser()
     sent = form(look, is_enabled="", title="Not yet", rate="0/m")
     page = client.post(page_of(look), sent)

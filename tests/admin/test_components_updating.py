@@ -22,7 +22,7 @@ BEHIND, BUTTON = "The rows are out of date", "Update from code"
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def _site(settings, monkeypatch):
     settings.ROOT_URLCONF = "tests.admin.urls"
     monkeypatch.setattr(module, "_servers", type(module._servers)({shelf}))
 
@@ -37,7 +37,7 @@ def fall_behind() -> None:
 
 
 @LISTS
-def test_a_list_without_rows_says_what_is_new(page: str) -> None:
+def test_a_list_without_rows_says_what_is_new(page):
     told = text_of(superuser().get(page))
     assert f"{BEHIND}: 1 new server and 5 new components." in told
     assert BUTTON in told
@@ -45,7 +45,7 @@ def test_a_list_without_rows_says_what_is_new(page: str) -> None:
 
 
 @LISTS
-def test_a_list_says_what_is_different(page: str) -> None:
+def test_a_list_says_what_is_different(page):
     fall_behind()
     told = text_of(superuser().get(page))
     expected = "1 new component, 1 changed component and 2 removed components."
@@ -53,7 +53,7 @@ def test_a_list_says_what_is_different(page: str) -> None:
 
 
 @LISTS
-def test_a_list_that_is_up_to_date_says_nothing(page: str) -> None:
+def test_a_list_that_is_up_to_date_says_nothing(page):
     sync_rows([shelf])
     told = text_of(superuser().get(page))
     assert BEHIND not in told
@@ -61,7 +61,7 @@ def test_a_list_that_is_up_to_date_says_nothing(page: str) -> None:
 
 
 @LISTS
-def test_the_button_updates_the_rows_and_says_what_it_did(page: str) -> None:
+def test_the_button_updates_the_rows_and_says_what_it_did(page):
     fall_behind()
     Server.objects.all().delete()
     client = superuser()
@@ -90,7 +90,7 @@ def test_the_button_updates_the_rows_and_says_what_it_did(page: str) -> None:
 
 
 @LISTS
-def test_the_button_says_that_there_is_nothing_to_do(page: str) -> None:
+def test_the_button_says_that_there_is_nothing_to_do(page):
     sync_rows([shelf])
     told = text_of(superuser().post(f"{page}update/", follow=True))
     assert "There is nothing to update: the rows match the code." in told
@@ -98,7 +98,7 @@ def test_the_button_says_that_there_is_nothing_to_do(page: str) -> None:
 
 
 @pytest.mark.parametrize(("page", "name"), [(COMPONENTS, "component"), (SERVERS, "server")])
-def test_only_those_who_may_change_the_rows_have_the_button(page: str, name: str) -> None:
+def test_only_those_who_may_change_the_rows_have_the_button(page, name):
     viewer = staff(f"view_{name}")
     told = text_of(viewer.get(page))
     assert BEHIND in told
@@ -113,7 +113,7 @@ def test_only_those_who_may_change_the_rows_have_the_button(page: str, name: str
 
 
 @LISTS
-def test_the_button_is_a_form_that_no_other_site_can_send(page: str) -> None:
+def test_the_button_is_a_form_that_no_other_site_can_send(page):
     client = superuser()
     assert client.get(f"{page}update/").status_code == 405
     strict = Client(enforce_csrf_checks=True)
@@ -122,9 +122,7 @@ def test_the_button_is_a_form_that_no_other_site_can_send(page: str) -> None:
     assert not Component.objects.exists()
 
 
-def test_what_the_admin_cannot_be_asked_for_is_no_reason_to_show_no_list(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_admin_cannot_be_asked_for_is_no_reason_to_show_no_list(monkeypatch):
     from mcp_django.exceptions import Busy
 
     def refuse(**kwargs: Any) -> None:
@@ -138,9 +136,7 @@ def test_what_the_admin_cannot_be_asked_for_is_no_reason_to_show_no_list(
 
 
 @LISTS
-def test_the_button_says_why_nothing_was_updated(
-    page: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_button_says_why_nothing_was_updated(page, monkeypatch):
     from mcp_django.exceptions import Busy
 
     def fail(*_: Any, **__: Any) -> None:

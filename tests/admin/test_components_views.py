@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from mcp_django import UI
@@ -20,7 +17,7 @@ EVIL = '<script>alert("x")</script>'
 
 
 @pytest.fixture(autouse=True)
-def _shown(settings: Any) -> Iterator[None]:
+def _shown(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
     ui = UI("evil.html", resources=["https://cdn.example.com"], allow=["camera"])
     settings.TEMPLATES = [
@@ -46,7 +43,7 @@ def _shown(settings: Any) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("kind", "key"), [("tool", "panorama"), ("resource", "ui://shelf/panorama")]
 )
-def test_the_page_of_a_component_tells_what_its_view_may_do(kind: str, key: str) -> None:
+def test_the_page_of_a_component_tells_what_its_view_may_do(kind, key):
     client = superuser()
     sync_rows([shelf])
     row = Component.objects.get(server="shelf", kind=kind, key=key)
@@ -57,7 +54,7 @@ def test_the_page_of_a_component_tells_what_its_view_may_do(kind: str, key: str)
     assert not has_inline_code(response)
 
 
-def test_trying_a_view_shows_its_source_and_runs_nothing() -> None:
+def test_trying_a_view_shows_its_source_and_runs_nothing():
     client = superuser()
     response = Trying(shelf).run(client, "ui://shelf/panorama", kind="resource")
     assert "&lt;script&gt;alert" in response.content.decode()

@@ -42,7 +42,7 @@ async def in_the_admin(environ: dict[str, str], word: str) -> str:
 
 
 @pytest.mark.timeout(600)
-async def test_a_terminated_session_ends_where_its_stream_is(tmp_path: Path) -> None:
+async def test_a_terminated_session_ends_where_its_stream_is(tmp_path):
     async with site(tmp_path) as (workers, http, environ):
         client, (here, there) = Client(http, workers), workers.serving
         await client.initialize()
@@ -75,7 +75,7 @@ async def listening(
 
 
 @pytest.mark.timeout(600)
-async def test_a_token_that_is_revoked_ends_streams_in_every_process(tmp_path: Path) -> None:
+async def test_a_token_that_is_revoked_ends_streams_in_every_process(tmp_path):
     async with site(tmp_path) as (workers, http, environ):
         bearer = await in_the_admin(environ, "make")
         here, there = workers.serving

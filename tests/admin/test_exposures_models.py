@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
-from django.test import Client
 
 from mcp_django import MCPServer, ModelTools
 from mcp_django.auth.permissions import AllowAny
@@ -47,7 +45,7 @@ FORM: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def server(settings: Any, few_servers: None) -> Iterator[MCPServer]:
+def server(settings, few_servers):
     """A server that is empty in code."""
     settings.ROOT_URLCONF = "tests.admin.urls"
     override_version.record_change()
@@ -64,7 +62,7 @@ def staff(*codenames: str, username: str = "eve") -> Any:
 
 
 @pytest.fixture
-def root(client: Client) -> Any:
+def root(client):
     user = person("root", is_staff=True, is_superuser=True)
     client.force_login(user)
     return user
@@ -74,7 +72,7 @@ def page(response: Any) -> str:
     return response.content.decode()
 
 
-def test_first_the_server_and_the_model_are_chosen(client: Client, root: Any) -> None:
+def test_first_the_server_and_the_model_are_chosen(client, root):
     text = page(client.get(f"{LIST}add/"))
     for shown in ('value="desk"', 'value="shop.Order"', 'value="auth.User"'):
         assert shown in text
@@ -87,7 +85,7 @@ def test_first_the_server_and_the_model_are_chosen(client: Client, root: Any) ->
     assert not ModelExposure.objects.exists()
 
 
-def test_an_exposure_and_its_components_lead_to_each_other(client: Client, root: Any) -> None:
+def test_an_exposure_and_its_components_lead_to_each_other(client, root):
     client.post(ADD, FORM)
     row = ModelExposure.objects.get()
     sync_rows(list(all_servers()))
@@ -104,7 +102,7 @@ def test_an_exposure_and_its_components_lead_to_each_other(client: Client, root:
     assert "Edit the exposure" not in page(client.get(link))
 
 
-def test_then_its_fields_and_a_client_has_it(client: Client, root: Any) -> None:
+def test_then_its_fields_and_a_client_has_it(client, root):
     text = page(client.get(ADD))
     assert 'name="paths-fields" value="number"' in text
     assert 'name="paths-fields" value="customer__name"' in text
@@ -139,7 +137,7 @@ def left_out(text: str) -> dict[str, str]:
     }
 
 
-def test_what_is_left_out_is_said_with_the_reason(client: Client, root: Any) -> None:
+def test_what_is_left_out_is_said_with_the_reason(client, root):
     text = page(client.get(ADD.replace("Order", "Customer")))
     said = left_out(text)
     assert said["password"].startswith("May hold a secret")
@@ -159,7 +157,7 @@ def test_what_is_left_out_is_said_with_the_reason(client: Client, root: Any) -> 
     assert said["about"] == "Is neither a column nor a relation to one model."
 
 
-def test_every_field_is_offered_or_left_out(client: Client, root: Any) -> None:
+def test_every_field_is_offered_or_left_out(client, root):
     for model in (Order, Customer, Remark, Voucher, get_user_model()):
         text = page(client.get(f"{LIST}add/?server=desk&target={model._meta.label}"))
         offered = set(re.findall(r'name="paths-fields" value="([^"]*)"', text))
@@ -172,7 +170,7 @@ def _desk() -> MCPServer:
     return next(one for one in all_servers() if one.name == "desk")
 
 
-def test_a_preview_shows_everything_and_keeps_nothing(client: Client, root: Any) -> None:
+def test_a_preview_shows_everything_and_keeps_nothing(client, root):
     order("A1", internal_note="hush")
     text = page(client.post(ADD, {**FORM, "_preview": "1"}))
     assert "list_orders" in text
@@ -228,9 +226,7 @@ def test_a_preview_shows_everything_and_keeps_nothing(client: Client, root: Any)
     ],
     ids=repr,
 )
-def test_a_mistake_is_said_where_it_was_made(
-    client: Client, root: Any, change: dict[str, Any], words: str
-) -> None:
+def test_a_mistake_is_said_where_it_was_made(client, root, change, words):
     answer = client.post(ADD, {**FORM, **change})
     assert answer.status_code == 200
     assert words in page(answer).replace("&#x27;", "'")
@@ -238,7 +234,7 @@ def test_a_mistake_is_said_where_it_was_made(
     assert not ModelExposure.objects.exists()
 
 
-def test_a_rejected_form_says_what_is_stored(client: Client, root: Any) -> None:
+def test_a_rejected_form_says_what_is_stored(client, root):
     client.post(ADD, FORM)
     row = ModelExposure.objects.get()
     off = {name: value for name, value in FORM.items() if name != "is_enabled"}
@@ -249,7 +245,7 @@ def test_a_rejected_form_says_what_is_stored(client: Client, root: Any) -> None:
     assert ModelExposure.objects.get().is_enabled
 
 
-def test_a_name_that_code_has_is_refused(client: Client, root: Any, server: MCPServer) -> None:
+def test_a_name_that_code_has_is_refused(client, root, server):
     class Own(ModelTools[Order]):
         fields = ["number"]
 
@@ -266,7 +262,7 @@ def test_a_name_that_code_has_is_refused(client: Client, root: Any, server: MCPS
 ALL = ("view_modelexposure", "add_modelexposure", "change_modelexposure", "delete_modelexposure")
 
 
-def test_staff_without_permission_gets_nowhere(client: Client, root: Any) -> None:
+def test_staff_without_permission_gets_nowhere(client, root):
     client.post(ADD, FORM)
     row = ModelExposure.objects.get()
     client.force_login(staff("view_order", "view_viewexposure", "add_viewexposure"))
@@ -279,7 +275,7 @@ def test_staff_without_permission_gets_nowhere(client: Client, root: Any) -> Non
     assert answer.status_code == 302
 
 
-def test_staff_with_one_permission_may_do_that(client: Client, root: Any) -> None:
+def test_staff_with_one_permission_may_do_that(client, root):
     client.post(ADD, FORM)
     row = ModelExposure.objects.get()
     change, delete = f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/delete/"
@@ -305,7 +301,7 @@ def test_staff_with_one_permission_may_do_that(client: Client, root: Any) -> Non
     assert not ModelExposure.objects.exists()
 
 
-def test_nobody_exposes_what_he_may_not_view_or_change_himself(client: Client) -> None:
+def test_nobody_exposes_what_he_may_not_view_or_change_himself(client):
     client.force_login(staff(*ALL))
     assert 'value="shop.Order"' not in page(client.get(f"{LIST}add/"))
     assert client.post(ADD, FORM).status_code == 200
@@ -318,7 +314,7 @@ def test_nobody_exposes_what_he_may_not_view_or_change_himself(client: Client) -
     assert client.post(ADD, FORM).status_code == 302
 
 
-def test_who_could_not_expose_it_may_switch_it_off_and_not_on(client: Client, root: Any) -> None:
+def test_who_could_not_expose_it_may_switch_it_off_and_not_on(client, root):
     client.post(ADD, FORM)
     row = ModelExposure.objects.get()
     LogEntry.objects.all().delete()
@@ -345,9 +341,7 @@ def told(kind: str) -> int:
     return found.first() or 0
 
 
-def test_every_change_is_told_to_clients(
-    client: Client, root: Any, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_every_change_is_told_to_clients(client, root, django_capture_on_commit_callbacks):
     def after(path: str, post: dict[str, Any]) -> tuple[bool, bool]:
         before = told("tools"), told("resources")
         with django_capture_on_commit_callbacks(execute=True):
@@ -365,7 +359,7 @@ def test_every_change_is_told_to_clients(
     assert after(LIST, delete) == (True, False)
 
 
-def test_the_list_says_what_is_not_offered_and_why(client: Client, root: Any) -> None:
+def test_the_list_says_what_is_not_offered_and_why(client, root):
     client.post(ADD, FORM)
     ModelExposure.objects.create(server="desk", target="shop.Gone", options={})
     ModelExposure.objects.create(server="gone", target="shop.Order", options={})
@@ -384,7 +378,7 @@ def test_the_list_says_what_is_not_offered_and_why(client: Client, root: Any) ->
         assert client.get(f"{LIST}{row.pk}/change/").status_code == 200
 
 
-def test_a_field_that_is_gone_is_said_where_it_is_still_ticked(client: Client, root: Any) -> None:
+def test_a_field_that_is_gone_is_said_where_it_is_still_ticked(client, root):
     options = {"fields": ["number", "gone"], "operations": ["get"]}
     row = ModelExposure.objects.create(server="desk", target="shop.Order", options=options)
     change = f"{LIST}{row.pk}/change/"
@@ -394,9 +388,7 @@ def test_a_field_that_is_gone_is_said_where_it_is_still_ticked(client: Client, r
     assert client.post(change, {**FORM, **ticked, "paths-fields": ["number"]}).status_code == 302
 
 
-def test_the_screens_take_a_bounded_number_of_queries(
-    client: Client, root: Any, django_assert_max_num_queries: Any
-) -> None:
+def test_the_screens_take_a_bounded_number_of_queries(client, root, django_assert_max_num_queries):
     for number in range(6):
         order(f"A{number}")
         assert client.post(ADD, {**FORM, "name": f"n{number}", "plural": f"n{number}s"})
@@ -410,9 +402,7 @@ def test_the_screens_take_a_bounded_number_of_queries(
         client.post(ADD, {**FORM, "_preview": "1", "name": "other", "plural": "others"})
 
 
-def test_a_page_has_no_inline_script_or_style_and_says_what_each_input_is(
-    client: Client, root: Any
-) -> None:
+def test_a_page_has_no_inline_script_or_style_and_says_what_each_input_is(client, root):
     text = page(client.get(ADD))
     assert "style=" not in text
     assert "<script>" not in text

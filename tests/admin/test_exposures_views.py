@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission
-from django.test import Client
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
@@ -36,7 +35,7 @@ def add(target: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def server(settings: Any, few_servers: None) -> MCPServer:
+def server(settings, few_servers):
     """A server that is empty in code, on a site with pages."""
     settings.ROOT_URLCONF = "tests.admin.urls_of_pages"
     override_version.record_change()
@@ -44,7 +43,7 @@ def server(settings: Any, few_servers: None) -> MCPServer:
 
 
 @pytest.fixture
-def root(client: Client) -> Any:
+def root(client):
     user = person("root", is_staff=True, is_superuser=True)
     client.force_login(user)
     return user
@@ -54,12 +53,12 @@ def page(response: Any) -> str:
     return response.content.decode().replace("&#x27;", "'")
 
 
-def test_a_new_exposure_of_a_view_begins_switched_off(client: Client, root: Any) -> None:
+def test_a_new_exposure_of_a_view_begins_switched_off(client, root):
     form = client.get(add("shop:price_list")).context["adminform"].form
     assert form["is_enabled"].value() is False
 
 
-def test_urls_are_offered_but_for_those_that_open_doors(client: Client, root: Any) -> None:
+def test_urls_are_offered_but_for_those_that_open_doors(client, root):
     text = page(client.get(f"{LIST}add/"))
     assert 'value="shop:price_list"' in text
     assert 'value="who"' in text
@@ -70,7 +69,7 @@ def test_urls_are_offered_but_for_those_that_open_doors(client: Client, root: An
     assert not ViewExposure.objects.exists()
 
 
-def test_a_page_becomes_a_tool(client: Client, root: Any, server: MCPServer) -> None:
+def test_a_page_becomes_a_tool(client, root, server):
     preview = page(client.post(add("shop:price_list"), {**FORM, "_preview": "1"}))
     assert "&quot;season&quot;" in preview
     assert not ViewExposure.objects.exists()
@@ -83,7 +82,7 @@ def test_a_page_becomes_a_tool(client: Client, root: Any, server: MCPServer) -> 
     assert found.structured == {"season": "winter", "prices": [1, 2]}
 
 
-def test_it_becomes_a_resource_by_its_uri(client: Client, root: Any, server: MCPServer) -> None:
+def test_it_becomes_a_resource_by_its_uri(client, root, server):
     form = {**FORM, "becomes": "resource", "uri": "shop://prices/{season}"}
     assert client.post(add("shop:price_list"), form).status_code == 302
     caller = MCPClient(server=server, user=root)
@@ -91,14 +90,12 @@ def test_it_becomes_a_resource_by_its_uri(client: Client, root: Any, server: MCP
     assert caller.list_tools() == []
 
 
-def test_a_page_without_a_form_does_not_offer_to_post_one(client: Client, root: Any) -> None:
+def test_a_page_without_a_form_does_not_offer_to_post_one(client, root):
     assert 'value="form"' not in page(client.get(add("shop:price_list")))
     assert 'value="form"' in page(client.get(add("shop:contact")))
 
 
-def test_the_form_of_a_page_becomes_a_tool_that_posts(
-    client: Client, root: Any, server: MCPServer
-) -> None:
+def test_the_form_of_a_page_becomes_a_tool_that_posts(client, root, server):
     form = {**FORM, "becomes": "form"}
     preview = page(client.post(add("shop:contact"), {**form, "_preview": "1"}))
     assert 'leaves out <code dir="ltr">photo</code>: files cannot be included in JSON' in preview
@@ -108,7 +105,7 @@ def test_the_form_of_a_page_becomes_a_tool_that_posts(
     assert "readOnlyHint" not in tool.get("annotations", {})
 
 
-def test_parameters_of_the_address_have_types(client: Client, root: Any, server: MCPServer) -> None:
+def test_parameters_of_the_address_have_types(client, root, server):
     form = {**FORM, "query": "word: text\r\nlimit: whole number\r\n"}
     assert client.post(add("search"), form).status_code == 302
     (tool,) = MCPClient(server=server, user=root).list_tools()
@@ -131,9 +128,7 @@ def test_parameters_of_the_address_have_types(client: Client, root: Any, server:
     ],
     ids=repr,
 )
-def test_a_mistake_is_said_and_nothing_is_kept(
-    client: Client, root: Any, target: str, change: dict[str, Any], words: str
-) -> None:
+def test_a_mistake_is_said_and_nothing_is_kept(client, root, target, change, words):
     answer = client.post(add(target), {**FORM, **change})
     assert answer.status_code == 200
     assert words in page(answer)
@@ -142,9 +137,7 @@ def test_a_mistake_is_said_and_nothing_is_kept(
 
 
 @pytest.mark.skipif(not find_spec("rest_framework"), reason="REST framework is not installed")
-def test_an_action_of_a_viewset_becomes_a_tool(
-    client: Client, root: Any, server: MCPServer
-) -> None:
+def test_an_action_of_a_viewset_becomes_a_tool(client, root, server):
     text = page(client.get(add("group-list")))
     assert 'name="methods" value="post"' in text
     assert 'name="becomes"' not in text
@@ -160,9 +153,7 @@ def test_an_action_of_a_viewset_becomes_a_tool(
     assert not result.is_error, result.text
 
 
-def test_a_url_that_is_gone_is_said_and_breaks_nothing(
-    client: Client, root: Any, server: MCPServer, settings: Any
-) -> None:
+def test_a_url_that_is_gone_is_said_and_breaks_nothing(client, root, server, settings):
     client.post(add("who"), FORM)
     client.post(add("search"), FORM)
     settings.ROOT_URLCONF = "tests.admin.urls"
@@ -173,7 +164,7 @@ def test_a_url_that_is_gone_is_said_and_breaks_nothing(
     assert MCPClient(server=server, user=root).list_tools() == []
 
 
-def test_who_may_not_add_one_gets_nowhere(client: Client) -> None:
+def test_who_may_not_add_one_gets_nowhere(client):
     user = person("eve", is_staff=True)
     user.user_permissions.set(
         Permission.objects.filter(codename__in=["add_modelexposure", "change_component"])
@@ -189,9 +180,7 @@ def test_who_may_not_add_one_gets_nowhere(client: Client) -> None:
     assert ViewExposure.objects.count() == 1
 
 
-def test_what_the_row_asks_for_is_asked_of_callers(
-    client: Client, root: Any, server: MCPServer
-) -> None:
+def test_what_the_row_asks_for_is_asked_of_callers(client, root, server):
     client.post(add("who"), {**FORM, "permissions": ["auth.view_group"]})
     assert [one["name"] for one in MCPClient(server=server, user=root).list_tools()] == ["who"]
     ada = person("ada")

@@ -37,12 +37,12 @@ OWN = {
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def root() -> Any:
+def root():
     with refusing_nul():
         client = superuser()
         client.raise_request_exception = False
@@ -75,7 +75,7 @@ def keys_of(model: type[Model]) -> list[str]:
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
 @pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
-def test_no_parameter_of_a_page_is_an_error(model: type[Model], value: str, root: Client) -> None:
+def test_no_parameter_of_a_page_is_an_error(model, value, root):
     row = make_rows(_user(root))[model]
     text = value.encode(errors="surrogateescape")
     every = [(key, text) for key in keys_of(model)]
@@ -87,7 +87,7 @@ def test_no_parameter_of_a_page_is_an_error(model: type[Model], value: str, root
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
 @pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
-def test_no_key_of_a_row_is_an_error(model: type[Model], value: str, root: Client) -> None:
+def test_no_key_of_a_row_is_an_error(model, value, root):
     key = value.encode(errors="replace").decode()
     for _name, address in pages(model, key):
         answers(root, address)
@@ -97,7 +97,7 @@ def test_no_key_of_a_row_is_an_error(model: type[Model], value: str, root: Clien
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
-def test_a_list_is_asked_by_its_filters_alone(model: type[Model]) -> None:
+def test_a_list_is_asked_by_its_filters_alone(model):
     root = superuser()
     make_rows(_user(root))
     address = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
@@ -110,9 +110,7 @@ def test_a_list_is_asked_by_its_filters_alone(model: type[Model]) -> None:
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
-def test_staff_without_permissions_cannot_tell_which_rows_exist(
-    model: type[Model], root: Client
-) -> None:
+def test_staff_without_permissions_cannot_tell_which_rows_exist(model, root):
     row, stranger = make_rows(_user(root))[model], staff()
     absent = "nothing" if isinstance(row.pk, str) else 10**6
     there, not_there = (

@@ -33,7 +33,7 @@ GARBAGE: list[Any] = [
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
     sync_rows([shelf])
 
@@ -65,7 +65,7 @@ LISTS = [
 
 @pytest.mark.parametrize("value", GARBAGE, ids=ascii)
 @pytest.mark.parametrize(("kind", "column"), LISTS)
-def test_every_page_of_such_a_row_opens(kind: str, column: str, value: Any) -> None:
+def test_every_page_of_such_a_row_opens(kind, column, value):
     row = row_of(kind, **{column: value})
     for client in (superuser(), staff(f"view_{kind}")):
         for page in ("", f"{row.pk}/change/"):
@@ -83,7 +83,7 @@ def test_every_page_of_such_a_row_opens(kind: str, column: str, value: Any) -> N
         ("server", {"rate": "often"}),
     ],
 )
-def test_what_means_nothing_does_not_close_the_page(kind: str, said: dict[str, Any]) -> None:
+def test_what_means_nothing_does_not_close_the_page(kind, said):
     row = row_of(kind, **said)
     root = superuser()
     assert root.get(f"/admin/mcp_django/{kind}/").status_code == 200
@@ -94,7 +94,7 @@ def test_what_means_nothing_does_not_close_the_page(kind: str, said: dict[str, A
 
 
 @pytest.mark.parametrize("kind", ["component", "server"])
-def test_what_is_off_for_it_is_said(kind: str) -> None:
+def test_what_is_off_for_it_is_said(kind):
     row = row_of(kind, groups=5)
     page = superuser().get(f"/admin/mcp_django/{kind}/{row.pk}/change/").content.decode()
     assert "invalid data" in page
@@ -102,7 +102,7 @@ def test_what_is_off_for_it_is_said(kind: str) -> None:
 
 
 @pytest.mark.parametrize("content", [[1], 5, {"text": 5}, {"title": None}, {"arguments": "x"}])
-def test_a_version_that_cannot_be_read_is_shown_as_such_and_not_restored(content: Any) -> None:
+def test_a_version_that_cannot_be_read_is_shown_as_such_and_not_restored(content):
     prompt = row_of("prompttext", version=1)
     PromptVersion.objects.create(prompt=prompt, number=1, content=content)
     root, page = superuser(), f"/admin/mcp_django/prompttext/{prompt.pk}/versions/1/"
@@ -113,7 +113,7 @@ def test_a_version_that_cannot_be_read_is_shown_as_such_and_not_restored(content
 
 
 @pytest.mark.parametrize("kind", ["component", "server", "prompttext", "modelexposure"])
-def test_nothing_but_the_fields_of_the_form_is_written(kind: str) -> None:
+def test_nothing_but_the_fields_of_the_form_is_written(kind):
     row = row_of(kind)
     columns = [one.attname for one in row._meta.concrete_fields]
     kept = [

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
@@ -95,7 +93,7 @@ class Shown(HTMLParser):
 
 
 @pytest.fixture
-def every_page(client: Client) -> Callable[[], dict[str, Shown]]:
+def every_page(client):
     """Returns what each page of ours shows to a superuser, in the language that is active."""
     user = person("root", is_staff=True, is_superuser=True)
     client.force_login(user)
@@ -126,13 +124,11 @@ def unmarked(text: str) -> str:
     return text
 
 
-def test_every_text_that_is_shown_is_translated(
-    every_page: Callable[[], dict[str, Shown]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_text_that_is_shown_is_translated(every_page, monkeypatch):
     def mark(text: str) -> str:
         return f"{BEGIN}{text}{END}" if text else text
 
-    real = translation._trans  # type: ignore[attr-defined]
+    real = translation._trans
     monkeypatch.setattr(real, "gettext", mark, raising=False)
     monkeypatch.setattr(real, "pgettext", lambda context, text: mark(text), raising=False)
     monkeypatch.setattr(real, "ngettext", lambda one, many, n: mark(many), raising=False)
@@ -155,9 +151,7 @@ def english_texts(language: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("language", ["de", "es", "fr"])
-def test_a_page_is_in_one_language(
-    every_page: Callable[[], dict[str, Shown]], settings: Any, language: str
-) -> None:
+def test_a_page_is_in_one_language(every_page, settings, language):
     settings.LANGUAGE_CODE = language
     english = english_texts(language)
     with translation.override(language):

@@ -7,7 +7,6 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from mcp_django.models import Component, ModelExposure, PromptText, Server
 from mcp_django.overrides.sync import sync_rows
@@ -19,12 +18,12 @@ SAID = "Another user changed the access settings"
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def root() -> Client:
+def root():
     """An administrator."""
     return superuser()
 
@@ -75,9 +74,7 @@ def fields(page: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "taken", [{"is_enabled": False}, {"groups": ["clerks"]}, {"permissions": ["auth.view_group"]}]
 )
-def test_a_form_that_was_open_meanwhile_is_refused_once(
-    root: Client, made: Any, taken: dict[str, Any]
-) -> None:
+def test_a_form_that_was_open_meanwhile_is_refused_once(root, made, taken):
     row = made()
     page = f"/admin/mcp_django/{row._meta.model_name}/{row.pk}/change/"
     opened = {**fields(root.get(page).content.decode()), "_save": "Save"}
@@ -93,14 +90,14 @@ def test_a_form_that_was_open_meanwhile_is_refused_once(
 @pytest.mark.parametrize(
     "made", [component, server, exposure, prompt], ids=lambda one: one.__name__
 )
-def test_a_form_alone_is_saved_at_once(root: Client, made: Any) -> None:
+def test_a_form_alone_is_saved_at_once(root, made):
     row = made()
     page = f"/admin/mcp_django/{row._meta.model_name}/{row.pk}/change/"
     opened = {**fields(root.get(page).content.decode()), "_save": "Save"}
     assert root.post(page, opened).status_code == 302
 
 
-def test_a_list_that_was_open_meanwhile_switches_nothing_on(root: Client) -> None:
+def test_a_list_that_was_open_meanwhile_switches_nothing_on(root):
     row = component()
     opened = fields(root.get("/admin/mcp_django/component/?server=shelf").content.decode())
     assert list(opened.values()).count(["on"]) == 5

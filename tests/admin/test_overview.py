@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from html import unescape
-from typing import Any
 
 import pytest
 from django.contrib.admin import AdminSite
@@ -45,7 +44,7 @@ INDEX = "/admin/mcp_django/"
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
     sync_rows([shelf])
 
@@ -73,7 +72,7 @@ def leads_to(client: Client, html: str) -> dict[str, int]:
     }
 
 
-def test_a_server_tells_what_it_offers_and_leads_to_its_pages() -> None:
+def test_a_server_tells_what_it_offers_and_leads_to_its_pages():
     client = superuser()
     html = part(client, "mcp-servers")
     row = Server.objects.get(name="shelf")
@@ -99,7 +98,7 @@ def test_a_server_tells_what_it_offers_and_leads_to_its_pages() -> None:
     assert ">off<" in part(client, "mcp-servers")
 
 
-def test_the_last_day_is_counted_by_hour_and_leads_to_its_calls() -> None:
+def test_the_last_day_is_counted_by_hour_and_leads_to_its_calls():
     called(times=3, user_key="user:1")
     called("look", "failed", times=2, user_key="user:2", ago=3600 * 5)
     called("look", "refused", user_key="user:2", ago=3600 * 5)
@@ -117,13 +116,13 @@ def test_the_last_day_is_counted_by_hour_and_leads_to_its_calls() -> None:
         assert len(client.get(unescape(link)).context["cl"].result_list) == number
 
 
-def test_a_day_without_calls_has_no_chart() -> None:
+def test_a_day_without_calls_has_no_chart():
     html = part(superuser(), "mcp-day")
     assert "0 calls" in html
     assert "data-mcp-chart" not in html
 
 
-def test_what_waits_and_what_is_broken_is_told_with_a_link() -> None:
+def test_what_waits_and_what_is_broken_is_told_with_a_link():
     soon = timezone.now() + timedelta(hours=1)
     for expires in (soon, soon, soon - timedelta(hours=2)):
         Approval.objects.create(
@@ -147,7 +146,7 @@ def test_what_waits_and_what_is_broken_is_told_with_a_link() -> None:
         assert client.get(link).status_code == 200
 
 
-def test_the_last_changes_are_told_with_their_values() -> None:
+def test_the_last_changes_are_told_with_their_values():
     client = superuser()
     look = Component.objects.get(key="look")
     client.post(page_of(look), form(look, rate="2/m"))
@@ -160,7 +159,7 @@ def test_the_last_changes_are_told_with_their_values() -> None:
     assert "Deleted." in part(client, "mcp-changes")
 
 
-def test_all_changes_are_reached_from_the_last_ones() -> None:
+def test_all_changes_are_reached_from_the_last_ones():
     client = superuser()
     look = Component.objects.get(key="look")
     user = client.session["_auth_user_id"]
@@ -181,7 +180,7 @@ def test_all_changes_are_reached_from_the_last_ones() -> None:
         assert told(f"?changes={wrong}") == newest[:5]
 
 
-def test_each_part_needs_its_permission() -> None:
+def test_each_part_needs_its_permission():
     called()
     client = superuser()
     look = Component.objects.get(key="look")
@@ -204,7 +203,7 @@ def test_each_part_needs_its_permission() -> None:
     assert part(staff("change_server"), "mcp-servers")
 
 
-def test_a_task_that_its_list_leaves_out_is_left_out_of_the_changes() -> None:
+def test_a_task_that_its_list_leaves_out_is_left_out_of_the_changes():
     row = Task.objects.create(
         task_id="of-anonymous",
         server="shelf",
@@ -241,7 +240,7 @@ def changed_to(values: str) -> str:
         "plain",
     ],
 )
-def test_an_entry_that_another_program_wrote_closes_no_page(message: str) -> None:
+def test_an_entry_that_another_program_wrote_closes_no_page(message):
     client = superuser()
     look = Component.objects.get(key="look")
     LogEntry.objects.log_actions(client.session["_auth_user_id"], [look], CHANGE, message)
@@ -249,7 +248,7 @@ def test_an_entry_that_another_program_wrote_closes_no_page(message: str) -> Non
     assert client.get(f"{INDEX}component/{look.pk}/history/").status_code == 200
 
 
-def test_long_values_are_cut_here_and_whole_in_the_history() -> None:
+def test_long_values_are_cut_here_and_whole_in_the_history():
     client = superuser()
     look = Component.objects.get(key="look")
     client.post(page_of(look), form(look, description="word " * 500))
@@ -258,14 +257,14 @@ def test_long_values_are_cut_here_and_whole_in_the_history() -> None:
     assert history.count("word") >= 500
 
 
-def test_another_site_of_the_admin_shows_its_models_alone(settings: Any) -> None:
+def test_another_site_of_the_admin_shows_its_models_alone(settings):
     settings.ROOT_URLCONF = "tests.admin.test_overview"
     html = superuser().get("/desk/mcp_django/").content.decode()
     assert re.findall(r'id="mcp-model-(\w+)"', html) == ["call", "approval"]
     assert 'href="/admin/' not in html
 
 
-def test_models_are_in_groups_and_each_is_there_once() -> None:
+def test_models_are_in_groups_and_each_is_there_once():
     html = superuser().get(INDEX).content.decode()
     html = html[html.index('id="content-main"') :]
     captions = re.findall(r"<caption>([^<]+)</caption>", html)
@@ -277,8 +276,8 @@ def test_models_are_in_groups_and_each_is_there_once() -> None:
 
 
 def test_the_page_holds_under_a_strict_policy_and_costs_the_same_for_many_calls(
-    django_assert_max_num_queries: Any,
-) -> None:
+    django_assert_max_num_queries,
+):
     client = superuser()
     for times in (1, 300):
         called(times=times)

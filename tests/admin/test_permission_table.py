@@ -223,18 +223,18 @@ class FixedUserMiddleware:
 
 
 @pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quiet(monkeypatch):
     """Do not log hundreds of refused requests."""
     monkeypatch.setattr(logging.getLogger("django.request"), "disabled", True)
 
 
 @pytest.fixture
-def site() -> Site:
+def site():
     return make_site()
 
 
 @pytest.fixture
-def log_in_staff(settings: Any) -> LogIn:
+def log_in_staff(settings):
     """Log in a staff user with the given permissions and no others."""
     settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
     settings.MIDDLEWARE = [
@@ -275,22 +275,18 @@ def run_attempts(
 
 
 @pytest.mark.parametrize("name", ALLOWS)
-def test_one_permission_allows_what_is_listed_for_it(
-    name: str, site: Site, log_in_staff: LogIn
-) -> None:
+def test_one_permission_allows_what_is_listed_for_it(name, site, log_in_staff):
     expected = parse_line(ALLOWS[name])
     assert run_attempts(site, log_in_staff(name), expected) == expected
 
 
-def test_the_other_permissions_allow_nothing_even_together(site: Site, log_in_staff: LogIn) -> None:
+def test_the_other_permissions_allow_nothing_even_together(site, log_in_staff):
     client = log_in_staff(*ALLOWS_NOTHING.split())
     assert run_attempts(site, client, set()) == set()
 
 
 @pytest.mark.parametrize("names", TOGETHER)
-def test_several_permissions_allow_what_is_listed_for_them(
-    names: str, site: Site, log_in_staff: LogIn
-) -> None:
+def test_several_permissions_allow_what_is_listed_for_them(names, site, log_in_staff):
     held = set(names.split())
     lines = [line for one, line in {**ALLOWS, **TOGETHER}.items() if set(one.split()) <= held]
     expected = parse_lines(lines)
@@ -299,27 +295,25 @@ def test_several_permissions_allow_what_is_listed_for_them(
 
 
 @pytest.mark.parametrize("model", [str(one._meta.model_name) for one in models()])
-def test_superusers_succeed_with_everything_else(
-    model: str, site: Site, log_in_staff: LogIn
-) -> None:
+def test_superusers_succeed_with_everything_else(model, site, log_in_staff):
     expected = {one for one in set(site.attempts) - refused_for_all(site) if one[0] == model}
     client = log_in_staff(is_superuser=True)
     assert run_attempts(site, client, expected, [model]) == expected
 
 
-def test_every_page_form_and_action_is_listed(site: Site) -> None:
+def test_every_page_form_and_action_is_listed(site):
     lines = [*ALLOWS.values(), *TOGETHER.values(), SUPERUSERS_ONLY]
     assert refused_for_all(site) | parse_lines(lines) == set(site.attempts)
 
 
-def test_every_permission_is_listed() -> None:
+def test_every_permission_is_listed():
     every = Permission.objects.filter(content_type__app_label__in=APPS)
     names = [f"{one.content_type.app_label}.{one.codename}" for one in every]
     listed = [*ALLOWS, *ALLOWS_NOTHING.split()]
     assert sorted(names) == sorted(listed)
 
 
-def test_the_documentation_lists_the_same_permissions() -> None:
+def test_the_documentation_lists_the_same_permissions():
     text = (Path(__file__).parents[2] / "docs" / "topics" / "admin.md").read_text()
     section = text.partition("### What one permission allows")[2].partition("### What two")[0]
     tables = section.split("| permission | allows |")[1:]
@@ -340,7 +334,7 @@ def test_the_documentation_lists_the_same_permissions() -> None:
     assert listed == set(ALLOWS) - only_look
 
 
-def test_staff_without_permissions_reach_nothing(site: Site, client: Client) -> None:
+def test_staff_without_permissions_reach_nothing(site, client):
     client.force_login(get_user_model().objects.create_user("staff", is_staff=True))
     assert run_attempts(site, client, set()) == set()
     assert "/admin/mcp_" not in client.get("/admin/").content.decode()
@@ -348,7 +342,7 @@ def test_staff_without_permissions_reach_nothing(site: Site, client: Client) -> 
         assert client.get(f"/admin/{app}/").status_code == 404
 
 
-def test_other_users_are_redirected_to_the_login_page(site: Site, client: Client) -> None:
+def test_other_users_are_redirected_to_the_login_page(site, client):
     user = get_user_model().objects.create_user("guest")
     user.user_permissions.set(find_permissions([*ALLOWS, *ALLOWS_NOTHING.split()]))
     client.force_login(user)

@@ -27,7 +27,7 @@ HOSTILE = "<script>alert(1)</script>{{ x }}"
 
 
 @pytest.fixture(autouse=True)
-def server() -> MCPServer:
+def server():
     """A server of its own, with one prompt in code."""
     server = MCPServer("written", permission=AllowAny)
 
@@ -40,7 +40,7 @@ def server() -> MCPServer:
 
 
 @pytest.fixture
-def root(client: Client) -> Any:
+def root(client):
     """An administrator, signed in."""
     user = get_user_model().objects.create_superuser("root", password="root")
     client.force_login(user)
@@ -76,9 +76,7 @@ def saved(**values: Any) -> PromptText:
 
 
 @commits
-def test_a_prompt_written_here_is_got_by_a_client(
-    client: Client, root: Any, server: MCPServer
-) -> None:
+def test_a_prompt_written_here_is_got_by_a_client(client, root, server):
     assert client.post(f"{LIST}add/", form()).status_code == 302
     row = PromptText.objects.get()
     assert (row.version, row.text) == (1, "Dear {{ to }},\n--- assistant\nYours")
@@ -91,9 +89,7 @@ def test_a_prompt_written_here_is_got_by_a_client(
 
 
 @commits
-def test_a_change_makes_a_version_and_the_name_stays(
-    client: Client, root: Any, server: MCPServer
-) -> None:
+def test_a_change_makes_a_version_and_the_name_stays(client, root, server):
     row = saved()
     address = f"{LIST}{row.pk}/change/"
     assert 'name="based_on" value="1"' in page(client, address)
@@ -126,9 +122,7 @@ def test_a_change_makes_a_version_and_the_name_stays(
         ({"title": "a" * 201}, "title", "200"),
     ],
 )
-def test_what_cannot_be_offered_is_said_beside_its_field(
-    client: Client, root: Any, values: dict[str, Any], field: str, word: str
-) -> None:
+def test_what_cannot_be_offered_is_said_beside_its_field(client, root, values, field, word):
     response = client.post(f"{LIST}add/", form(**values))
     assert response.status_code == 200
     errors = response.context["adminform"].form.errors
@@ -138,13 +132,13 @@ def test_what_cannot_be_offered_is_said_beside_its_field(
     assert 'value="to"' in response.content.decode() or field == "arguments"
 
 
-def test_a_name_is_there_once_for_each_server(client: Client, root: Any) -> None:
+def test_a_name_is_there_once_for_each_server(client, root):
     saved()
     assert client.post(f"{LIST}add/", form()).status_code == 200
     assert client.post(f"{LIST}add/", form(server="default")).status_code == 302
 
 
-def test_the_second_of_two_editors_is_told_and_loses_nothing(client: Client, root: Any) -> None:
+def test_the_second_of_two_editors_is_told_and_loses_nothing(client, root):
     row = saved()
     row.text = "Theirs."
     PROMPTS.save(row, author=None, based_on=1)
@@ -169,7 +163,7 @@ def test_the_second_of_two_editors_is_told_and_loses_nothing(client: Client, roo
     ]
 
 
-def test_what_is_written_is_escaped_everywhere(client: Client, root: Any) -> None:
+def test_what_is_written_is_escaped_everywhere(client, root):
     arguments = [{"name": "x", "description": "<b>", "choices": ["<i>"], "required": False}]
     row = saved(title=HOSTILE, description=HOSTILE, text=HOSTILE, arguments=arguments)
     row.text = f"{HOSTILE}2"
@@ -191,7 +185,7 @@ def test_what_is_written_is_escaped_everywhere(client: Client, root: Any) -> Non
 # The preview ----------------------------------------------------------------------------------
 
 
-def test_a_preview_shows_messages_and_entry_and_keeps_nothing(client: Client, root: Any) -> None:
+def test_a_preview_shows_messages_and_entry_and_keeps_nothing(client, root):
     text = client.post(f"{LIST}preview/", form()).content.decode()
     assert "Dear «to»," in text
     assert "Assistant" in text
@@ -200,7 +194,7 @@ def test_a_preview_shows_messages_and_entry_and_keeps_nothing(client: Client, ro
     assert not LogEntry.objects.exists()
 
 
-def test_a_preview_takes_other_values_and_sends_the_draft_again(client: Client, root: Any) -> None:
+def test_a_preview_takes_other_values_and_sends_the_draft_again(client, root):
     response = client.post(
         f"{LIST}preview/", form(**{"sample-to": "{{ tone }}", "sample-tone": ""})
     )
@@ -212,14 +206,14 @@ def test_a_preview_takes_other_values_and_sends_the_draft_again(client: Client, 
     assert not any(name.startswith("sample-") for name in kept)
 
 
-def test_a_preview_says_what_is_wrong(client: Client, root: Any) -> None:
+def test_a_preview_says_what_is_wrong(client, root):
     text = client.post(f"{LIST}preview/", form(text="{{ nobody }}")).content.decode()
     assert "Line 1" in text
     text = client.post(f"{LIST}preview/", form(**{"sample-to": ""})).content.decode()
     assert "to: is required" in text
 
 
-def test_a_preview_of_a_prompt_leaves_it_as_it_is(client: Client, root: Any) -> None:
+def test_a_preview_of_a_prompt_leaves_it_as_it_is(client, root):
     row = saved()
     address = f"{LIST}{row.pk}/preview/"
     assert "Dear «to»," in client.post(address, form(based_on="99")).content.decode()
@@ -233,7 +227,7 @@ def test_a_preview_of_a_prompt_leaves_it_as_it_is(client: Client, root: Any) -> 
 
 
 @pytest.fixture
-def two_versions() -> PromptText:
+def two_versions():
     """A prompt that has said two things."""
     row = saved(text="one\ntwo", title="Old")
     row.text, row.title = "one\nthree", "New"
@@ -241,9 +235,7 @@ def two_versions() -> PromptText:
     return row
 
 
-def test_versions_are_listed_and_compared(
-    client: Client, root: Any, two_versions: PromptText
-) -> None:
+def test_versions_are_listed_and_compared(client, root, two_versions):
     address = f"{LIST}{two_versions.pk}/versions/"
     assert "Version 2" in page(client, address)
     kinds = {(line.kind, line.text) for line in client.get(f"{address}2/").context["lines"]}
@@ -257,9 +249,7 @@ def test_versions_are_listed_and_compared(
         assert client.get(missing).status_code == 404
 
 
-def test_an_old_version_is_restored_by_post_alone(
-    client: Client, root: Any, two_versions: PromptText
-) -> None:
+def test_an_old_version_is_restored_by_post_alone(client, root, two_versions):
     address = f"{LIST}{two_versions.pk}/versions/1/restore/"
     assert client.get(address).status_code == 405
     for stale in ("1", "", "x"):
@@ -273,9 +263,7 @@ def test_an_old_version_is_restored_by_post_alone(
     assert "Restored version 1" in LogEntry.objects.get().change_message
 
 
-def test_a_version_that_is_not_read_any_more_is_not_restored(
-    client: Client, root: Any, two_versions: PromptText
-) -> None:
+def test_a_version_that_is_not_read_any_more_is_not_restored(client, root, two_versions):
     two_versions.versions.filter(number=1).update(content={"text": "{{ nobody }}"})
     address = f"{LIST}{two_versions.pk}/versions/1/restore/"
     answer = client.post(address, {"based_on": "2"}, follow=True)
@@ -293,7 +281,7 @@ def act(client: Client, action: str, *rows: PromptText, **more: Any) -> Any:
     return client.post(LIST, {**chosen, **more}, follow=True)
 
 
-def test_the_list_says_what_keeps_a_prompt_from_being_offered(client: Client, root: Any) -> None:
+def test_the_list_says_what_keeps_a_prompt_from_being_offered(client, root):
     saved()
     saved(name="in_code")
     saved(name="gone", server="gone")
@@ -313,7 +301,7 @@ def test_the_list_says_what_keeps_a_prompt_from_being_offered(client: Client, ro
 
 
 @commits
-def test_prompts_are_switched_together(client: Client, root: Any, server: MCPServer) -> None:
+def test_prompts_are_switched_together(client, root, server):
     rows = [saved(), saved(name="other")]
     act(client, "disable", *rows)
     assert [one["name"] for one in MCPClient(server=server).list_prompts()] == ["in_code"]
@@ -324,9 +312,7 @@ def test_prompts_are_switched_together(client: Client, root: Any, server: MCPSer
 
 
 @commits
-def test_a_prompt_and_its_component_lead_to_each_other(
-    client: Client, root: Any, server: MCPServer
-) -> None:
+def test_a_prompt_and_its_component_lead_to_each_other(client, root, server):
     row = saved()
     sync_rows([server])
     component = Component.objects.get(server=server.name, key=row.name)
@@ -337,7 +323,7 @@ def test_a_prompt_and_its_component_lead_to_each_other(
 
 
 @commits
-def test_deleting_reaches_clients(client: Client, root: Any, server: MCPServer) -> None:
+def test_deleting_reaches_clients(client, root, server):
     rows = [saved(), saved(name="other")]
     assert len(MCPClient(server=server).list_prompts()) == 3
     act(client, "delete_selected", rows[0], post="yes")
@@ -345,7 +331,7 @@ def test_deleting_reaches_clients(client: Client, root: Any, server: MCPServer) 
     assert [one["name"] for one in MCPClient(server=server).list_prompts()] == ["in_code"]
 
 
-def test_prompts_are_copied_to_another_server_switched_off(client: Client, root: Any) -> None:
+def test_prompts_are_copied_to_another_server_switched_off(client, root):
     other = MCPServer("other", permission=AllowAny)
     rows = [saved(groups=["Editors"]), saved(name="twice"), saved(name="in_code", server="x")]
     saved(name="twice", server="other")
@@ -357,15 +343,13 @@ def test_prompts_are_copied_to_another_server_switched_off(client: Client, root:
     assert "1 prompt was skipped" in told
     copy = PromptText.objects.get(server="other", name="letter")
     assert (copy.is_enabled, copy.groups, copy.version) == (False, ["Editors"], 1)
-    assert "Duplicated" in LogEntry.objects.first().change_message  # type: ignore[union-attr]
+    assert "Duplicated" in LogEntry.objects.first().change_message
     act(client, "duplicate", rows[2], to="written")
     assert not PromptText.objects.filter(server="written", name="in_code").exists()
     assert other
 
 
-def test_a_list_costs_the_same_for_one_and_for_many(
-    client: Client, root: Any, django_assert_max_num_queries: Any
-) -> None:
+def test_a_list_costs_the_same_for_one_and_for_many(client, root, django_assert_max_num_queries):
     for number in range(20):
         saved(name=f"n{number}")
     with django_assert_max_num_queries(7):
@@ -373,8 +357,8 @@ def test_a_list_costs_the_same_for_one_and_for_many(
 
 
 def test_the_other_pages_cost_the_same_however_many_versions_there_are(
-    client: Client, root: Any, django_assert_max_num_queries: Any
-) -> None:
+    client, root, django_assert_max_num_queries
+):
     row = saved()
     for number in range(1, 8):
         row.text = f"Text {number}"
@@ -392,7 +376,7 @@ def test_the_other_pages_cost_the_same_however_many_versions_there_are(
 PAGES = ("", "{pk}/change/", "{pk}/versions/", "{pk}/versions/1/")
 
 
-def test_staff_without_a_permission_see_and_do_nothing(two_versions: PromptText) -> None:
+def test_staff_without_a_permission_see_and_do_nothing(two_versions):
     client = staff()
     for one in PAGES:
         assert client.get(LIST + one.format(pk=two_versions.pk)).status_code == 403
@@ -405,7 +389,7 @@ def test_staff_without_a_permission_see_and_do_nothing(two_versions: PromptText)
     assert two_versions.version == 2
 
 
-def test_staff_who_may_view_change_nothing(two_versions: PromptText) -> None:
+def test_staff_who_may_view_change_nothing(two_versions):
     client = staff("view_prompttext")
     for one in PAGES:
         text = page(client, LIST + one.format(pk=two_versions.pk))
@@ -420,7 +404,7 @@ def test_staff_who_may_view_change_nothing(two_versions: PromptText) -> None:
     assert (two_versions.is_enabled, PromptText.objects.count()) == (True, 1)
 
 
-def test_staff_who_may_change_add_and_delete_nothing(two_versions: PromptText) -> None:
+def test_staff_who_may_change_add_and_delete_nothing(two_versions):
     client = staff("view_prompttext", "change_prompttext")
     restored = client.post(f"{LIST}{two_versions.pk}/versions/1/restore/", {"based_on": "2"})
     assert restored.status_code == 302
@@ -433,7 +417,7 @@ def test_staff_who_may_change_add_and_delete_nothing(two_versions: PromptText) -
     assert PromptText.objects.count() == 1
 
 
-def test_nobody_else_gets_in(client: Client, two_versions: PromptText) -> None:
+def test_nobody_else_gets_in(client, two_versions):
     for user in (None, get_user_model().objects.create_user("ada")):
         if user is not None:
             client.force_login(user)
@@ -443,7 +427,7 @@ def test_nobody_else_gets_in(client: Client, two_versions: PromptText) -> None:
             assert "/login/" in answer["Location"]
 
 
-def test_forms_of_other_sites_change_nothing(two_versions: PromptText) -> None:
+def test_forms_of_other_sites_change_nothing(two_versions):
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(get_user_model().objects.create_superuser("root"))
     for one in ("{pk}/versions/1/restore/", "preview/", ""):

@@ -50,13 +50,13 @@ def statements_that_change() -> Iterator[list[str]]:
 
 
 @pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quiet(monkeypatch):
     """Do not log the refused requests."""
     monkeypatch.setattr(logging.getLogger("django.request"), "disabled", True)
 
 
 @pytest.mark.parametrize("method", ["get", "head"])
-def test_no_page_writes_when_it_is_looked_at(method: str) -> None:
+def test_no_page_writes_when_it_is_looked_at(method):
     site = make_site()
     # Something is new, something is different, something is gone.
     Server.objects.filter(name="shelf").update(title="Shelf")

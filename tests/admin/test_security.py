@@ -19,19 +19,19 @@ LOG, IDENTITIES = "/admin/mcp_django/authevent/", "/admin/mcp_django/externalide
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def root(client: Client) -> Any:
+def root(client):
     """An administrator, signed in."""
     user = get_user_model().objects.create_superuser("root", password="root")
     client.force_login(user)
     return user
 
 
-def test_the_log_is_read_and_nothing_else(client: Client, root: Any, rf: Any) -> None:
+def test_the_log_is_read_and_nothing_else(client, root, rf):
     record_event(AuthEvent.Kind.REVOKE, request=rf.get("/"), user=root, client_id="client-7")
     row = AuthEvent.objects.get()
     for query in ("", "?q=client-7", "?kind__exact=revoke"):
@@ -45,7 +45,7 @@ def test_the_log_is_read_and_nothing_else(client: Client, root: Any, rf: Any) ->
     assert client.post(f"{LOG}{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_a_user_in_the_log_can_be_deleted(client: Client, root: Any, rf: Any) -> None:
+def test_a_user_in_the_log_can_be_deleted(client, root, rf):
     ada = get_user_model().objects.create_user("ada")
     record_event(AuthEvent.Kind.CONSENT, request=rf.get("/"), user=ada)
     client.post(f"/admin/auth/user/{ada.pk}/delete/", {"post": "yes"})
@@ -53,7 +53,7 @@ def test_a_user_in_the_log_can_be_deleted(client: Client, root: Any, rf: Any) ->
     assert AuthEvent.objects.get().username == "ada"
 
 
-def test_an_identity_is_made_by_hand_and_keeps_its_subject(client: Client, root: Any) -> None:
+def test_an_identity_is_made_by_hand_and_keeps_its_subject(client, root):
     form = {"issuer": "https://login.acme.example", "subject": "u-1", "user": root.pk}
     assert client.post(f"{IDENTITIES}add/", form).status_code == 302
     row = ExternalIdentity.objects.get()
@@ -95,7 +95,7 @@ FORM = {"issuer": "https://id.acme.example", "subject": "clerks-own"}
 
 
 @pytest.mark.parametrize("kind", ["superuser", "inactive", "may more", "in a group"])
-def test_nobody_lets_a_subject_in_as_somebody_who_may_more(client: Client, kind: str) -> None:
+def test_nobody_lets_a_subject_in_as_somebody_who_may_more(client, kind):
     by = clerk(client, "add_externalidentity")
     user = whom(kind, by)
     answer = client.post(f"{IDENTITIES}add/", {**FORM, "user": user.pk})
@@ -110,14 +110,14 @@ def test_nobody_lets_a_subject_in_as_somebody_who_may_more(client: Client, kind:
 
 
 @pytest.mark.parametrize("kind", ["may as much", "himself"])
-def test_a_subject_is_let_in_as_somebody_who_may_no_more(client: Client, kind: str) -> None:
+def test_a_subject_is_let_in_as_somebody_who_may_no_more(client, kind):
     user = whom(kind, clerk(client, "add_externalidentity", "change_externalidentity"))
     assert client.post(f"{IDENTITIES}add/", {**FORM, "user": user.pk}).status_code == 302
     assert ExternalIdentity.objects.get().user == user
 
 
 @pytest.mark.parametrize("kind", ["superuser", "inactive", "may more", "in a group"])
-def test_neither_the_old_nor_the_new_user_may_more(client: Client, kind: str) -> None:
+def test_neither_the_old_nor_the_new_user_may_more(client, kind):
     by = clerk(client, "change_externalidentity")
     user = whom(kind, by)
     theirs = ExternalIdentity.objects.create(issuer="https://a.example", subject="1", user=user)
@@ -134,7 +134,7 @@ def test_neither_the_old_nor_the_new_user_may_more(client: Client, kind: str) ->
 
 
 @pytest.mark.parametrize("model", ["mcp_django/externalidentity", "mcp_oauth/clientprofile"])
-def test_no_key_reveals_the_name_of_its_user(client: Client, model: str) -> None:
+def test_no_key_reveals_the_name_of_its_user(client, model):
     name = model.partition("/")[2]
     by = clerk(client, f"add_{name}")
     field = "user" if name == "externalidentity" else "service_user"
@@ -152,7 +152,7 @@ def test_no_key_reveals_the_name_of_its_user(client: Client, model: str) -> None
     assert "known-2" in client.post(address, {field: users[2].pk}).content.decode()
 
 
-def test_the_page_of_an_identity_shows_the_name_of_its_user_only(client: Client) -> None:
+def test_the_page_of_an_identity_shows_the_name_of_its_user_only(client):
     ada = whom("may as much", clerk(client, "change_externalidentity"))
     bob = get_user_model().objects.create_user("bob", is_superuser=True)
     row = ExternalIdentity.objects.create(issuer="https://a.example", subject="1", user=ada)
@@ -165,8 +165,8 @@ def test_the_page_of_an_identity_shows_the_name_of_its_user_only(client: Client)
 
 @pytest.mark.parametrize("address", [LOG, IDENTITIES])
 def test_a_list_costs_the_same_for_one_and_for_many(
-    client: Client, root: Any, rf: Any, address: str, django_assert_max_num_queries: Any
-) -> None:
+    client, root, rf, address, django_assert_max_num_queries
+):
     for number in range(5):
         user = get_user_model().objects.create_user(f"user-{number}")
         record_event(AuthEvent.Kind.ISSUE, request=rf.get("/"), user=user)

@@ -25,12 +25,12 @@ LISTS = ("tools", "resources", "prompts")
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def row() -> Server:
+def row():
     """The row of the shelf."""
     sync_rows([shelf])
     return Server.objects.get(name="shelf")
@@ -67,7 +67,7 @@ def call(**changes: Any) -> Call:
     return Call.objects.create(**values)
 
 
-def test_the_list_shows_what_code_declares_and_what_was_called(row: Server) -> None:
+def test_the_list_shows_what_code_declares_and_what_was_called(row):
     call()
     call(component="nothing", outcome="unknown")
     page = superuser().get(LIST).content.decode()
@@ -78,7 +78,7 @@ def test_the_list_shows_what_code_declares_and_what_was_called(row: Server) -> N
     assert '<td class="field-calls">2</td>' in page
 
 
-def test_a_server_that_was_last_called_long_ago_shows_when(row: Server) -> None:
+def test_a_server_that_was_last_called_long_ago_shows_when(row):
     at = timezone.now().replace(year=2024, month=3, day=5, hour=12, minute=0)
     call(at=at)
     page = superuser().get(LIST).content.decode()
@@ -86,9 +86,7 @@ def test_a_server_that_was_last_called_long_ago_shows_when(row: Server) -> None:
     assert '<td class="field-last_call nowrap">March 5, 2024, noon</td>' in page
 
 
-def test_the_list_costs_the_same_for_one_server_and_for_many(
-    django_assert_max_num_queries: Any,
-) -> None:
+def test_the_list_costs_the_same_for_one_server_and_for_many(django_assert_max_num_queries):
     client = superuser()
     client.get(LIST)
     Server.objects.bulk_create(Server(name=f"gone-{number}") for number in range(50))
@@ -96,7 +94,7 @@ def test_the_list_costs_the_same_for_one_server_and_for_many(
         assert client.get(LIST).status_code == 200
 
 
-def test_a_server_that_code_has_no_more_is_shown_as_such(row: Server) -> None:
+def test_a_server_that_code_has_no_more_is_shown_as_such(row):
     gone = Server.objects.create(name="gone")
     client = superuser()
     assert "not in the code" in client.get(LIST).content.decode()
@@ -107,23 +105,21 @@ def test_a_server_that_code_has_no_more_is_shown_as_such(row: Server) -> None:
         assert "nothing to show" in answer.content.decode()
 
 
-def test_no_server_is_made_or_deleted_by_hand(row: Server) -> None:
+def test_no_server_is_made_or_deleted_by_hand(row):
     client = superuser()
     assert client.get(f"{LIST}add/").status_code == 403
     assert client.post(f"{LIST}add/", {"name": "new"}).status_code == 403
     assert client.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_the_page_shows_code_beside_the_admin(row: Server) -> None:
+def test_the_page_shows_code_beside_the_admin(row):
     Server.objects.filter(pk=row.pk).update(title="Another", rate="5/m", groups=["clerks"])
     page = superuser().get(page_of(row)).content.decode()
     for text in ("The shelf", "Another", "Ask before you take.", "1000/h, 5/m", "group clerks"):
         assert text in page
 
 
-def test_what_is_saved_narrows_the_server(
-    row: Server, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_what_is_saved_narrows_the_server(row, django_capture_on_commit_callbacks):
     Group.objects.create(name="clerks")
     before = read_versions([ListTopic("shelf", kind) for kind in LISTS])
     with django_capture_on_commit_callbacks(execute=True):
@@ -157,22 +153,22 @@ def test_what_is_saved_narrows_the_server(
 
 
 def test_what_clients_do_not_list_is_told_to_processes_alone(
-    row: Server, django_capture_on_commit_callbacks: Any
-) -> None:
+    row, django_capture_on_commit_callbacks
+):
     with django_capture_on_commit_callbacks(execute=True):
         superuser().post(page_of(row), form(row, rate="7/h", title="Another"))
     assert read_versions([ListTopic("shelf", kind) for kind in LISTS]) == {}
     assert Topic.objects.filter(pk=OVERRIDES.digest).exists()
 
 
-def test_what_is_no_rate_is_told_what_to_write(row: Server) -> None:
+def test_what_is_no_rate_is_told_what_to_write(row):
     answer = superuser().post(page_of(row), form(row, rate="often"))
     assert "write &#x27;100/h&#x27;" in answer.content.decode()
     row.refresh_from_db()
     assert row.rate == ""
 
 
-def test_a_name_that_means_nothing_any_more_stays_and_is_marked(row: Server) -> None:
+def test_a_name_that_means_nothing_any_more_stays_and_is_marked(row):
     Server.objects.filter(pk=row.pk).update(groups=["ghosts"], permissions=["no.such"])
     row.refresh_from_db()
     client = superuser()
@@ -185,16 +181,14 @@ def test_a_name_that_means_nothing_any_more_stays_and_is_marked(row: Server) -> 
     assert (row.groups, row.permissions, row.title) == (["ghosts"], ["no.such"], "Kept")
 
 
-def test_a_name_that_never_was_is_refused(row: Server) -> None:
+def test_a_name_that_never_was_is_refused(row):
     answer = superuser().post(page_of(row), form(row, groups=["ghosts"]))
     assert answer.status_code == 200
     row.refresh_from_db()
     assert row.groups == []
 
 
-def test_a_server_that_is_switched_off_lets_nobody_in(
-    row: Server, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_a_server_that_is_switched_off_lets_nobody_in(row, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
         superuser().post(page_of(row), form(row, is_enabled=""))
     answer = Client().post(
@@ -210,9 +204,7 @@ def test_a_server_that_is_switched_off_lets_nobody_in(
     ("codenames", "seen", "changed"),
     [((), 403, 403), (("view_server",), 200, 403), (("change_server",), 200, 302)],
 )
-def test_each_permission_opens_what_it_says(
-    row: Server, codenames: tuple[str, ...], seen: int, changed: int
-) -> None:
+def test_each_permission_opens_what_it_says(row, codenames, seen, changed):
     client = staff(*codenames)
     assert client.get(LIST).status_code == seen
     assert client.get(page_of(row)).status_code == seen
@@ -223,14 +215,14 @@ def test_each_permission_opens_what_it_says(
         assert (b'name="_save"' in client.get(page_of(row)).content) is (changed == 302)
 
 
-def test_a_user_who_is_no_staff_is_sent_to_sign_in(row: Server, client: Client) -> None:
+def test_a_user_who_is_no_staff_is_sent_to_sign_in(row, client):
     assert "/login/" in client.get(LIST)["Location"]
     for page in SERVER_PAGES.values():
         url = reverse(f"admin:mcp_django_server_{page.slug}", args=[row.pk])
         assert "/login/" in client.get(url)["Location"]
 
 
-def test_a_page_of_a_server_is_opened_by_its_own_permission_alone(row: Server) -> None:
+def test_a_page_of_a_server_is_opened_by_its_own_permission_alone(row):
     stranger = staff("view_server")
     shown = stranger.get(page_of(row)).content.decode()
     for page in SERVER_PAGES.values():
@@ -242,20 +234,20 @@ def test_a_page_of_a_server_is_opened_by_its_own_permission_alone(row: Server) -
         assert stranger.get(f"{url}below/").status_code == 403
 
 
-def test_a_superuser_finds_every_page_of_a_server_on_its_own_page(row: Server) -> None:
+def test_a_superuser_finds_every_page_of_a_server_on_its_own_page(row):
     page = superuser().get(page_of(row)).content.decode()
     assert SERVER_PAGES
     for slug in SERVER_PAGES:
         assert f'href="{reverse(f"admin:mcp_django_server_{slug}", args=[row.pk])}"' in page
 
 
-def test_a_page_of_no_server_is_not_found() -> None:
+def test_a_page_of_no_server_is_not_found():
     client = superuser()
     for slug in SERVER_PAGES:
         assert client.get(f"{LIST}999/{slug}/").status_code == 404
 
 
-def test_the_override_holds_for_a_client_in_the_same_test(row: Server, unpinned: None) -> None:
+def test_the_override_holds_for_a_client_in_the_same_test(row, unpinned):
     assert MCPClient(server=shelf).discover()["instructions"] == "Ask before you take."
     Server.objects.filter(pk=row.pk).update(instructions="Otherwise.")
     assert MCPClient(server=shelf).discover()["instructions"] == "Otherwise."

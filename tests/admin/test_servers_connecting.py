@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from django.test import Client
 
 from mcp_django import MCPServer
 from mcp_django.admin.servers import client_setups
@@ -25,12 +24,12 @@ URL = "https://shop.example/mcp"
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def page() -> str:
+def page():
     """The page of the shelf."""
     return f"/admin/mcp_django/server/{Server.objects.create(name='shelf').pk}/connect/"
 
@@ -40,7 +39,7 @@ def closed() -> MCPServer:
     return MCPServer("inline", auth=["tokens"])
 
 
-def test_every_client_is_told_the_real_address(page: str) -> None:
+def test_every_client_is_told_the_real_address(page):
     response = superuser().get(page)
     found = {one.host.slug: one for one in response.context["recipes"]}
     assert found.keys() == CLIENTS.keys()
@@ -52,27 +51,25 @@ def test_every_client_is_told_the_real_address(page: str) -> None:
     assert not has_inline_code(response)
 
 
-def test_the_address_is_below_the_base_url_where_the_site_says_one(
-    page: str, settings: Any
-) -> None:
+def test_the_address_is_below_the_base_url_where_the_site_says_one(page, settings):
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example"}
     assert superuser().get(page).context["url"] == "https://shop.example/shelf/mcp"
 
 
-def test_a_server_without_an_address_is_told_apart(page: str, settings: Any) -> None:
+def test_a_server_without_an_address_is_told_apart(page, settings):
     settings.ROOT_URLCONF = "tests.admin.test_servers_connecting"
     response = superuser().get(page)
     assert response.context["recipes"] == []
     assert "no fixed URL" in text_of(response)
 
 
-def test_a_server_that_says_where_it_is_is_believed(rf: Any) -> None:
+def test_a_server_that_says_where_it_is_is_believed(rf):
     from mcp_django.admin.servers import server_url
 
     assert server_url(MCPServer("away", resource_url=URL), rf.get("/")) == URL
 
 
-def test_no_recipe_holds_a_secret_and_each_names_its_place() -> None:
+def test_no_recipe_holds_a_secret_and_each_names_its_place():
     from tests.kit.servers import person
 
     _, plaintext = AccessToken.objects.issue(person(), name="laptop")
@@ -85,33 +82,33 @@ def test_no_recipe_holds_a_secret_and_each_names_its_place() -> None:
         assert one.notes
 
 
-def test_an_open_server_asks_for_no_token() -> None:
+def test_an_open_server_asks_for_no_token():
     for one in client_setups(MCPServer("inline", permission=AllowAny), URL):
         assert "uthorization" not in one.text
         assert "TOKEN" not in one.text
 
 
-def test_a_server_with_oauth_says_that_a_browser_opens() -> None:
+def test_a_server_with_oauth_says_that_a_browser_opens():
     found = {one.host.slug: one for one in client_setups(MCPServer("inline", auth=["oauth"]), URL)}
     assert "uthorization" not in found["vscode"].text
     assert "The client opens a browser to sign in." in found["vscode"].notes
     assert "MCP_TOKEN" in found["curl"].text
 
 
-def test_a_cloud_is_told_that_it_cannot_reach_a_local_address() -> None:
+def test_a_cloud_is_told_that_it_cannot_reach_a_local_address():
     found = {one.host.slug: one for one in client_setups(closed(), "http://127.0.0.1:8000/mcp")}
     assert any("public https://" in note for note in found["chatgpt"].notes)
     found = {one.host.slug: one for one in client_setups(closed(), URL)}
     assert not any("public https://" in note for note in found["chatgpt"].notes)
 
 
-def test_a_client_of_another_revision_is_told_so(settings: Any) -> None:
+def test_a_client_of_another_revision_is_told_so(settings):
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2024-11-05"]}
     found = {one.host.slug: one for one in client_setups(closed(), URL)}
     assert any("this server supports 2024-11-05" in note for note in found["curl"].notes)
 
 
-def test_links_carry_what_the_files_would_have() -> None:
+def test_links_carry_what_the_files_would_have():
     found = {one.host.slug: one.link for one in client_setups(closed(), URL)}
     assert {slug for slug, link in found.items() if link} == {"vscode", "cursor"}
     entry = json.loads(unquote(found["vscode"].removeprefix("vscode:mcp/install?")))
@@ -130,17 +127,17 @@ def test_links_carry_what_the_files_would_have() -> None:
 @pytest.mark.parametrize(
     ("permissions", "status"), [((), 403), (("view_call",), 403), (("view_server",), 200)]
 )
-def test_who_may_see_it(permissions: tuple[str, ...], status: int, page: str) -> None:
+def test_who_may_see_it(permissions, status, page):
     client = staff(*permissions)
     assert client.get(page).status_code == status
     assert client.get(f"{page}more/").status_code == (404 if status == 200 else status)
 
 
-def test_it_asks_for_a_login(client: Client, page: str) -> None:
+def test_it_asks_for_a_login(client, page):
     assert client.get(page).status_code == 302
 
 
-def test_it_leads_on_to_what_the_visitor_may_use(page: str) -> None:
+def test_it_leads_on_to_what_the_visitor_may_use(page):
     related = [url for url, _ in staff("view_server").get(page).context["related"]]
     assert related == []
     related = [url for url, _ in superuser().get(page).context["related"]]
@@ -151,7 +148,7 @@ def test_it_leads_on_to_what_the_visitor_may_use(page: str) -> None:
     ]
 
 
-def test_it_costs_few_queries(page: str, django_assert_max_num_queries: Any) -> None:
+def test_it_costs_few_queries(page, django_assert_max_num_queries):
     client = superuser()
     with django_assert_max_num_queries(4):
         assert client.get(page).status_code == 200
@@ -168,7 +165,7 @@ urlpatterns = _urls()
 
 
 @pytest.mark.skipif(not find_spec("oauth2_provider"), reason="needs django-oauth-toolkit")
-def test_the_page_of_a_server_leads_to_connected_assistants(page: str) -> None:
+def test_the_page_of_a_server_leads_to_connected_assistants(page):
     server = page.removesuffix("connect/") + "change/"
     assistants = 'href="/admin/mcp_oauth/consent/"'
     assert assistants in superuser().get(server).content.decode()

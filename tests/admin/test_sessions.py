@@ -24,7 +24,7 @@ POSSIBLE = (LIST, f"{LIST}{{}}/change/", f"{LIST}{{}}/terminate/")
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
@@ -64,9 +64,7 @@ def is_live(session: Session) -> bool:
         (("view_session", "delete_session"), [200, 200, 200]),
     ],
 )
-def test_who_may_look_and_who_may_terminate(
-    permissions: tuple[str, ...], statuses: list[int]
-) -> None:
+def test_who_may_look_and_who_may_terminate(permissions, statuses):
     session, client = opened(), staff(*permissions)
     assert [client.get(one.format(session.pk)).status_code for one in POSSIBLE] == statuses
     may = statuses[2] == 200
@@ -74,7 +72,7 @@ def test_who_may_look_and_who_may_terminate(
     assert is_live(session) is not may
 
 
-def test_nobody_adds_edits_or_deletes_one() -> None:
+def test_nobody_adds_edits_or_deletes_one():
     session, client = opened(), superuser()
     assert client.get(f"{LIST}add/").status_code == 403
     assert client.post(f"{LIST}{session.pk}/delete/", {"post": "yes"}).status_code == 403
@@ -87,7 +85,7 @@ def test_nobody_adds_edits_or_deletes_one() -> None:
     assert session.digest not in page
 
 
-def test_the_list_says_who_has_what_open() -> None:
+def test_the_list_says_who_has_what_open():
     ada = get_user_model().objects.create_user("ada")
     session = opened(user_pk=ada.pk, principal="user:1@token:3")
     stream(session, 1)
@@ -112,7 +110,7 @@ def test_the_list_says_who_has_what_open() -> None:
 
 
 @spec("EXT-5")
-def test_what_is_deprecated_is_marked() -> None:
+def test_what_is_deprecated_is_marked():
     client = superuser()
     old = opened("shop/sse", capabilities={"sampling": {}, "roots": {}, "elicitation": {}})
     page = text_of(client.get(f"{LIST}{old.pk}/change/"))
@@ -122,13 +120,13 @@ def test_what_is_deprecated_is_marked() -> None:
     assert "eprecated" not in text_of(client.get(f"{LIST}{new.pk}/change/"))
 
 
-def test_a_session_without_anything_open_says_so() -> None:
+def test_a_session_without_anything_open_says_so():
     page = text_of(superuser().get(f"{LIST}{opened().pk}/change/"))
     assert "Streams: none" in page
     assert "Subscriptions: none" in page
 
 
-def test_long_lists_of_one_session_are_cut() -> None:
+def test_long_lists_of_one_session_are_cut():
     session = opened()
     Subscription.objects.bulk_create(
         Subscription(session=session, uri=f"shop://{n}", digest=str(n)) for n in range(150)
@@ -139,7 +137,7 @@ def test_long_lists_of_one_session_are_cut() -> None:
     assert "and more" in page
 
 
-def test_what_a_client_says_of_itself_fills_no_page() -> None:
+def test_what_a_client_says_of_itself_fills_no_page():
     session, client = opened(capabilities={"x": "y" * 100_000}), superuser()
     for page in POSSIBLE[:2]:
         said = client.get(page.format(session.pk)).content.decode()
@@ -149,7 +147,7 @@ def test_what_a_client_says_of_itself_fills_no_page() -> None:
     assert not any('"capabilities"' in one["sql"] for one in queries)
 
 
-def test_terminating_ends_it_with_a_line_in_its_history() -> None:
+def test_terminating_ends_it_with_a_line_in_its_history():
     session, client = opened(), superuser()
     asked = client.get(f"{LIST}{session.pk}/terminate/")
     assert "starts a new session" in text_of(asked)
@@ -165,7 +163,7 @@ def test_terminating_ends_it_with_a_line_in_its_history() -> None:
     assert LogEntry.objects.count() == 1
 
 
-def test_several_are_terminated_at_once_and_those_that_are_over_are_left_alone() -> None:
+def test_several_are_terminated_at_once_and_those_that_are_over_are_left_alone():
     one, two, over = opened(), opened(), opened()
     sessions.end_sessions([over.pk])
     client = superuser()
@@ -181,7 +179,7 @@ def test_several_are_terminated_at_once_and_those_that_are_over_are_left_alone()
     assert LogEntry.objects.count() == 2
 
 
-def test_the_action_is_offered_to_nobody_who_may_only_look() -> None:
+def test_the_action_is_offered_to_nobody_who_may_only_look():
     session, client = opened(), staff("view_session")
     assert "terminate" not in client.get(LIST).content.decode()
     terminate(client, session)
@@ -189,14 +187,14 @@ def test_the_action_is_offered_to_nobody_who_may_only_look() -> None:
     assert "terminate" not in client.get(f"{LIST}{session.pk}/change/").content.decode()
 
 
-def test_a_session_that_is_gone_is_no_error() -> None:
+def test_a_session_that_is_gone_is_no_error():
     client = superuser()
     assert client.get(f"{LIST}99/terminate/").status_code == 302
     assert client.post(f"{LIST}99/terminate/").status_code == 302
     assert client.get(f"{LIST}nothing/change/").status_code == 302
 
 
-def test_the_states_are_told_apart() -> None:
+def test_the_states_are_told_apart():
     live, silent, over = opened(), opened(), opened()
     rows(Session).filter(pk=silent.pk).update(
         seen_at=seconds_ago(10**6), expires_at=seconds_from_now(10**6)
@@ -212,9 +210,7 @@ def test_the_states_are_told_apart() -> None:
     assert found("") == {live.pk, silent.pk, over.pk}
 
 
-def test_the_list_costs_the_same_for_one_and_for_many(
-    django_assert_max_num_queries: Any,
-) -> None:
+def test_the_list_costs_the_same_for_one_and_for_many(django_assert_max_num_queries):
     client = superuser()
     for number in range(12):
         user = get_user_model().objects.create_user(f"user-{number}")
@@ -224,7 +220,7 @@ def test_the_list_costs_the_same_for_one_and_for_many(
         assert client.get(LIST).status_code == 200
 
 
-def test_a_user_with_a_session_can_be_deleted() -> None:
+def test_a_user_with_a_session_can_be_deleted():
     ada = get_user_model().objects.create_user("ada")
     stream(opened(user_pk=ada.pk), 1)
     superuser().post(f"/admin/auth/user/{ada.pk}/delete/", {"post": "yes"})
@@ -232,11 +228,11 @@ def test_a_user_with_a_session_can_be_deleted() -> None:
 
 
 @pytest.mark.parametrize("address", POSSIBLE)
-def test_no_page_has_anything_inline(address: str) -> None:
+def test_no_page_has_anything_inline(address):
     assert not has_inline_code(superuser().get(address.format(opened().pk)))
 
 
 @pytest.mark.parametrize("address", POSSIBLE)
-def test_the_pages_ask_for_a_login(client: Client, address: str) -> None:
+def test_the_pages_ask_for_a_login(client, address):
     response = client.get(address.format(opened().pk))
     assert (response.status_code, "/login/" in response["Location"]) == (302, True)

@@ -7,10 +7,8 @@ import re
 from datetime import timedelta
 from html import unescape
 from io import StringIO
-from typing import Any
 
 import pytest
-from django.test import Client
 
 from mcp_django.admin import statistics
 from mcp_django.admin.statistics import (
@@ -31,12 +29,12 @@ MONTH = timedelta(days=30)
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture
-def page() -> str:
+def page():
     """The address of the report of the shelf."""
     return f"/admin/mcp_django/server/{Server.objects.create(name='shelf').pk}/report/"
 
@@ -45,7 +43,7 @@ def keys(found: list[ComponentQuality]) -> list[str]:
     return [one.key for one in found]
 
 
-def test_what_nobody_called_is_told() -> None:
+def test_what_nobody_called_is_told():
     called("look")
     called("clear", ago=31 * 24 * 3600)
     called("recommend", server="other", kind="prompt")
@@ -58,7 +56,7 @@ def test_what_nobody_called_is_told() -> None:
     assert "clear" not in keys(build_quality_report(shelf, 3 * MONTH).never_used)
 
 
-def test_what_was_used_before_the_counted_calls_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_used_before_the_counted_calls_was_used(monkeypatch):
     monkeypatch.setattr(statistics, "MAX_CALLS", 2)
     called("clear", ago=3600)
     called("look", ago=60, times=2)
@@ -69,7 +67,7 @@ def test_what_was_used_before_the_counted_calls_was_used(monkeypatch: pytest.Mon
     assert next(one for one in found.every if one.key == "clear").calls == 0
 
 
-def test_what_fails_most_comes_first_and_too_few_calls_say_nothing() -> None:
+def test_what_fails_most_comes_first_and_too_few_calls_say_nothing():
     called("look", times=8)
     called("look", "error", times=1)
     called("look", "timeout", times=1)
@@ -81,7 +79,7 @@ def test_what_fails_most_comes_first_and_too_few_calls_say_nothing() -> None:
     assert rates == [("clear", 4, 5, 0.8), ("look", 2, 10, 0.2)]
 
 
-def test_arguments_that_models_get_wrong_are_counted_once_for_each_call() -> None:
+def test_arguments_that_models_get_wrong_are_counted_once_for_each_call():
     called("look", "invalid", times=3, problems=["where", "where", "when"])
     called("look", "invalid", problems=["where"])
     called("clear", "invalid", problems=["<b>items</b>[0].price"])
@@ -95,16 +93,14 @@ def test_arguments_that_models_get_wrong_are_counted_once_for_each_call() -> Non
     assert next(o for o in build_quality_report(shelf, MONTH).every if o.key == "look").invalid == 5
 
 
-def test_wrong_arguments_are_read_from_so_many_calls_and_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wrong_arguments_are_read_from_so_many_calls_and_no_more(monkeypatch):
     monkeypatch.setattr(statistics, "MAX_INVALID", 2)
     called("look", "invalid", ago=60, times=2, problems=["new"])
     called("look", "invalid", ago=600, times=5, problems=["old"])
     assert [(path, n) for _, path, n in build_quality_report(shelf, MONTH).wrong] == [("new", 2)]
 
 
-def test_answers_are_weighed_without_errors() -> None:
+def test_answers_are_weighed_without_errors():
     called("look", times=99, bytes=1000)
     called("look", bytes=40_000)
     called("look", "error", bytes=10**6)
@@ -117,7 +113,7 @@ def test_answers_are_weighed_without_errors() -> None:
     assert (second.key, second.tokens) == ("clear", 2)
 
 
-def test_the_slowest_come_first() -> None:
+def test_the_slowest_come_first():
     called("look", times=50, ms=10)
     called("clear", times=50, ms=3000)
     called("about", "limited", ms=9000)
@@ -127,7 +123,7 @@ def test_the_slowest_come_first() -> None:
     assert found[1].p95_ms == pytest.approx(10, rel=0.6)
 
 
-def test_who_was_kept_out_is_counted() -> None:
+def test_who_was_kept_out_is_counted():
     called("look", "refused", times=2)
     called("look", "denied")
     called("clear", "limited", times=5)
@@ -138,7 +134,7 @@ def test_who_was_kept_out_is_counted() -> None:
     assert found == [("clear", 0, 5), ("look", 3, 0)]
 
 
-def test_a_component_that_left_the_code_is_told_of_without_a_link(page: str) -> None:
+def test_a_component_that_left_the_code_is_told_of_without_a_link(page):
     called("gone", "failed", times=9)
     row = Component.objects.create(server="shelf", kind="tool", key="look")
     called("look", "failed", times=9)
@@ -151,7 +147,7 @@ def test_a_component_that_left_the_code_is_told_of_without_a_link(page: str) -> 
     assert "gone" not in keys(build_quality_report(shelf, MONTH).never_used)
 
 
-def test_a_component_without_a_row_is_told_of_and_has_a_link_once_it_has_one(page: str) -> None:
+def test_a_component_without_a_row_is_told_of_and_has_a_link_once_it_has_one(page):
     called("look", "failed", times=9)
     client = superuser()
     html = client.get(page).content.decode()
@@ -163,7 +159,7 @@ def test_a_component_without_a_row_is_told_of_and_has_a_link_once_it_has_one(pag
     assert f'<a href="/admin/mcp_django/component/{pk}/change/">look</a>' in html
 
 
-def test_the_page_says_all_that_and_escapes_it(page: str) -> None:
+def test_the_page_says_all_that_and_escapes_it(page):
     called("look", "invalid", times=6, problems=["<script>x</script>"])
     called("look", times=6, ms=20, bytes=400)
     called("clear", "limited")
@@ -178,7 +174,7 @@ def test_the_page_says_all_that_and_escapes_it(page: str) -> None:
     assert log.status_code == 200
 
 
-def test_a_server_without_calls_has_a_report(page: str) -> None:
+def test_a_server_without_calls_has_a_report(page):
     said = text_of(superuser().get(page))
     assert said.count("None.") == 5
     assert "shelf://about" in said
@@ -187,18 +183,18 @@ def test_a_server_without_calls_has_a_report(page: str) -> None:
 @pytest.mark.parametrize(
     ("permissions", "status"), [((), 403), (("view_server",), 403), (("view_call",), 200)]
 )
-def test_who_may_see_it(permissions: tuple[str, ...], status: int, page: str) -> None:
+def test_who_may_see_it(permissions, status, page):
     client = staff(*permissions)
     assert client.get(page).status_code == status
     assert client.get(f"{page}csv/").status_code == status
     assert client.get(f"{page}other/").status_code == (404 if status == 200 else status)
 
 
-def test_it_asks_for_a_login(client: Client, page: str) -> None:
+def test_it_asks_for_a_login(client, page):
     assert client.get(page).status_code == client.get(f"{page}csv/").status_code == 302
 
 
-def test_the_file_has_every_component_and_no_formula(page: str) -> None:
+def test_the_file_has_every_component_and_no_formula(page):
     called("look", times=4, ms=20, bytes=400)
     called("look", "invalid", problems=["=cmd()", "where"])
     called("=HYPERLINK(1)", "failed")
@@ -215,13 +211,13 @@ def test_the_file_has_every_component_and_no_formula(page: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\r=1", "\n=1"])
-def test_a_spreadsheet_finds_no_formula(name: str, page: str) -> None:
+def test_a_spreadsheet_finds_no_formula(name, page):
     called(name, "failed")
     text = superuser().get(f"{page}csv/?days=7").content.decode()
     assert f"'{name}" in {row["component"] for row in csv.DictReader(StringIO(text, newline=""))}
 
 
-def test_figures_of_many_calls_are_those_of_the_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_many_calls_are_those_of_the_charts(monkeypatch):
     bounds = statistics.MILLISECONDS.bounds
     for number in range(40):
         # Also on the bounds of the bins, where the two ways to count could differ.
@@ -236,9 +232,7 @@ def test_figures_of_many_calls_are_those_of_the_charts(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("days", ["", "?days=7", "?days=1000000", "?days=x"])
-def test_it_costs_the_same_whatever_the_log_holds(
-    days: str, page: str, django_assert_max_num_queries: Any
-) -> None:
+def test_it_costs_the_same_whatever_the_log_holds(days, page, django_assert_max_num_queries):
     for number in range(30):
         called(f"tool-{number}", times=2, ms=number, bytes=number)
         called(f"tool-{number}", "invalid", times=5, problems=["a", "b"])
@@ -250,7 +244,7 @@ def test_it_costs_the_same_whatever_the_log_holds(
             assert client.get(f"{address}{days}").status_code == 200
 
 
-def test_calls_of_a_hidden_component_are_counted_as_in_the_charts(page: str) -> None:
+def test_calls_of_a_hidden_component_are_counted_as_in_the_charts(page):
     Component.objects.create(server="shelf", kind="tool", key="look")
     called("look", times=2)
     called("look", "unknown", times=3)

@@ -10,7 +10,6 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth import get_user_model
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django import Context, MCPServer
@@ -33,7 +32,7 @@ SECRET = "swordfish"
 
 
 @pytest.fixture(autouse=True)
-def chores(settings: Any) -> MCPServer:
+def chores(settings):
     """A server whose tools run as tasks, but for one."""
     settings.ROOT_URLCONF = "tests.admin.urls"
     server = MCPServer("chores", permission=AllowAny)
@@ -109,7 +108,7 @@ def answered(row: Task, text: str) -> None:
         (("view_task", "delete_task"), [200, 200, 200]),
     ],
 )
-def test_who_may_look_and_who_may_cancel(permissions: tuple[str, ...], statuses: list[int]) -> None:
+def test_who_may_look_and_who_may_cancel(permissions, statuses):
     row, client = begun(user=ada()), staff(*permissions)
     assert [client.get(page_of(row, n)).status_code for n in range(3)] == statuses
     may = statuses[2] == 200
@@ -117,7 +116,7 @@ def test_who_may_look_and_who_may_cancel(permissions: tuple[str, ...], statuses:
     assert status_of(row) == ("cancelled" if may else "working")
 
 
-def test_nobody_adds_edits_or_deletes_one() -> None:
+def test_nobody_adds_edits_or_deletes_one():
     row, client = begun(), superuser()
     assert client.get(f"{LIST}add/").status_code == 403
     assert client.post(f"{LIST}{quote(row.pk)}/delete/", {"post": "yes"}).status_code == 403
@@ -131,7 +130,7 @@ def test_nobody_adds_edits_or_deletes_one() -> None:
     ("permissions", "reads"),
     [(("view_task",), False), (("view_task", "read_task_result"), True)],
 )
-def test_answers_are_for_who_may_read_them(permissions: tuple[str, ...], reads: bool) -> None:
+def test_answers_are_for_who_may_read_them(permissions, reads):
     row = begun(user=ada())
     answered(row, "<b>clean</b>")
     page = staff(*permissions).get(page_of(row)).content.decode()
@@ -141,9 +140,7 @@ def test_answers_are_for_who_may_read_them(permissions: tuple[str, ...], reads: 
     assert "51\xa0bytes" in page
 
 
-def test_ids_of_anonymous_tasks_are_hidden_without_the_permission_to_read_results(
-    chores: MCPServer,
-) -> None:
+def test_ids_of_anonymous_tasks_are_hidden_without_the_permission_to_read_results(chores):
     row = begun()
     answered(row, "clean")
     # The id alone gives access to the result.
@@ -166,7 +163,7 @@ def test_ids_of_anonymous_tasks_are_hidden_without_the_permission_to_read_result
     assert "clean" in text_of(reader.get(page_of(row)))
 
 
-def test_argument_values_need_the_permission_to_view_calls() -> None:
+def test_argument_values_need_the_permission_to_view_calls():
     row = begun("ask", user=ada())
     page = text_of(staff("view_task").get(page_of(row)))
     assert "Names: where, password" in page
@@ -178,7 +175,7 @@ def test_argument_values_need_the_permission_to_view_calls() -> None:
 # What there is to see -------------------------------------------------------------------------
 
 
-def test_the_list_says_who_runs_what_and_how_far_it_is() -> None:
+def test_the_list_says_who_runs_what_and_how_far_it_is():
     ada = get_user_model().objects.create_user("ada")
     row = begun(user=ada)
     task_rows.start_run(row.pk, row.run)
@@ -208,7 +205,7 @@ def test_the_list_says_who_runs_what_and_how_far_it_is() -> None:
         ("server__exact=nowhere", set()),
     ],
 )
-def test_tasks_are_found(query: str, expected: set[str]) -> None:
+def test_tasks_are_found(query, expected):
     begun(user=get_user_model().objects.create_user("ada"))
     begun("other")
     task_rows.cancel_task(begun("gone"))
@@ -216,7 +213,7 @@ def test_tasks_are_found(query: str, expected: set[str]) -> None:
     assert {one.tool for one in found} == expected
 
 
-def test_a_task_whose_worker_is_gone_is_failed_for_whoever_looks() -> None:
+def test_a_task_whose_worker_is_gone_is_failed_for_whoever_looks():
     client = superuser()
     for look in (lambda row: LIST, page_of):
         row = begun()
@@ -226,7 +223,7 @@ def test_a_task_whose_worker_is_gone_is_failed_for_whoever_looks() -> None:
         assert status_of(row) == "failed"
 
 
-def test_the_page_says_whether_somebody_is_at_it() -> None:
+def test_the_page_says_whether_somebody_is_at_it():
     row, client = begun(engine="queue"), superuser()
     assert "Worker: not started yet" in text_of(client.get(page_of(row)))
     task_rows.start_run(row.pk, row.run)
@@ -238,7 +235,7 @@ def test_the_page_says_whether_somebody_is_at_it() -> None:
     assert "Worker: -" in text_of(client.get(page_of(row)))
 
 
-def test_the_page_shows_questions_and_never_answers() -> None:
+def test_the_page_shows_questions_and_never_answers():
     row = begun()
     task_rows.start_run(row.pk, row.run)
     asked = {
@@ -256,7 +253,7 @@ def test_the_page_shows_questions_and_never_answers() -> None:
     assert "And why?" in client.get(page_of(row)).content.decode()
 
 
-def test_arguments_are_shown_as_the_call_log_shows_them() -> None:
+def test_arguments_are_shown_as_the_call_log_shows_them():
     client = superuser()
     page = text_of(client.get(page_of(begun())))
     assert "Values: not logged" in page
@@ -283,7 +280,7 @@ def test_arguments_are_shown_as_the_call_log_shows_them() -> None:
     ],
     ids=ascii,
 )
-def test_rows_that_were_written_past_the_package_open(said: dict[str, Any]) -> None:
+def test_rows_that_were_written_past_the_package_open(said):
     row = begun()
     rows(Task).filter(pk=row.pk).update(**said)
     client = superuser()
@@ -293,7 +290,7 @@ def test_rows_that_were_written_past_the_package_open(said: dict[str, Any]) -> N
         assert len(answer.content) < 60_000
 
 
-def test_a_long_answer_fills_no_page() -> None:
+def test_a_long_answer_fills_no_page():
     row, client = begun(), superuser()
     answered(row, "y" * 100_000)
     page = client.get(page_of(row)).content.decode()
@@ -306,14 +303,14 @@ def test_a_long_answer_fills_no_page() -> None:
     assert not any('."result"' in one or '."arguments"' in one for one in of_tasks)
 
 
-def test_an_answer_that_is_an_error_for_the_model_is_said() -> None:
+def test_an_answer_that_is_an_error_for_the_model_is_said():
     row = begun()
     assert task_rows.start_run(row.pk, row.run)
     task_rows.finish_task(row.pk, row.run, result={"content": [], "isError": True})
     assert "completed (with a tool error)" in text_of(superuser().get(page_of(row)))
 
 
-def test_a_task_leads_to_its_tool(chores: MCPServer) -> None:
+def test_a_task_leads_to_its_tool(chores):
     sync_rows([chores])
     tool = Component.objects.get(server="chores", key="dust")
     html = superuser().get(page_of(begun())).content.decode()
@@ -332,7 +329,7 @@ def call_of(row: Task, **changes: Any) -> Call:
     return line
 
 
-def test_a_line_of_the_call_log_leads_to_its_task_for_who_may_see_it() -> None:
+def test_a_line_of_the_call_log_leads_to_its_task_for_who_may_see_it():
     ada = get_user_model().objects.create_user("ada")
     row, other = begun(user=ada), begun(user=get_user_model().objects.create_user("bob"))
     lines = [call_of(row), call_of(row, transport="task", at=row.created_at + timedelta(hours=0.5))]
@@ -354,7 +351,7 @@ def test_a_line_of_the_call_log_leads_to_its_task_for_who_may_see_it() -> None:
     assert quote(row.pk) not in html
 
 
-def test_the_page_of_a_tool_says_how_it_runs(chores: MCPServer) -> None:
+def test_the_page_of_a_tool_says_how_it_runs(chores):
     sync_rows([chores])
     client = superuser()
     said = {}
@@ -366,7 +363,7 @@ def test_the_page_of_a_tool_says_how_it_runs(chores: MCPServer) -> None:
     assert "as a task" not in said["look"]
 
 
-def test_threads_of_the_process_are_said_to_survive_nothing(settings: Any) -> None:
+def test_threads_of_the_process_are_said_to_survive_nothing(settings):
     client = superuser()
     assert "a restart ends them" in text_of(client.get(LIST))
     settings.MCP_DJANGO = {"TASK_BACKEND": "default"}
@@ -376,7 +373,7 @@ def test_threads_of_the_process_are_said_to_survive_nothing(settings: Any) -> No
 # Cancelling -----------------------------------------------------------------------------------
 
 
-def test_cancelling_ends_it_with_a_line_in_its_history() -> None:
+def test_cancelling_ends_it_with_a_line_in_its_history():
     row, client = begun(), superuser()
     assert "ctx.cancelled" in text_of(client.get(page_of(row, 2)))
     assert status_of(row) == "working"
@@ -389,7 +386,7 @@ def test_cancelling_ends_it_with_a_line_in_its_history() -> None:
     assert LogEntry.objects.count() == 1
 
 
-def test_several_are_cancelled_at_once_and_those_that_are_over_are_left_alone() -> None:
+def test_several_are_cancelled_at_once_and_those_that_are_over_are_left_alone():
     one, two, over = begun(), begun(), begun()
     answered(over, "done")
     data = {"action": "cancel", "post": "yes", "_selected_action": [one.pk, two.pk, over.pk]}
@@ -398,7 +395,7 @@ def test_several_are_cancelled_at_once_and_those_that_are_over_are_left_alone() 
     assert LogEntry.objects.count() == 2
 
 
-def test_the_action_is_offered_to_nobody_who_may_only_look() -> None:
+def test_the_action_is_offered_to_nobody_who_may_only_look():
     row, client = begun(user=ada()), staff("view_task")
     assert 'value="cancel"' not in client.get(LIST).content.decode()
     client.post(LIST, {"action": "cancel", "post": "yes", "_selected_action": [row.pk]})
@@ -406,7 +403,7 @@ def test_the_action_is_offered_to_nobody_who_may_only_look() -> None:
     assert "/cancel/" not in client.get(page_of(row)).content.decode()
 
 
-def test_an_id_that_reads_like_something_escaped_is_found() -> None:
+def test_an_id_that_reads_like_something_escaped_is_found():
     row = begun()
     rows(Task).filter(pk=row.pk).update(task_id="a_5Fb_2Fc")
     row, client = Task.objects.get(), superuser()
@@ -418,14 +415,14 @@ def test_an_id_that_reads_like_something_escaped_is_found() -> None:
     assert status_of(row) == "cancelled"
 
 
-def test_a_task_that_is_gone_is_no_error() -> None:
+def test_a_task_that_is_gone_is_no_error():
     client = superuser()
     assert client.get(f"{LIST}nothing/cancel/").status_code == 302
     assert client.post(f"{LIST}nothing/cancel/").status_code == 302
     assert client.get(f"{LIST}nothing/change/").status_code == 302
 
 
-def test_the_list_costs_the_same_for_one_and_for_many(django_assert_max_num_queries: Any) -> None:
+def test_the_list_costs_the_same_for_one_and_for_many(django_assert_max_num_queries):
     client = superuser()
     for number in range(12):
         begun(user=get_user_model().objects.create_user(f"user-{number}"))
@@ -433,7 +430,7 @@ def test_the_list_costs_the_same_for_one_and_for_many(django_assert_max_num_quer
         assert client.get(LIST).status_code == 200
 
 
-def test_a_user_with_a_task_can_be_deleted() -> None:
+def test_a_user_with_a_task_can_be_deleted():
     ada = get_user_model().objects.create_user("ada")
     begun(user=ada)
     superuser().post(f"/admin/auth/user/{ada.pk}/delete/", {"post": "yes"})
@@ -441,7 +438,7 @@ def test_a_user_with_a_task_can_be_deleted() -> None:
 
 
 @pytest.mark.parametrize("page", range(3))
-def test_no_page_has_anything_inline_and_each_asks_for_a_login(client: Client, page: int) -> None:
+def test_no_page_has_anything_inline_and_each_asks_for_a_login(client, page):
     row = begun()
     assert not has_inline_code(superuser().get(page_of(row, page)))
     response = client.get(page_of(row, page))

@@ -26,7 +26,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 @pytest.fixture(autouse=True)
-def server() -> MCPServer:
+def server():
     """A server of its own, with one skill in code."""
     server = MCPServer("written", permission=AllowAny)
     said = {"SKILL.md": {"name": "in-code", "description": "Code."}}
@@ -61,7 +61,7 @@ def saved(**values: Any) -> Skill:
 
 
 @commits
-def test_a_skill_written_here_is_read_by_a_client(server: MCPServer) -> None:
+def test_a_skill_written_here_is_read_by_a_client(server):
     client = superuser()
     assert "references/codes.md" in page(client, f"{LIST}add/")
     assert client.post(f"{LIST}add/", form()).status_code == 302
@@ -86,7 +86,7 @@ def test_a_skill_written_here_is_read_by_a_client(server: MCPServer) -> None:
 
 
 @commits
-def test_a_skill_and_its_files_lead_to_each_other(server: MCPServer) -> None:
+def test_a_skill_and_its_files_lead_to_each_other(server):
     client, row = superuser(), saved(supporting_files="--- file: references/codes.md\nLHR\n")
     sync_rows([server])
     files = Component.objects.filter(server="written", key__startswith="skill://close-it/")
@@ -99,7 +99,7 @@ def test_a_skill_and_its_files_lead_to_each_other(server: MCPServer) -> None:
     assert f'<a href="{link}">' in page(client, change)
 
 
-def test_a_change_makes_a_version_and_the_name_stays() -> None:
+def test_a_change_makes_a_version_and_the_name_stays():
     client, row = superuser(), saved()
     address = f"{LIST}{row.pk}/change/"
     assert 'name="based_on" value="1"' in page(client, address)
@@ -134,9 +134,7 @@ def test_a_change_makes_a_version_and_the_name_stays() -> None:
         ({"scopes": "a\\b"}, "scopes", "not a valid scope"),
     ],
 )
-def test_what_is_wrong_is_said_beside_its_field(
-    values: dict[str, Any], field: str, words: str
-) -> None:
+def test_what_is_wrong_is_said_beside_its_field(values, field, words):
     response = superuser().post(f"{LIST}add/", form(**values))
     assert response.status_code == 200
     errors = response.context["adminform"].form.errors
@@ -144,7 +142,7 @@ def test_what_is_wrong_is_said_beside_its_field(
     assert not Skill.objects.exists()
 
 
-def test_a_preview_shows_what_clients_get_and_keeps_nothing() -> None:
+def test_a_preview_shows_what_clients_get_and_keeps_nothing():
     client = superuser()
     response = client.post(f"{LIST}preview/", form(text=HOSTILE))
     text = response.content.decode()
@@ -164,7 +162,7 @@ def test_a_preview_shows_what_clients_get_and_keeps_nothing() -> None:
     assert page(client, f"{LIST}preview/", 405) is not None
 
 
-def test_versions_are_shown_compared_and_restored() -> None:
+def test_versions_are_shown_compared_and_restored():
     client, row = superuser(), saved(description=HOSTILE)
     row.description = "Closes well."
     SKILLS.save(row, author=None, based_on=1)
@@ -185,7 +183,7 @@ def test_versions_are_shown_compared_and_restored() -> None:
 
 
 @commits
-def test_switching_and_deleting_reach_clients(server: MCPServer) -> None:
+def test_switching_and_deleting_reach_clients(server):
     client, row = superuser(), saved()
     reader = MCPClient(server=server)
 
@@ -206,7 +204,7 @@ def test_switching_and_deleting_reach_clients(server: MCPServer) -> None:
     assert names() == ["in-code"]
 
 
-def test_the_list_says_what_is_not_offered() -> None:
+def test_the_list_says_what_is_not_offered():
     saved(name="in-code")
     saved(name="lost", server="gone")
     row = Skill.objects.create(server="written", name="bad", description="", text="x")
@@ -218,7 +216,7 @@ def test_the_list_says_what_is_not_offered() -> None:
 
 
 @pytest.mark.parametrize("wrong", [7, [[]]])
-def test_every_page_of_a_row_that_nobody_can_read_opens(wrong: Any) -> None:
+def test_every_page_of_a_row_that_nobody_can_read_opens(wrong):
     row = saved()
     # Written past the admin.
     Skill.objects.update(groups=wrong, permissions=wrong, scopes=wrong)
@@ -233,7 +231,7 @@ def test_every_page_of_a_row_that_nobody_can_read_opens(wrong: Any) -> None:
     assert Skill.objects.get().groups == []
 
 
-def test_who_may_only_look_changes_nothing() -> None:
+def test_who_may_only_look_changes_nothing():
     row = saved()
     versions = f"{LIST}{row.pk}/versions/"
     viewer = staff("view_skill")

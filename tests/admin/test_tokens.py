@@ -12,7 +12,6 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.contrib.sessions.models import Session as Login
-from django.test import Client
 from django.utils import timezone
 
 from mcp_django import admin_base
@@ -28,7 +27,7 @@ ADD = f"{LIST}add/"
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
@@ -62,7 +61,7 @@ def plaintext_of(response: Any) -> str:
         # To Django, who may change may look.
     ],
 )
-def test_who_may_look_revoke_and_make(permissions: tuple[str, ...], statuses: list[int]) -> None:
+def test_who_may_look_revoke_and_make(permissions, statuses):
     token, _ = issued()
     client = staff(*permissions)
     pages = [LIST, f"{LIST}{token.pk}/change/", f"{LIST}{token.pk}/revoke/", ADD]
@@ -75,7 +74,7 @@ def test_who_may_look_revoke_and_make(permissions: tuple[str, ...], statuses: li
     assert AccessToken.objects.count() == (2 if statuses[3] == 200 else 1)
 
 
-def test_a_token_is_shown_once_and_kept_nowhere() -> None:
+def test_a_token_is_shown_once_and_kept_nowhere():
     person()
     client = superuser()
     day = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%d")
@@ -114,7 +113,7 @@ def test_a_token_is_shown_once_and_kept_nowhere() -> None:
 
 
 @pytest.mark.usefixtures("unpinned")
-def test_a_scope_that_another_process_asks_for_can_be_given() -> None:
+def test_a_scope_that_another_process_asks_for_can_be_given():
     person()
     client = superuser()
     given = form(scopes=["shelf:lend"])
@@ -125,7 +124,7 @@ def test_a_scope_that_another_process_asks_for_can_be_given() -> None:
     assert AccessToken.objects.get().scopes == ["shelf:lend"]
 
 
-def test_the_token_works(settings: Any) -> None:
+def test_the_token_works(settings):
     person(is_staff=True)
     bearer = plaintext_of(superuser().post(ADD, form()))
     settings.ROOT_URLCONF = "tests.sites.example.urls"
@@ -151,7 +150,7 @@ def test_the_token_works(settings: Any) -> None:
         {"expires_at_0": "someday", "expires_at_1": ""},
     ],
 )
-def test_a_wrong_form_makes_nothing(changes: dict[str, Any]) -> None:
+def test_a_wrong_form_makes_nothing(changes):
     person()
     response = superuser().post(ADD, form(**changes))
     assert response.status_code == 200
@@ -159,7 +158,7 @@ def test_a_wrong_form_makes_nothing(changes: dict[str, Any]) -> None:
     assert not AccessToken.objects.exists()
 
 
-def test_nobody_makes_a_token_for_who_may_more() -> None:
+def test_nobody_makes_a_token_for_who_may_more():
     permission = Permission.objects.get(codename="view_call")
     person("boss", is_superuser=True)
     person("gone", is_active=False)
@@ -183,7 +182,7 @@ def test_nobody_makes_a_token_for_who_may_more() -> None:
     assert AccessToken.objects.count() == 4
 
 
-def test_the_list_masks_and_says_what_each_opens() -> None:
+def test_the_list_masks_and_says_what_each_opens():
     ada = person()
     plain, secret = issued(user=ada, name="<i>plain", scopes=["mcp", "shop:read"])
     bound, _ = issued(user=ada, name="bound", servers=["shop"], networks=["192.0.2.0/24"])
@@ -219,9 +218,7 @@ def test_the_list_masks_and_says_what_each_opens() -> None:
     }
 
 
-def test_revoking_is_told_to_every_process_and_kept_in_the_history(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_revoking_is_told_to_every_process_and_kept_in_the_history(monkeypatch):
     told: list[str] = []
     monkeypatch.setattr(revocations, "notify_revoked", lambda *names: told.extend(names))
     token, _ = issued()
@@ -239,7 +236,7 @@ def test_revoking_is_told_to_every_process_and_kept_in_the_history(
     assert "This has already ended." in text_of(client.get(page))
 
 
-def test_several_are_revoked_at_once() -> None:
+def test_several_are_revoked_at_once():
     ada = person()
     one, two, over = (issued(user=ada)[0] for _ in range(3))
     over.revoke()
@@ -250,13 +247,13 @@ def test_several_are_revoked_at_once() -> None:
     assert LogEntry.objects.count() == 2
 
 
-def test_a_new_token_expires_in_90_days_unless_its_maker_says_otherwise() -> None:
+def test_a_new_token_expires_in_90_days_unless_its_maker_says_otherwise():
     form = superuser().get(f"{LIST}add/").context["adminform"].form
     left = form["expires_at"].value() - timezone.now()
     assert timedelta(days=89, hours=22) < left <= timedelta(days=90)
 
 
-def test_an_action_asks_and_says_what_will_stop() -> None:
+def test_an_action_asks_and_says_what_will_stop():
     ada = person()
     one, two = (issued(user=ada)[0] for _ in range(2))
     chosen = {"action": "revoke", "_selected_action": [one.pk, two.pk]}
@@ -278,7 +275,7 @@ def test_an_action_asks_and_says_what_will_stop() -> None:
     assert "This has already ended." in text_of(over)
 
 
-def test_more_are_not_ended_at_once_than_a_form_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_are_not_ended_at_once_than_a_form_can_have(monkeypatch):
     monkeypatch.setattr(admin_base, "MAX_CONFIRMED", 1)
     ada = person()
     tokens = [issued(user=ada)[0].pk for _ in range(2)]
@@ -287,7 +284,7 @@ def test_more_are_not_ended_at_once_than_a_form_can_have(monkeypatch: pytest.Mon
     assert "Select at most 1 rows." in text_of(said)
 
 
-def test_who_may_look_only_is_offered_no_action() -> None:
+def test_who_may_look_only_is_offered_no_action():
     token, _ = issued()
     client = staff("view_accesstoken")
     assert f"{token.pk}/revoke/" not in client.get(f"{LIST}{token.pk}/change/").content.decode()
@@ -296,7 +293,7 @@ def test_who_may_look_only_is_offered_no_action() -> None:
     assert token.revoked_at is None
 
 
-def test_nobody_edits_or_deletes_one() -> None:
+def test_nobody_edits_or_deletes_one():
     token, _ = issued()
     client = superuser()
     assert client.post(f"{LIST}{token.pk}/change/", {"name": "x"}).status_code == 403
@@ -305,15 +302,13 @@ def test_nobody_edits_or_deletes_one() -> None:
     assert AccessToken.objects.get().name == "laptop"
 
 
-def test_a_user_with_a_token_can_be_deleted() -> None:
+def test_a_user_with_a_token_can_be_deleted():
     token, _ = issued()
     superuser().post(f"/admin/auth/user/{token.user.pk}/delete/", {"post": "yes"})
     assert not AccessToken.objects.exists()
 
 
-def test_the_list_costs_the_same_for_one_and_for_many(
-    django_assert_max_num_queries: Any,
-) -> None:
+def test_the_list_costs_the_same_for_one_and_for_many(django_assert_max_num_queries):
     for number in range(12):
         issued(user=person(f"user-{number}"))
     client = superuser()
@@ -322,15 +317,13 @@ def test_the_list_costs_the_same_for_one_and_for_many(
 
 
 @pytest.mark.parametrize("address", [LIST, ADD, f"{LIST}{{}}/change/", f"{LIST}{{}}/revoke/"])
-def test_no_page_has_anything_inline_and_each_asks_for_a_login(
-    client: Client, address: str
-) -> None:
+def test_no_page_has_anything_inline_and_each_asks_for_a_login(client, address):
     token, _ = issued()
     assert client.get(address.format(token.pk)).status_code == 302
     assert not has_inline_code(superuser().get(address.format(token.pk)))
 
 
-def test_a_page_that_is_loaded_again_makes_no_second_token() -> None:
+def test_a_page_that_is_loaded_again_makes_no_second_token():
     person()
     client = superuser()
     once = re.findall(r'name="once" value="([^"]+)"', client.get(ADD).content.decode())

@@ -1,7 +1,5 @@
 """What a theme brings."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.template import engines
 

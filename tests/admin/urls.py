@@ -1,7 +1,5 @@
 """A site with an admin."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.urls import path
 

@@ -1,7 +1,5 @@
 """A site with an admin, pages, forms, a page to sign in on and, where it is installed, an API."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from django.contrib import admin
@@ -13,7 +11,7 @@ from django.views.generic import FormView
 from tests.integrations.views.urls import urlpatterns as pages
 
 
-class OwnLogin(FormView):  # type: ignore[type-arg]  # generic in the stubs only
+class OwnLogin(FormView):
     """A form that asks for a password, in a class of the site's own."""
 
     form_class = AuthenticationForm

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -102,7 +101,7 @@ class Caller:
 
 
 @pytest.fixture
-def caller() -> Caller:
+def caller():
     return Caller()
 
 
@@ -113,9 +112,7 @@ def heat(caller: Caller, database: Database, tool: str = "plain") -> None:
         assert ask(caller.plaintext, tool) == "done"
 
 
-def test_a_session_is_opened_without_loading_the_user(
-    caller: Caller, database: Database, clock: Clock
-) -> None:
+def test_a_session_is_opened_without_loading_the_user(caller, database, clock):
     heat(caller, database)
     database.statements.clear()
     bearer = {"authorization": f"Bearer {caller.plaintext}"}
@@ -127,9 +124,7 @@ def test_a_session_is_opened_without_loading_the_user(
 
 
 @pytest.mark.parametrize("tool", ["plain", "edit", "team", "desk"])
-def test_a_caller_in_use_needs_no_statement(
-    caller: Caller, database: Database, clock: Clock, tool: str
-) -> None:
+def test_a_caller_in_use_needs_no_statement(caller, database, clock, tool):
     heat(caller, database, tool)
     for _ in range(5):
         clock.move(0.4)
@@ -166,9 +161,7 @@ def expire(caller: Caller) -> None:
         lambda caller: caller.token.delete(),
     ],
 )
-def test_a_caller_whose_access_ends_is_refused_at_once(
-    caller: Caller, database: Database, change: Callable[[Caller], Any]
-) -> None:
+def test_a_caller_whose_access_ends_is_refused_at_once(caller, database, change):
     heat(caller, database)
     change(caller)
     assert ask(caller.plaintext) == 401
@@ -192,9 +185,7 @@ def test_a_caller_whose_access_ends_is_refused_at_once(
         ("desk", lambda caller: dismiss(caller.user)),
     ],
 )
-def test_a_caller_who_loses_a_permission_loses_the_tool_at_once(
-    caller: Caller, database: Database, tool: str, change: Callable[[Caller], Any]
-) -> None:
+def test_a_caller_who_loses_a_permission_loses_the_tool_at_once(caller, database, tool, change):
     heat(caller, database, tool)
     change(caller)
     assert ask(caller.plaintext, tool) == HIDDEN
@@ -211,9 +202,7 @@ def dismiss(user: User) -> None:
     user.save()
 
 
-def test_a_caller_who_is_given_a_permission_has_the_tool_at_once(
-    caller: Caller, database: Database
-) -> None:
+def test_a_caller_who_is_given_a_permission_has_the_tool_at_once(caller, database):
     caller.user.groups.clear()
     heat(caller, database)
     assert ask(caller.plaintext, "edit") == HIDDEN
@@ -226,7 +215,7 @@ def test_a_caller_who_is_given_a_permission_has_the_tool_at_once(
     assert ask(caller.plaintext, "edit") == ask(caller.plaintext, "team") == "done"
 
 
-def test_a_change_takes_effect_with_its_commit(caller: Caller, database: Database) -> None:
+def test_a_change_takes_effect_with_its_commit(caller, database):
     heat(caller, database)
     with transaction.atomic():
         caller.token.revoke()
@@ -234,7 +223,7 @@ def test_a_change_takes_effect_with_its_commit(caller: Caller, database: Databas
     assert ask(caller.plaintext) == 401
 
 
-def test_a_site_that_commits_by_itself_may_change_users(caller: Caller, database: Database) -> None:
+def test_a_site_that_commits_by_itself_may_change_users(caller, database):
     heat(caller, database)
     connection.set_autocommit(False)
     try:
@@ -245,7 +234,7 @@ def test_a_site_that_commits_by_itself_may_change_users(caller: Caller, database
     assert ask(caller.plaintext) == 401
 
 
-def test_a_login_changes_nothing(caller: Caller, database: Database) -> None:
+def test_a_login_changes_nothing(caller, database):
     heat(caller, database)
     caller.user.last_login = timezone.now()
     caller.user.save(update_fields=["last_login"])
@@ -265,9 +254,7 @@ def test_a_login_changes_nothing(caller: Caller, database: Database) -> None:
         (lambda: User.groups.through.objects.all().delete(), HIDDEN),
     ],
 )
-def test_what_sends_no_signal_is_noticed_within_a_second(
-    caller: Caller, database: Database, clock: Clock, change: Callable[[], Any], status: int
-) -> None:
+def test_what_sends_no_signal_is_noticed_within_a_second(caller, database, clock, change, status):
     heat(caller, database, "edit")
     change()
     clock.move(0.99)
@@ -277,9 +264,7 @@ def test_what_sends_no_signal_is_noticed_within_a_second(
     assert ask(caller.plaintext, "edit") == status
 
 
-def test_a_token_is_not_used_beyond_its_end(
-    caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_not_used_beyond_its_end(caller, database, monkeypatch):
     ends = timezone.now() + timedelta(hours=1)
     AccessToken.objects.update(expires_at=ends)
     heat(caller, database)
@@ -288,9 +273,7 @@ def test_a_token_is_not_used_beyond_its_end(
     assert ask(caller.plaintext) == 401
 
 
-def test_a_look_up_on_its_way_does_not_bring_back_a_revoked_token(
-    caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_up_on_its_way_does_not_bring_back_a_revoked_token(caller, monkeypatch):
     read_many = caller_cache._read_many
 
     def read_and_revoke(keys: Any) -> Any:
@@ -307,14 +290,14 @@ def test_a_look_up_on_its_way_does_not_bring_back_a_revoked_token(
 # What is never cached -----------------------------------------------------------------------------
 
 
-def test_what_was_refused_is_asked_for_again(caller: Caller) -> None:
+def test_what_was_refused_is_asked_for_again(caller):
     AccessToken.objects.update(revoked_at=timezone.now())
     assert ask(caller.plaintext) == 401
     AccessToken.objects.update(revoked_at=None)
     assert ask(caller.plaintext) == "done"
 
 
-def test_a_token_bound_to_networks_is_looked_up_each_time(database: Database) -> None:
+def test_a_token_bound_to_networks_is_looked_up_each_time(database):
     _, plaintext = token_for(person(), networks=["127.0.0.0/8"])
     for _ in range(2):
         database.statements.clear()
@@ -332,7 +315,7 @@ def other_plain() -> str:
 
 
 @spec("AUT-9")
-def test_a_token_of_one_server_is_not_valid_for_another(database: Database) -> None:
+def test_a_token_of_one_server_is_not_valid_for_another(database):
     _, plaintext = token_for(person(), servers=["keeper"])
     assert ask(plaintext) == ask(plaintext) == "done"
     assert ask(plaintext, server=OTHER) == 401
@@ -351,8 +334,8 @@ class OwnBackend(ModelBackend):
     ],
 )
 def test_where_the_site_decides_each_request_asks(
-    caller: Caller, database: Database, settings: Any, setting: str, value: Any, reason: str
-) -> None:
+    caller, database, settings, setting, value, reason
+):
     setattr(settings, setting, value)
     assert reason in why_not_cached(("tokens",))
     assert ask(caller.plaintext) == "done"
@@ -362,9 +345,7 @@ def test_where_the_site_decides_each_request_asks(
 
 
 @pytest.mark.parametrize("package", sorted(TENANT_PACKAGES))
-def test_where_connections_have_tenants_nothing_is_cached(
-    caller: Caller, settings: Any, package: str
-) -> None:
+def test_where_connections_have_tenants_nothing_is_cached(caller, settings, package):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{package}.middleware.TenantMiddleware"]
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, "TITLE": "Tenants"}
     assert package in why_not_cached(("tokens",))
@@ -372,9 +353,7 @@ def test_where_connections_have_tenants_nothing_is_cached(
 
 
 @pytest.mark.parametrize("name", ["groups", "user_permissions"])
-def test_a_user_model_with_other_relations_is_asked(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_user_model_with_other_relations_is_asked(monkeypatch, name):
     field = User._meta.get_field(name)
     monkeypatch.setitem(vars(field), "related_model", AccessToken)
     why_not_cached.cache_clear()
@@ -386,9 +365,7 @@ def test_a_user_model_with_other_relations_is_asked(
     assert Group in heard
 
 
-def test_what_a_proxy_of_the_user_changes_is_noticed(
-    caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_proxy_of_the_user_changes_is_noticed(caller, database, monkeypatch):
     with isolate_apps("tests.auth"):
 
         class Staff(User):
@@ -405,9 +382,7 @@ def test_what_a_proxy_of_the_user_changes_is_noticed(
     assert ask(caller.plaintext) == 401
 
 
-def test_a_database_that_a_router_chooses_for_the_request_is_asked(
-    caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_a_router_chooses_for_the_request_is_asked(caller, database, monkeypatch):
     heat(caller, database)
     [key] = caller_cache._entries
     assert key.alias == "default"
@@ -424,9 +399,7 @@ def test_a_database_that_a_router_chooses_for_the_request_is_asked(
     assert asked == ["elsewhere", "default"]
 
 
-def test_the_first_backend_of_each_server_decides(
-    caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_backend_of_each_server_decides(caller, database, monkeypatch):
     class Accepting(BaseBackend):
         def __init__(self, name: str) -> None:
             self.name = name
@@ -444,16 +417,14 @@ def test_the_first_backend_of_each_server_decides(
 
 
 @pytest.mark.parametrize("name", ["has_perm", "has_perms", "get_all_permissions"])
-def test_a_user_model_with_rules_of_its_own_is_asked(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_user_model_with_rules_of_its_own_is_asked(monkeypatch, name):
     authentication.why_not_cached.cache_clear()
     monkeypatch.setattr(User, name, lambda self, *args: True)
     assert f"User has a {name}() of its own" in why_not_cached(("tokens",))
     authentication.why_not_cached.cache_clear()
 
 
-def test_other_backends_are_asked_each_time() -> None:
+def test_other_backends_are_asked_each_time():
     assert "'session'" in why_not_cached(("tokens", "session"))
     assert why_not_cached(("tokens",)) == ""
     assert "UPSTREAM" in why_not_cached(("tokens",), "drive")
@@ -462,9 +433,7 @@ def test_other_backends_are_asked_each_time() -> None:
 # The user -----------------------------------------------------------------------------------------
 
 
-def test_a_tool_that_saves_its_user_does_not_undo_a_deactivation(
-    caller: Caller, database: Database
-) -> None:
+def test_a_tool_that_saves_its_user_does_not_undo_a_deactivation(caller, database):
     heat(caller, database)
     User.objects.update(is_active=False)
     # The caller is known still, and its user is loaded now.
@@ -475,9 +444,7 @@ def test_a_tool_that_saves_its_user_does_not_undo_a_deactivation(
     assert User.objects.get().get_full_name() == "Ada Lovelace"
 
 
-def test_a_local_process_uses_what_was_confirmed_as_well(
-    caller: Caller, database: Database, clock: Clock
-) -> None:
+def test_a_local_process_uses_what_was_confirmed_as_well(caller, database, clock):
     local = LocalCaller(token=caller.plaintext, server="keeper")
     assert local.principal().username == "ada"
     with database.quiet():
@@ -488,7 +455,7 @@ def test_a_local_process_uses_what_was_confirmed_as_well(
         local.principal()
 
 
-def test_an_open_stream_looks_for_itself(caller: Caller, database: Database) -> None:
+def test_an_open_stream_looks_for_itself(caller, database):
     heat(caller, database, "edit")
     [entry] = caller_cache._entries.values()
     known = authentication._with_own_user(entry.confirmed.value)
@@ -503,9 +470,7 @@ def test_an_open_stream_looks_for_itself(caller: Caller, database: Database) -> 
     assert authentication.refresh_principal(known) is None
 
 
-def test_counters_of_bad_credentials_are_not_touched(
-    caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counters_of_bad_credentials_are_not_touched(caller, database, monkeypatch):
     heat(caller, database)
 
     def fail(*args: Any, **kwargs: Any) -> Any:
@@ -529,9 +494,7 @@ def _environ(headers: dict[str, str]) -> dict[str, str]:
 # Without a database -------------------------------------------------------------------------------
 
 
-def test_without_a_database_no_old_caller_is_accepted(
-    caller: Caller, database: Database, clock: Clock
-) -> None:
+def test_without_a_database_no_old_caller_is_accepted(caller, database, clock):
     heat(caller, database)
     database.is_away = True
     clock.move(0.99)
@@ -544,16 +507,14 @@ def test_without_a_database_no_old_caller_is_accepted(
     assert ask(caller.plaintext) == "done"
 
 
-def test_a_machine_that_was_suspended_accepts_no_caller_of_before(
-    caller: Caller, database: Database, clock: Clock
-) -> None:
+def test_a_machine_that_was_suspended_accepts_no_caller_of_before(caller, database, clock):
     heat(caller, database)
     AccessToken.objects.update(revoked_at=timezone.now())
     clock.suspend(60)
     assert ask(caller.plaintext) == 401
 
 
-def test_nothing_shows_who_is_cached(caller: Caller, database: Database) -> None:
+def test_nothing_shows_who_is_cached(caller, database):
     heat(caller, database)
     [entry] = caller_cache._entries.values()
     shown = repr(caller_cache) + repr(entry.confirmed.value) + str(entry.confirmed.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -72,7 +71,7 @@ async def who(ctx: Context) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _apart() -> Iterator[None]:
+def _apart():
     assert known.catalog
     authentication.unknown_callers.clear()
     users.clear()
@@ -96,7 +95,7 @@ class Threads:
 
 
 @pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
+def threads(monkeypatch):
     found = Threads()
     monkeypatch.setattr(asgi_handler, "_serve_in_thread", found.serve)
     return found
@@ -128,8 +127,8 @@ def issue(name: str, *scopes: str, **details: Any) -> tuple[User, str]:
 
 
 async def test_a_call_of_a_known_caller_takes_neither_thread_nor_statement(
-    threads: Threads, database: Database, clock: Clock
-) -> None:
+    threads, database, clock
+):
     _, plaintext = await caller()
     threads.taken.clear()
     for _ in range(3):
@@ -141,7 +140,7 @@ async def test_a_call_of_a_known_caller_takes_neither_thread_nor_statement(
 
 
 @spec("AUT-1")
-async def test_a_caller_whose_token_is_revoked_is_refused_at_once(database: Database) -> None:
+async def test_a_caller_whose_token_is_revoked_is_refused_at_once(database):
     _, plaintext = await caller()
     token = await AccessToken.objects.aget()
     await in_thread(token.revoke)
@@ -151,9 +150,7 @@ async def test_a_caller_whose_token_is_revoked_is_refused_at_once(database: Data
 
 
 @spec("AUT-11")
-async def test_permissions_are_decided_by_what_is_known(
-    threads: Threads, database: Database
-) -> None:
+async def test_permissions_are_decided_by_what_is_known(threads, database):
     user, plaintext = await caller()
     assert (await ask(plaintext, "edit")).json()["error"]["code"] == INVALID_PARAMS
     permission = await Permission.objects.aget(codename="change_user")
@@ -168,9 +165,7 @@ async def test_permissions_are_decided_by_what_is_known(
 
 
 @spec("AUT-6")
-async def test_a_rejection_is_decided_once_and_recorded_once(
-    database: Database, settings: Any, call_log: Any
-) -> None:
+async def test_a_rejection_is_decided_once_and_recorded_once(database, settings, call_log):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, "SCOPES": {"mcp": "Use", "mcp:more": "More"}}
     _, plaintext = await in_thread(issue, "ada", "mcp")
     assert text_of(await ask(plaintext)) == "42"
@@ -183,7 +178,7 @@ async def test_a_rejection_is_decided_once_and_recorded_once(
     assert outcomes == ["ok", "refused"]
 
 
-async def test_each_call_has_a_user_of_its_own(database: Database) -> None:
+async def test_each_call_has_a_user_of_its_own(database):
     _, plaintext = await caller()
     [entry] = caller_cache._entries.values()
     vars(entry.confirmed.value.user)["notes"] = []
@@ -223,7 +218,7 @@ def write() -> str:
     return "done"
 
 
-async def test_rules_of_the_site_are_asked_in_a_thread(threads: Threads) -> None:
+async def test_rules_of_the_site_are_asked_in_a_thread(threads):
     _, plaintext = await in_thread(issue, "ada")
     for server in (ruled, guarded):
         assert server.catalog
@@ -236,8 +231,8 @@ async def test_rules_of_the_site_are_asked_in_a_thread(threads: Threads) -> None
 
 @spec("AUT-1")
 async def test_threat_17_a_known_caller_that_waits_for_a_thread_is_asked_for_again(
-    threads: Threads, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    threads, monkeypatch
+):
     _, plaintext = await in_thread(issue, "ada")
     assert threaded.catalog
     for _ in range(2):
@@ -255,7 +250,7 @@ async def test_threat_17_a_known_caller_that_waits_for_a_thread_is_asked_for_aga
     assert pool.close(seconds=PATIENCE)
 
 
-async def test_who_may_not_connect_is_refused(threads: Threads) -> None:
+async def test_who_may_not_connect_is_refused(threads):
     user, plaintext = await in_thread(issue, "ada")
     for _ in range(2):
         assert (await ask(plaintext, server=grouped)).status == 403
@@ -268,8 +263,8 @@ async def test_who_may_not_connect_is_refused(threads: Threads) -> None:
 
 @spec("AUT-11")
 async def test_who_may_connect_is_decided_again_when_something_changed(
-    threads: Threads, database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    threads, database, clock, monkeypatch
+):
     user, plaintext = await in_thread(issue, "ada")
     team = await in_thread(lambda: user.groups.create(name="team"))
 
@@ -311,7 +306,7 @@ async def test_who_may_connect_is_decided_again_when_something_changed(
     "changes",
     [{"authorization": "Bearer"}, {"authorization": "Bearer a b"}, {"authorization": "Basic eA=="}],
 )
-async def test_malformed_credentials_are_refused(changes: dict[str, str]) -> None:
+async def test_malformed_credentials_are_refused(changes):
     body = message("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
     assert (await send(known.asgi, "/mcp", body, **changes)).status in (400, 401)
 
@@ -326,8 +321,8 @@ def issue_many(count: int) -> list[str]:
 
 @pytest.mark.usefixtures("serving")
 async def test_many_callers_that_come_back_at_once_share_few_statements(
-    threads: Threads, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    threads, database, monkeypatch
+):
     # When a token was used last is stored at the end.
     monkeypatch.setattr("mcp_django.auth.backends.site_tokens.note_use", lambda token: None)
     tokens = await in_thread(issue_many, 1000)
@@ -340,8 +335,8 @@ async def test_many_callers_that_come_back_at_once_share_few_statements(
 
 @pytest.mark.usefixtures("serving")
 async def test_a_process_that_may_keep_nothing_asks_once_for_each_request(
-    threads: Threads, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    threads, database, monkeypatch
+):
     monkeypatch.setattr("mcp_django.auth.backends.site_tokens.note_use", lambda token: None)
     monkeypatch.setattr(cache, "is_registered", lambda: False)
     _, plaintext = await in_thread(issue, "ada")
@@ -353,9 +348,7 @@ async def test_a_process_that_may_keep_nothing_asks_once_for_each_request(
 
 
 @pytest.mark.usefixtures("serving")
-async def test_a_thread_that_does_not_respond_costs_time_only(
-    threads: Threads, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_thread_that_does_not_respond_costs_time_only(threads, monkeypatch):
     monkeypatch.setattr(cache, "ASK_SECONDS", 0.01)
     _, plaintext = await in_thread(issue, "ada")
     may_go_on = threading.Event()
@@ -371,8 +364,8 @@ async def test_a_thread_that_does_not_respond_costs_time_only(
 
 @pytest.mark.usefixtures("serving")
 async def test_callers_that_wait_for_a_thread_are_asked_for_meanwhile(
-    database: Database, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+    database, monkeypatch, settings
+):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, "QUEUE": 1000}
     monkeypatch.setattr("mcp_django.auth.backends.site_tokens.note_use", lambda token: None)
     tokens = await in_thread(issue_many, 200)
@@ -388,8 +381,8 @@ async def test_callers_that_wait_for_a_thread_are_asked_for_meanwhile(
 
 @pytest.mark.usefixtures("serving")
 async def test_attempts_are_counted_though_they_are_asked_for_together(
-    threads: Threads, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    threads, database, monkeypatch
+):
     monkeypatch.setattr(authentication.unknown_callers, "total", 3)
     for _ in range(5):
         assert (await ask("mcp_unknown")).status == 401
@@ -407,9 +400,7 @@ async def test_attempts_are_counted_though_they_are_asked_for_together(
 
 
 @pytest.mark.usefixtures("serving")
-async def test_over_the_limit_of_an_address_nothing_is_asked(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_over_the_limit_of_an_address_nothing_is_asked(database, monkeypatch):
     monkeypatch.setattr(limits, "MAX_ATTEMPTS", 2)
     monkeypatch.setattr(authentication.unknown_callers, "total", 0)
     for status in (401, 401, 429):
@@ -421,7 +412,7 @@ async def test_over_the_limit_of_an_address_nothing_is_asked(
 
 
 @pytest.mark.usefixtures("serving")
-async def test_without_a_database_the_answer_is_503(database: Database, clock: Clock) -> None:
+async def test_without_a_database_the_answer_is_503(database, clock):
     _, plaintext = await caller()
     database.is_away = True
     clock.move(1)
@@ -431,9 +422,7 @@ async def test_without_a_database_the_answer_is_503(database: Database, clock: C
     assert text_of(await ask(plaintext)) == "42"
 
 
-async def test_a_token_that_ends_is_refused_on_the_loop(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_token_that_ends_is_refused_on_the_loop(database, monkeypatch):
     _, plaintext = await caller()
     ended = timezone.now() + timedelta(hours=1)
     await AccessToken.objects.aupdate(expires_at=ended)

@@ -1,7 +1,5 @@
 """The caller of a process that serves one client."""
 
-from __future__ import annotations
-
 import pytest
 
 from mcp_django.auth.authentication import (
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 @spec("IO-9", "SUB-16")
-def test_a_user_is_the_caller_as_long_as_active() -> None:
+def test_a_user_is_the_caller_as_long_as_active():
     user = person("ada")
     caller = LocalCaller(username="ada")
     principal = caller.principal()
@@ -35,7 +33,7 @@ def test_a_user_is_the_caller_as_long_as_active() -> None:
 
 
 @spec("IO-9")
-def test_a_token_is_looked_up_as_everywhere_else() -> None:
+def test_a_token_is_looked_up_as_everywhere_else():
     token, plaintext = token_for(person("ada"), "orders:read")
     caller = LocalCaller(token=plaintext)
     principal = caller.principal()
@@ -48,15 +46,15 @@ def test_a_token_is_looked_up_as_everywhere_else() -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "mcp_x", "two words", "\N{SNOWMAN}", "a\nb"])
-def test_a_token_that_is_none_is_refused(token: str) -> None:
+def test_a_token_that_is_none_is_refused(token):
     with pytest.raises(AuthenticationRequired):
         LocalCaller(token=token).principal()
 
 
-def test_nobody_is_the_caller_where_nobody_is_named() -> None:
+def test_nobody_is_the_caller_where_nobody_is_named():
     assert not LocalCaller().principal().is_authenticated
 
 
-def test_the_backend_of_local_callers_finds_nobody_in_a_request() -> None:
-    credentials = Credentials(headers=Headers([]), query="", request=lambda: None)  # type: ignore[arg-type,return-value]
+def test_the_backend_of_local_callers_finds_nobody_in_a_request():
+    credentials = Credentials(headers=Headers([]), query="", request=lambda: None)
     assert not authenticate([LOCAL_BACKEND], credentials).is_authenticated

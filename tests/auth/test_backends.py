@@ -44,7 +44,7 @@ def credentials(request: HttpRequest, *pairs: tuple[bytes, bytes]) -> Credential
 
 
 @override_settings(MCP_DJANGO={"AUTH": ["session"]})
-def test_a_login_of_the_site_is_taken() -> None:
+def test_a_login_of_the_site_is_taken():
     assert post("/mcp", WHOAMI).status_code == 401
     user = person()
     client = logged_in(user)
@@ -55,7 +55,7 @@ def test_a_login_of_the_site_is_taken() -> None:
 
 
 @override_settings(MCP_DJANGO={"AUTH": ["session"]})
-def test_a_login_needs_the_csrf_token_of_its_cookie() -> None:
+def test_a_login_needs_the_csrf_token_of_its_cookie():
     client = Client(enforce_csrf_checks=True)
     client.force_login(person())
     refused = post("/mcp", WHOAMI, client=client)
@@ -68,7 +68,7 @@ def test_a_login_needs_the_csrf_token_of_its_cookie() -> None:
 
 
 @override_settings(MCP_DJANGO={"AUTH": ["session"]})
-def test_reading_with_a_login_needs_no_csrf_token() -> None:
+def test_reading_with_a_login_needs_no_csrf_token():
     client = Client(enforce_csrf_checks=True)
     client.force_login(person())
     request = RequestFactory(enforce_csrf_checks=True).get("/mcp")
@@ -94,7 +94,7 @@ LISTED = {"AUTH": ["session"], "ALLOWED_ORIGINS": ["https://app.example"]}
     ],
 )
 @override_settings(MCP_DJANGO=LISTED)
-def test_a_login_counts_for_pages_of_the_site_alone(headers: Any, status: int) -> None:
+def test_a_login_counts_for_pages_of_the_site_alone(headers, status):
     client = logged_in(person())
     client.cookies["csrftoken"] = "a" * 32
     response = post("/mcp", WHOAMI, client=client, x_csrftoken="a" * 32, **headers)
@@ -103,14 +103,14 @@ def test_a_login_counts_for_pages_of_the_site_alone(headers: Any, status: int) -
 
 
 @override_settings(MCP_DJANGO=LISTED)
-def test_a_page_of_a_listed_origin_still_calls_with_a_token() -> None:
+def test_a_page_of_a_listed_origin_still_calls_with_a_token():
     with override_settings(MCP_DJANGO={**LISTED, "AUTH": ["session", "tokens"]}):
         _, plaintext = token_for(person())
         response = post("/mcp", WHOAMI, token=plaintext, origin="https://app.example")
         assert caller(response) == ("ada", "tokens")
 
 
-def test_a_login_is_found_without_middleware() -> None:
+def test_a_login_is_found_without_middleware():
     client = logged_in(person())
     request = RequestFactory().post("/mcp")
     backend = get_backend("session")
@@ -129,7 +129,7 @@ def test_a_login_is_found_without_middleware() -> None:
     assert backend.authenticate(credentials(forged)) is None
 
 
-def test_a_session_is_not_asked_for_unless_it_is_named() -> None:
+def test_a_session_is_not_asked_for_unless_it_is_named():
     assert post("/mcp", WHOAMI, client=logged_in(person())).status_code == 401
 
 
@@ -137,7 +137,7 @@ def test_a_session_is_not_asked_for_unless_it_is_named() -> None:
 
 
 @pytest.mark.parametrize("order", [["tokens", "session"], ["session", "tokens"]])
-def test_a_token_beats_a_login_whatever_the_order(order: list[str]) -> None:
+def test_a_token_beats_a_login_whatever_the_order(order):
     bob = person("bob")
     token, plaintext = token_for(bob)
     client = logged_in(person("ada"))
@@ -162,7 +162,7 @@ class Ticket(BaseBackend):
 
 
 @override_settings(MCP_DJANGO={"AUTH": ["tokens", f"{__name__}.Ticket"]})
-def test_a_backend_of_the_site_joins_by_its_path() -> None:
+def test_a_backend_of_the_site_joins_by_its_path():
     user = person()
     _, plaintext = token_for(user)
     assert caller(post("/mcp", WHOAMI, token=plaintext)) == ("ada", "tokens")
@@ -173,7 +173,7 @@ def test_a_backend_of_the_site_joins_by_its_path() -> None:
     assert "The ticket has expired." in expired["WWW-Authenticate"]
 
 
-def test_a_principal_is_current_while_the_user_is_active() -> None:
+def test_a_principal_is_current_while_the_user_is_active():
     user = person()
     principal = principal_for(user, backend=f"{__name__}.Ticket")
     assert refresh_principal(principal) is not None
@@ -183,7 +183,7 @@ def test_a_principal_is_current_while_the_user_is_active() -> None:
     assert refresh_principal(principal) is None
 
 
-def test_no_backend_and_no_credentials_is_nobody() -> None:
+def test_no_backend_and_no_credentials_is_nobody():
     request = RequestFactory().post("/mcp")
     principal = authenticate([], credentials(request))
     assert not principal.is_authenticated
@@ -192,12 +192,12 @@ def test_no_backend_and_no_credentials_is_nobody() -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "mcp_django.nothing.Here", "django.http.Http404", ""])
-def test_what_is_no_backend_is_named(name: str) -> None:
+def test_what_is_no_backend_is_named(name):
     with pytest.raises(ImproperlyConfigured, match="AUTH names"):
         get_backend(name)
 
 
-def test_repeated_headers_are_a_bad_request() -> None:
+def test_repeated_headers_are_a_bad_request():
     twice = credentials(RequestFactory().post("/"), *[(b"authorization", b"Bearer x")] * 2)
     with pytest.raises(AuthenticationRequired) as caught:
         authenticate(["tokens"], twice)
@@ -217,7 +217,7 @@ drf = pytest.mark.skipif(find_spec("rest_framework") is None, reason="REST frame
         "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.BasicAuthentication"]
     },
 )
-def test_the_classes_of_rest_framework_are_asked() -> None:
+def test_the_classes_of_rest_framework_are_asked():
     person(password="secret")
     assert post("/mcp", WHOAMI).status_code == 401
     good = post("/mcp", WHOAMI, authorization="Basic YWRhOnNlY3JldA==")
@@ -235,7 +235,7 @@ def test_the_classes_of_rest_framework_are_asked() -> None:
         "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"]
     },
 )
-def test_a_login_needs_a_csrf_token_where_rest_framework_asks_for_one() -> None:
+def test_a_login_needs_a_csrf_token_where_rest_framework_asks_for_one():
     client = Client(enforce_csrf_checks=True)
     client.force_login(person())
     refused = post("/mcp", WHOAMI, client=client)
@@ -252,7 +252,7 @@ def test_a_login_needs_a_csrf_token_where_rest_framework_asks_for_one() -> None:
         "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.BasicAuthentication"]
     },
 )
-def test_rest_framework_joins_others() -> None:
+def test_rest_framework_joins_others():
     user = person(password="secret")
     _, plaintext = token_for(user)
     assert caller(post("/mcp", WHOAMI, token=plaintext)) == ("ada", "tokens")
@@ -285,15 +285,13 @@ class Always:
     MCP_DJANGO={"AUTH": ["drf"], "DRF": [f"{__name__}.Always"]},
     REST_FRAMEWORK={"DEFAULT_AUTHENTICATION_CLASSES": []},
 )
-def test_the_classes_of_the_settings_go_before_those_of_rest_framework() -> None:
+def test_the_classes_of_the_settings_go_before_those_of_rest_framework():
     person()
     assert caller(post("/mcp", WHOAMI)) == ("ada", "drf")
 
 
 @pytest.mark.parametrize(("library", "extra"), [("jwt", "jwt"), ("rest_framework", "drf")])
-def test_a_library_that_is_missing_is_named_with_its_extra(
-    library: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_missing_is_named_with_its_extra(library, extra, monkeypatch):
     def missing(path: str) -> Any:
         raise ModuleNotFoundError(f"No module named {library!r}", name=library)
 

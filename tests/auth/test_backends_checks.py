@@ -19,7 +19,7 @@ ASKED = {**ISSUER, "URL": "https://id.example/i", "CLIENT_ID": "a", "CLIENT_SECR
 
 
 @pytest.fixture(autouse=True)
-def servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def servers(monkeypatch):
     """Only the servers that the test declares."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
 
@@ -48,9 +48,7 @@ def ids(found: list[Any]) -> list[str]:
         (["tokens"], {"AUDIT_CONTEXT": "contextlib.nullcontext"}, 0),
     ],
 )
-def test_a_backend_without_an_issuer_or_its_function_is_found(
-    auth: list[str], values: dict[str, Any], expected: int
-) -> None:
+def test_a_backend_without_an_issuer_or_its_function_is_found(auth, values, expected):
     server = MCPServer("inline", auth=auth)
     with override_settings(MCP_DJANGO=values):
         assert ids(site.check_issuers(None)) == ["mcp_django.E013"] * expected
@@ -67,9 +65,7 @@ def test_a_backend_without_an_issuer_or_its_function_is_found(
         (["jwt"], {"INTROSPECTION": [ASKED]}, "MCP_DJANGO['INTROSPECTION'][0]"),
     ],
 )
-def test_an_issuer_that_is_listed_for_nobody_is_found(
-    auth: list[str], values: dict[str, Any], expected: str
-) -> None:
+def test_an_issuer_that_is_listed_for_nobody_is_found(auth, values, expected):
     server = MCPServer("inline", auth=auth)
     with override_settings(MCP_DJANGO=values):
         found = site.check_unused_issuers(None)
@@ -78,7 +74,7 @@ def test_an_issuer_that_is_listed_for_nobody_is_found(
     assert all(repr(server.name) in one.hint for one in found if "SERVERS" in one.hint)
 
 
-def test_settings_that_do_not_hold_are_left_to_their_own_check() -> None:
+def test_settings_that_do_not_hold_are_left_to_their_own_check():
     server = MCPServer("inline", auth=["jwt", "drf"])
     with override_settings(MCP_DJANGO={"JWT": 5}):
         assert ids(run_checks(tags=[TAG], include_deployment_checks=True)) == ["mcp_django.E002"]
@@ -100,9 +96,7 @@ OAUTH = "oauth2_provider.contrib.rest_framework.OAuth2Authentication"
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_tokens_that_never_end_are_found(
-    auth: list[str], named: list[str], expected: list[str]
-) -> None:
+def test_tokens_that_never_end_are_found(auth, named, expected):
     server = MCPServer("inline", auth=auth)
     with override_settings(MCP_DJANGO={"DRF": named}):
         assert ids(site.check_rest_tokens(None)) == expected
@@ -112,9 +106,7 @@ def test_tokens_that_never_end_are_found(
 @pytest.mark.skipif(find_spec("rest_framework") is None, reason="REST framework is missing")
 @pytest.mark.skipif(find_spec("oauth2_provider") is None, reason="the OAuth toolkit is missing")
 @pytest.mark.parametrize(("installed", "expected"), [(True, []), (False, ["mcp_django.E014"])])
-def test_tokens_of_the_toolkit_need_the_app_that_reads_them(
-    installed: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_of_the_toolkit_need_the_app_that_reads_them(installed, expected, monkeypatch):
     server = MCPServer("inline", auth=["drf"])
     monkeypatch.setattr(apps, "is_installed", lambda name: installed)
     with override_settings(MCP_DJANGO={"DRF": [OAUTH]}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ border = MCPServer("border", auth=["jwt", "introspection"])
 @border.tool(read_only=True)
 def plain(ctx: Context) -> str:
     """Return the name of the user."""
-    return ctx.user.get_username()  # type: ignore[no-any-return]
+    return ctx.user.get_username()
 
 
 @border.tool(read_only=True, permission=InGroups(["team"]))
@@ -84,7 +84,7 @@ class Border(NamedTuple):
 
 
 @pytest.fixture(params=["jwt", "introspection"])
-def at_border(request: pytest.FixtureRequest, settings: Any) -> Iterator[Border]:
+def at_border(request, settings):
     django_cache.clear()
     jwt.clear_key_stores()
     with issuer() as found:
@@ -124,7 +124,7 @@ def know(found: Issuer, claims: dict[str, Any] | None) -> None:
 
 
 @pytest.fixture
-def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def verified(monkeypatch):
     """Whose signatures were verified."""
     calls: list[str] = []
     decode = jwt.jwt.decode
@@ -139,8 +139,8 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @spec("AUT-1")
 def test_a_caller_in_use_needs_no_statement_and_is_verified_once(
-    at_border: Border, database: Database, clock: Clock, verified: list[str]
-) -> None:
+    at_border, database, clock, verified
+):
     at_border.heat(database)
     for _ in range(5):
         clock.move(0.4)
@@ -160,18 +160,14 @@ def test_a_caller_in_use_needs_no_statement_and_is_verified_once(
 
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
-def test_the_first_request_with_a_signed_token_suffices(
-    at_border: Border, database: Database
-) -> None:
+def test_the_first_request_with_a_signed_token_suffices(at_border, database):
     assert ask(at_border.token, "change_claims") == ROLES
     with database.quiet():
         assert ask(at_border.token, "change_claims") == ROLES
 
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
-def test_clients_that_come_back_at_once_cost_a_few_statements(
-    at_border: Border, database: Database
-) -> None:
+def test_clients_that_come_back_at_once_cost_a_few_statements(at_border, database):
     tokens = []
     for number in range(300):
         user = person(f"user-{number}")
@@ -203,7 +199,7 @@ def prepared_key(token: str) -> Any:
 
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
-def test_a_token_without_a_possible_subject_costs_no_other_caller(at_border: Border) -> None:
+def test_a_token_without_a_possible_subject_costs_no_other_caller(at_border):
     tokens = [at_border.issuer.token(aud=RESOURCE, sub=sub) for sub in ("\ud800", "a\0b")]
     keys = [prepared_key(token) for token in (*tokens, at_border.token)]
     assert list(caller_cache.read(keys)) == keys[2:]
@@ -211,7 +207,7 @@ def test_a_token_without_a_possible_subject_costs_no_other_caller(at_border: Bor
 
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
-def test_one_token_is_remembered_once(at_border: Border, settings: Any) -> None:
+def test_one_token_is_remembered_once(at_border, settings):
     settings.ALLOWED_HOSTS = ["*"]
     at_border.trust(AUDIENCES=[RESOURCE])
     for port in range(20):
@@ -221,9 +217,7 @@ def test_one_token_is_remembered_once(at_border: Border, settings: Any) -> None:
 
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
-def test_claims_that_are_too_long_are_not_kept(
-    at_border: Border, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claims_that_are_too_long_are_not_kept(at_border, monkeypatch):
     monkeypatch.setattr(external, "MAX_CLAIMS", 10)
     for _ in range(2):
         assert ask(at_border.token) == "ada"
@@ -232,7 +226,7 @@ def test_claims_that_are_too_long_are_not_kept(
 
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
-def test_long_headers_are_not_kept(at_border: Border, settings: Any) -> None:
+def test_long_headers_are_not_kept(at_border, settings):
     settings.ALLOWED_HOSTS = ["*"]
     authentication._places.clear()
     for number in range(5):
@@ -240,16 +234,16 @@ def test_long_headers_are_not_kept(at_border: Border, settings: Any) -> None:
     assert not [place for place in authentication._places if len(repr(place)) > 2000]
 
 
-def test_claims_can_be_used_as_a_mapping() -> None:
+def test_claims_can_be_used_as_a_mapping():
     claims = Claims('{"sub": "one"}')
     assert claims == {"sub": "one"}
     assert claims | {"x": 1} == {"x": 1} | claims == {"sub": "one", "x": 1}
     assert claims.copy() == {"sub": "one"}
     with pytest.raises(TypeError):
-        claims["sub"] = "two"  # type: ignore[index]
+        claims["sub"] = "two"
 
 
-def test_a_forked_child_waits_for_no_thread_of_its_parent(at_border: Border) -> None:
+def test_a_forked_child_waits_for_no_thread_of_its_parent(at_border):
     backend: Any = get_backend(at_border.kind)
     with backend._lock:
         external._replace_locks()
@@ -279,17 +273,13 @@ def forget_issuer(found: Border) -> None:
         lambda found: found.identity.user.delete(),
     ],
 )
-def test_a_caller_whose_access_ends_is_refused_at_once(
-    at_border: Border, database: Database, change: Callable[[Border], Any]
-) -> None:
+def test_a_caller_whose_access_ends_is_refused_at_once(at_border, database, change):
     at_border.heat(database)
     change(at_border)
     assert ask(at_border.token) == 401
 
 
-def test_a_subject_that_is_given_to_another_user_is_that_user_at_once(
-    at_border: Border, database: Database
-) -> None:
+def test_a_subject_that_is_given_to_another_user_is_that_user_at_once(at_border, database):
     at_border.heat(database)
     assert ask(at_border.token) == "ada"
     at_border.identity.user = person("bob")
@@ -298,9 +288,7 @@ def test_a_subject_that_is_given_to_another_user_is_that_user_at_once(
 
 
 @spec("AUT-9")
-def test_a_known_token_is_not_accepted_for_another_resource(
-    at_border: Border, database: Database, settings: Any
-) -> None:
+def test_a_known_token_is_not_accepted_for_another_resource(at_border, database, settings):
     settings.ALLOWED_HOSTS = ["*"]
     at_border.heat(database)
     assert ask(at_border.token, host="elsewhere.example") == 401
@@ -318,12 +306,8 @@ def test_a_known_token_is_not_accepted_for_another_resource(
     ],
 )
 def test_what_sends_no_signal_is_noticed_within_a_second(
-    at_border: Border,
-    database: Database,
-    clock: Clock,
-    change: Callable[[], Any],
-    answer: int | str,
-) -> None:
+    at_border, database, clock, change, answer
+):
     at_border.heat(database)
     change()
     clock.move(0.99)
@@ -347,7 +331,7 @@ class Ticking:
 
 
 @pytest.fixture
-def ticking(monkeypatch: pytest.MonkeyPatch) -> Ticking:
+def ticking(monkeypatch):
     found = Ticking()
     monkeypatch.setattr(external, "time", found)
     monkeypatch.setattr(jwt.KeyStore.__init__, "__kwdefaults__", {"clock": found.time})
@@ -356,9 +340,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Ticking:
     return found
 
 
-def test_a_token_is_verified_again_in_time(
-    at_border: Border, database: Database, clock: Clock, ticking: Ticking
-) -> None:
+def test_a_token_is_verified_again_in_time(at_border, database, clock, ticking):
     at_border.heat(database)
     # The issuer takes back the key, or the token.
     at_border.issuer.publish("new", number=1)
@@ -379,8 +361,8 @@ def test_a_token_is_verified_again_in_time(
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
 def test_another_key_set_ends_what_was_verified_with_the_old_one(
-    at_border: Border, database: Database, clock: Clock, ticking: Ticking
-) -> None:
+    at_border, database, clock, ticking
+):
     at_border.heat(database)
     at_border.issuer.publish("new", number=1)
     ticking.now += jwt.REFRESH_SECONDS + 1
@@ -391,8 +373,8 @@ def test_another_key_set_ends_what_was_verified_with_the_old_one(
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
 def test_a_key_set_that_is_fetched_again_unchanged_verifies_nothing_again(
-    at_border: Border, database: Database, clock: Clock, ticking: Ticking, verified: list[str]
-) -> None:
+    at_border, database, clock, ticking, verified
+):
     at_border.heat(database)
     ticking.now += jwt.REFRESH_SECONDS + 1
     # Anybody may name a key that does not exist.
@@ -404,9 +386,7 @@ def test_a_key_set_that_is_fetched_again_unchanged_verifies_nothing_again(
 
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
-def test_an_issuer_whose_keys_cannot_be_had_is_waited_for_once(
-    at_border: Border, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_issuer_whose_keys_cannot_be_had_is_waited_for_once(at_border, monkeypatch):
     waited: list[Any] = []
 
     def fail(store: Any, *key: Any) -> Any:
@@ -420,9 +400,7 @@ def test_an_issuer_whose_keys_cannot_be_had_is_waited_for_once(
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_an_issuer_that_is_asked_first_decides(
-    at_border: Border, settings: Any, seconds: int
-) -> None:
+def test_an_issuer_that_is_asked_first_decides(at_border, settings, seconds):
     know(at_border.issuer, {"aud": "https://elsewhere.example"})
     url = at_border.issuer.url
     settings.MCP_DJANGO = {
@@ -441,12 +419,8 @@ def test_an_issuer_that_is_asked_first_decides(
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
 def test_keys_of_an_issuer_that_is_down_are_used_without_verifying_each_time(
-    at_border: Border,
-    database: Database,
-    clock: Clock,
-    ticking: Ticking,
-    verified: list[str],
-) -> None:
+    at_border, database, clock, ticking, verified
+):
     at_border.heat(database)
     at_border.issuer.say("/keys", dict, status=500)
     ticking.now += jwt.FRESH_SECONDS + 1
@@ -457,9 +431,7 @@ def test_keys_of_an_issuer_that_is_down_are_used_without_verifying_each_time(
     assert verified == [at_border.token]
 
 
-def test_a_token_is_not_used_beyond_its_end(
-    at_border: Border, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_not_used_beyond_its_end(at_border, database, monkeypatch):
     at_border.heat(database)
     ends = timezone.now() + timezone.timedelta(seconds=7200)
     monkeypatch.setattr(authentication, "timezone", SimpleNamespace(now=lambda: ends))
@@ -471,9 +443,7 @@ def test_a_token_is_not_used_beyond_its_end(
 
 @pytest.mark.parametrize("at_border", ["introspection"], indirect=True)
 @pytest.mark.parametrize("seconds", [0, 60])
-def test_a_site_without_a_cache_asks_the_issuer_as_often_as_it_said(
-    at_border: Border, settings: Any, seconds: int
-) -> None:
+def test_a_site_without_a_cache_asks_the_issuer_as_often_as_it_said(at_border, settings, seconds):
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
     at_border.trust(CACHE_SECONDS=seconds)
     for _ in range(3):
@@ -484,9 +454,7 @@ def test_a_site_without_a_cache_asks_the_issuer_as_often_as_it_said(
 # Groups that an issuer gives ----------------------------------------------------------------------
 
 
-def test_a_user_keeps_the_groups_of_the_token(
-    at_border: Border, database: Database, clock: Clock
-) -> None:
+def test_a_user_keeps_the_groups_of_the_token(at_border, database, clock):
     group = Group.objects.create(name="team")
     user = at_border.identity.user
     at_border.trust(GROUPS={"a": "team", "b": "absent"}, GROUPS_CLAIM="roles")
@@ -506,9 +474,7 @@ def test_a_user_keeps_the_groups_of_the_token(
     assert ask(at_border.token, "team") == "done"
 
 
-def test_a_group_that_the_token_does_not_give_is_taken(
-    at_border: Border, database: Database, clock: Clock
-) -> None:
+def test_a_group_that_the_token_does_not_give_is_taken(at_border, database, clock):
     group = Group.objects.create(name="team")
     at_border.trust(GROUPS={"c": "team"}, GROUPS_CLAIM="roles")
     assert ask(at_border.token) == "ada"

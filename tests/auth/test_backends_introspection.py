@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qs
@@ -35,7 +34,7 @@ SECRET = "s3cret:&"
 
 
 @pytest.fixture
-def idp(settings: Any) -> Iterator[Issuer]:
+def idp(settings):
     """An issuer that knows one token, ``good``."""
     cache.clear()
     with issuer() as found:
@@ -78,7 +77,7 @@ def know(found: Issuer, **tokens: dict[str, Any]) -> list[tuple[dict[str, list[s
 
 
 @pytest.fixture
-def ada(idp: Issuer) -> Any:
+def ada(idp):
     """The user that the issuer's subject is."""
     user = person()
     ExternalIdentity.objects.create(issuer=idp.url, subject="subject-1", user=user)
@@ -101,7 +100,7 @@ def presented(token: str) -> Credentials:
     return Credentials(headers=Headers(pairs), query="", request=lambda: request)
 
 
-def test_an_active_token_stands_for_its_subject(idp: Issuer, ada: Any) -> None:
+def test_an_active_token_stands_for_its_subject(idp, ada):
     asked = know(idp, good={})
     assert caller(call("good")) == ("ada", "introspection")
     form, headers = asked[0]
@@ -110,7 +109,7 @@ def test_an_active_token_stands_for_its_subject(idp: Issuer, ada: Any) -> None:
     assert pair == "site:s3cret%3A%26"
 
 
-def test_the_secret_may_go_into_the_form(idp: Issuer, ada: Any, settings: Any) -> None:
+def test_the_secret_may_go_into_the_form(idp, ada, settings):
     trust(settings, idp, AUTH_METHOD="post")
     asked = know(idp, good={})
     assert caller(call("good")) == ("ada", "introspection")
@@ -119,7 +118,7 @@ def test_the_secret_may_go_into_the_form(idp: Issuer, ada: Any, settings: Any) -
     assert "Authorization" not in headers
 
 
-def test_a_principal_says_what_the_issuer_says(idp: Issuer, ada: Any) -> None:
+def test_a_principal_says_what_the_issuer_says(idp, ada):
     found = get_backend("introspection").authenticate(presented("good"))
     assert found is not None
     assert (found.issuer, found.subject, found.audience) == (idp.url, "subject-1", RESOURCE)
@@ -131,7 +130,7 @@ def test_a_principal_says_what_the_issuer_says(idp: Issuer, ada: Any) -> None:
     assert authentication.refresh_principal(found) is None
 
 
-def test_the_issuers_are_those_of_the_server(idp: Issuer, settings: Any) -> None:
+def test_the_issuers_are_those_of_the_server(idp, settings):
     trust(settings, idp, SERVERS=["staff"])
     backend, request = get_backend("introspection"), RequestFactory().get("/")
     assert list(backend.issuers(request, "staff")) == [idp.url]
@@ -159,7 +158,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 @spec("AUT-3", "AUT-9")
 @pytest.mark.parametrize("case", BAD)
-def test_a_token_that_does_not_hold_is_refused(case: str, idp: Issuer, ada: Any) -> None:
+def test_a_token_that_does_not_hold_is_refused(case, idp, ada):
     know(idp, bad=BAD[case], good={})
     response = call("bad")
     assert response.status_code == 401
@@ -167,7 +166,7 @@ def test_a_token_that_does_not_hold_is_refused(case: str, idp: Issuer, ada: Any)
     assert caller(call("good")) == ("ada", "introspection")
 
 
-def test_a_token_without_an_end_ends_its_streams_all_the_same(idp: Issuer, ada: Any) -> None:
+def test_a_token_without_an_end_ends_its_streams_all_the_same(idp, ada):
     know(idp, good={"exp": None})
     found = get_backend("introspection").authenticate(presented("good"))
     assert found is not None
@@ -178,16 +177,14 @@ def test_a_token_without_an_end_ends_its_streams_all_the_same(idp: Issuer, ada: 
 # How often the issuer is asked ----------------------------------------------------------------
 
 
-def test_an_answer_is_kept(idp: Issuer, ada: Any) -> None:
+def test_an_answer_is_kept(idp, ada):
     for _ in range(3):
         assert call("good").status_code == 200
         assert call("unknown").status_code == 401
     assert idp.asked["/introspect"] == 2
 
 
-def test_an_answer_is_kept_no_longer_than_the_token_lives(
-    idp: Issuer, ada: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_is_kept_no_longer_than_the_token_lives(idp, ada, settings, monkeypatch):
     kept: list[float] = []
     put = introspection.outbound.put_signed
 
@@ -208,9 +205,7 @@ def test_an_answer_is_kept_no_longer_than_the_token_lives(
     assert kept == []
 
 
-def test_requests_that_bring_the_same_token_at_once_ask_once(
-    idp: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_that_bring_the_same_token_at_once_ask_once(idp, monkeypatch):
     entry = get_backend("introspection").find_entry("good", "default")
     assert entry is not None
     together, first, get = (
@@ -244,9 +239,7 @@ def test_requests_that_bring_the_same_token_at_once_ask_once(
         lambda *_: (200, {}, b"no JSON"),
     ],
 )
-def test_an_issuer_that_does_not_answer_is_left_alone_for_a_moment(
-    answer: Any, idp: Issuer, ada: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_issuer_that_does_not_answer_is_left_alone_for_a_moment(answer, idp, ada, caplog):
     idp.answers["/introspect"] = answer
     for token in ("good", "other", "good"):
         response = call(token)
@@ -259,15 +252,13 @@ def test_an_issuer_that_does_not_answer_is_left_alone_for_a_moment(
     assert SECRET not in caplog.text
 
 
-def test_an_issuer_that_is_not_there_is_told_from_a_bad_token(idp: Issuer, settings: Any) -> None:
+def test_an_issuer_that_is_not_there_is_told_from_a_bad_token(idp, settings):
     trust(settings, idp, URL="http://127.0.0.1:1/introspect")
     with pytest.raises(AuthenticationUnavailable):
         get_backend("introspection").authenticate(presented("good"))
 
 
-def test_a_request_does_not_wait_for_long_behind_others(
-    idp: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_does_not_wait_for_long_behind_others(idp, monkeypatch):
     class Held:
         def acquire(self, *, timeout: float) -> bool:
             assert timeout == introspection.outbound.TIMEOUT_SECONDS
@@ -282,7 +273,7 @@ def test_a_request_does_not_wait_for_long_behind_others(
 # Who is asked ---------------------------------------------------------------------------------
 
 
-def test_a_token_goes_to_no_issuer_but_its_own(idp: Issuer, ada: Any, settings: Any) -> None:
+def test_a_token_goes_to_no_issuer_but_its_own(idp, ada, settings):
     asked = know(idp, good={})
     _, plaintext = token_for(ada)
     assert caller(call(plaintext)) == ("ada", "tokens")
@@ -294,11 +285,11 @@ def test_a_token_goes_to_no_issuer_but_its_own(idp: Issuer, ada: Any, settings: 
     assert asked == []
 
 
-def test_a_jwt_of_the_issuer_may_be_asked_about(idp: Issuer, ada: Any) -> None:
+def test_a_jwt_of_the_issuer_may_be_asked_about(idp, ada):
     token = idp.token()
     know(idp, **{token: {}})
     assert caller(call(token)) == ("ada", "introspection")
 
 
-def test_a_token_that_the_issuer_does_not_know_is_left_to_the_next_backend(idp: Issuer) -> None:
+def test_a_token_that_the_issuer_does_not_know_is_left_to_the_next_backend(idp):
     assert get_backend("introspection").authenticate(presented("unknown")) is None

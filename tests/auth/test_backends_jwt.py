@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -35,7 +35,7 @@ WHOAMI = message("tools/call", {"name": "whoami"})
 
 
 @pytest.fixture
-def idp(settings: Any) -> Iterator[Issuer]:
+def idp(settings):
     """An issuer that the site trusts; loopback needs DEBUG."""
     cache.clear()
     jwt.clear_key_stores()
@@ -52,7 +52,7 @@ def trust(settings: Any, found: Issuer, **options: Any) -> None:
 
 
 @pytest.fixture
-def ada(idp: Issuer) -> Any:
+def ada(idp):
     """The user that the issuer's subject is."""
     user = person()
     ExternalIdentity.objects.create(issuer=idp.url, subject="subject-1", user=user)
@@ -80,9 +80,7 @@ def principal(token: str) -> Any:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA"])
-def test_a_token_of_each_algorithm_stands_for_its_subject(
-    algorithm: str, idp: Issuer, ada: Any
-) -> None:
+def test_a_token_of_each_algorithm_stands_for_its_subject(algorithm, idp, ada):
     idp.publish("k", algorithm)
     assert caller(call(idp.token(algorithm=algorithm, kid="k"))) == ("ada", "jwt")
 
@@ -101,13 +99,11 @@ def test_a_token_of_each_algorithm_stands_for_its_subject(
         {"azp": None},
     ],
 )
-def test_what_issuers_write_differently_is_read(
-    changes: dict[str, Any], idp: Issuer, ada: Any
-) -> None:
+def test_what_issuers_write_differently_is_read(changes, idp, ada):
     assert caller(call(idp.token(**changes))) == ("ada", "jwt")
 
 
-def test_a_principal_says_what_the_token_says_and_holds_no_token(idp: Issuer, ada: Any) -> None:
+def test_a_principal_says_what_the_token_says_and_holds_no_token(idp, ada):
     token = idp.token()
     found = principal(token)
     assert (found.issuer, found.subject, found.audience) == (idp.url, "subject-1", RESOURCE)
@@ -121,48 +117,42 @@ def test_a_principal_says_what_the_token_says_and_holds_no_token(idp: Issuer, ad
     assert token not in repr(found)
 
 
-def test_a_long_client_id_still_makes_a_key_that_fits(idp: Issuer, ada: Any) -> None:
+def test_a_long_client_id_still_makes_a_key_that_fits(idp, ada):
     one = principal(idp.token(azp="https://client.example/" + "x" * 200))
     two = principal(idp.token(azp="https://client.example/" + "x" * 199 + "y"))
     assert one.key != two.key
     assert max(len(one.key), len(two.key)) <= 100
 
 
-def test_a_known_subject_costs_one_query(
-    idp: Issuer, ada: Any, django_assert_num_queries: Any
-) -> None:
+def test_a_known_subject_costs_one_query(idp, ada, django_assert_num_queries):
     token = idp.token()
     call(token)
     with django_assert_num_queries(1):
         assert call(token).status_code == 200
 
 
-def test_scopes_are_translated_where_the_entry_says_how(
-    idp: Issuer, ada: Any, settings: Any
-) -> None:
+def test_scopes_are_translated_where_the_entry_says_how(idp, ada, settings):
     trust(settings, idp, SCOPE_CLAIM="roles", SCOPES={"Tools.Use": ["mcp", "mcp:write"]})
     token = idp.token(scope=None, roles=["Tools.Use", "Other", 5])
     assert principal(token).scopes == {"mcp", "mcp:write", "Other"}
 
 
 @spec("AUT-9")
-def test_an_audience_of_the_settings_is_taken_beside_the_address(
-    idp: Issuer, ada: Any, settings: Any
-) -> None:
+def test_an_audience_of_the_settings_is_taken_beside_the_address(idp, ada, settings):
     token = idp.token(aud="api://orders")
     assert call(token).status_code == 401
     trust(settings, idp, AUDIENCES=["api://orders"])
     assert caller(call(token)) == ("ada", "jwt")
 
 
-def test_an_entry_may_be_for_some_servers(idp: Issuer, ada: Any, settings: Any) -> None:
+def test_an_entry_may_be_for_some_servers(idp, ada, settings):
     trust(settings, idp, SERVERS=["staff"])
     assert call(idp.token()).status_code == 401
     trust(settings, idp, SERVERS=["default"])
     assert caller(call(idp.token())) == ("ada", "jwt")
 
 
-def test_the_issuers_are_those_of_the_server(idp: Issuer, settings: Any) -> None:
+def test_the_issuers_are_those_of_the_server(idp, settings):
     request = RequestFactory().get("/")
     trust(settings, idp, SERVERS=["staff"])
     assert list(get_backend("jwt").issuers(request, "staff")) == [idp.url]
@@ -170,7 +160,7 @@ def test_the_issuers_are_those_of_the_server(idp: Issuer, settings: Any) -> None
 
 
 @spec("AUT-4", "AUT-14")
-def test_clients_are_led_to_the_issuer(idp: Issuer, ada: Any, settings: Any) -> None:
+def test_clients_are_led_to_the_issuer(idp, ada, settings):
     settings.ROOT_URLCONF = "tests.auth.urls"
     trust(settings, idp, SERVERS=["default"])
     refused = post("/mcp", WHOAMI)
@@ -184,7 +174,7 @@ def test_clients_are_led_to_the_issuer(idp: Issuer, ada: Any, settings: Any) -> 
 
 
 @spec("AUT-6")
-def test_a_token_without_the_scope_of_the_server_is_asked_to_get_it(idp: Issuer, ada: Any) -> None:
+def test_a_token_without_the_scope_of_the_server_is_asked_to_get_it(idp, ada):
     response = call(idp.token(scope="openid"))
     assert response.status_code == 403
     assert 'error="insufficient_scope"' in response["WWW-Authenticate"]
@@ -283,7 +273,7 @@ BAD: dict[str, Callable[[Issuer], str]] = {
 
 @spec("AUT-3", "AUT-9", "AUT-10")
 @pytest.mark.parametrize("case", BAD)
-def test_threat_24_a_token_that_does_not_hold_is_refused(case: str, idp: Issuer, ada: Any) -> None:
+def test_threat_24_a_token_that_does_not_hold_is_refused(case, idp, ada):
     token = BAD[case](idp)
     response = call(token)
     assert response.status_code == 401
@@ -293,16 +283,14 @@ def test_threat_24_a_token_that_does_not_hold_is_refused(case: str, idp: Issuer,
     assert caller(call(idp.token())) == ("ada", "jwt")
 
 
-def test_threat_24_a_strict_entry_takes_at_jwt_alone(idp: Issuer, ada: Any, settings: Any) -> None:
+def test_threat_24_a_strict_entry_takes_at_jwt_alone(idp, ada, settings):
     trust(settings, idp, STRICT_TYP=True)
     assert call(idp.token(typ="JWT")).status_code == 401
     assert call(idp.token(typ=None)).status_code == 401
     assert caller(call(idp.token())) == ("ada", "jwt")
 
 
-def test_threat_24_a_client_id_as_audience_needs_a_token_that_names_itself(
-    idp: Issuer, ada: Any, settings: Any
-) -> None:
+def test_threat_24_a_client_id_as_audience_needs_a_token_that_names_itself(idp, ada, settings):
     trust(settings, idp, AUDIENCES=["client-1"])
     assert call(idp.token(aud="client-1", typ="JWT")).status_code == 401
     assert caller(call(idp.token(aud="client-1"))) == ("ada", "jwt")
@@ -321,14 +309,12 @@ def test_threat_24_a_client_id_as_audience_needs_a_token_that_names_itself(
     ],
 )
 @pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
-def test_a_key_that_is_none_for_signatures_is_not_used(
-    key: dict[str, Any], idp: Issuer, ada: Any
-) -> None:
+def test_a_key_that_is_none_for_signatures_is_not_used(key, idp, ada):
     idp.keys = [key]
     assert call(idp.token(kid="k")).status_code == 401
 
 
-def test_a_token_without_a_kid_among_several_keys_is_refused(idp: Issuer, ada: Any) -> None:
+def test_a_token_without_a_kid_among_several_keys_is_refused(idp, ada):
     idp.keys += [published("RS256", private_key("RS256", 1), kid="other")]
     assert call(idp.token(kid=None)).status_code == 401
     assert caller(call(idp.token())) == ("ada", "jwt")
@@ -346,7 +332,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     """The time, for the keys alone; it stands still until a test moves it."""
     found = Clock()
     stores: dict[str, jwt.KeyStore] = {}
@@ -360,7 +346,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def test_keys_are_fetched_once_while_they_are_fresh(idp: Issuer, ada: Any, clock: Clock) -> None:
+def test_keys_are_fetched_once_while_they_are_fresh(idp, ada, clock):
     for _ in range(3):
         assert call(idp.token()).status_code == 200
     assert idp.asked["/keys"] == 1
@@ -369,7 +355,7 @@ def test_keys_are_fetched_once_while_they_are_fresh(idp: Issuer, ada: Any, clock
     assert idp.asked["/keys"] == 2
 
 
-def test_a_new_key_is_fetched_once(idp: Issuer, ada: Any, clock: Clock) -> None:
+def test_a_new_key_is_fetched_once(idp, ada, clock):
     assert call(idp.token()).status_code == 200
     idp.publish("new", number=1)
     clock.now += 31
@@ -379,9 +365,7 @@ def test_a_new_key_is_fetched_once(idp: Issuer, ada: Any, clock: Clock) -> None:
     assert call(idp.token()).status_code == 401, "the old key is gone"
 
 
-def test_threat_24_a_storm_of_unknown_keys_fetches_once_in_thirty_seconds(
-    idp: Issuer, ada: Any, clock: Clock
-) -> None:
+def test_threat_24_a_storm_of_unknown_keys_fetches_once_in_thirty_seconds(idp, ada, clock):
     assert call(idp.token()).status_code == 200
     for number in range(10):
         assert call(idp.token(kid=f"unknown-{number}")).status_code == 401
@@ -392,9 +376,7 @@ def test_threat_24_a_storm_of_unknown_keys_fetches_once_in_thirty_seconds(
     assert idp.asked["/keys"] == 2
 
 
-def test_threat_24_old_keys_go_on_while_the_issuer_is_down(
-    idp: Issuer, ada: Any, clock: Clock
-) -> None:
+def test_threat_24_old_keys_go_on_while_the_issuer_is_down(idp, ada, clock):
     assert call(idp.token()).status_code == 200
     idp.say("/keys", dict, status=500)
     clock.now += 3600
@@ -409,9 +391,7 @@ def test_threat_24_old_keys_go_on_while_the_issuer_is_down(
     assert "Authorization" in response["Vary"]
 
 
-def test_a_process_that_starts_while_the_issuer_is_down_takes_the_keys_of_others(
-    idp: Issuer, ada: Any
-) -> None:
+def test_a_process_that_starts_while_the_issuer_is_down_takes_the_keys_of_others(idp, ada):
     clock = Clock()
     entry = get_entry()
     assert jwt.KeyStore(entry, clock=clock).find("rsa", "RS256")
@@ -421,13 +401,13 @@ def test_a_process_that_starts_while_the_issuer_is_down_takes_the_keys_of_others
     assert idp.asked["/keys"] == 2
 
 
-def test_processes_share_what_one_has_fetched(idp: Issuer) -> None:
+def test_processes_share_what_one_has_fetched(idp):
     for _ in range(3):
         assert jwt.KeyStore(get_entry()).find("rsa", "RS256")
     assert idp.asked["/keys"] == 1
 
 
-def test_a_forged_entry_of_the_cache_is_not_believed(idp: Issuer) -> None:
+def test_a_forged_entry_of_the_cache_is_not_believed(idp):
     from mcp_django.auth.outbound import cache_key
 
     forged = {"fetched_at": time.time(), "keys": [published("RS256", private_key("RS256", 1))]}
@@ -458,35 +438,33 @@ def redirect(body: bytes, headers: Any) -> tuple[int, dict[str, str], bytes]:
         lambda *_: (500, {}, b"{}"),
     ],
 )
-def test_an_answer_that_is_no_key_set_is_none(answer: Any, idp: Issuer, ada: Any) -> None:
+def test_an_answer_that_is_no_key_set_is_none(answer, idp, ada):
     idp.say("/elsewhere", lambda: {"keys": idp.keys})
     idp.answers["/keys"] = answer
     assert call(idp.token()).status_code == 503
     assert idp.asked["/elsewhere"] == 0
 
 
-def test_keys_are_found_where_rfc_8414_says(idp: Issuer, ada: Any) -> None:
+def test_keys_are_found_where_rfc_8414_says(idp, ada):
     del idp.answers["/.well-known/openid-configuration"]
     idp.say("/.well-known/oauth-authorization-server", idp.metadata)
     assert caller(call(idp.token())) == ("ada", "jwt")
 
 
-def test_metadata_of_another_issuer_names_no_keys(idp: Issuer, ada: Any) -> None:
+def test_metadata_of_another_issuer_names_no_keys(idp, ada):
     other = {"issuer": "https://elsewhere.example", "jwks_uri": f"{idp.url}/keys"}
     idp.say("/.well-known/openid-configuration", lambda: other)
     assert call(idp.token()).status_code == 503
 
 
-def test_plain_http_is_not_asked_outside_of_development(
-    idp: Issuer, ada: Any, settings: Any
-) -> None:
+def test_plain_http_is_not_asked_outside_of_development(idp, ada, settings):
     settings.DEBUG = False
     trust(settings, idp, JWKS_URL=f"{idp.url}/keys")
     assert call(idp.token()).status_code == 503
     assert not idp.asked
 
 
-async def test_nothing_is_fetched_on_the_loop(idp: Issuer) -> None:
+async def test_nothing_is_fetched_on_the_loop(idp):
     from django.core.exceptions import SynchronousOnlyOperation
 
     with pytest.raises(SynchronousOnlyOperation):
@@ -497,20 +475,20 @@ async def test_nothing_is_fetched_on_the_loop(idp: Issuer) -> None:
 # Who it is ------------------------------------------------------------------------------------
 
 
-def test_an_unknown_subject_is_nobody(idp: Issuer) -> None:
+def test_an_unknown_subject_is_nobody(idp):
     person()
     assert call(idp.token(preferred_username="ada")).status_code == 401
     assert not ExternalIdentity.objects.exists()
 
 
-def test_a_subject_is_known_for_one_issuer_alone(idp: Issuer) -> None:
+def test_a_subject_is_known_for_one_issuer_alone(idp):
     ExternalIdentity.objects.create(
         issuer="https://elsewhere.example", subject="subject-1", user=person()
     )
     assert call(idp.token()).status_code == 401
 
 
-def test_an_inactive_user_is_refused_and_is_not_current(idp: Issuer, ada: Any) -> None:
+def test_an_inactive_user_is_refused_and_is_not_current(idp, ada):
     found = principal(idp.token())
     assert authentication.refresh_principal(found) is not None
     ada.is_active = False
@@ -519,14 +497,12 @@ def test_an_inactive_user_is_refused_and_is_not_current(idp: Issuer, ada: Any) -
     assert authentication.refresh_principal(found) is None
 
 
-def test_the_last_use_of_an_identity_is_recorded(idp: Issuer, ada: Any) -> None:
+def test_the_last_use_of_an_identity_is_recorded(idp, ada):
     assert call(idp.token()).status_code == 200
     assert ExternalIdentity.objects.get(user=ada).last_used_at is not None
 
 
-def test_a_principal_ends_with_its_identity_or_the_trust_in_its_issuer(
-    idp: Issuer, ada: Any, settings: Any
-) -> None:
+def test_a_principal_ends_with_its_identity_or_the_trust_in_its_issuer(idp, ada, settings):
     found = principal(idp.token())
     settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [{"ISSUER": "https://elsewhere.example"}]}
     assert authentication.refresh_principal(found) is None
@@ -543,7 +519,7 @@ def resolve(claims: Any, issuer: str) -> Any:
     return get_user_model().objects.filter(username=claims.get("employee")).first()
 
 
-def test_a_resolver_is_asked_once_about_a_subject(idp: Issuer, settings: Any) -> None:
+def test_a_resolver_is_asked_once_about_a_subject(idp, settings):
     trust(settings, idp, USER=f"{__name__}.resolve")
     person()
     assert call(idp.token(employee="nobody")).status_code == 401
@@ -561,9 +537,7 @@ def test_a_resolver_is_asked_once_about_a_subject(idp: Issuer, settings: Any) ->
         ("link-or-create", 200, 200),
     ],
 )
-def test_an_unknown_user_is_refused_linked_or_created(
-    mode: str, existing: int, absent: int, idp: Issuer, settings: Any
-) -> None:
+def test_an_unknown_user_is_refused_linked_or_created(mode, existing, absent, idp, settings):
     trust(settings, idp, UNKNOWN_USERS=mode)
     person()
     assert call(idp.token(preferred_username="ada")).status_code == existing
@@ -577,7 +551,7 @@ def test_an_unknown_user_is_refused_linked_or_created(
         assert not made.is_superuser
 
 
-def test_a_name_that_changes_at_the_issuer_moves_no_account(idp: Issuer, settings: Any) -> None:
+def test_a_name_that_changes_at_the_issuer_moves_no_account(idp, settings):
     trust(settings, idp, UNKNOWN_USERS="link")
     person("ada")
     person("bob")
@@ -586,9 +560,7 @@ def test_a_name_that_changes_at_the_issuer_moves_no_account(idp: Issuer, setting
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_first_requests_of_one_subject_make_one_user(
-    idp: Issuer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_first_requests_of_one_subject_make_one_user(idp, settings, monkeypatch):
     trust(settings, idp, UNKNOWN_USERS="create")
     named = external._find_or_create_user
 
@@ -608,9 +580,7 @@ def test_two_first_requests_of_one_subject_make_one_user(
     assert ExternalIdentity.objects.get().user.username == "grace"
 
 
-def test_a_name_that_was_taken_at_the_last_moment_is_refused(
-    idp: Issuer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_was_taken_at_the_last_moment_is_refused(idp, settings, monkeypatch):
     def taken(name: str, claims: Any) -> Any:
         raise IntegrityError
 
@@ -621,7 +591,7 @@ def test_a_name_that_was_taken_at_the_last_moment_is_refused(
 
 
 @pytest.mark.parametrize("name", ["", "a b c!", "x" * 200, 5, None])
-def test_what_is_no_username_makes_no_user(name: Any, idp: Issuer, settings: Any) -> None:
+def test_what_is_no_username_makes_no_user(name, idp, settings):
     from django.contrib.auth import get_user_model
 
     trust(settings, idp, UNKNOWN_USERS="create")
@@ -630,18 +600,14 @@ def test_what_is_no_username_makes_no_user(name: Any, idp: Issuer, settings: Any
 
 
 @pytest.mark.parametrize(("verified", "expected"), [(True, 200), (False, 401), ("true", 401)])
-def test_an_address_names_a_user_once_the_issuer_has_verified_it(
-    verified: Any, expected: int, idp: Issuer, settings: Any
-) -> None:
+def test_an_address_names_a_user_once_the_issuer_has_verified_it(verified, expected, idp, settings):
     trust(settings, idp, UNKNOWN_USERS="link", USERNAME_CLAIM="email")
     person("ada@shop.example")
     token = idp.token(email="ada@shop.example", email_verified=verified)
     assert call(token).status_code == expected
 
 
-def test_groups_follow_the_map_and_no_other_group_moves(
-    idp: Issuer, ada: Any, settings: Any
-) -> None:
+def test_groups_follow_the_map_and_no_other_group_moves(idp, ada, settings):
     editors, buyers, own = (Group.objects.create(name=one) for one in ("editors", "buyers", "own"))
     ada.groups.add(buyers, own)
     trust(
@@ -659,7 +625,7 @@ def test_groups_follow_the_map_and_no_other_group_moves(
 # Beside others --------------------------------------------------------------------------------
 
 
-def test_tokens_of_the_site_pass_beside(idp: Issuer, ada: Any) -> None:
+def test_tokens_of_the_site_pass_beside(idp, ada):
     _, plaintext = token_for(ada)
     assert caller(post("/mcp", WHOAMI, token=plaintext)) == ("ada", "tokens")
     assert not idp.asked

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from django.core.cache import cache
 
@@ -25,7 +22,7 @@ WHOAMI = message("tools/call", {"name": "whoami"})
 
 
 @pytest.fixture
-def idp(settings: Any) -> Iterator[Issuer]:
+def idp(settings):
     """An issuer that the site trusts; loopback needs DEBUG."""
     cache.clear()
     jwt.clear_key_stores()
@@ -43,7 +40,7 @@ def introduce(idp: Issuer) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_a_token_is_taken_and_refused_over_every_mount(mount: str, idp: Issuer) -> None:
+async def test_a_token_is_taken_and_refused_over_every_mount(mount, idp):
     await in_thread(introduce, idp)
     good = await ask(mount, "/mcp", WHOAMI, authorization=f"Bearer {idp.token()}")
     assert good.status == 200, good.body
@@ -56,7 +53,7 @@ async def test_a_token_is_taken_and_refused_over_every_mount(mount: str, idp: Is
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_an_issuer_that_is_down_costs_no_client_its_token(mount: str, idp: Issuer) -> None:
+async def test_an_issuer_that_is_down_costs_no_client_its_token(mount, idp):
     idp.answers.clear()
     answer = await ask(mount, "/mcp", WHOAMI, authorization=f"Bearer {idp.token()}")
     assert answer.status == 503
@@ -68,9 +65,7 @@ async def test_an_issuer_that_is_down_costs_no_client_its_token(mount: str, idp:
 @pytest.mark.parametrize(
     ("status", "expected"), [(503, AuthenticationUnavailable), (429, TooManyAttempts)]
 )
-def test_the_test_client_tells_waiting_from_being_refused(
-    status: int, expected: type[AuthenticationUnavailable | TooManyAttempts]
-) -> None:
+def test_the_test_client_tells_waiting_from_being_refused(status, expected):
     response = ASGIResponse()
     response.status, response.headers = status, {"retry-after": "7"}
     with pytest.raises(expected) as caught:
@@ -83,8 +78,8 @@ def test_the_test_client_tells_waiting_from_being_refused(
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
 @pytest.mark.parametrize("host", ["testserver:0", "testserver:99999"])
 async def test_threat_03_address_that_names_no_resource_gets_nobody_past_its_rules(
-    host: str, mount: str, idp: Issuer, settings: Any
-) -> None:
+    host, mount, idp, settings
+):
     """With an audience of the issuer's own words, the address says nothing of the token."""
     entry = {"ISSUER": idp.url, "AUDIENCES": ["api://shop"]}
     settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [entry]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -35,14 +34,14 @@ def status(plaintext: str) -> int:
     return post("/mcp", LIST, token=plaintext).status_code
 
 
-def test_a_token_stands_for_its_user() -> None:
+def test_a_token_stands_for_its_user():
     _, plaintext = token_for(person())
     result = post("/mcp", WHOAMI, token=plaintext).json()["result"]["structuredContent"]
     assert (result["user"], result["backend"]) == ("ada", "tokens")
     assert result["method"] == "POST"
 
 
-def test_only_the_digest_is_kept() -> None:
+def test_only_the_digest_is_kept():
     token, plaintext = token_for(person(), "b", "a", "b")
     assert plaintext.startswith("mcp_")
     assert len(plaintext) > 40
@@ -57,14 +56,14 @@ def test_only_the_digest_is_kept() -> None:
         assert token.digest not in text
 
 
-def test_a_site_may_derive_the_secret() -> None:
+def test_a_site_may_derive_the_secret():
     _, plaintext = token_for(person(), secret="derived-from-a-key")
     assert plaintext == "mcp_derived-from-a-key"
     assert status(plaintext) == 200
 
 
 @spec("AUT-3")
-def test_an_ended_token_is_refused_with_the_reason() -> None:
+def test_an_ended_token_is_refused_with_the_reason():
     token, plaintext = token_for(person())
     assert status(plaintext) == 200
     token.revoke()
@@ -78,12 +77,12 @@ def test_an_ended_token_is_refused_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(-1, 401), (0, 401), (60, 200)])
-def test_an_expired_token_is_refused(seconds: int, expected: int) -> None:
+def test_an_expired_token_is_refused(seconds, expected):
     _, plaintext = token_for(person(), expires=timezone.now() + timedelta(seconds=seconds))
     assert status(plaintext) == expected
 
 
-def test_the_token_of_an_inactive_user_is_refused() -> None:
+def test_the_token_of_an_inactive_user_is_refused():
     user = person()
     _, plaintext = token_for(user)
     user.is_active = False
@@ -91,7 +90,7 @@ def test_the_token_of_an_inactive_user_is_refused() -> None:
     assert status(plaintext) == 401
 
 
-def test_a_deleted_user_takes_the_tokens_along() -> None:
+def test_a_deleted_user_takes_the_tokens_along():
     user = person()
     token_for(user)
     user.delete()
@@ -99,7 +98,7 @@ def test_a_deleted_user_takes_the_tokens_along() -> None:
 
 
 @pytest.mark.parametrize("bearer", ["mcp_unknown", "foreign", "mcp_", "x" * 10_000, "ä"])
-def test_an_unknown_bearer_is_refused_also_where_nobody_has_to_sign_in(bearer: str) -> None:
+def test_an_unknown_bearer_is_refused_also_where_nobody_has_to_sign_in(bearer):
     for path in ("/mcp", "/open/mcp"):
         response = post(path, LIST, token=bearer)
         assert response.status_code == 401
@@ -108,13 +107,13 @@ def test_an_unknown_bearer_is_refused_also_where_nobody_has_to_sign_in(bearer: s
 
 @spec("AUT-2", "AUT-3")
 @pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer a b"])
-def test_a_malformed_header_is_a_bad_request(header: str) -> None:
+def test_a_malformed_header_is_a_bad_request(header):
     response = post("/open/mcp", LIST, authorization=header)
     assert response.status_code == 400
     assert 'error="invalid_request"' in response["WWW-Authenticate"]
 
 
-def test_the_scheme_is_read_in_any_case_and_others_are_refused() -> None:
+def test_the_scheme_is_read_in_any_case_and_others_are_refused():
     _, plaintext = token_for(person())
     for scheme in ("bearer", "BEARER", "Bearer "):
         assert post("/mcp", LIST, authorization=f"{scheme} {plaintext}").status_code == 200
@@ -123,7 +122,7 @@ def test_the_scheme_is_read_in_any_case_and_others_are_refused() -> None:
 
 
 @spec("AUT-2")
-def test_a_token_in_the_address_is_refused() -> None:
+def test_a_token_in_the_address_is_refused():
     _, plaintext = token_for(person())
     for query in (f"access_token={plaintext}", "access_token=", "a=1&access_token=x"):
         for path in ("/mcp", "/open/mcp"):
@@ -136,7 +135,7 @@ def test_a_token_in_the_address_is_refused() -> None:
 
 
 @pytest.fixture
-def used() -> str:
+def used():
     """The plaintext of a token that was used within the minute."""
     token, plaintext = token_for(person())
     AccessToken.objects.filter(pk=token.pk).update(last_used_at=timezone.now())
@@ -157,28 +156,26 @@ def used() -> str:
         ("nonsense", {}),
     ],
 )
-def test_a_request_with_a_token_costs_one_query(
-    method: str, params: dict[str, Any], used: str, django_assert_num_queries: Any
-) -> None:
+def test_a_request_with_a_token_costs_one_query(method, params, used, django_assert_num_queries):
     with django_assert_num_queries(1) as queries:
         post("/mcp", message(method, params), token=used)
     assert "mcp_django_accesstoken" in queries.captured_queries[0]["sql"]
 
 
-def test_a_tool_pays_only_for_its_own_queries(used: str, django_assert_num_queries: Any) -> None:
+def test_a_tool_pays_only_for_its_own_queries(used, django_assert_num_queries):
     with django_assert_num_queries(2):
         post("/mcp", message("tools/call", {"name": "count_groups"}), token=used)
 
 
-def test_no_token_costs_no_query(django_assert_num_queries: Any) -> None:
+def test_no_token_costs_no_query(django_assert_num_queries):
     with django_assert_num_queries(0):
         post("/mcp", LIST)
         post("/open/mcp", LIST)
 
 
 def test_a_foreign_token_is_not_looked_up_and_soon_not_recorded(
-    settings: Any, django_assert_num_queries: Any
-) -> None:
+    settings, django_assert_num_queries
+):
     settings.MCP_DJANGO = {"AUTH": ["tokens"]}
     for _ in range(security_log.MAX_PER_SOURCE):
         post("/mcp", LIST, token="foreign")
@@ -188,7 +185,7 @@ def test_a_foreign_token_is_not_looked_up_and_soon_not_recorded(
         post("/open/mcp", LIST, token="foreign")
 
 
-def test_the_last_use_is_written_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_use_is_written_once_a_minute(monkeypatch):
     token, plaintext = token_for(person())
     start = timezone.now()
     at: list[int] = [0]
@@ -206,7 +203,7 @@ def test_the_last_use_is_written_once_a_minute(monkeypatch: pytest.MonkeyPatch) 
 # Streams --------------------------------------------------------------------------------------
 
 
-def test_a_principal_is_current_while_its_token_holds() -> None:
+def test_a_principal_is_current_while_its_token_holds():
     from mcp_django.auth.authentication import authenticate, refresh_principal
     from mcp_django.auth.credentials import Credentials
     from mcp_django.protocol.headers import Headers
@@ -236,7 +233,7 @@ def test_a_principal_is_current_while_its_token_holds() -> None:
 
 @spec("ERR-5")
 @override_settings(DEBUG=True)
-def test_no_secret_reaches_a_log_or_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_reaches_a_log_or_an_answer(caplog):
     caplog.set_level(logging.DEBUG)
     _, plaintext = token_for(person())
     bug = message("tools/call", {"name": "fail", "arguments": {"kind": "bug"}})
@@ -255,7 +252,7 @@ def test_no_secret_reaches_a_log_or_an_answer(caplog: pytest.LogCaptureFixture) 
 
 
 @spec("AUT-9")
-def test_a_token_for_some_servers_opens_no_other() -> None:
+def test_a_token_for_some_servers_opens_no_other():
     user = person(is_staff=True)
     _, plaintext = token_for(user, servers=["staff"])
     assert post("/staff/mcp", LIST, token=plaintext).status_code == 200
@@ -278,15 +275,13 @@ def test_a_token_for_some_servers_opens_no_other() -> None:
         ([], "", 200),
     ],
 )
-def test_a_token_for_some_networks_is_refused_from_elsewhere(
-    networks: list[str], address: str, expected: int
-) -> None:
+def test_a_token_for_some_networks_is_refused_from_elsewhere(networks, address, expected):
     _, plaintext = token_for(person(), networks=networks)
     client = Client(REMOTE_ADDR=address)
     assert post("/mcp", LIST, token=plaintext, client=client).status_code == expected
 
 
-def test_an_address_behind_proxies_is_the_one_they_saw() -> None:
+def test_an_address_behind_proxies_is_the_one_they_saw():
     _, plaintext = token_for(person(), networks=["192.0.2.0/24"])
     seen = {"x_forwarded_for": "198.51.100.9, 192.0.2.7"}
     assert post("/mcp", LIST, token=plaintext, **seen).status_code == 401
@@ -296,7 +291,7 @@ def test_an_address_behind_proxies_is_the_one_they_saw() -> None:
         assert post("/mcp", LIST, token=plaintext, **forged).status_code == 401
 
 
-def test_a_cached_caller_widens_a_token_to_no_server_and_no_network() -> None:
+def test_a_cached_caller_widens_a_token_to_no_server_and_no_network():
     user = person(is_staff=True)
     _, bound = token_for(user, servers=["staff"], networks=["10.0.0.0/8"])
     inside, outside = Client(REMOTE_ADDR="10.0.0.1"), Client(REMOTE_ADDR="11.0.0.1")
@@ -307,7 +302,7 @@ def test_a_cached_caller_widens_a_token_to_no_server_and_no_network() -> None:
 
 
 @pytest.mark.parametrize("network", ["here", "10.0.0.1/8", "10.0.0.0/33", ""])
-def test_what_is_no_network_makes_no_token(network: str) -> None:
+def test_what_is_no_network_makes_no_token(network):
     with pytest.raises(ValueError, match=r"network|address|host bits"):
         token_for(person(), networks=[network])
     token, _ = token_for(person("bob"))
@@ -317,7 +312,7 @@ def test_what_is_no_network_makes_no_token(network: str) -> None:
     assert AccessToken.objects.get().networks == []
 
 
-def test_a_local_process_honors_what_a_token_is_bound_to() -> None:
+def test_a_local_process_honors_what_a_token_is_bound_to():
     user = person()
     _, plaintext = token_for(user, servers=["staff"])
     assert LocalCaller(token=plaintext, server="staff").principal().user == user

@@ -1,7 +1,5 @@
 """The `WWW-Authenticate` header."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -11,7 +9,7 @@ from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, Ins
 from tests.spec import spec
 
 
-def test_a_challenge_says_what_is_wrong_and_what_is_needed() -> None:
+def test_a_challenge_says_what_is_wrong_and_what_is_needed():
     assert build_challenge(AuthenticationRequired("Sign in.")) == 'Bearer realm="mcp"'
     assert build_challenge(InsufficientScope("More.", scopes=["a", "b"])) == (
         'Bearer realm="mcp", error="insufficient_scope", scope="a b", error_description="More."'
@@ -22,7 +20,7 @@ def test_a_challenge_says_what_is_wrong_and_what_is_needed() -> None:
     assert build_challenge(ConnectionRefused("Never.")) is None
 
 
-def test_a_value_cannot_leave_its_quotes_or_its_line() -> None:
+def test_a_value_cannot_leave_its_quotes_or_its_line():
     header = build_challenge(
         AuthenticationRequired('a"b\\c\r\nSet-Cookie: ü', error="invalid_token")
     )
@@ -35,7 +33,7 @@ def test_a_value_cannot_leave_its_quotes_or_its_line() -> None:
 @pytest.mark.parametrize(
     "break_", ["\r\nSet-Cookie: a=b", "\n", "\0", '"', "\\", "\x7f", "\u2028", "ü"]
 )
-def test_threat_20_no_value_of_a_challenge_can_add_a_header_or_a_parameter(break_: str) -> None:
+def test_threat_20_no_value_of_a_challenge_can_add_a_header_or_a_parameter(break_):
     evil = f'x{break_}", error="none'
     refusal = InsufficientScope(evil, scopes=[evil], granted=[evil])
     for scopes in (None, [evil]):
@@ -47,7 +45,7 @@ def test_threat_20_no_value_of_a_challenge_can_add_a_header_or_a_parameter(break
         assert "\\" not in header
 
 
-def test_a_scope_stands_before_the_description_and_is_never_empty() -> None:
+def test_a_scope_stands_before_the_description_and_is_never_empty():
     # Three SDKs take the first scope= of the header, and two quotes for the name of a scope.
     refusal = InsufficientScope('Ask for scope="everything".', scopes=["a"])
     for scopes in (None, ["a"]):
@@ -63,7 +61,7 @@ def test_a_scope_stands_before_the_description_and_is_never_empty() -> None:
 
 
 @spec("AUT-12")
-def test_no_challenge_asks_for_a_refresh_token() -> None:
+def test_no_challenge_asks_for_a_refresh_token():
     refusal = InsufficientScope("More.", scopes=["offline_access", "a"])
     assert 'scope="a"' in str(build_challenge(refusal))
     assert 'scope="b"' in str(build_challenge(refusal, scopes=["b", "offline_access"]))

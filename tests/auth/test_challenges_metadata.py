@@ -20,7 +20,7 @@ ORIGIN = "http://testserver"
 
 
 @pytest.fixture(autouse=True)
-def site(settings: Any) -> Any:
+def site(settings):
     settings.ROOT_URLCONF = sites.one
     return settings
 
@@ -41,7 +41,7 @@ def document(resource: str, **changes: Any) -> dict[str, Any]:
 
 
 @spec("AUT-12", "AUT-14", "AUT-15")
-def test_an_endpoint_says_who_issues_its_tokens() -> None:
+def test_an_endpoint_says_who_issues_its_tokens():
     response = get("/mcp")
     assert response.status_code == 200
     assert response["Content-Type"] == "application/json"
@@ -61,12 +61,12 @@ def test_an_endpoint_says_who_issues_its_tokens() -> None:
         ("/mcp/messages", "/mcp/messages"),
     ],
 )
-def test_the_resource_is_spelled_as_it_was_asked_for(path: str, resource: str) -> None:
+def test_the_resource_is_spelled_as_it_was_asked_for(path, resource):
     assert get(path).json() == document(f"{ORIGIN}{resource}")
 
 
 @spec("AUT-15")
-def test_the_root_form_is_that_of_the_only_endpoint(site: Any) -> None:
+def test_the_root_form_is_that_of_the_only_endpoint(site):
     for path in ("", "/"):
         assert get(path).json() == document(f"{ORIGIN}/mcp")
     site.ROOT_URLCONF = sites.two
@@ -92,7 +92,7 @@ def test_the_root_form_is_that_of_the_only_endpoint(site: Any) -> None:
         "/x/mcp",
     ],
 )
-def test_threat_19_a_path_that_is_no_endpoint_is_not_found(path: str) -> None:
+def test_threat_19_a_path_that_is_no_endpoint_is_not_found(path):
     response = get(path)
     assert response.status_code == 404
     assert response["Content-Type"] == "application/json"
@@ -103,7 +103,7 @@ def test_threat_19_a_path_that_is_no_endpoint_is_not_found(path: str) -> None:
 
 
 @spec("AUT-14")
-def test_threat_19_what_a_proxy_is_said_to_have_seen_is_not_believed(site: Any) -> None:
+def test_threat_19_what_a_proxy_is_said_to_have_seen_is_not_believed(site):
     headers = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https"}
     assert get("/mcp", **headers).json() == document(f"{ORIGIN}/mcp")
     assert get("/mcp", Host="evil.example").status_code == 400
@@ -116,7 +116,7 @@ def test_threat_19_what_a_proxy_is_said_to_have_seen_is_not_believed(site: Any) 
 
 
 @spec("AUT-14")
-def test_threat_19_a_pinned_address_stands_whatever_the_host_is(site: Any) -> None:
+def test_threat_19_a_pinned_address_stands_whatever_the_host_is(site):
     site.MCP_DJANGO = {"BASE_URL": "https://pinned.example"}
     site.ALLOWED_HOSTS = ["*"]
     for host in ("testserver", "other.example"):
@@ -124,13 +124,13 @@ def test_threat_19_a_pinned_address_stands_whatever_the_host_is(site: Any) -> No
 
 
 @spec("AUT-14")
-def test_a_server_without_an_issuer_has_no_document(site: Any) -> None:
+def test_a_server_without_an_issuer_has_no_document(site):
     site.ROOT_URLCONF = sites.closed
     for path in ("", "/mcp"):
         assert get(path).status_code == 404
 
 
-def test_nothing_but_reading_is_served_and_a_browser_may_ask_first() -> None:
+def test_nothing_but_reading_is_served_and_a_browser_may_ask_first():
     client = Client(enforce_csrf_checks=True)
     refused = client.post(f"{WELL_KNOWN}/mcp")
     assert (refused.status_code, refused["Allow"]) == (405, "GET, HEAD, OPTIONS")
@@ -151,19 +151,19 @@ def test_nothing_but_reading_is_served_and_a_browser_may_ask_first() -> None:
     assert "Access-Control-Allow-Credentials" not in preflight
 
 
-def test_a_site_that_asks_for_a_login_everywhere_serves_it_all_the_same(site: Any) -> None:
+def test_a_site_that_asks_for_a_login_everywhere_serves_it_all_the_same(site):
     site.MIDDLEWARE = [*site.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
     assert get("/mcp").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/café au lait/mcp", "/caf%C3%A9%20au%20lait/mcp"])
-def test_a_path_is_spelled_as_a_url(site: Any, path: str) -> None:
+def test_a_path_is_spelled_as_a_url(site, path):
     site.ROOT_URLCONF = sites.accents
     assert get(path).json()["resource"] == f"{ORIGIN}/caf%C3%A9%20au%20lait/mcp"
 
 
 @spec("AUT-14", "AUT-15")
-def test_under_a_prefix_both_addresses_name_the_whole_url(site: Any) -> None:
+def test_under_a_prefix_both_addresses_name_the_whole_url(site):
     site.FORCE_SCRIPT_NAME = "/app"
     # Within the prefix, and at the root of the host, as a proxy may hand it on.
     for path in ("/mcp", "/app/mcp"):
@@ -186,9 +186,7 @@ def test_under_a_prefix_both_addresses_name_the_whole_url(site: Any) -> None:
         (sites.bare, "/mcp", None),
     ],
 )
-def test_the_address_of_the_document_is_the_one_that_is_served(
-    site: Any, urlconf: Any, path: str, expected: str | None
-) -> None:
+def test_the_address_of_the_document_is_the_one_that_is_served(site, urlconf, path, expected):
     site.ROOT_URLCONF = urlconf
     request = RequestFactory().post(path)
     assert metadata_url(sites.shop, request, request.path) == expected
@@ -198,7 +196,7 @@ def test_the_address_of_the_document_is_the_one_that_is_served(
 
 
 @spec("AUT-4", "AUT-14")
-def test_a_declared_url_has_its_document_at_its_own_host(site: Any) -> None:
+def test_a_declared_url_has_its_document_at_its_own_host(site):
     with sites.gated() as (gate, urlconf):
         site.ROOT_URLCONF = urlconf
         site.ALLOWED_HOSTS = ["gate.example", "inside.example"]
@@ -220,14 +218,14 @@ def test_a_declared_url_has_its_document_at_its_own_host(site: Any) -> None:
 
 @pytest.mark.usefixtures("unpinned")
 @pytest.mark.django_db(transaction=True)
-def test_the_document_has_the_title_that_another_process_decided() -> None:
+def test_the_document_has_the_title_that_another_process_decided():
     assert get("/mcp").json()["resource_name"] == "Shop"
     decide_of_server_elsewhere("shop-front", title="Market")
     assert get("/mcp").json()["resource_name"] == "Market"
 
 
 @pytest.mark.usefixtures("unpinned")
-def test_the_document_is_there_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_document_is_there_without_a_database(monkeypatch):
     def busy(self: MCPServer, **options: bool) -> None:
         raise Busy("The server cannot read its settings.")
 

@@ -1,9 +1,5 @@
 """The address of a client, as proxies write it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from django.test import RequestFactory
 
@@ -26,9 +22,7 @@ from mcp_django.auth.credentials import client_ip
         ("", None),
     ],
 )
-def test_threat_27_a_port_beside_the_address_hides_nobody(
-    settings: Any, written: str, expected: str | None
-) -> None:
+def test_threat_27_a_port_beside_the_address_hides_nobody(settings, written, expected):
     settings.MCP_DJANGO = {"PROXIES": 1}
     request = RequestFactory().get("/", headers={"X-Forwarded-For": written})
     assert client_ip(request) == expected

@@ -53,7 +53,7 @@ def asgi() -> HttpRequest:
 @spec("AUT-10")
 @pytest.mark.parametrize("build", [wsgi, asgi])
 @pytest.mark.parametrize("is_read_before", [True, False])
-def test_the_twin_has_everything_but_credentials(build: Any, is_read_before: bool) -> None:
+def test_the_twin_has_everything_but_credentials(build, is_read_before):
     request = build()
     if is_read_before:
         assert (request.headers["Authorization"], len(request.COOKIES)) == (
@@ -75,12 +75,12 @@ def test_the_twin_has_everything_but_credentials(build: Any, is_read_before: boo
     assert request.user == "somebody else"
 
 
-async def test_the_twin_knows_its_user_in_async_code_too() -> None:
+async def test_the_twin_knows_its_user_in_async_code_too():
     twin: Any = without_credentials(wsgi(), ADA)
     assert await twin.auser() is ADA.user
 
 
-def test_the_twin_is_made_once_and_only_when_asked_for() -> None:
+def test_the_twin_is_made_once_and_only_when_asked_for():
     built: list[HttpRequest] = []
 
     def build(principal: Principal) -> HttpRequest:
@@ -99,8 +99,8 @@ def test_the_twin_is_made_once_and_only_when_asked_for() -> None:
     assert without.http_request() is None
 
 
-def test_the_repr_of_a_request_and_of_what_holds_it_shows_no_header() -> None:
-    scope = {**asgi().scope, "scheme": "https"}  # type: ignore[attr-defined]
+def test_the_repr_of_a_request_and_of_what_holds_it_shows_no_header():
+    scope = {**asgi().scope, "scheme": "https"}
     exchange = exchange_of(scope)
     call = Call(
         server=open_server,

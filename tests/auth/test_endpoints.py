@@ -51,7 +51,7 @@ def request_to(path: str, urlconf: Any = None, **more: Any) -> Any:
         ("https://h//mcp", "https://h//mcp"),
     ],
 )
-def test_one_address_has_one_spelling(url: str, expected: str) -> None:
+def test_one_address_has_one_spelling(url, expected):
     assert canonicalize_url(url) == expected
     assert canonicalize_url(expected) == expected
 
@@ -100,12 +100,12 @@ def test_one_address_has_one_spelling(url: str, expected: str) -> None:
         "https://h/" + "a" * 2000,
     ],
 )
-def test_what_is_ambiguous_names_no_resource(url: str) -> None:
+def test_what_is_ambiguous_names_no_resource(url):
     assert canonicalize_url(url) is None
 
 
 @given(st.text(max_size=60))
-def test_whatever_follows_the_host_never_changes_it(rest: str) -> None:
+def test_whatever_follows_the_host_never_changes_it(rest):
     found = canonicalize_url(f"https://h/{rest}")
     assert found is None or found == "https://h" or found.startswith("https://h/")
     assert found is None or canonicalize_url(found) == found
@@ -130,12 +130,12 @@ def test_whatever_follows_the_host_never_changes_it(rest: str) -> None:
         (None, "/raw/mcp", "/raw/mcp"),
     ],
 )
-def test_a_request_is_for_its_endpoint(urlconf: Any, path: str, expected: str) -> None:
+def test_a_request_is_for_its_endpoint(urlconf, path, expected):
     assert endpoints.resource_of(request_to(path, urlconf)) == f"{ORIGIN}{expected}"
 
 
 @spec("AUT-14")
-def test_the_site_s_own_settings_say_what_the_origin_is(settings: Any) -> None:
+def test_the_site_s_own_settings_say_what_the_origin_is(settings):
     headers = {"HTTP_X_FORWARDED_HOST": "evil.example", "HTTP_X_FORWARDED_PROTO": "https"}
     assert endpoints.resource_of(request_to("/mcp", sites.one, **headers)) == f"{ORIGIN}/mcp"
     settings.USE_X_FORWARDED_HOST = True
@@ -148,7 +148,7 @@ def test_the_site_s_own_settings_say_what_the_origin_is(settings: Any) -> None:
     assert endpoints.resource_of(request) == "https://pinned.example/mcp"
 
 
-def test_a_script_name_belongs_to_the_resource() -> None:
+def test_a_script_name_belongs_to_the_resource():
     request = request_to("/mcp", sites.one, SCRIPT_NAME="/app")
     assert endpoints.resource_of(request) == f"{ORIGIN}/app/mcp"
     found = endpoints.find_endpoint(f"{ORIGIN}/app/mcp", request)
@@ -180,11 +180,9 @@ def test_a_script_name_belongs_to_the_resource() -> None:
         (sites.named_like_a_part, "/sse", "/sse"),
     ],
 )
-def test_an_endpoint_is_found_by_each_of_its_addresses(
-    urlconf: Any, path: str, resource: str
-) -> None:
+def test_an_endpoint_is_found_by_each_of_its_addresses(urlconf, path, resource):
     request = RequestFactory().get("/")
-    request.urlconf = urlconf  # type: ignore[attr-defined]
+    request.urlconf = urlconf
     found = endpoints.find_endpoint(f"{ORIGIN}{path}", request)
     assert found == endpoints.ServerEndpoint(sites.shop, f"{ORIGIN}{resource}")
     assert endpoints.find_server(f"{ORIGIN}{path}", request) is sites.shop
@@ -209,9 +207,9 @@ def test_an_endpoint_is_found_by_each_of_its_addresses(
         "nonsense",
     ],
 )
-def test_anything_else_is_unknown(url: str) -> None:
+def test_anything_else_is_unknown(url):
     request = RequestFactory().get("/")
-    request.urlconf = sites.one  # type: ignore[attr-defined]
+    request.urlconf = sites.one
     assert endpoints.find_endpoint(url, request) is None
     assert endpoints.find_server(url, request) is None
     assert endpoints.find_resources([f"{ORIGIN}/mcp", url], request) is None
@@ -229,14 +227,14 @@ def test_anything_else_is_unknown(url: str) -> None:
         (sites.accents, {"/caf%C3%A9%20au%20lait/mcp": sites.shop}),
     ],
 )
-def test_all_endpoints_without_variables_are_listed(urlconf: Any, expected: dict[str, Any]) -> None:
+def test_all_endpoints_without_variables_are_listed(urlconf, expected):
     request = RequestFactory().get("/")
-    request.urlconf = urlconf  # type: ignore[attr-defined]
+    request.urlconf = urlconf
     found = endpoints.all_resources(request)
     assert found == {f"{ORIGIN}{path}": one for path, one in expected.items()}
 
 
-def test_a_declared_url_is_the_only_one_of_its_server() -> None:
+def test_a_declared_url_is_the_only_one_of_its_server():
     with sites.gated() as (gate, urlconf):
         request = request_to("/inside/mcp", urlconf)
         assert endpoints.resource_of(request) == sites.GATE
@@ -248,8 +246,8 @@ def test_a_declared_url_is_the_only_one_of_its_server() -> None:
         assert endpoints.server_of(sites.GATE) is gate
 
 
-@pytest.mark.urls(sites.two)  # type: ignore[arg-type]  # a URLconf may be an object
-def test_a_resource_is_known_without_a_request() -> None:
+@pytest.mark.urls(sites.two)
+def test_a_resource_is_known_without_a_request():
     assert endpoints.server_of(f"{ORIGIN}/mcp") is sites.shop
     assert endpoints.server_of("https://other.example/nested/mcp/") is sites.depot
     assert endpoints.server_of(f"{ORIGIN}/nothing") is None
@@ -263,6 +261,6 @@ def test_a_resource_is_known_without_a_request() -> None:
 
 
 @pytest.mark.parametrize("url", ["mcp", "https://h/mcp?x=1", "ftp://h/mcp"])
-def test_a_declared_url_that_is_none_is_told(url: str) -> None:
+def test_a_declared_url_that_is_none_is_told(url):
     with pytest.raises(ImproperlyConfigured, match="resource_url of the server 'odd' is"):
         MCPServer("odd", resource_url=url)

@@ -13,7 +13,7 @@ from mcp_django.auth.limits import PerMinute
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+def clock(monkeypatch):
     """Ten seconds into a minute, until a test says otherwise."""
     found = SimpleNamespace(now=60_000_010.0, since_start=0.0)
     fake = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.since_start)
@@ -30,17 +30,17 @@ def look(key: str = "a", **changes: Any) -> int:
     return limits.check_limit("test", key, **{"limit": 2, "seconds": 60, **changes})
 
 
-def test_within_the_limit_nothing_is_said_and_over_it_when_to_come_again() -> None:
+def test_within_the_limit_nothing_is_said_and_over_it_when_to_come_again():
     assert [take(), take(), take(), take()] == [0, 0, 50, 50]
 
 
-def test_each_key_and_each_limit_has_a_count_of_its_own() -> None:
+def test_each_key_and_each_limit_has_a_count_of_its_own():
     assert [take(), take(), take()] == [0, 0, 50]
     assert take("b") == 0
     assert limits.count_event("other", "a", limit=2, seconds=60) == 0
 
 
-def test_the_next_window_begins_from_nothing(clock: Any) -> None:
+def test_the_next_window_begins_from_nothing(clock):
     assert [take(), take(), take()] == [0, 0, 50]
     clock.now += 49
     assert take() == 1
@@ -48,14 +48,14 @@ def test_the_next_window_begins_from_nothing(clock: Any) -> None:
     assert [take(), take(), take()] == [0, 0, 60]
 
 
-def test_a_look_counts_nothing() -> None:
+def test_a_look_counts_nothing():
     assert [look() for _ in range(5)] == [0] * 5
     assert [take(), look(), take(), look(), look()] == [0, 0, 0, 50, 50]
     assert take("b") == look("b") == 0
 
 
 @pytest.mark.parametrize("key", ["", "x" * 10_000, "a b\r\n", "\ud800", "::1"])
-def test_any_text_may_be_a_key(key: str) -> None:
+def test_any_text_may_be_a_key(key):
     assert [take(key), take(key), take(key)] == [0, 0, 50]
 
 
@@ -66,9 +66,7 @@ class Broken:
         raise ConnectionError("the cache is down")
 
 
-def test_a_cache_that_is_down_limits_nothing_and_is_told_once_a_minute(
-    clock: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_that_is_down_limits_nothing_and_is_told_once_a_minute(clock, monkeypatch, caplog):
     monkeypatch.setattr(limits, "cache", Broken())
     caplog.set_level(logging.ERROR, "mcp_django.security")
     assert [take() for _ in range(5)] + [look() for _ in range(5)] == [0] * 10
@@ -78,9 +76,7 @@ def test_a_cache_that_is_down_limits_nothing_and_is_told_once_a_minute(
     assert len(caplog.records) == 2
 
 
-def test_a_cache_that_keeps_nothing_limits_nothing(
-    settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_that_keeps_nothing_limits_nothing(settings, caplog):
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
     assert [take() for _ in range(5)] + [look() for _ in range(5)] == [0] * 10
     assert caplog.records == []
@@ -89,7 +85,7 @@ def test_a_cache_that_keeps_nothing_limits_nothing(
 # In the process ---------------------------------------------------------------------------------
 
 
-def test_so_many_events_a_minute_and_no_more(clock: Any) -> None:
+def test_so_many_events_a_minute_and_no_more(clock):
     limiter = PerMinute(2)
     assert [limiter.allows() for _ in range(4)] == [True, True, False, False]
     clock.since_start += limits.MINUTE_SECONDS - 1
@@ -98,13 +94,13 @@ def test_so_many_events_a_minute_and_no_more(clock: Any) -> None:
     assert [limiter.allows() for _ in range(3)] == [True, True, False]
 
 
-def test_each_key_has_a_limit_below_that_of_all() -> None:
+def test_each_key_has_a_limit_below_that_of_all():
     limiter = PerMinute(3, 2)
     assert [limiter.allows("a") for _ in range(3)] == [True, True, False]
     assert [limiter.allows(key) for key in "bc"] == [True, False]
 
 
-def test_a_cleared_limiter_counts_from_zero() -> None:
+def test_a_cleared_limiter_counts_from_zero():
     limiter = PerMinute(1)
     assert [limiter.allows(), limiter.allows()] == [True, False]
     limiter.clear()

@@ -30,14 +30,14 @@ LIST = message("tools/list")
 
 
 @pytest.fixture(autouse=True)
-def _one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_window(monkeypatch):
     """No minute ends within a test."""
     clock = SimpleNamespace(time=lambda: 60_000_010.0, monotonic=lambda: 0.0)
     monkeypatch.setattr(limits, "time", clock)
 
 
 @pytest.fixture(params=EVERY_MOUNT)
-def mount(request: pytest.FixtureRequest, settings: Any) -> str:
+def mount(request, settings):
     """One mount after the other."""
     settings.ROOT_URLCONF = "tests.transports.urls"
     name: str = request.param
@@ -52,8 +52,8 @@ async def try_until_refused(mount: str, *, times: int = MAX_ATTEMPTS, **changes:
 
 @spec("AUT-3")
 async def test_threat_27_too_many_bad_bearers_are_429_before_any_look(
-    mount: str, django_assert_num_queries: Any
-) -> None:
+    mount, django_assert_num_queries
+):
     await try_until_refused(mount)
     answer = await ask(mount, "/mcp", LIST, authorization="Bearer mcp_x")
     assert answer.status == 429
@@ -65,9 +65,7 @@ async def test_threat_27_too_many_bad_bearers_are_429_before_any_look(
 
 
 @spec("AUT-2")
-async def test_threat_06_a_token_in_the_query_is_in_the_security_log_without_the_token(
-    mount: str,
-) -> None:
+async def test_threat_06_a_token_in_the_query_is_in_the_security_log_without_the_token(mount):
     assert (await ask(mount, "/mcp?access_token=mcp_leaked", LIST)).status == 400
     (event,) = [one async for one in AuthEvent.objects.all()]
     assert (event.kind, event.details["reason"]) == ("refused", "token in query string")
@@ -77,16 +75,14 @@ async def test_threat_06_a_token_in_the_query_is_in_the_security_log_without_the
     assert await AuthEvent.objects.acount() == 5
 
 
-async def test_threat_27_over_the_limit_nothing_is_looked_up(
-    mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_threat_27_over_the_limit_nothing_is_looked_up(mount, monkeypatch):
     await try_until_refused(mount)
     monkeypatch.setattr("mcp_django.auth.authentication.get_backend", None)
     for bearer in ("Bearer mcp_x", "Bearer eyJ.e30.c2ln", "Basic dTpw"):
         assert (await ask(mount, "/mcp", LIST, authorization=bearer)).status == 429
 
 
-async def test_an_office_goes_on_working_behind_its_one_address(mount: str) -> None:
+async def test_an_office_goes_on_working_behind_its_one_address(mount):
     token, good = await sync_to_async(_token)()
     assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 200
     await try_until_refused(mount)
@@ -104,7 +100,7 @@ def _token() -> tuple[Any, str]:
     return token, f"Bearer {plaintext}"
 
 
-async def test_each_address_is_counted_on_its_own(mount: str, settings: Any) -> None:
+async def test_each_address_is_counted_on_its_own(mount, settings):
     settings.MCP_DJANGO = {"PROXIES": 1}
     await try_until_refused(mount, x_forwarded_for="203.0.113.7")
     for address, status in (("203.0.113.7", 429), ("10.0.0.1, 203.0.113.7", 429), ("::1", 401)):
@@ -125,8 +121,8 @@ async def test_each_address_is_counted_on_its_own(mount: str, settings: Any) -> 
     ],
 )
 async def test_threat_27_no_header_switches_the_limit_off(
-    proxies: int, header: str, value: str, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    proxies, header, value, settings, monkeypatch
+):
     settings.ROOT_URLCONF = "tests.transports.urls"
     settings.MCP_DJANGO = {"PROXIES": proxies}
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
@@ -144,9 +140,7 @@ async def test_threat_27_no_header_switches_the_limit_off(
     assert (await ask("wsgi", "/mcp", LIST, authorization="Bearer x", **known)).status == 401
 
 
-def test_a_proxy_that_the_setting_does_not_mention_is_told_once_a_minute(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_proxy_that_the_setting_does_not_mention_is_told_once_a_minute(monkeypatch, caplog):
     monkeypatch.setattr(limits, "_logged_at", {})
     caplog.set_level(logging.WARNING, "mcp_django.security")
     for _ in range(3):
@@ -180,16 +174,14 @@ def test_a_proxy_that_the_setting_does_not_mention_is_told_once_a_minute(
         (1, {"REMOTE_ADDR": "10.0.0.2", "HTTP_X_FORWARDED_FOR": "unknown"}, None),
     ],
 )
-def test_an_address_is_the_clients_or_unknown(
-    proxies: int, meta: dict[str, str], expected: str | None, settings: Any
-) -> None:
+def test_an_address_is_the_clients_or_unknown(proxies, meta, expected, settings):
     settings.MCP_DJANGO = {"PROXIES": proxies}
     assert limit_source(RequestFactory().get("/", **meta)) == expected
     # Before there is a request as well.
     assert source_of_headers(Headers.from_environ(meta), meta["REMOTE_ADDR"]) == expected
 
 
-def test_the_oldest_of_many_good_ones_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_of_many_good_ones_makes_room(monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: 0.0)
     monkeypatch.setattr(limits, "time", clock)
     monkeypatch.setattr(limits, "MAX_ACCEPTED", 2)

@@ -22,20 +22,20 @@ def begun(user: Any = ADA) -> str:
 
 
 @spec("ASK-17", "ASK-19")
-def test_an_interaction_belongs_to_the_user_who_began_it() -> None:
+def test_an_interaction_belongs_to_the_user_who_began_it():
     assert belongs_to(begun(), ADA)
     assert not belongs_to(begun(), BOB)
     assert not belongs_to(begun(BOB), ADA)
 
 
 @spec("ASK-17")
-def test_how_the_caller_was_authenticated_makes_no_difference() -> None:
+def test_how_the_caller_was_authenticated_makes_no_difference():
     principal = principal_for(ADA, backend="tokens", client_id="x", scopes=frozenset({"read"}))
     assert belongs_to(new_interaction(principal), ADA)
 
 
 @spec("ASK-17")
-def test_what_nobody_began_belongs_to_nobody() -> None:
+def test_what_nobody_began_belongs_to_nobody():
     interaction = new_interaction(anonymous_principal())
     for user in (AnonymousUser(), ADA):
         assert not belongs_to(interaction, user)
@@ -43,7 +43,7 @@ def test_what_nobody_began_belongs_to_nobody() -> None:
 
 
 @spec("ASK-16")
-def test_an_id_is_random_short_and_safe_in_an_address() -> None:
+def test_an_id_is_random_short_and_safe_in_an_address():
     ids = {begun() for _ in range(100)}
     assert len(ids) == 100
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", one) for one in ids)
@@ -52,7 +52,7 @@ def test_an_id_is_random_short_and_safe_in_an_address() -> None:
 
 
 @spec("ASK-16")
-def test_it_says_nothing_of_its_user() -> None:
+def test_it_says_nothing_of_its_user():
     user = User(pk=987654321, username="ada@example.com", email="ada@example.com")
     interaction = begun(user)
     assert not any(word in interaction for word in ("ada", "example", "987654321"))
@@ -60,7 +60,7 @@ def test_it_says_nothing_of_its_user() -> None:
 
 @spec("ASK-17")
 @given(st.integers(0, 65), st.characters())
-def test_one_changed_character_makes_it_nobodys(position: int, character: str) -> None:
+def test_one_changed_character_makes_it_nobodys(position, character):
     interaction = begun()
     changed = interaction[:position] + character + interaction[position + 1 :]
     assert belongs_to(changed, ADA) == (changed == interaction)
@@ -70,17 +70,17 @@ def test_one_changed_character_makes_it_nobodys(position: int, character: str) -
 @pytest.mark.parametrize(
     "text", [None, "", ".", "x", "x.y", "a" * 66, "\ud800.x", "x.\ud800", "x" * 10**6]
 )
-def test_any_other_text_is_nobodys(text: Any) -> None:
+def test_any_other_text_is_nobodys(text):
     assert not belongs_to(text, ADA)
 
 
 @spec("ASK-17")
-def test_halves_of_two_interactions_make_none() -> None:
+def test_halves_of_two_interactions_make_none():
     (head, _), (_, tail) = (begun().split("."), begun().split("."))
     assert not belongs_to(f"{head}.{tail}", ADA)
 
 
-def test_a_key_that_was_replaced_is_good_for_as_long_as_it_is_a_fallback() -> None:
+def test_a_key_that_was_replaced_is_good_for_as_long_as_it_is_a_fallback():
     interaction = begun()
     with override_settings(SECRET_KEY="new", SECRET_KEY_FALLBACKS=["only-for-tests"]):
         assert belongs_to(interaction, ADA)

@@ -32,11 +32,11 @@ def rule(user: Any, server: MCPServer, client_id: str) -> bool:
 
 
 @pytest.fixture
-def ruled(settings: Any) -> None:
+def ruled(settings):
     settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": f"{__name__}.rule"}}
 
 
-def test_without_a_rule_the_permission_of_the_server_decides() -> None:
+def test_without_a_rule_the_permission_of_the_server_decides():
     assert can_connect(ADA, server, "any")
     assert not can_connect(AnonymousUser(), server, "any")
     desk = MCPServer("desk-of-staff", permission=IsStaff)
@@ -45,20 +45,20 @@ def test_without_a_rule_the_permission_of_the_server_decides() -> None:
     assert can_connect(ADA, MCPServer("for-all", permission=AllowAny), "any")
 
 
-def test_a_permission_that_fails_is_a_no_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_permission_that_fails_is_a_no_and_is_logged(caplog):
     assert not can_connect(ADA, MCPServer("failing", permission=Failing), "any")
     assert "'failing'" in caplog.text
 
 
 @pytest.mark.usefixtures("ruled")
-def test_the_rule_sees_the_user_the_server_and_the_client() -> None:
+def test_the_rule_sees_the_user_the_server_and_the_client():
     assert can_connect(ADA, server, "good")
     assert not can_connect(ADA, server, "bad")
     assert not can_connect(BOB, server, "good")
 
 
 @pytest.mark.usefixtures("ruled")
-def test_the_rule_holds_for_oauth_tokens_alone() -> None:
+def test_the_rule_holds_for_oauth_tokens_alone():
     details: Any = {"client_id": "bad", "scopes": frozenset({"mcp"})}
     authorize_connection(server, principal_for(ADA, **details))
     with pytest.raises(ConnectionRefused):
@@ -67,7 +67,7 @@ def test_the_rule_holds_for_oauth_tokens_alone() -> None:
         )
 
 
-def test_the_rule_goes_before_the_scopes_and_the_permission_before_both(settings: Any) -> None:
+def test_the_rule_goes_before_the_scopes_and_the_permission_before_both(settings):
     bearer: Any = {"audience": "http://testserver/mcp", "client_id": "good", "scopes": frozenset()}
     with pytest.raises(InsufficientScope) as short:
         authorize_connection(server, principal_for(ADA, **bearer))
@@ -81,7 +81,7 @@ def test_the_rule_goes_before_the_scopes_and_the_permission_before_both(settings
 
 
 @pytest.mark.parametrize("path", ["nowhere.rule", f"{__name__}.ADA", f"{__name__}.absent"])
-def test_a_rule_that_is_none_is_told(settings: Any, path: str) -> None:
+def test_a_rule_that_is_none_is_told(settings, path):
     settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": path}}
     with pytest.raises(ImproperlyConfigured, match="CAN_CONNECT"):
         can_connect(ADA, server, "any")

@@ -29,7 +29,7 @@ def stored(**details: Any) -> dict[str, Any]:
     return AuthEvent.objects.get().details
 
 
-def test_an_event_is_in_the_table_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_is_in_the_table_and_in_the_log(caplog):
     caplog.set_level(logging.INFO, "mcp_django.security")
     request = RequestFactory().get("/", REMOTE_ADDR="203.0.113.7")
     record_event(
@@ -49,13 +49,13 @@ def test_an_event_is_in_the_table_and_in_the_log(caplog: pytest.LogCaptureFixtur
     assert line.getMessage() == "access granted: ada, c1"
 
 
-def test_nobody_and_nowhere_have_events_too() -> None:
+def test_nobody_and_nowhere_have_events_too():
     record_event("refused", user=anonymous_principal().user)
     (event,) = AuthEvent.objects.all()
     assert (event.user, event.username, event.address) == (None, "", None)
 
 
-def test_an_event_outlives_its_user() -> None:
+def test_an_event_outlives_its_user():
     ada = person()
     record_event("revoke", user=ada)
     ada.delete()
@@ -77,16 +77,14 @@ def test_an_event_outlives_its_user() -> None:
         "KEY",
     ],
 )
-def test_what_is_named_like_a_secret_is_hidden_and_told(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_named_like_a_secret_is_hidden_and_told(name, caplog):
     assert stored(**{name: "s3cret"}) == {name: HIDDEN}
     assert "s3cret" not in caplog.text
     assert any(line.levelno == logging.ERROR and name in line.message for line in caplog.records)
 
 
 @pytest.mark.parametrize("value", [JWT, BEARER, f"Bearer {JWT}", "Basic dXNlcjpwYXNz", "bearer x9"])
-def test_what_looks_like_a_secret_is_hidden(value: str) -> None:
+def test_what_looks_like_a_secret_is_hidden(value):
     found = str(stored(reason=f"sent {value} here", within={"list": [value]}))
     assert value.rpartition(" ")[2] not in found
     assert HIDDEN in found
@@ -95,11 +93,11 @@ def test_what_looks_like_a_secret_is_hidden(value: str) -> None:
 @pytest.mark.parametrize(
     "name", ["scopes", "status_code", "redirect_host", "keys_url", "grant_type", "token_kind"]
 )
-def test_other_facts_stay(name: str) -> None:
+def test_other_facts_stay(name):
     assert stored(**{name: "https://client.example"}) == {name: "https://client.example"}
 
 
-def test_anything_becomes_json() -> None:
+def test_anything_becomes_json():
     found = stored(a={2, 1}, b=(1, None), c=object, d={"code": "x", "e": True}, f=1.5, g="a\r\nb\0")
     assert found["a"] == [1, 2]
     assert found["b"] == [1, None]
@@ -108,20 +106,18 @@ def test_anything_becomes_json() -> None:
     assert found["g"] == "a\ufffd\ufffdb\ufffd"
 
 
-def test_a_name_is_no_way_in_for_a_secret_or_a_second_line() -> None:
+def test_a_name_is_no_way_in_for_a_secret_or_a_second_line():
     assert stored(within={BEARER: 1, "a\nb": 2}) == {"within": {HIDDEN: 1, "a\ufffdb": 2}}
 
 
-def test_long_texts_are_cut() -> None:
+def test_long_texts_are_cut():
     record_event("register", client_id="c" * 999, server="s" * 999, name="n" * 99_999)
     (event,) = AuthEvent.objects.all()
     assert (len(event.client_id), len(event.server)) == (255, 100)
     assert len(event.details["name"]) == EVENT.text
 
 
-def test_a_table_that_fails_fails_nobody(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_that_fails_fails_nobody(monkeypatch, caplog):
     caplog.set_level(logging.INFO, "mcp_django.security")
 
     def fail(*args: Any, **kwargs: Any) -> None:
@@ -134,7 +130,7 @@ def test_a_table_that_fails_fails_nobody(
     assert AuthEvent.objects.count() == 0
 
 
-def test_what_is_rolled_back_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_rolled_back_stays_in_the_log(caplog):
     caplog.set_level(logging.INFO, "mcp_django.security")
 
     def roll_back() -> None:
@@ -152,7 +148,7 @@ def ask(address: str) -> Any:
     return RequestFactory().get("/", REMOTE_ADDR=address)
 
 
-def test_threat_27_one_source_fills_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threat_27_one_source_fills_no_table(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: 1000.0)
     monkeypatch.setattr(limits, "time", now)
     for _ in range(50):
@@ -166,14 +162,14 @@ def test_threat_27_one_source_fills_no_table(monkeypatch: pytest.MonkeyPatch) ->
     assert AuthEvent.objects.count() == security_log.MAX_PER_SOURCE + 3
 
 
-def test_threat_27_many_sources_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threat_27_many_sources_fill_no_table(monkeypatch):
     monkeypatch.setattr(security_log.event_limiter, "total", 20)
     for number in range(40):
         record_limited("refused", request=ask(f"203.0.113.{number}"))
     assert AuthEvent.objects.count() == 20
 
 
-def test_a_user_is_one_source_wherever_the_calls_come_from() -> None:
+def test_a_user_is_one_source_wherever_the_calls_come_from():
     ada = person()
     for number in range(20):
         record_limited("step_up", request=ask(f"203.0.113.{number}"), user=ada)

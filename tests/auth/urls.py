@@ -1,7 +1,5 @@
 """A site whose tokens others issue."""
 
-from __future__ import annotations
-
 from django.urls import include, path
 
 from mcp_django import mcp

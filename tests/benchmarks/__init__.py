@@ -1,3 +1,1 @@
 """The arithmetic of the benchmarks and the contract of their site; nothing here is timed."""
-
-from __future__ import annotations

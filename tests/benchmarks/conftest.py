@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from benchmarks.process import PROC, REPOSITORY, Process, serve_asgi
+from benchmarks.process import PROC, REPOSITORY, serve_asgi
 from benchmarks.works import APP
 
 # A server is measured through what the kernel of Linux says of it.
@@ -40,13 +39,13 @@ def run(*arguments: str, cache: Path, **environ: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory):
     """A directory for what the benchmarks keep."""
     return tmp_path_factory.mktemp("benchmarks")
 
 
 @pytest.fixture(scope="session")
-def database(cache: Path) -> Path:
+def database(cache):
     """The file with the thousand rows, made by the command that the site names."""
     path = cache / "prepared.sqlite3"
     run("-m", "benchmarks", "--prepare", str(path), cache=cache)
@@ -54,7 +53,7 @@ def database(cache: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def site(database: Path) -> Iterator[Process]:
+def site(database):
     """The site, with default middleware."""
     environ = {"BENCH_DB": str(database), "BENCH_TOOLS": str(TOOLS)}
     with serve_asgi(

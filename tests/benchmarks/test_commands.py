@@ -1,9 +1,6 @@
 """The commands run from beginning to end, as shortly as they can."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,14 +10,14 @@ from tests.benchmarks.conftest import run
 pytestmark = pytest.mark.outside
 
 
-def test_the_stages_are_those_of_the_code(cache: Path) -> None:
+def test_the_stages_are_those_of_the_code(cache):
     printed = run("-m", "benchmarks.stages", "--iterations", "2", "--batches", "1", cache=cache)
     stages = [line.split("|")[1].strip() for line in printed.splitlines() if "|" in line]
     for stage in ("receive", "· decode", "authorize and admit", "call", "respond", "send"):
         assert stage in stages
 
 
-def test_a_quick_run_measures_what_was_chosen(cache: Path, tmp_path: Path) -> None:
+def test_a_quick_run_measures_what_was_chosen(cache, tmp_path):
     file = tmp_path / "figures.json"
     chosen = ("--only", DISCOVER, "--no-peers", "--streams", "3", "--json", str(file))
     printed = run("-m", "benchmarks", "--quick", *chosen, cache=cache)

@@ -14,10 +14,10 @@ def sample(**changes: object) -> Sample:
         "cpu_seconds": 0.5,
         "latencies": [n / 1000 for n in range(1, 201)],
     }
-    return Sample(**{**measured, **changes})  # type: ignore[arg-type]
+    return Sample(**{**measured, **changes})
 
 
-def test_a_sample_says_what_one_request_costs() -> None:
+def test_a_sample_says_what_one_request_costs():
     assert sample().cpu == pytest.approx(2500)
     assert sample().rate == pytest.approx(100)
     assert sample().p50 == pytest.approx(100)
@@ -28,30 +28,28 @@ def test_a_sample_says_what_one_request_costs() -> None:
     ("values", "percent", "expected"),
     [([7], 1, 7), ([7], 100, 7), ([1, 2, 3, 4], 50, 2), ([1, 2, 3, 4], 51, 3), ([1, 2], 99, 2)],
 )
-def test_a_percentile_is_a_value_that_was_measured(
-    values: list[float], percent: float, expected: float
-) -> None:
+def test_a_percentile_is_a_value_that_was_measured(values, percent, expected):
     assert percentile(values, percent) == expected
 
 
 @pytest.mark.parametrize(("values", "percent"), [([], 50), ([1.0], 0), ([1.0], 101)])
-def test_there_is_no_percentile_of_nothing(values: list[float], percent: float) -> None:
+def test_there_is_no_percentile_of_nothing(values, percent):
     with pytest.raises(ValueError, match="No percentile"):
         percentile(values, percent)
 
 
-def test_a_spread_is_the_median_between_the_extremes() -> None:
+def test_a_spread_is_the_median_between_the_extremes():
     assert spread([3, 1, 2]) == Spread(median=2, least=1, most=3)
     assert spread([4, 1]).median == 2.5
     assert str(spread([3000, 0.125, 2])) == "2.00 (0.125 to 3000)"
 
 
-def test_ratios_are_taken_round_by_round() -> None:
+def test_ratios_are_taken_round_by_round():
     # A machine that became ten times slower did so for both.
     assert ratios([2, 20, 200], [1, 10, 100]) == Spread(median=2, least=2, most=2)
 
 
-def test_ratios_of_different_rounds_are_refused() -> None:
+def test_ratios_of_different_rounds_are_refused():
     with pytest.raises(ValueError, match="zip"):
         ratios([1, 2], [1])
 
@@ -68,5 +66,5 @@ def test_ratios_of_different_rounds_are_refused() -> None:
         (98765.4, "98765"),
     ],
 )
-def test_a_number_has_three_digits_that_matter(value: float, text: str) -> None:
+def test_a_number_has_three_digits_that_matter(value, text):
     assert format_number(value) == text

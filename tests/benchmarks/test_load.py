@@ -25,7 +25,7 @@ REQUEST = get("/")
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
     ],
 )
-def test_an_answer_ends_where_its_headers_say(answer: bytes) -> None:
+def test_an_answer_ends_where_its_headers_say(answer):
     assert is_complete(answer)
     assert not any(is_complete(answer[:size]) for size in range(len(answer)))
 
@@ -65,7 +65,7 @@ def answering_in_turn(*answers: Sequence[bytes]) -> Iterator[int]:
     thread.join(5)
 
 
-def test_every_connection_is_kept_busy_and_every_answer_awaited() -> None:
+def test_every_connection_is_kept_busy_and_every_answer_awaited():
     with answering(GOOD[:20], GOOD[20:]) as port:
         burst = send_load(port, [[REQUEST]], seconds=0, connections=5)
     # With no time left each connection gets the one answer that was asked for.
@@ -73,7 +73,7 @@ def test_every_connection_is_kept_busy_and_every_answer_awaited() -> None:
     assert burst.latencies == sorted(burst.latencies)
 
 
-def test_a_request_that_follows_is_made_of_the_answer_and_has_a_status_of_its_own() -> None:
+def test_a_request_that_follows_is_made_of_the_answer_and_has_a_status_of_its_own():
     seen: list[bytes] = []
 
     def follow(answer: bytes) -> bytes:
@@ -89,13 +89,13 @@ def test_a_request_that_follows_is_made_of_the_answer_and_has_a_status_of_its_ow
         send_load(port, [[REQUEST]], seconds=0, follow=follow)
 
 
-def test_another_status_ends_the_run() -> None:
+def test_another_status_ends_the_run():
     busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
     with answering(busy) as port, pytest.raises(UnexpectedResponse, match="503"):
         send_load(port, [[REQUEST]], seconds=0)
 
 
-def test_an_answer_without_the_expected_text_is_none() -> None:
+def test_an_answer_without_the_expected_text_is_none():
     with answering(GOOD) as port:
         assert send_once(port, REQUEST, expects=b"hi") == GOOD
         with pytest.raises(UnexpectedResponse, match="ho"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.rounds import Spread
@@ -19,7 +17,7 @@ def opened(*, queries: int = 4, least: float = 50) -> PageMeasurement:
     return PageMeasurement(page=LIST, shown=10, queries=queries, milliseconds=took)
 
 
-def test_a_page_may_be_slow_in_some_of_its_rounds() -> None:
+def test_a_page_may_be_slow_in_some_of_its_rounds():
     assert not [*opened().faults()]
     assert not [*opened(least=100).faults()]
 
@@ -32,20 +30,20 @@ def test_a_page_may_be_slow_in_some_of_its_rounds() -> None:
     ],
     ids=["queries", "time"],
 )
-def test_a_page_that_is_over_its_bound_is_told(one: PageMeasurement, told: str) -> None:
+def test_a_page_that_is_over_its_bound_is_told(one, told):
     assert [*one.faults()] == [told]
 
 
-def test_without_a_clock_only_queries_count() -> None:
+def test_without_a_clock_only_queries_count():
     assert not [*opened(least=101).faults(timed=False)]
 
 
-def test_every_page_has_a_name_and_a_path_of_its_own() -> None:
+def test_every_page_has_a_name_and_a_path_of_its_own():
     every = pages(last_of_components=10, last_of_calls=100)
     assert len({one.name for one in every}) == len({one.path for one in every}) == len(every)
 
 
-def test_the_table_says_what_a_page_may() -> None:
+def test_the_table_says_what_a_page_may():
     cells = [
         cell.strip() for cell in build_report([opened()]).splitlines()[-1].strip("|").split("|")
     ]
@@ -53,7 +51,7 @@ def test_the_table_says_what_a_page_may() -> None:
 
 
 @pytest.mark.outside
-def test_all_pages_of_the_admin_keep_to_their_queries(cache: Path) -> None:
+def test_all_pages_of_the_admin_keep_to_their_queries(cache):
     few = ("--components", "230", "--calls", "2000", "--tasks", "200")
     printed = run("-m", "benchmarks.screens", *few, "--rounds", "1", "--untimed", cache=cache)
     lines = [line.split("|") for line in printed.splitlines() if "|" in line]
@@ -67,7 +65,7 @@ def test_all_pages_of_the_admin_keep_to_their_queries(cache: Path) -> None:
 
 
 @pytest.mark.outside
-def test_a_page_that_asks_too_much_fails_the_command(cache: Path, tmp_path: Path) -> None:
+def test_a_page_that_asks_too_much_fails_the_command(cache, tmp_path):
     script = tmp_path / "strict.py"
     script.write_text(
         "from dataclasses import replace\n"

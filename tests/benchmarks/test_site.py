@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,12 +47,12 @@ def text(site: Process, request: bytes) -> str:
 
 
 @pytest.mark.parametrize("mount", MOUNTS)
-def test_every_mount_adds(site: Process, mount: str) -> None:
+def test_every_mount_adds(site, mount):
     assert text(site, call(mount, "add", a=2, b=3)) == "5"
     assert text(site, call(mount, "add_sync", a=-2, b=3)) == "1"
 
 
-def test_rows_come_through_the_orm(site: Process) -> None:
+def test_rows_come_through_the_orm(site):
     found = json.loads(text(site, call("/mcp", "list_rows", limit=1000)))
     assert [row["id"] for row in found] == [*range(1, 1001)]
     assert found[9] == {
@@ -65,29 +64,29 @@ def test_rows_come_through_the_orm(site: Process) -> None:
     assert len(json.loads(text(site, call("/raw", "list_rows", limit=3)))) == 3
 
 
-def test_a_big_answer_is_as_big_as_it_was_asked_for(site: Process) -> None:
+def test_a_big_answer_is_as_big_as_it_was_asked_for(site):
     assert text(site, call("/mcp", "big", kb=300)) == "x" * 300 * 1024
 
 
-def test_a_slow_answer_comes(site: Process) -> None:
+def test_a_slow_answer_comes(site):
     assert text(site, call("/raw", "slow", ms=1)) == "done"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mount", ["/mcp", "/raw"])
-async def test_a_touch_is_heard_on_every_mount(site: Process, mount: str, kind: str) -> None:
+async def test_a_touch_is_heard_on_every_mount(site, mount, kind):
     async with open_streams(site.port, mount, kind, 3) as listeners:
         await asyncio.to_thread(answer, site, call("/mcp", "touch"), expects=b"touched")
         await asyncio.gather(*(one.event(b"bench://touched") for one in listeners))
 
 
-def test_a_bearer_is_asked_for_where_there_are_members(site: Process) -> None:
+def test_a_bearer_is_asked_for_where_there_are_members(site):
     for mount in ("/members/mcp", "/members/raw"):
         with pytest.raises(UnexpectedResponse, match="401"):
             answer(site, call(mount, "add", a=2, b=3))
 
 
-def test_the_token_lets_in(database: Path, cache: Path) -> None:
+def test_the_token_lets_in(database, cache):
     code = (
         "from benchmarks.__main__ import prepare_database; "
         f"print(prepare_database(Path({str(database)!r})))"
@@ -102,13 +101,13 @@ def test_the_token_lets_in(database: Path, cache: Path) -> None:
             assert burst.latencies
 
 
-def test_as_many_tools_are_listed_as_the_environment_says(site: Process) -> None:
+def test_as_many_tools_are_listed_as_the_environment_says(site):
     names = [tool["name"] for tool in result(site, request_2026("/raw", "tools/list"))["tools"]]
     assert len(names) == TOOLS
     assert {"add", "list_rows", "big", "slow", "touch", "filler_00"} <= {*names}
 
 
-def test_fillers_count_among_the_tools(cache: Path) -> None:
+def test_fillers_count_among_the_tools(cache):
     environ = {"BENCH_TOOLS": "12", **SITE}
     first, *lists = run("-c", COUNT, cache=cache, **environ).splitlines()
     assert first == "12 12 12"
@@ -119,13 +118,13 @@ def test_fillers_count_among_the_tools(cache: Path) -> None:
     assert many[-1] == "filler_100"
 
 
-def test_the_bare_answer_is_as_long_as_what_it_stands_for(site: Process) -> None:
+def test_the_bare_answer_is_as_long_as_what_it_stands_for(site):
     ((bare,),) = bare_row().prepared(site.port)
     body = answer(site, bare).partition(b"\r\n\r\n")[2]
     assert json.loads(body)["result"]["content"] == [{"type": "text", "text": "5"}]
 
 
-def test_middleware_is_what_the_environment_says(site: Process, database: Path) -> None:
+def test_middleware_is_what_the_environment_says(site, database):
     request = call("/mcp", "add", a=2, b=3)
     assert b"x-frame-options" in answer(site, request).lower()
     environ = {**SITE, "BENCH_DB": str(database), "BENCH_MIDDLEWARE": "none"}
@@ -140,15 +139,13 @@ def test_middleware_is_what_the_environment_says(site: Process, database: Path) 
         ({"BENCH_TOOLS": "many"}, "write a number of tools"),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused(
-    database: Path, environ: dict[str, str], sentence: str
-) -> None:
+def test_a_setting_that_means_nothing_is_refused(database, environ, sentence):
     environ = {**SITE, "BENCH_DB": str(database), **environ}
     with pytest.raises(NotStarted, match=sentence), serve_asgi(APP, environ):
         pass
 
 
-def test_a_file_without_the_table_names_the_command_that_makes_it(tmp_path: Path) -> None:
+def test_a_file_without_the_table_names_the_command_that_makes_it(tmp_path):
     path = tmp_path / "empty.sqlite3"
     command = f"python -m benchmarks --prepare {path}"
     for _ in range(2):

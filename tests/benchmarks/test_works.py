@@ -62,7 +62,7 @@ def measured(work: str, *cpu: float, server: str = OWN) -> RowResult:
     return RowResult(row=row, samples=samples)
 
 
-def test_every_work_of_the_table_is_measured_once() -> None:
+def test_every_work_of_the_table_is_measured_once():
     own = [row.work for row in own_rows("token")]
     assert sorted([*own, STREAM, EVENT]) == sorted(GOALS)
     assert not [row for row in own_rows("", "elsewhere") if row.server != "elsewhere"]
@@ -72,14 +72,14 @@ def test_every_work_of_the_table_is_measured_once() -> None:
         assert {*works} < {*GOALS}
 
 
-def test_a_peer_behind_middleware_has_no_sessions() -> None:
+def test_a_peer_behind_middleware_has_no_sessions():
     works = [row.work for row in peer_rows("mcpz", through_middleware=True)]
     assert ADD not in works
     assert SESSION not in works
     assert LIST in works
 
 
-def test_each_connection_has_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_connection_has_a_session_of_its_own(monkeypatch):
     ports: list[int] = []
 
     def open_one(port: int) -> list[bytes]:
@@ -92,15 +92,13 @@ def test_each_connection_has_a_session_of_its_own(monkeypatch: pytest.MonkeyPatc
     assert bare_row().prepared(7) == [[bare_row().request]]
 
 
-def test_a_choice_of_works_keeps_the_bare_response() -> None:
+def test_a_choice_of_works_keeps_the_bare_response():
     chosen = [row.work for row in (bare_row(), *own_rows("")) if is_chosen(row, "list of 50 tools")]
     assert chosen == [BARE, LIST]
     assert all(is_chosen(row, build_parser().parse_args([]).only) for row in own_rows(""))
 
 
-def test_a_peer_that_needs_a_newer_python_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_peer_that_needs_a_newer_python_is_not_installed(monkeypatch):
     bolt = next(peer for peer in PEERS if peer.name == "bolt")
     monkeypatch.setattr(sys, "version_info", (3, 11, 9))
     with pytest.raises(NotInstalled, match=r"it needs Python 3\.12 or newer"):
@@ -117,7 +115,7 @@ class Server:
     cpu_seconds = 0.0
 
 
-def test_a_peer_that_fails_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_fails_is_left_out_and_told(monkeypatch):
     def send_load(port: int, request: Any, **options: Any) -> Any:
         if request == [[b"bad"]]:
             raise TimeoutError("No response.")
@@ -137,7 +135,7 @@ def test_a_peer_that_fails_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch)
         measure_rows([good, bad], servers, QUICK, say=told.append)
 
 
-def test_what_a_server_may_not_survive_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_server_may_not_survive_comes_last(monkeypatch):
     sent: list[bytes] = []
 
     def send_load(port: int, requests: Any, **options: Any) -> Any:
@@ -157,7 +155,7 @@ def test_what_a_server_may_not_survive_comes_last(monkeypatch: pytest.MonkeyPatc
 # Tables -------------------------------------------------------------------------------------------
 
 
-def test_a_work_is_compared_with_the_bare_response_of_its_round() -> None:
+def test_a_work_is_compared_with_the_bare_response_of_its_round():
     results = [measured(BARE, 100, 1000), measured(ADD, 200, 3000), measured(ADD, 50, 500)]
     results[2].row = replace(results[2].row, server="peer")
     found = times_bare(results, [STREAMS, replace(STREAMS, kind="listen", open_cpu=9999)])
@@ -173,7 +171,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_the_table_has_a_column_for_each_server_and_a_line_for_each_work() -> None:
+def test_the_table_has_a_column_for_each_server_and_a_line_for_each_work():
     results = [
         measured(BARE, 100),
         measured(ADD, 200),
@@ -190,14 +188,14 @@ def test_the_table_has_a_column_for_each_server_and_a_line_for_each_work() -> No
     ]
 
 
-def test_the_figures_are_there_beside_it() -> None:
+def test_the_figures_are_there_beside_it():
     line = figure_table([measured(ADD, 50, server="peer")]).splitlines()[-1]
     assert cells(line) == ["add: peer", "50.0 (50.0 to 50.0)", "20000", "1.00", "1.00"]
     line = stream_table([STREAMS]).splitlines()[-1]
     assert cells(line)[:4] == ["/raw", "GET", "100", "2.00"]
 
 
-def test_everything_is_there_as_json() -> None:
+def test_everything_is_there_as_json():
     results = [measured(BARE, 100), measured(ADD, 200)]
     found = json.loads(json.dumps(build_document(QUICK, results, [STREAMS], {OWN: 77.0})))
     bare, add = found["rows"]

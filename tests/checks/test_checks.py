@@ -18,7 +18,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connections
-from django.test import Client, override_settings
+from django.test import override_settings
 from django.urls import clear_url_caches, include, path
 from pydantic import Field
 
@@ -40,7 +40,7 @@ class Home:
 
 
 @pytest.fixture
-def servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def servers(monkeypatch):
     """Only the servers that the test declares."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
 
@@ -78,9 +78,7 @@ async def described_later() -> str:
         (["mcp-django"], ["E001"]),
     ],
 )
-def test_a_second_distribution_of_the_package_is_found(
-    monkeypatch: pytest.MonkeyPatch, owners: list[str], expected: list[str]
-) -> None:
+def test_a_second_distribution_of_the_package_is_found(monkeypatch, owners, expected):
     monkeypatch.setattr(site, "packages_distributions", lambda: {"mcp_django": owners})
     found = site.check_distribution(None)
     assert ids(found) == expected
@@ -98,7 +96,7 @@ def test_a_second_distribution_of_the_package_is_found(
         (5, ["E002"]),
     ],
 )
-def test_a_wrong_setting_is_found(values: Any, expected: list[str]) -> None:
+def test_a_wrong_setting_is_found(values, expected):
     with override_settings(MCP_DJANGO=values):
         assert ids(site.check_settings(None)) == expected
         if expected:
@@ -198,9 +196,7 @@ def run_wrong_site(place: Path, values: str, *command: str) -> subprocess.Comple
         ("{'AUTH': ['..auth.Backend']}", ["'..auth.Backend' is not a dotted path"]),
     ],
 )
-def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
-    values: str, words: list[str], tmp_path: Path
-) -> None:
+def test_a_wrong_setting_is_found_on_a_site_with_an_admin(values, words, tmp_path):
     done = run_wrong_site(tmp_path, values, "django", "check", "--deploy")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -210,9 +206,7 @@ def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
 
 
 @pytest.mark.django_db
-def test_a_theme_that_was_not_usable_when_it_was_needed_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_theme_that_was_not_usable_when_it_was_needed_is_an_error(monkeypatch):
     # As in a circular import: the class can be imported when the check runs.
     admin_base = pytest.importorskip("mcp_django.admin_base")
     problem = "MCP_DJANGO['ADMIN_BASE_CLASS'] is 'theme.Admin', which cannot be imported: a circle."
@@ -223,9 +217,7 @@ def test_a_theme_that_was_not_usable_when_it_was_needed_is_an_error(
 
 @pytest.mark.outside
 @pytest.mark.parametrize("command", [("check",), ("migrate",), ("runserver", "--noreload", "0")])
-def test_a_command_that_checks_says_what_is_wrong_with_the_settings(
-    command: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_command_that_checks_says_what_is_wrong_with_the_settings(command, tmp_path):
     done = run_wrong_site(tmp_path, MISSPELLED, "django", *command)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -233,7 +225,7 @@ def test_a_command_that_checks_says_what_is_wrong_with_the_settings(
 
 
 @pytest.mark.outside
-def test_a_command_of_ours_says_what_is_wrong_with_the_settings(tmp_path: Path) -> None:
+def test_a_command_of_ours_says_what_is_wrong_with_the_settings(tmp_path):
     done = run_wrong_site(tmp_path, "{'PAGE_SIZ': 5}", "django", "mcp", "list")
     assert done.returncode == 1
     expected = "CommandError: MCP_DJANGO has no key 'PAGE_SIZ'. Did you mean 'PAGE_SIZE'?"
@@ -242,7 +234,7 @@ def test_a_command_of_ours_says_what_is_wrong_with_the_settings(tmp_path: Path) 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", ["/mcp", "/staff/mcp"])
-def test_what_serves_raises_while_a_setting_is_wrong(client: Client, path: str) -> None:
+def test_what_serves_raises_while_a_setting_is_wrong(client, path):
     with (
         override_settings(MCP_DJANGO={"PAGE_SIZ": 5}),
         pytest.raises(ImproperlyConfigured, match=re.escape("Did you mean 'PAGE_SIZE'?")),
@@ -250,7 +242,7 @@ def test_what_serves_raises_while_a_setting_is_wrong(client: Client, path: str) 
         client.post(path, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, JSON)
 
 
-async def test_what_serves_asgi_raises_while_a_setting_is_wrong() -> None:
+async def test_what_serves_asgi_raises_while_a_setting_is_wrong():
     scope = {
         "type": "http",
         "method": "POST",
@@ -275,7 +267,7 @@ async def test_what_serves_asgi_raises_while_a_setting_is_wrong() -> None:
         (["a.b", "django.http.Http404"], ["E003", "E003"]),
     ],
 )
-def test_a_backend_that_is_none_is_found(auth: list[str], expected: list[str]) -> None:
+def test_a_backend_that_is_none_is_found(auth, expected):
     server = MCPServer("inline", auth=auth)
     found = site.check_backends(None)
     assert ids(found) == expected
@@ -283,7 +275,7 @@ def test_a_backend_that_is_none_is_found(auth: list[str], expected: list[str]) -
 
 
 @pytest.mark.usefixtures("servers")
-def test_two_servers_of_one_name_are_found() -> None:
+def test_two_servers_of_one_name_are_found():
     kept = [MCPServer("a"), MCPServer("b")]
     assert ids(components.check_server_names(None)) == []
     kept.append(MCPServer("a"))
@@ -308,7 +300,7 @@ def test_two_servers_of_one_name_are_found() -> None:
         ([IsStaff, 5], ["E005"]),
     ],
 )
-def test_a_permission_that_is_none_is_found(permission: Any, expected: list[str]) -> None:
+def test_a_permission_that_is_none_is_found(permission, expected):
     kept = open_to_all()
     kept.tool("tool", permission=permission)(described)
     found = components.check_permissions(None)
@@ -318,7 +310,7 @@ def test_a_permission_that_is_none_is_found(permission: Any, expected: list[str]
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize("permission", ["codename", 5, {"a": 1}, object])
-def test_a_permission_of_a_server_that_is_none_is_found(permission: Any) -> None:
+def test_a_permission_of_a_server_that_is_none_is_found(permission):
     kept = MCPServer("inline", permission=permission)
     (found,) = components.check_permissions(None)
     assert (found.id, found.obj) == ("mcp_django.E005", kept)
@@ -337,9 +329,7 @@ def test_a_permission_of_a_server_that_is_none_is_found(permission: Any) -> None
         ([AllowAny, IsStaff], AllowAny, ["E006"]),
     ],
 )
-def test_a_component_that_opens_its_server_is_found(
-    server: Any, component: Any, expected: list[str]
-) -> None:
+def test_a_component_that_opens_its_server_is_found(server, component, expected):
     kept = MCPServer("inline", permission=server)
     kept.resource("x://x", permission=component)(described)
     assert ids(components.check_permissions(None)) == expected
@@ -355,9 +345,7 @@ def test_a_component_that_opens_its_server_is_found(
         ("example/broken.txt", ["E007"]),
     ],
 )
-def test_a_template_that_is_missing_or_broken_is_found(
-    settings: Any, template: str | None, expected: list[str]
-) -> None:
+def test_a_template_that_is_missing_or_broken_is_found(settings, template, expected):
     settings.TEMPLATES = [
         {
             "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -380,7 +368,7 @@ def test_a_template_that_is_missing_or_broken_is_found(
 
 
 @pytest.mark.usefixtures("servers")
-def test_a_component_without_description_is_found() -> None:
+def test_a_component_without_description_is_found():
     kept = open_to_all()
     kept.tool("told")(described)
     kept.tool("passed", description="Told.")(lambda: "x")
@@ -392,7 +380,7 @@ def test_a_component_without_description_is_found() -> None:
 
 @spec("RSC-8")
 @pytest.mark.usefixtures("servers")
-def test_a_resource_that_hosts_would_fetch_by_themselves_is_found() -> None:
+def test_a_resource_that_hosts_would_fetch_by_themselves_is_found():
     kept = open_to_all()
     kept.resource("httpsx://a")(described)
     kept.resource("file:///etc/https:")(described)
@@ -406,7 +394,7 @@ def test_a_resource_that_hosts_would_fetch_by_themselves_is_found() -> None:
 
 
 @pytest.mark.usefixtures("servers")
-def test_an_async_function_that_wants_a_transaction_is_found() -> None:
+def test_an_async_function_that_wants_a_transaction_is_found():
     kept = open_to_all()
     kept.tool("sync", atomic=True)(described)
     kept.tool("later")(described_later)
@@ -417,7 +405,7 @@ def test_an_async_function_that_wants_a_transaction_is_found() -> None:
 
 
 @pytest.mark.usefixtures("servers")
-def test_a_database_that_does_not_reject_writes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_does_not_reject_writes_is_found(monkeypatch):
     kept = open_to_all()
     kept.tool("reads", read_only=True)(described)
     for vendor in ("sqlite", "postgresql", "mysql"):
@@ -478,13 +466,7 @@ ELASTIC = "django_elasticsearch_dsl.signals"
         ("another", {"HAYSTACK_SIGNAL_PROCESSOR": REALTIME}, []),
     ],
 )
-def test_an_index_that_previews_reach_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-    settings: Any,
-    app: str,
-    values: dict[str, Any],
-    expected: list[str],
-) -> None:
+def test_an_index_that_previews_reach_is_found(monkeypatch, settings, app, values, expected):
     monkeypatch.setattr(components.apps, "is_installed", lambda name: name == app)
     for name, value in values.items():
         setattr(settings, name, value)
@@ -496,9 +478,7 @@ def test_an_index_that_previews_reach_is_found(
 
 
 @pytest.mark.parametrize(("found", "expected"), [([], []), (["a.b.Middleware"], ["W003"])])
-def test_middleware_without_a_synchronous_form_is_found(
-    monkeypatch: pytest.MonkeyPatch, found: list[str], expected: list[str]
-) -> None:
+def test_middleware_without_a_synchronous_form_is_found(monkeypatch, found, expected):
     monkeypatch.setattr(site, "async_only_middleware", lambda: found)
     assert ids(site.check_middleware(None)) == expected
 
@@ -512,9 +492,7 @@ def test_middleware_without_a_synchronous_form_is_found(
         (["*"], {"ALLOWED_ORIGINS": ["https://shop.test"]}, []),
     ],
 )
-def test_a_wildcard_host_without_origins_is_found(
-    hosts: list[str], values: dict[str, Any], expected: list[str]
-) -> None:
+def test_a_wildcard_host_without_origins_is_found(hosts, values, expected):
     with override_settings(ALLOWED_HOSTS=hosts, MCP_DJANGO=values):
         assert ids(site.check_origins(None)) == expected
 
@@ -541,9 +519,7 @@ class Configured:
         (POSTGRES, []),
     ],
 )
-def test_sqlite_that_begins_with_a_read_is_found(
-    monkeypatch: pytest.MonkeyPatch, database: dict[str, Any], expected: list[str]
-) -> None:
+def test_sqlite_that_begins_with_a_read_is_found(monkeypatch, database, expected):
     monkeypatch.setattr(site, "django_settings", Configured(DATABASES={"default": database}))
     found = site.check_sqlite(None)
     assert ids(found) == expected
@@ -561,9 +537,7 @@ def test_sqlite_that_begins_with_a_read_is_found(
         (None, 60, []),
     ],
 )
-def test_connections_that_persist_under_asgi_are_found(
-    monkeypatch: pytest.MonkeyPatch, application: str | None, age: int | None, expected: list[str]
-) -> None:
+def test_connections_that_persist_under_asgi_are_found(monkeypatch, application, age, expected):
     databases = {"default": {**POSTGRES, "CONN_MAX_AGE": age}, "other": POSTGRES}
     configured = Configured(DATABASES=databases, ASGI_APPLICATION=application)
     monkeypatch.setattr(site, "django_settings", configured)
@@ -583,9 +557,7 @@ def test_connections_that_persist_under_asgi_are_found(
         (["django_tenants"], {"KEEP_CONNECTIONS": False}, []),
     ],
 )
-def test_connections_that_would_keep_a_tenant_are_found(
-    settings: Any, packages: list[str], values: dict[str, Any], expected: list[str]
-) -> None:
+def test_connections_that_would_keep_a_tenant_are_found(settings, packages, values, expected):
     settings.MIDDLEWARE = [f"{package}.middleware.Tenants" for package in packages]
     settings.MCP_DJANGO = values
     problems = site.check_tenants(None)
@@ -594,7 +566,7 @@ def test_connections_that_would_keep_a_tenant_are_found(
 
 
 @pytest.mark.usefixtures("servers")
-def test_what_tenants_do_not_have_is_found(settings: Any) -> None:
+def test_what_tenants_do_not_have_is_found(settings):
     pytest.importorskip("oauth2_provider")
     server = MCPServer("shop", auth=["tokens", "oauth", "session"])
 
@@ -653,9 +625,7 @@ def test_what_tenants_do_not_have_is_found(settings: Any) -> None:
         ),
     ],
 )
-def test_callers_that_are_looked_up_on_each_request_are_noted(
-    settings: Any, values: dict[str, Any], auth: list[str], reason: str | None
-) -> None:
+def test_callers_that_are_looked_up_on_each_request_are_noted(settings, values, auth, reason):
     settings.MCP_DJANGO = values
     server = MCPServer("noted", auth=auth)
     found = [one for one in said_of_all() if one.id == "mcp_django.I003"]
@@ -669,9 +639,7 @@ def test_callers_that_are_looked_up_on_each_request_are_noted(
 
 
 @pytest.mark.usefixtures("servers")
-def test_a_backend_that_cannot_be_imported_is_reported_elsewhere(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backend_that_cannot_be_imported_is_reported_elsewhere(settings, monkeypatch):
     def fail(backends: tuple[str, ...], upstream: str) -> str:
         raise ImproperlyConfigured("no toolkit")
 
@@ -694,9 +662,7 @@ def test_a_backend_that_cannot_be_imported_is_reported_elsewhere(
         ([AllowAny, IsStaff], {}, (), []),
     ],
 )
-def test_a_server_for_anybody_needs_a_rate(
-    permission: Any, options: Any, general: Any, expected: list[str], settings: Any
-) -> None:
+def test_a_server_for_anybody_needs_a_rate(permission, options, general, expected, settings):
     settings.MCP_DJANGO = {"RATE": general}
     server = MCPServer("inline", permission=permission, **options)
     assert components.check_open_servers(None) == []
@@ -714,9 +680,7 @@ def test_a_server_for_anybody_needs_a_rate(
         ("django.core.cache.backends.locmem.LocMemCache", (), []),
     ],
 )
-def test_a_rate_needs_a_cache_that_all_processes_share(
-    backend: str, rate: Any, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rate_needs_a_cache_that_all_processes_share(backend, rate, expected, monkeypatch):
     caches = {"default": {"BACKEND": backend}}
     monkeypatch.setattr(components, "settings", Configured(CACHES=caches))
     assert components.check_rate_cache(None) == []
@@ -729,7 +693,7 @@ def test_a_rate_needs_a_cache_that_all_processes_share(
 # All of them ----------------------------------------------------------------------------------
 
 
-def test_the_checks_run_with_the_others() -> None:
+def test_the_checks_run_with_the_others():
     registered = django_checks.registry.registry.get_checks(include_deployment_checks=True)
     ours = {*checks.FIRST, *checks.ALL, *checks.DEPLOY, *checks.DATABASE}
     functions = {getattr(one, "__wrapped__", one) for one in ours}
@@ -738,7 +702,7 @@ def test_the_checks_run_with_the_others() -> None:
     assert ours <= set(registered)
 
 
-def test_apps_that_are_ready_twice_say_nothing_twice() -> None:
+def test_apps_that_are_ready_twice_say_nothing_twice():
     before = django_checks.registry.registry.get_checks(include_deployment_checks=True)
     checks.register_all()
     after = django_checks.registry.registry.get_checks(include_deployment_checks=True)
@@ -746,12 +710,12 @@ def test_apps_that_are_ready_twice_say_nothing_twice() -> None:
 
 
 @pytest.mark.django_db
-def test_a_site_without_mistakes_passes(servers: None) -> None:
+def test_a_site_without_mistakes_passes(servers):
     with override_settings(SILENCED_SYSTEM_CHECKS=["mcp_django.W005"]):
         call_command("check", "--tag", "mcp_django", "--fail-level", "WARNING")
 
 
-def test_the_page_lists_every_check() -> None:
+def test_the_page_lists_every_check():
     folder = Path(checks.__file__).parent
     source = "".join(one.read_text() for one in folder.glob("*.py"))
     used = set(re.findall(r'"mcp_django\.([EW]\d{3})"', source))
@@ -775,7 +739,7 @@ def test_the_page_lists_every_check() -> None:
         (["auth.view_group", "nobody.does"], "Write 'app_label.codename'."),
     ],
 )
-def test_a_permission_of_no_model_is_found(permission: Any, hint: str | None) -> None:
+def test_a_permission_of_no_model_is_found(permission, hint):
     kept = open_to_all()
     kept.tool("guarded", permission=permission)(described)
     found = components.check_codenames(None)
@@ -785,9 +749,7 @@ def test_a_permission_of_no_model_is_found(permission: Any, hint: str | None) ->
 @pytest.mark.parametrize(
     ("route", "expected"), [("mcp", []), ("mcp/", ["W008"]), ("deep/<int:tenant>/", ["W008"])]
 )
-def test_an_endpoint_mounted_with_a_slash_is_found(
-    monkeypatch: pytest.MonkeyPatch, settings: Any, route: str, expected: list[str]
-) -> None:
+def test_an_endpoint_mounted_with_a_slash_is_found(monkeypatch, settings, route, expected):
     from tests.sites.example import urls
 
     kept = open_to_all()
@@ -806,7 +768,7 @@ def test_an_endpoint_mounted_with_a_slash_is_found(
     ("name", "expected"),
     [("cardNo", []), ("city", []), ("card", ["W017"]), ("crad", ["W017"])],
 )
-def test_what_is_to_be_hidden_and_is_not_there_is_found(name: str, expected: list[str]) -> None:
+def test_what_is_to_be_hidden_and_is_not_there_is_found(name, expected):
     kept = open_to_all()
 
     def pay(card: Annotated[str, Field(alias="cardNo")], home: Home | None = None) -> None:
@@ -818,7 +780,7 @@ def test_what_is_to_be_hidden_and_is_not_there_is_found(name: str, expected: lis
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(("length", "expected"), [(40, []), (41, ["W023"])])
-def test_a_name_that_some_hosts_do_not_accept_is_found(length: int, expected: list[str]) -> None:
+def test_a_name_that_some_hosts_do_not_accept_is_found(length, expected):
     kept = open_to_all()
 
     @kept.tool("n" * length)
@@ -833,7 +795,7 @@ def test_a_name_that_some_hosts_do_not_accept_is_found(length: int, expected: li
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize("kind", ["tools", "prompts", "resource templates"])
-def test_a_list_that_needs_a_second_page_is_found(kind: str) -> None:
+def test_a_list_that_needs_a_second_page_is_found(kind):
     shop = open_to_all()
     for number in range(4):
         text = "x" * 240_000
@@ -857,7 +819,7 @@ def test_a_list_that_needs_a_second_page_is_found(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("servers")
-def test_where_any_name_may_come_any_may_be_hidden() -> None:
+def test_where_any_name_may_come_any_may_be_hidden():
     kept = open_to_all()
 
     def pay(details: dict[str, str]) -> None:
@@ -869,9 +831,7 @@ def test_where_any_name_may_come_any_may_be_hidden() -> None:
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(("engine", "expected"), [(None, ["W009"]), ("jsonschema", [])])
-def test_a_schema_that_nothing_checks_is_found(
-    monkeypatch: pytest.MonkeyPatch, engine: str | None, expected: list[str]
-) -> None:
+def test_a_schema_that_nothing_checks_is_found(monkeypatch, engine, expected):
     kept = open_to_all()
     kept.tool("signed")(described)
     kept.tool("written", input_schema={"type": "object"})(described)
@@ -894,9 +854,7 @@ def test_a_schema_that_nothing_checks_is_found(
         ("bell", {}, ["E008"]),
     ],
 )
-def test_a_channel_layer_that_is_not_configured_is_found(
-    wanted: str | None, layers: dict[str, Any], expected: list[str]
-) -> None:
+def test_a_channel_layer_that_is_not_configured_is_found(wanted, layers, expected):
     mcp_django = {"CHANNEL_LAYER": wanted} if wanted else {}
     with override_settings(MCP_DJANGO=mcp_django, CHANNEL_LAYERS=layers):
         assert ids(site.check_channel_layer(None)) == expected

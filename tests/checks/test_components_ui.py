@@ -1,14 +1,11 @@
 """The checks of the views of tools."""
 
-from __future__ import annotations
-
 import weakref
-from collections.abc import Iterator
 
 import pytest
 from django.test import override_settings
 
-from mcp_django import UI, MCPServer, server as server_module
+from mcp_django import UI, server as server_module
 from mcp_django.checks.components import check_apps
 from tests.kit.servers import open_to_all
 
@@ -22,7 +19,7 @@ PAGES = {
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MCPServer]:
+def server(monkeypatch):
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
     engine = {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -53,9 +50,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MCPServer]:
         (UI(visibility=["app"]), []),
     ],
 )
-def test_a_view_that_cannot_be_shown_is_found(
-    server: MCPServer, ui: UI, expected: list[str]
-) -> None:
+def test_a_view_that_cannot_be_shown_is_found(server, ui, expected):
     server.tool("other", ui=UI("good.html", resources=["https://cdn.example.com"]))(lambda: "x")
     server.resource("ui://inline/text")(lambda: "x")
     server.tool("tool", ui=ui)(lambda: "x")
@@ -64,7 +59,7 @@ def test_a_view_that_cannot_be_shown_is_found(
     assert all(one.hint and "'tool'" in one.msg for one in found)
 
 
-def test_the_hint_of_a_blocked_file_can_be_pasted(server: MCPServer) -> None:
+def test_the_hint_of_a_blocked_file_can_be_pasted(server):
     server.tool("tool", ui="blocked.html")(lambda: "x")
     first, second = check_apps(None)
     assert "UI('blocked.html', resources=['https://cdn.example.com'])" in str(first.hint)

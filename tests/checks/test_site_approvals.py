@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 import pytest
 from django.http import HttpResponse
@@ -16,7 +15,7 @@ urlpatterns = [path("sign-in/", lambda request: HttpResponse(), name="sign-in")]
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def _site(settings, monkeypatch):
     """Only the servers that the test declares, on a site without the authorization server."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
     monkeypatch.setattr(site, "OAUTH_APP", "is.not.installed")
@@ -24,7 +23,7 @@ def _site(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     """A server with a tool that waits for the caller."""
     server = MCPServer("desk")
 
@@ -47,25 +46,21 @@ def server() -> MCPServer:
         ("https://login.example/", []),
     ],
 )
-def test_a_tool_that_waits_needs_a_page_to_sign_in_at(
-    url: str, expected: list[str], server: MCPServer, settings: Any
-) -> None:
+def test_a_tool_that_waits_needs_a_page_to_sign_in_at(url, expected, server, settings):
     settings.LOGIN_URL = url
     found = site.check_sign_in_page(None)
     assert [one.id for one in found] == expected
     assert all("cancel_order on desk" in one.msg for one in found)
 
 
-def test_a_site_where_nothing_waits_needs_none(settings: Any) -> None:
+def test_a_site_where_nothing_waits_needs_none(settings):
     settings.LOGIN_URL = "/accounts/login/"
     server = MCPServer("desk")
     server.tool(name="look")(lambda: "")
     assert site.check_sign_in_page(None) == []
 
 
-def test_the_authorization_server_has_an_error_of_its_own(
-    server: MCPServer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_authorization_server_has_an_error_of_its_own(server, settings, monkeypatch):
     settings.LOGIN_URL = "/accounts/login/"
     monkeypatch.setattr(site, "OAUTH_APP", "mcp_django")
     assert site.check_sign_in_page(None) == []

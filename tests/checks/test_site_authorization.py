@@ -16,7 +16,7 @@ from mcp_django.checks import TAG, site
 
 
 @pytest.fixture(autouse=True)
-def _own_servers(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def _own_servers(monkeypatch, settings):
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
     monkeypatch.setattr(endpoints, "_declared_servers", weakref.WeakValueDictionary())
     settings.ROOT_URLCONF = "mcp_django.urls"
@@ -49,16 +49,14 @@ def ids(found: list[Any]) -> list[str]:
     ("scopes", "expected"),
     [(["mcp"], []), ([], []), (["mcp", "nope"], ["E010"]), (["a", "b"], ["E010", "E010"])],
 )
-def test_a_scope_of_a_server_that_nobody_can_get_is_found(
-    scopes: list[str], expected: list[str]
-) -> None:
+def test_a_scope_of_a_server_that_nobody_can_get_is_found(scopes, expected):
     kept = MCPServer("inline", auth=["oauth"], scopes=scopes)
     found = site.check_scopes(None)
     assert ids(found) == expected
     assert all(one.obj is kept for one in found)
 
 
-def test_a_scope_of_components_that_nobody_can_get_is_found_once(settings: Any) -> None:
+def test_a_scope_of_components_that_nobody_can_get_is_found_once(settings):
     settings.MCP_DJANGO = {"SCOPES": {"mcp": "Use", "orders:write": "Change orders"}}
     kept = MCPServer("inline", auth=["oauth"])
     for name in ("one", "two"):
@@ -71,7 +69,7 @@ def test_a_scope_of_components_that_nobody_can_get_is_found_once(settings: Any) 
     assert site.check_scopes(None) == []
 
 
-def test_a_scope_that_covers_others_and_does_not_exist_is_found(settings: Any) -> None:
+def test_a_scope_that_covers_others_and_does_not_exist_is_found(settings):
     kept = MCPServer("inline", auth=["oauth"])
     settings.MCP_DJANGO = {
         "SCOPES": {"mcp": "Use", "orders:write": "Change", "orders:read": "See"},
@@ -85,7 +83,7 @@ def test_a_scope_that_covers_others_and_does_not_exist_is_found(settings: Any) -
     assert site.check_scopes(None) == []
 
 
-def test_scopes_are_no_matter_where_the_site_issues_no_tokens(settings: Any) -> None:
+def test_scopes_are_no_matter_where_the_site_issues_no_tokens(settings):
     kept = [MCPServer("tokens", auth=["tokens"], scopes=["nope"])]
     assert site.check_scopes(None) == []
     kept.append(MCPServer("unserved", auth=["oauth"], scopes=["nope"]))
@@ -94,7 +92,7 @@ def test_scopes_are_no_matter_where_the_site_issues_no_tokens(settings: Any) -> 
     assert site.check_scopes(None) == []
 
 
-def test_two_servers_of_one_url_are_found() -> None:
+def test_two_servers_of_one_url_are_found():
     kept = [
         MCPServer("a", resource_url="https://h/mcp"),
         MCPServer("b", resource_url="https://h/b"),
@@ -119,12 +117,12 @@ def test_two_servers_of_one_url_are_found() -> None:
         ("builtins.max", []),
     ],
 )
-def test_a_rule_that_is_none_is_found(settings: Any, path: str, expected: list[str]) -> None:
+def test_a_rule_that_is_none_is_found(settings, path, expected):
     settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": path}}
     assert ids(site.check_can_connect(None)) == expected
 
 
-def test_issuers_that_no_client_can_find_are_told(settings: Any) -> None:
+def test_issuers_that_no_client_can_find_are_told(settings):
     kept = MCPServer("inline", auth=["tokens", f"{__name__}.Foreign"])
     assert site.check_metadata(None) == []
     settings.ROOT_URLCONF = "tests.kit.urls_of_nothing"
@@ -133,14 +131,14 @@ def test_issuers_that_no_client_can_find_are_told(settings: Any) -> None:
     assert found.obj is kept
 
 
-def test_issuers_are_no_matter_where_no_tokens_of_others_are_taken(settings: Any) -> None:
+def test_issuers_are_no_matter_where_no_tokens_of_others_are_taken(settings):
     settings.ROOT_URLCONF = "tests.kit.urls_of_nothing"
     kept = [MCPServer("tokens", auth=["tokens"]), MCPServer("wrong", auth=["nowhere.Backend"])]
     assert site.check_metadata(None) == []
     assert len(kept) == 2
 
 
-def test_wrong_settings_are_left_to_their_own_check(settings: Any) -> None:
+def test_wrong_settings_are_left_to_their_own_check(settings):
     settings.MCP_DJANGO = {"NOPE": 1}
     kept = MCPServer("inline", auth=["oauth"], scopes=["nope"])
     assert ids(run_checks(tags=[TAG], include_deployment_checks=True)) == ["E002"]

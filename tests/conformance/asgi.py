@@ -1,7 +1,5 @@
 """The endpoint behind the mount that `MCP_TEST_MOUNT` names."""
 
-from __future__ import annotations
-
 import os
 
 import django

@@ -1,7 +1,5 @@
 """Found by autodiscovery: imports every kind of component, so that it is registered."""
 
-from __future__ import annotations
-
 from tests.conformance import prompts, questions, resources, tasks, tools
 
 __all__ = ["prompts", "questions", "resources", "tasks", "tools"]

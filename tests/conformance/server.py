@@ -1,7 +1,5 @@
 """The server under test: open to everybody, as the suite sends no credentials."""
 
-from __future__ import annotations
-
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 

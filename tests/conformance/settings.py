@@ -5,8 +5,6 @@ It has the SQLite file of `MCP_TEST_DATABASE` and no channel layer, and runs tas
 workers of their own.
 """
 
-from __future__ import annotations
-
 import os
 
 from mcp_django.execution.task_worker import task_framework

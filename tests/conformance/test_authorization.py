@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import threading
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -38,13 +37,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module", params=["", "/app"], ids=["at the root", "at a prefix"])
-def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def site(request, tmp_path_factory):
     """The live site, whose issuer is its origin or has a path."""
     with running_site(tmp_path_factory.mktemp("authorization"), prefix=request.param) as running:
         yield running
 
 
-def test_the_command_has_no_other_scenarios() -> None:
+def test_the_command_has_no_other_scenarios():
     listed = subprocess.run(
         ["node", str(suite.directory() / "dist" / "index.js"), "list", "--authorization"],
         capture_output=True,
@@ -57,7 +56,7 @@ def test_the_command_has_no_other_scenarios() -> None:
 
 @spec("AUT-16", "AUT-17", "AUT-18", "AUT-21")
 @pytest.mark.parametrize("has_resource", [True, False], ids=["a resource", "no resource"])
-def test_every_check_of_the_command_passes(site: Site, tmp_path: Path, has_resource: bool) -> None:
+def test_every_check_of_the_command_passes(site, tmp_path, has_resource):
     port = free_port()
     client = _register(site, port)
     arguments = ["--url", site.issuer, "--client-id", client["client_id"], "--port", str(port)]

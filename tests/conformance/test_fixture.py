@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -23,9 +22,7 @@ SEVERAL = [("uvicorn", "2"), ("granian", "2")]
     ("kind", "workers"),
     [*ONE, *(pytest.param(*one, marks=pytest.mark.requires("shared")) for one in SEVERAL)],
 )
-def test_it_prints_one_line_and_ends_with_its_server(
-    kind: str, workers: str, tmp_path: Path
-) -> None:
+def test_it_prints_one_line_and_ends_with_its_server(kind, workers, tmp_path):
     with serving("--server", kind, "--workers", workers, directory=tmp_path) as fixture:
         assert fixture.line == f"Serving {fixture.url}\n"
         with Wire(fixture.url) as wire:
@@ -37,14 +34,14 @@ def test_it_prints_one_line_and_ends_with_its_server(
     assert [path.name for path in tmp_path.iterdir()] == [f"fixture-{fixture.port}.txt"]
 
 
-def test_it_ends_when_interrupted_at_a_terminal(tmp_path: Path) -> None:
+def test_it_ends_when_interrupted_at_a_terminal(tmp_path):
     with serving(directory=tmp_path) as fixture:
         fixture.end(signal.SIGINT)
         assert fixture.process.returncode == 0
         assert not process.is_taken(fixture.port)
 
 
-def test_a_client_that_still_listens_does_not_hold_it_up(tmp_path: Path) -> None:
+def test_a_client_that_still_listens_does_not_hold_it_up(tmp_path):
     wanted = {"notifications": {"toolsListChanged": True}}
     with (
         serving(directory=tmp_path) as fixture,
@@ -56,7 +53,7 @@ def test_a_client_that_still_listens_does_not_hold_it_up(tmp_path: Path) -> None
         assert fixture.process.returncode == 0
 
 
-def test_a_list_really_changes_when_its_listeners_are_told(tmp_path: Path) -> None:
+def test_a_list_really_changes_when_its_listeners_are_told(tmp_path):
     with serving(directory=tmp_path) as fixture, Wire(fixture.url) as wire:
 
         def names(kind: str) -> set[str]:
@@ -88,11 +85,11 @@ def refusal(*options: str) -> str:
     return done.stderr
 
 
-def test_daphne_with_several_workers_is_refused() -> None:
+def test_daphne_with_several_workers_is_refused():
     said = refusal("--port", str(free_port()), "--server", "daphne", "--workers", "2")
     assert "daphne is one process" in said
 
 
-def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_refused(tmp_path):
     with serving(directory=tmp_path) as fixture:
         assert "already" in refusal("--port", str(fixture.port))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -35,22 +34,20 @@ def report(**scenarios: list[str]) -> Report:
         ([], False),
     ],
 )
-def test_a_scenario_passes_that_looked_at_something_and_found_nothing_wrong(
-    statuses: list[str], has_passed: bool
-) -> None:
+def test_a_scenario_passes_that_looked_at_something_and_found_nothing_wrong(statuses, has_passed):
     assert report(one=statuses).has_passed("one") is has_passed
 
 
-def test_a_scenario_that_was_not_run_has_not_passed() -> None:
+def test_a_scenario_that_was_not_run_has_not_passed():
     assert not report(one=["SUCCESS"]).has_passed("two")
 
 
-def test_complaints_are_told_of_the_scenarios_asked_for() -> None:
+def test_complaints_are_told_of_the_scenarios_asked_for():
     found = report(one=["SUCCESS", "FAILURE"], two=["FAILURE"])
     assert found.complaints("FAILURE", among=["one"]) == {("one", "c1"): "one: FAILURE"}
 
 
-def test_results_are_read_from_one_directory_for_each_scenario(tmp_path: Path) -> None:
+def test_results_are_read_from_one_directory_for_each_scenario(tmp_path):
     for name, checks in {
         "server-stateless": [{"id": "a", "status": "SUCCESS", "details": {"result": {}}}],
         "sep-2164": [{"id": "b", "status": "FAILURE", "errorMessage": "no"}],
@@ -63,16 +60,12 @@ def test_results_are_read_from_one_directory_for_each_scenario(tmp_path: Path) -
     }
 
 
-def test_a_missing_suite_says_where_to_read_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_suite_says_where_to_read_on(monkeypatch, tmp_path):
     monkeypatch.setenv("MCP_TEST_CONFORMANCE", str(tmp_path))
     assert suite.why_missing() == f"{suite.PACKAGE} is not installed; see docs/ref/protocol.md"
 
 
-def test_another_release_than_the_pinned_one_is_not_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_release_than_the_pinned_one_is_not_run(monkeypatch, tmp_path):
     package = tmp_path / "node_modules" / suite.PACKAGE
     package.mkdir(parents=True)
     (package / "package.json").write_text('{"version": "0.1.16"}')

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="session")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Report]]:
+def judge(tmp_path_factory):
     """What the suite says of a way of serving, asked once."""
     reports: dict[str, dict[str, Report]] = {}
 
@@ -95,9 +95,7 @@ def each(way: str, *values: str) -> Any:
 
 
 @pytest.fixture(params=[each(way) for way in WAYS])
-def reports(
-    request: pytest.FixtureRequest, judge: Callable[[str], dict[str, Report]]
-) -> tuple[str, dict[str, Report]]:
+def reports(request, judge):
     """A way of serving and its reports."""
     return request.param, judge(request.param)
 
@@ -109,12 +107,12 @@ every_report = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def report(way: str, revision: str, judge: Callable[[str], dict[str, Report]]) -> Report:
+def report(way, revision, judge):
     return judge(way)[revision]
 
 
 @every_report
-def test_every_required_scenario_passes(report: Report, revision: str) -> None:
+def test_every_required_scenario_passes(report, revision):
     required = suite.required(revision)
     assert len(required) == REQUIRED[revision]
     assert report.complaints("FAILURE", among=required) == {}
@@ -123,7 +121,7 @@ def test_every_required_scenario_passes(report: Report, revision: str) -> None:
 
 
 @every_report
-def test_the_scenarios_that_do_not_count_pass_too(report: Report, revision: str) -> None:
+def test_the_scenarios_that_do_not_count_pass_too(report, revision):
     # Those of extensions are looked at together.
     found = {name for name, reason in suite.unscored(revision).items() if reason != "extension"}
     assert found == UNSCORED[revision]
@@ -132,9 +130,7 @@ def test_the_scenarios_that_do_not_count_pass_too(report: Report, revision: str)
 
 
 @pytest.mark.parametrize("way", [each(way) for way in BARE])
-def test_every_scenario_that_there_is_passes(
-    way: str, judge: Callable[[str], dict[str, Report]]
-) -> None:
+def test_every_scenario_that_there_is_passes(way, judge):
     report = judge(way)[suite.EVERYTHING]
     scenarios = {*report.scenarios}
     assert scenarios >= {*suite.required("2025-11-25"), *suite.required("2026-07-28")}
@@ -149,24 +145,22 @@ def test_every_scenario_that_there_is_passes(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_nothing_that_the_suite_has_for_a_revision_is_left_out(revision: str) -> None:
+def test_nothing_that_the_suite_has_for_a_revision_is_left_out(revision):
     assert {*suite.applicable(revision)} == {*suite.required(revision)} | UNSCORED[revision]
 
 
 @every_report
-def test_the_suite_warns_of_nothing(report: Report) -> None:
+def test_the_suite_warns_of_nothing(report):
     assert report.complaints("WARNING", among=report.scenarios) == {}
 
 
 @every_report
-def test_no_check_was_skipped(report: Report, revision: str) -> None:
+def test_no_check_was_skipped(report, revision):
     assert report.complaints("SKIPPED", among=suite.applicable(revision)) == {}
 
 
 @every_report
-def test_every_message_is_valid_against_the_schema_of_the_revision(
-    report: Report, revision: str
-) -> None:
+def test_every_message_is_valid_against_the_schema_of_the_revision(report, revision):
     checked = {
         name: [check.status for check in report.scenarios[name] if check.id == suite.WIRE]
         for name in suite.applicable(revision)
@@ -176,7 +170,7 @@ def test_every_message_is_valid_against_the_schema_of_the_revision(
 
 
 @every_report
-def test_a_client_that_is_sent_away_comes_back_for_the_rest(report: Report, revision: str) -> None:
+def test_a_client_that_is_sent_away_comes_back_for_the_rest(report, revision):
     # The suite takes a server that never closes the connection, too.
     checks = report.scenarios.get("server-sse-polling", ())
     found = [check.status for check in checks if check.id == "server-sse-disconnect-resume"]
@@ -184,7 +178,7 @@ def test_a_client_that_is_sent_away_comes_back_for_the_rest(report: Report, revi
 
 
 @every_report
-def test_the_answers_to_questions_reach_the_functions(report: Report, revision: str) -> None:
+def test_the_answers_to_questions_reach_the_functions(report, revision):
     # The suite takes every result that asks no more, one that says `isError` included.
     assert texts(report) == ANSWERED[revision]
 
@@ -232,7 +226,7 @@ def _text(result: dict[str, Any]) -> str | None:
     return text
 
 
-def test_the_page_tells_what_was_found(reports: tuple[str, dict[str, Report]]) -> None:
+def test_the_page_tells_what_was_found(reports):
     way, found = reports
     (said,) = re.findall(rf"^\| {way} \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     assert said.split(" | ") == [
@@ -249,7 +243,7 @@ def summary(report: Report, revision: str) -> str:
     )
 
 
-def test_the_page_names_the_pinned_release() -> None:
+def test_the_page_names_the_pinned_release():
     assert f"`{suite.PACKAGE}@{suite.PINNED}`" in PAGE.read_text()
 
 
@@ -260,9 +254,7 @@ def serving_nothing(*options: str, directory: Path) -> Iterator[Fixture]:
         yield Fixture(process=ended, port=free_port(), line="")
 
 
-def test_a_server_that_is_not_up_is_not_scored(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_server_that_is_not_up_is_not_scored(monkeypatch, tmp_path):
     monkeypatch.setattr("tests.conformance.score.serving", serving_nothing)
     monkeypatch.setattr(suite, "run", lambda *_, **__: pytest.fail("The suite was run."))
     with pytest.raises(httpx.ConnectError):

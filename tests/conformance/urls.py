@@ -1,7 +1,5 @@
 """One endpoint, where the suite is told to look."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from tests.conformance.server import server

@@ -1,3 +1,1 @@
 """Tests of `mcp_django/core`."""
-
-from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from django import forms
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django import Context, Header, MCPServer
+from mcp_django import Context, Header
 from mcp_django.core.component import inspect_function
 from mcp_django.test import MCPClient
 from tests.kit.servers import call, open_to_all
@@ -25,11 +25,11 @@ class BookingForm(forms.Form):
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return open_to_all()
 
 
-def test_a_form_declares_and_checks_the_arguments(server: MCPServer) -> None:
+def test_a_form_declares_and_checks_the_arguments(server):
     @server.tool(form=BookingForm)
     def book(ctx: Context, form: BookingForm) -> str:
         return f"{type(form.cleaned_data['day']).__name__} {form.cleaned_data['seats']}"
@@ -44,13 +44,13 @@ def test_a_form_declares_and_checks_the_arguments(server: MCPServer) -> None:
     assert "seats" in wrong.text
 
 
-def test_a_function_has_to_take_the_form(server: MCPServer) -> None:
+def test_a_function_has_to_take_the_form(server):
     with pytest.raises(ImproperlyConfigured, match="'form'"):
         server.tool("book", form=BookingForm)(lambda day, seats: "x")
 
 
 @pytest.mark.skipif(find_spec("rest_framework") is None, reason="REST framework is missing")
-def test_a_serializer_declares_and_checks_the_arguments(server: MCPServer) -> None:
+def test_a_serializer_declares_and_checks_the_arguments(server):
     from rest_framework import serializers
 
     class Booking(serializers.Serializer[Any]):
@@ -80,9 +80,7 @@ def test_a_serializer_declares_and_checks_the_arguments(server: MCPServer) -> No
         },
     ],
 )
-def test_a_schema_that_cannot_be_published_is_refused(
-    server: MCPServer, schema: dict[str, Any]
-) -> None:
+def test_a_schema_that_cannot_be_published_is_refused(server, schema):
     pytest.importorskip("jsonschema")
     with pytest.raises(ImproperlyConfigured):
         server.tool("tool", input_schema=schema)(lambda **anything: "x")
@@ -104,14 +102,14 @@ def a_number(a: Annotated[float, Header("Region")]) -> str: ...
 
 @spec("HDR-13", "HDR-14")
 @pytest.mark.parametrize("function", [two_regions, a_list, a_number])
-def test_a_header_that_cannot_be_mirrored_is_refused(server: MCPServer, function: Any) -> None:
+def test_a_header_that_cannot_be_mirrored_is_refused(server, function):
     with pytest.raises(ImproperlyConfigured, match=r"(?i)header|region"):
         server.tool("tool")(function)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "ä"])
 @spec("HDR-13", "HDR-14")
-def test_a_header_name_is_a_token(server: MCPServer, name: str) -> None:
+def test_a_header_name_is_a_token(server, name):
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": name}}}
     with pytest.raises(ImproperlyConfigured, match="tool 'tool'"):
         server.tool("tool", input_schema=schema)(lambda a="": "x")
@@ -128,7 +126,7 @@ def context_by_position(ctx: Context, a: int, /) -> str:
     return f"{ctx.server.name} {a}"
 
 
-def test_parameters_of_every_kind_are_filled() -> None:
+def test_parameters_of_every_kind_are_filled():
     assert call(by_position, a=1, b=2).text == "1 2 3"
     assert call(by_position, a=1, b=2, c=4).text == "1 2 4"
     assert call(context_by_position, a=1).text == "inline 1"
@@ -146,7 +144,7 @@ def wrapped() -> Any:
     return decorate(by_position)
 
 
-def test_a_decorated_function_keeps_its_signature() -> None:
+def test_a_decorated_function_keeps_its_signature():
     assert call(wrapped(), a=1, b=2).text == "[1 2 3]"
 
 
@@ -173,11 +171,11 @@ class Later:
         (lambda: None, False),
     ],
 )
-def test_the_color_of_a_function_is_seen(function: Any, is_async: bool) -> None:
+def test_the_color_of_a_function_is_seen(function, is_async):
     assert inspect_function(function).is_async is is_async
 
 
-def test_what_is_not_callable_is_refused() -> None:
+def test_what_is_not_callable_is_refused():
     odd: Any = 5
     with pytest.raises(ImproperlyConfigured, match="5 is not callable"):
         inspect_function(odd)

@@ -13,7 +13,7 @@ from tests.kit.drivers import message
 from tests.kit.servers import open_to_all, person, post, token_for
 
 
-def test_everything_the_call_is_known_by() -> None:
+def test_everything_the_call_is_known_by():
     server = open_to_all()
     seen: list[Context] = []
 
@@ -38,7 +38,7 @@ def test_everything_the_call_is_known_by() -> None:
 
 
 @pytest.mark.django_db
-def test_the_context_knows_what_the_client_agreed_on() -> None:
+def test_the_context_knows_what_the_client_agreed_on():
     server = open_to_all()
     seen: list[Any] = []
 
@@ -54,7 +54,7 @@ def test_the_context_knows_what_the_client_agreed_on() -> None:
 
 
 @pytest.mark.django_db
-def test_over_http_there_is_a_request() -> None:
+def test_over_http_there_is_a_request():
     _, plaintext = token_for(person())
     body = message("tools/call", {"name": "whoami"})
     result: Any = post("/mcp", body, token=plaintext).json()["result"]
@@ -62,13 +62,13 @@ def test_over_http_there_is_a_request() -> None:
     assert result["structuredContent"]["client"] is None
 
 
-def test_a_client_that_asked_for_nothing_is_sent_nothing() -> None:
+def test_a_client_that_asked_for_nothing_is_sent_nothing():
     silence = NullPort()
     silence.progress(1, None, None)
     silence.log("info", "x", None)
 
 
-def test_two_threads_that_cancel_at_once_call_each_callback_once() -> None:
+def test_two_threads_that_cancel_at_once_call_each_callback_once():
     called: list[int] = []
     cancellation = Cancellation()
 
@@ -94,7 +94,7 @@ def test_two_threads_that_cancel_at_once_call_each_callback_once() -> None:
         cancellation.cancel()
 
 
-def test_a_cancellation_stays() -> None:
+def test_a_cancellation_stays():
     cancellation = Cancellation()
     assert not cancellation
     cancellation.cancel()

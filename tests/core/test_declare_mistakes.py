@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,9 +35,7 @@ def gives_values() -> QuerySet[Group, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("function", [gives_model, gives_models])
-def test_a_tool_that_declares_a_model_as_its_result_is_refused(
-    function: Callable[..., Any],
-) -> None:
+def test_a_tool_that_declares_a_model_as_its_result_is_refused(function):
     with pytest.raises(ImproperlyConfigured, match=r"returns the model Group.*\.values\("):
         open_to_all().tool(function)
 
@@ -56,31 +53,29 @@ def gives_opaques() -> list[Opaque]:
 
 
 @pytest.mark.parametrize("function", [gives_opaque, gives_opaques])
-def test_a_tool_that_declares_what_is_no_data_as_its_result_is_refused(
-    function: Callable[..., Any],
-) -> None:
+def test_a_tool_that_declares_what_is_no_data_as_its_result_is_refused(function):
     text = rf"^{function.__name__}\(\): The result type .*Opaque.* cannot be written as JSON"
     with pytest.raises(ImproperlyConfigured, match=text):
         open_to_all().tool(function)
 
 
 @pytest.mark.django_db
-def test_a_query_for_values_is_a_result() -> None:
+def test_a_query_for_values_is_a_result():
     server = open_to_all()
     server.tool(gives_values)
     Group.objects.create(name="crew")
     assert "crew" in MCPClient(server=server).call_tool("gives_values").text
 
 
-def test_a_bare_ctx_is_refused() -> None:
-    def tool(ctx) -> str:  # type: ignore[no-untyped-def]
+def test_a_bare_ctx_is_refused():
+    def tool(ctx) -> str:
         return "x"
 
     with pytest.raises(ImproperlyConfigured, match="ctx: Context"):
         open_to_all().tool(tool)
 
 
-def test_a_second_component_of_a_name_says_where_the_first_is() -> None:
+def test_a_second_component_of_a_name_says_where_the_first_is():
     def twice() -> str:
         return "x"
 
@@ -90,7 +85,7 @@ def test_a_second_component_of_a_name_says_where_the_first_is() -> None:
         server.tool(twice)
 
 
-def test_a_variable_without_parameter_names_the_function() -> None:
+def test_a_variable_without_parameter_names_the_function():
     def thing(number: str) -> str:
         return number
 
@@ -99,12 +94,12 @@ def test_a_variable_without_parameter_names_the_function() -> None:
 
 
 @modify_settings(INSTALLED_APPS={"remove": ["mcp_django"]})
-def test_urls_of_an_app_that_is_not_installed_are_refused() -> None:
+def test_urls_of_an_app_that_is_not_installed_are_refused():
     with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
         _ = MCPServer("homeless").urls
 
 
-def test_a_missing_table_says_to_migrate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_table_says_to_migrate(monkeypatch):
     def missing(*args: Any, **kwargs: Any) -> None:
         raise OperationalError("no such table: mcp_django_accesstoken")
 
@@ -115,7 +110,7 @@ def test_a_missing_table_says_to_migrate(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @spec("AUT-11")
 @pytest.mark.django_db
-def test_the_owner_can_read_why_a_component_is_hidden(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_owner_can_read_why_a_component_is_hidden(caplog):
     caplog.set_level(logging.INFO, logger="mcp_django")
     user = person()
     server = MCPServer("inline", permission=mcp.permission)

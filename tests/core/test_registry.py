@@ -51,14 +51,14 @@ def greet(greeting: str, name: str) -> str:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return open_to_all()
 
 
 # Ways to declare ------------------------------------------------------------------------------
 
 
-def test_a_bare_decorator_returns_the_function(server: MCPServer) -> None:
+def test_a_bare_decorator_returns_the_function(server):
     def plain() -> str:
         """Say so."""
         return "plain"
@@ -68,7 +68,7 @@ def test_a_bare_decorator_returns_the_function(server: MCPServer) -> None:
     assert [tool["name"] for tool in MCPClient(server=server).list_tools()] == ["plain"]
 
 
-def test_a_called_decorator_returns_the_function(server: MCPServer) -> None:
+def test_a_called_decorator_returns_the_function(server):
     def plain(value: str = "") -> str:
         return "plain"
 
@@ -94,16 +94,12 @@ def test_a_called_decorator_returns_the_function(server: MCPServer) -> None:
         (functools.partial(Greeter().greet_later), "async Ada"),
     ],
 )
-def test_any_callable_is_a_tool(
-    server: MCPServer, function: Callable[..., Any], expected: str
-) -> None:
+def test_any_callable_is_a_tool(server, function, expected):
     server.tool("callable")(function)
     assert MCPClient(server=server).call_tool("callable", {"name": "Ada"}).text == expected
 
 
-def test_name_and_description_come_from_the_function_and_may_be_replaced(
-    server: MCPServer,
-) -> None:
+def test_name_and_description_come_from_the_function_and_may_be_replaced(server):
     server.tool(greet)
     server.tool("named", description="Another.")(greet)
     server.tool(Greeter().greet_later)
@@ -117,7 +113,7 @@ def test_name_and_description_come_from_the_function_and_may_be_replaced(
     }
 
 
-def test_context_is_found_by_its_annotation_and_invisible(server: MCPServer) -> None:
+def test_context_is_found_by_its_annotation_and_invisible(server):
     @server.tool
     def first(ctx: Context, n: int) -> str:
         return f"{ctx.server.name} {n}"
@@ -166,12 +162,12 @@ def no_value() -> list[str]:
 def two_contexts(a: Context, b: Context) -> None: ...
 
 
-def unresolvable(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def unresolvable(a: Nowhere) -> None: ...  # noqa: F821
 
 
 @spec("TOOL-12")
 @pytest.mark.parametrize("name", ["with space", "a/b", "ü", "x" * 129, "a\n"])
-def test_a_tool_name_outside_the_alphabet_is_refused(server: MCPServer, name: str) -> None:
+def test_a_tool_name_outside_the_alphabet_is_refused(server, name):
     refused(lambda: server.tool(name)(one), "pass a name", "A-Z")
     server.tool("x" * 128)(one)
     server.tool("Az09_-.")(one)
@@ -200,9 +196,7 @@ def test_a_tool_name_outside_the_alphabet_is_refused(server: MCPServer, name: st
         ({"input_schema": {"type": "object"}, "form": NumberForm}, ["input_schema, form", "one"]),
     ],
 )
-def test_a_mistaken_option_of_a_tool_is_named(
-    server: MCPServer, options: dict[str, Any], named: list[str]
-) -> None:
+def test_a_mistaken_option_of_a_tool_is_named(server, options, named):
     refused(lambda: server.tool("odd", **options)(one), *named)
     assert not server.tools
 
@@ -217,9 +211,7 @@ def test_a_mistaken_option_of_a_tool_is_named(
         (Greeter, ["Greeter", "class", "instance"]),
     ],
 )
-def test_a_function_that_cannot_be_offered_is_named(
-    server: MCPServer, function: Any, named: list[str]
-) -> None:
+def test_a_function_that_cannot_be_offered_is_named(server, function, named):
     refused(lambda: server.tool(function), *named)
     refused(lambda: server.tool("named")(function), *named)
     refused(lambda: server.prompt("named")(function), *named)
@@ -240,13 +232,11 @@ def test_a_function_that_cannot_be_offered_is_named(
         ("shop://x/{#n}", {}, ["{#n}"]),
     ],
 )
-def test_a_mistaken_resource_is_named(
-    server: MCPServer, uri: str, options: dict[str, Any], named: list[str]
-) -> None:
+def test_a_mistaken_resource_is_named(server, uri, options, named):
     refused(lambda: server.resource(uri, **options)(one), *named)
 
 
-def test_a_parameter_that_no_variable_fills_is_named(server: MCPServer) -> None:
+def test_a_parameter_that_no_variable_fills_is_named(server):
     def needs(n: int, m: int) -> int:
         return n + m
 
@@ -254,7 +244,7 @@ def test_a_parameter_that_no_variable_fills_is_named(server: MCPServer) -> None:
     refused(lambda: server.resource("shop://x")(needs), "no default")
 
 
-def test_decorators_used_the_wrong_way_say_how(server: MCPServer) -> None:
+def test_decorators_used_the_wrong_way_say_how(server):
     decorate: Any = server.resource
     refused(lambda: decorate(one), "The URI of a resource")
     misused: Any = server.tool
@@ -263,7 +253,7 @@ def test_decorators_used_the_wrong_way_say_how(server: MCPServer) -> None:
 
 
 @spec("TOOL-12")
-def test_a_second_component_of_the_name_is_refused(server: MCPServer) -> None:
+def test_a_second_component_of_the_name_is_refused(server):
     server.tool(one)
     server.resource("shop://x")(one)
     server.resource("shop://x/{n}")(one)
@@ -281,7 +271,7 @@ def test_a_second_component_of_the_name_is_refused(server: MCPServer) -> None:
             declare()
 
 
-def test_a_completion_has_to_fit_its_target(server: MCPServer) -> None:
+def test_a_completion_has_to_fit_its_target(server):
     def completed(n: str, other: str = "") -> str:
         return n
 
@@ -311,14 +301,14 @@ def test_a_completion_has_to_fit_its_target(server: MCPServer) -> None:
         "1label/x",
     ],
 )
-def test_reserved_and_malformed_meta_keys_are_refused(server: MCPServer, key: str) -> None:
+def test_reserved_and_malformed_meta_keys_are_refused(server, key):
     refused(lambda: server.tool("odd", meta={key: 1})(one), "'odd'", repr(key))
 
 
 # Taking away ----------------------------------------------------------------------------------
 
 
-def test_unregistering_takes_the_completions_along(server: MCPServer) -> None:
+def test_unregistering_takes_the_completions_along(server):
     greeter = Greeter()
     server.prompt(greeter.greet)
     server.completion(greeter.greet, "name")(lambda value: ["x"])
@@ -329,7 +319,7 @@ def test_unregistering_takes_the_completions_along(server: MCPServer) -> None:
         server.unregister(greeter.greet)
 
 
-def test_a_component_itself_can_be_unregistered(server: MCPServer) -> None:
+def test_a_component_itself_can_be_unregistered(server):
     server.tool("a")(one)
     server.tool("b")(one)
     server.unregister(server.tools["a"])
@@ -351,7 +341,7 @@ class Listing(MCPServer):
         super().add(component)
 
 
-def test_a_server_of_the_site_may_see_what_is_added() -> None:
+def test_a_server_of_the_site_may_see_what_is_added():
     server = Listing("listing")
 
     @server.tool(task="required", polling_fallback=True)

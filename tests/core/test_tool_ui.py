@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -33,7 +32,7 @@ PAGES = {
 
 
 @pytest.fixture(autouse=True)
-def _pages() -> Iterator[None]:
+def _pages():
     loader = ("django.template.loaders.locmem.Loader", PAGES)
     engine = {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -45,7 +44,7 @@ def _pages() -> Iterator[None]:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return open_to_all()
 
 
@@ -60,7 +59,7 @@ def listed(client: MCPClient, name: str = "board") -> dict[str, Any]:
 
 @spec("APP-1", "APP-2", "APP-5")
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25", "2025-06-18"])
-def test_a_template_becomes_the_view_of_its_tool(server: MCPServer, version: str) -> None:
+def test_a_template_becomes_the_view_of_its_tool(server, version):
     view(server, "board.html")
     client = MCPClient(server=server, protocol_version=version)
     assert listed(client)["_meta"] == {
@@ -76,7 +75,7 @@ def test_a_template_becomes_the_view_of_its_tool(server: MCPServer, version: str
 
 
 @spec("APP-1", "EXT-1")
-def test_the_extension_is_advertised_where_a_tool_has_a_view(server: MCPServer) -> None:
+def test_the_extension_is_advertised_where_a_tool_has_a_view(server):
     client = MCPClient(server=server)
     server.tool("plain")(lambda: "x")
     assert "extensions" not in client.discover()["capabilities"]
@@ -85,7 +84,7 @@ def test_the_extension_is_advertised_where_a_tool_has_a_view(server: MCPServer) 
 
 
 @spec("APP-3")
-def test_what_the_view_may_do_is_said_where_it_is_listed_and_read(server: MCPServer) -> None:
+def test_what_the_view_may_do_is_said_where_it_is_listed_and_read(server):
     ui = UI(
         "board.html",
         uri="ui://shop/board",
@@ -119,7 +118,7 @@ def test_what_the_view_may_do_is_said_where_it_is_listed_and_read(server: MCPSer
 
 @pytest.mark.django_db
 @spec("APP-4", "APP-6")
-def test_who_may_not_see_the_tool_cannot_read_its_view(server: MCPServer) -> None:
+def test_who_may_not_see_the_tool_cannot_read_its_view(server):
     view(server, "board.html", permission=IsStaff)
     server.tool("other", ui=UI(uri="ui://inline/board", visibility=["app"]))(lambda: "x")
     guest = MCPClient(server=server, user=person("guest"))
@@ -141,7 +140,7 @@ def test_who_may_not_see_the_tool_cannot_read_its_view(server: MCPServer) -> Non
 
 
 @pytest.mark.django_db
-def test_the_page_knows_its_reader_by_his_own_permissions(server: MCPServer) -> None:
+def test_the_page_knows_its_reader_by_his_own_permissions(server):
     view(server, "board.html")
     admin = person("root", is_superuser=True)
     (page,) = MCPClient(server=server, user=admin).read_resource("ui://inline/board")
@@ -150,7 +149,7 @@ def test_the_page_knows_its_reader_by_his_own_permissions(server: MCPServer) -> 
 
 @spec("APP-3")
 @override_settings(STATIC_URL="/static/", MCP_DJANGO={"BASE_URL": "https://www.example.com"})
-def test_static_files_get_whole_addresses_and_their_origin_is_let_in(server: MCPServer) -> None:
+def test_static_files_get_whole_addresses_and_their_origin_is_let_in(server):
     view(server, UI("files.html", resources=["https://cdn.example.com"]))
     client = MCPClient(server=server)
     (page,) = client.read_resource("ui://inline/board")
@@ -173,8 +172,8 @@ def test_static_files_get_whole_addresses_and_their_origin_is_let_in(server: MCP
     ],
 )
 def test_what_loads_from_where_its_reader_says_is_kept_for_no_one_else(
-    server: MCPServer, hosts: list[str], base_url: str, scope: str
-) -> None:
+    server, hosts, base_url, scope
+):
     view(server, UI("files.html", cache_public=True))
     body = message("resources/read", {"uri": "ui://inline/board"})
     headers = {**headers_for(body), "host": "of-a-reader.example.com"}
@@ -187,16 +186,14 @@ def test_what_loads_from_where_its_reader_says_is_kept_for_no_one_else(
 
 
 @override_settings(STATIC_URL="https://files.example.com/s/")
-def test_the_origin_of_static_files_elsewhere_is_let_in(server: MCPServer) -> None:
+def test_the_origin_of_static_files_elsewhere_is_let_in(server):
     view(server, "files.html")
     (page,) = MCPClient(server=server).read_resource("ui://inline/board")
     assert page["_meta"]["ui"]["csp"] == {"resourceDomains": ["https://files.example.com"]}
 
 
 @override_settings(STATIC_URL="/static/", MCP_DJANGO={"BASE_URL": ""})
-def test_static_files_without_an_address_are_told_of(
-    server: MCPServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_static_files_without_an_address_are_told_of(server, caplog):
     view(server, "files.html")
     with caplog.at_level(logging.WARNING, "mcp_django"):
         (page,) = MCPClient(server=server).read_resource("ui://inline/board")
@@ -204,7 +201,7 @@ def test_static_files_without_an_address_are_told_of(
     assert "MCP_DJANGO['BASE_URL']" in caplog.text
 
 
-def test_the_bridge_is_in_the_page_and_cannot_end_its_script_early(server: MCPServer) -> None:
+def test_the_bridge_is_in_the_page_and_cannot_end_its_script_early(server):
     server.tool("a-b.c", ui="script.html")(lambda: "x")
     (page,) = MCPClient(server=server).read_resource("ui://inline/a-b.c")
     assert page["text"].count("<script>") == page["text"].count("</script>") == 1
@@ -212,7 +209,7 @@ def test_the_bridge_is_in_the_page_and_cannot_end_its_script_early(server: MCPSe
     assert "ui/initialize" in page["text"]
 
 
-def test_a_view_goes_with_its_tool(server: MCPServer) -> None:
+def test_a_view_goes_with_its_tool(server):
     def board() -> str:
         return "x"
 
@@ -238,18 +235,16 @@ def test_a_view_goes_with_its_tool(server: MCPServer) -> None:
         ({"domain": "a;b"}, "host name"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_the_way_out(
-    given: dict[str, Any], way_out: str
-) -> None:
+def test_what_cannot_be_meant_is_refused_with_the_way_out(given, way_out):
     with pytest.raises(ImproperlyConfigured, match=r"^ui: ") as refused:
         UI("board.html", **given)
     assert way_out in str(refused.value)
 
 
-def test_a_link_says_nothing_of_a_page(server: MCPServer) -> None:
+def test_a_link_says_nothing_of_a_page(server):
     with pytest.raises(ImproperlyConfigured, match="has no options"):
         UI()
     with pytest.raises(ImproperlyConfigured, match="border: these options need a template"):
         UI(uri="ui://inline/board", border=True)
     with pytest.raises(ImproperlyConfigured, match="ui is 3"):
-        view(server, 3)  # type: ignore[arg-type]
+        view(server, 3)

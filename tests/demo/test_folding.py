@@ -1,7 +1,5 @@
 """What a search takes for the same."""
 
-from __future__ import annotations
-
 import pytest
 
 from demo_project.airports.folding import fold
@@ -21,9 +19,9 @@ from demo_project.airports.folding import fold
         ("Diyarbak\N{LATIN SMALL LETTER DOTLESS I}r", "diyarbakir"),
     ],
 )
-def test_accents_case_and_punctuation_do_not_matter(written: str, typed: str) -> None:
+def test_accents_case_and_punctuation_do_not_matter(written, typed):
     assert fold(written) == typed
 
 
-def test_folded_text_stays_as_it_is() -> None:
+def test_folded_text_stays_as_it_is():
     assert fold(fold("São Paulo/Guarulhos")) == fold("São Paulo/Guarulhos")

@@ -45,29 +45,27 @@ radii = st.floats(min_value=1, max_value=HALF_CIRCUMFERENCE_KM)
         (NADI, APIA, 1206),
     ],
 )
-def test_distance_agrees_with_published_great_circles(
-    start: Position, end: Position, expected_km: float
-) -> None:
+def test_distance_agrees_with_published_great_circles(start, end, expected_km):
     # The published figures are of the ellipsoid, which differs by up to half a percent.
     assert distance_km(start, end) == pytest.approx(expected_km, rel=0.005)
 
 
-def test_distance_between_the_poles_is_half_a_circumference() -> None:
+def test_distance_between_the_poles_is_half_a_circumference():
     assert distance_km(NORTH_POLE, SOUTH_POLE) == pytest.approx(HALF_CIRCUMFERENCE_KM)
 
 
-def test_distance_of_antipodes_is_defined_in_spite_of_rounding() -> None:
+def test_distance_of_antipodes_is_defined_in_spite_of_rounding():
     start = Position(12.345678901, 45.678901234)
     assert distance_km(start, Position(-12.345678901, 45.678901234 - 180)) == pytest.approx(
         HALF_CIRCUMFERENCE_KM
     )
 
 
-def test_longitude_means_nothing_at_a_pole() -> None:
+def test_longitude_means_nothing_at_a_pole():
     assert distance_km(NORTH_POLE, Position(90, 123)) == pytest.approx(0, abs=1e-6)
 
 
-def test_antimeridian_has_two_names_and_one_place() -> None:
+def test_antimeridian_has_two_names_and_one_place():
     assert distance_km(Position(10, 180), Position(10, -180)) == pytest.approx(0, abs=1e-6)
 
 
@@ -80,15 +78,15 @@ def test_antimeridian_has_two_names_and_one_place() -> None:
         (Position(0, -1), 270),
     ],
 )
-def test_bearing_follows_the_compass(end: Position, expected: float) -> None:
+def test_bearing_follows_the_compass(end, expected):
     assert bearing_degrees(Position(0, 0), end) == pytest.approx(expected)
 
 
-def test_bearing_across_the_antimeridian_takes_the_short_way() -> None:
+def test_bearing_across_the_antimeridian_takes_the_short_way():
     assert bearing_degrees(Position(0, 179), Position(0, -179)) == pytest.approx(90)
 
 
-def test_box_of_a_circle_across_the_antimeridian_is_cut_in_two() -> None:
+def test_box_of_a_circle_across_the_antimeridian_is_cut_in_two():
     boxes = bounding_boxes(NADI, 500)
     assert [(box.west, box.east) for box in boxes] == [
         (pytest.approx(172.72, abs=0.1), 180.0),
@@ -96,33 +94,31 @@ def test_box_of_a_circle_across_the_antimeridian_is_cut_in_two() -> None:
     ]
 
 
-def test_box_around_a_pole_touches_every_meridian() -> None:
+def test_box_around_a_pole_touches_every_meridian():
     (box,) = bounding_boxes(Position(-89.5, 77), 200)
     assert (box.south, box.west, box.east) == (-90, -180, 180)
 
 
 @given(center=positions, radius_km=radii, direction=st.floats(0, 2 * math.pi), part=st.floats(0, 1))
-def test_boxes_hold_every_place_within_the_radius(
-    center: Position, radius_km: float, direction: float, part: float
-) -> None:
+def test_boxes_hold_every_place_within_the_radius(center, radius_km, direction, part):
     place = _travel(center, direction, radius_km * part * 0.999)
     assert any(place in box for box in bounding_boxes(center, radius_km))
 
 
 @given(center=positions, radius_km=radii)
-def test_boxes_stay_on_the_globe(center: Position, radius_km: float) -> None:
+def test_boxes_stay_on_the_globe(center, radius_km):
     for box in bounding_boxes(center, radius_km):
         assert -90 <= box.south <= box.north <= 90
         assert -180 <= box.west <= box.east <= 180
 
 
 @given(start=positions, end=positions)
-def test_distance_is_the_same_in_both_directions(start: Position, end: Position) -> None:
+def test_distance_is_the_same_in_both_directions(start, end):
     assert distance_km(start, end) == pytest.approx(distance_km(end, start), abs=1e-6)
 
 
 @given(position=positions)
-def test_vector_leads_back_to_its_position(position: Position) -> None:
+def test_vector_leads_back_to_its_position(position):
     # Within a millimeter on the ground; at a pole the longitude may differ.
     assert distance_km(from_vector(to_vector(position)), position) < 1e-6
 

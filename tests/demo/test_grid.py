@@ -17,9 +17,7 @@ TOLERANCE_KM = 0.01
     center=positions,
     radius_km=st.floats(10, HALF_CIRCUMFERENCE_KM),
 )
-def test_near_finds_what_measuring_finds(
-    places: list[Position], center: Position, radius_km: float
-) -> None:
+def test_near_finds_what_measuring_finds(places, center, radius_km):
     distances = [distance_km(center, place) for place in places]
     assume(all(abs(km - radius_km) > TOLERANCE_KM for km in distances))
     grid = _grid(places, radius_km=radius_km)
@@ -27,7 +25,7 @@ def test_near_finds_what_measuring_finds(
     assert set(grid.near(to_vector(center))) == expected
 
 
-def test_taken_points_are_gone() -> None:
+def test_taken_points_are_gone():
     places = [Position(0, 0), Position(0, 1), Position(0, 50)]
     grid = _grid(places, radius_km=500)
     center = to_vector(Position(0, 0.5))

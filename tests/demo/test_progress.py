@@ -12,7 +12,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_terminal_shows_one_line_that_is_redrawn() -> None:
+def test_terminal_shows_one_line_that_is_redrawn():
     terminal = Terminal()
     bar = ProgressBar(terminal, label="Loading", total=1500)
     bar.advance(1000)
@@ -23,7 +23,7 @@ def test_terminal_shows_one_line_that_is_redrawn() -> None:
     )
 
 
-def test_log_gets_a_line_for_each_quarter() -> None:
+def test_log_gets_a_line_for_each_quarter():
     log = io.StringIO()
     bar = ProgressBar(log, label="Loading", total=1000)
     for _ in range(100):

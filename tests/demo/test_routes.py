@@ -27,26 +27,26 @@ def real_airports() -> dict[str, Position]:
     return {row.icao: row.position for row in read_airports()}
 
 
-def test_direct_flight_needs_no_stop() -> None:
+def test_direct_flight_needs_no_stop():
     assert find_route(EQUATOR, origin="E0", destination="E2", max_leg_km=LEG_KM) == ["E0", "E2"]
 
 
-def test_route_to_the_same_airport_is_that_airport() -> None:
+def test_route_to_the_same_airport_is_that_airport():
     assert find_route(EQUATOR, origin="E3", destination="E3", max_leg_km=LEG_KM) == ["E3"]
 
 
-def test_leg_of_exactly_the_range_is_flown() -> None:
+def test_leg_of_exactly_the_range_is_flown():
     exactly = distance_km(EQUATOR["E0"], EQUATOR["E1"])
     route = find_route(EQUATOR, origin="E0", destination="E2", max_leg_km=exactly)
     assert route == ["E0", "E1", "E2"]
 
 
-def test_fewest_legs_win() -> None:
+def test_fewest_legs_win():
     route = find_route(EQUATOR, origin="E0", destination="E10", max_leg_km=LEG_KM)
     assert route == ["E0", "E2", "E4", "E6", "E8", "E10"]
 
 
-def test_among_equally_many_legs_the_shorter_way_wins() -> None:
+def test_among_equally_many_legs_the_shorter_way_wins():
     airports = {
         "A": Position(0, 0),
         "NORTH": Position(1, 2),
@@ -58,7 +58,7 @@ def test_among_equally_many_legs_the_shorter_way_wins() -> None:
     assert route == ["A", "MIDDLE", "B"]
 
 
-def test_route_crosses_the_antimeridian() -> None:
+def test_route_crosses_the_antimeridian():
     airports = {
         "WEST": Position(-17, 177),
         "MIDDLE": Position(-17, 179.5),
@@ -69,7 +69,7 @@ def test_route_crosses_the_antimeridian() -> None:
     assert route == ["WEST", "MIDDLE", "EAST"]
 
 
-def test_route_crosses_a_pole() -> None:
+def test_route_crosses_a_pole():
     airports = {
         "HERE": Position(-80, 0),
         "POLE": Position(-90, 45),
@@ -80,7 +80,7 @@ def test_route_crosses_a_pole() -> None:
     assert route == ["HERE", "POLE", "THERE"]
 
 
-def test_unreachable_destination_names_the_closest_airport_and_the_gap() -> None:
+def test_unreachable_destination_names_the_closest_airport_and_the_gap():
     airports = EQUATOR | {"ISLAND": Position(0, 20)}
     with pytest.raises(NoRouteError) as caught:
         find_route(airports, origin="E0", destination="ISLAND", max_leg_km=LEG_KM)
@@ -88,7 +88,7 @@ def test_unreachable_destination_names_the_closest_airport_and_the_gap() -> None
     assert caught.value.gap_km == pytest.approx(10 * 111.2, rel=0.001)
 
 
-def test_each_leg_is_reported_with_growing_progress() -> None:
+def test_each_leg_is_reported_with_growing_progress():
     seen: list[SearchProgress] = []
     find_route(EQUATOR, origin="E0", destination="E10", max_leg_km=LEG_KM, on_progress=seen.append)
     assert [(spread.legs, spread.closest) for spread in seen] == [
@@ -101,7 +101,7 @@ def test_each_leg_is_reported_with_growing_progress() -> None:
     assert all(spread.covered_km < spread.total_km for spread in seen)
 
 
-def test_search_ends_as_soon_as_nobody_waits_for_it() -> None:
+def test_search_ends_as_soon_as_nobody_waits_for_it():
     asked = iter([False, False, True])
     with pytest.raises(SearchCancelledError):
         find_route(
@@ -119,9 +119,7 @@ def test_search_ends_as_soon_as_nobody_waits_for_it() -> None:
     ),
     max_leg_km=st.floats(500, 15000),
 )
-def test_route_is_the_best_of_all_that_can_be_tried(
-    places: list[Position], max_leg_km: float
-) -> None:
+def test_route_is_the_best_of_all_that_can_be_tried(places, max_leg_km):
     airports = {f"P{number}": place for number, place in enumerate(places)}
     possible = _all_routes(airports, max_leg_km=max_leg_km)
     try:
@@ -143,9 +141,7 @@ def test_route_is_the_best_of_all_that_can_be_tried(
         ("NZAA", "SCEL", 7000, 2),
     ],
 )
-def test_routes_over_all_airports_keep_to_the_range(
-    origin: str, destination: str, max_leg_km: float, legs: int
-) -> None:
+def test_routes_over_all_airports_keep_to_the_range(origin, destination, max_leg_km, legs):
     airports = real_airports()
     route = find_route(airports, origin=origin, destination=destination, max_leg_km=max_leg_km)
     assert (route[0], route[-1], len(route) - 1) == (origin, destination, legs)

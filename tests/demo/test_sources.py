@@ -14,7 +14,7 @@ SOURCE = (Path(demo_project.__file__).parent / "desk" / "mcp.py").read_text(enco
 TREE = ast.parse(SOURCE)
 
 
-def test_notices_are_offered_in_fifteen_lines() -> None:
+def test_notices_are_offered_in_fifteen_lines():
     (declaration,) = (node for node in TREE.body if isinstance(node, ast.ClassDef))
     options = [node.targets[0].id for node in declaration.body if isinstance(node, ast.Assign)]
     assert {"uri", "fields", "search_fields", "filter_fields", "tools", "subscribe"} <= {*options}
@@ -26,7 +26,7 @@ def test_notices_are_offered_in_fifteen_lines() -> None:
 @pytest.mark.parametrize(
     "verb", ["register_viewset", "register_view", "register_form", "register_admin"]
 )
-def test_what_the_site_has_is_offered_in_a_line(verb: str) -> None:
+def test_what_the_site_has_is_offered_in_a_line(verb):
     calls = [call for call in _statements() if call.func.attr == verb]
     assert calls
     assert {call.end_lineno - call.lineno for call in calls} == {0}

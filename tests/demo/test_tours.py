@@ -19,19 +19,19 @@ def length_km(airports: dict[str, Position], tour: list[str]) -> float:
     return sum(distance_km(airports[a], airports[b]) for a, b in pairwise([*tour, tour[0]]))
 
 
-def test_no_two_legs_cross() -> None:
+def test_no_two_legs_cross():
     assert find_tour(SQUARE, start="A", rounds=0) in (list("ABCD"), list("ADCB"))
 
 
 @pytest.mark.parametrize("count", range(1, 5))
-def test_a_short_tour_begins_at_home_and_sees_everything_once(count: int) -> None:
+def test_a_short_tour_begins_at_home_and_sees_everything_once(count):
     airports = dict(list(SQUARE.items())[:count])
     tour = find_tour(airports, start="A", rounds=3)
     assert tour[0] == "A"
     assert sorted(tour) == sorted(airports)
 
 
-def test_rounds_make_it_shorter_and_say_so() -> None:
+def test_rounds_make_it_shorter_and_say_so():
     heard: list[TourProgress] = []
     tour = find_tour(STREWN, start="S3", rounds=60, on_progress=heard.append)
     assert tour[0] == "S3"
@@ -43,11 +43,11 @@ def test_rounds_make_it_shorter_and_say_so() -> None:
     assert lengths[-1] == pytest.approx(length_km(STREWN, tour))
 
 
-def test_the_same_tour_is_found_each_time() -> None:
+def test_the_same_tour_is_found_each_time():
     assert find_tour(STREWN, start="S1", rounds=20) == find_tour(STREWN, start="S1", rounds=20)
 
 
-def test_a_search_that_nobody_waits_for_ends() -> None:
+def test_a_search_that_nobody_waits_for_ends():
     heard: list[TourProgress] = []
     with pytest.raises(TourCancelledError):
         find_tour(

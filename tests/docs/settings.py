@@ -1,7 +1,5 @@
 """The site that the pages of the documentation talk about: a shop."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.kit.processes import REPOSITORY

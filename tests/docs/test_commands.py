@@ -48,7 +48,7 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
     return own.union(*below) - set(DJANGOS)
 
 
-def test_djangos_own_options_are_named_once() -> None:
+def test_djangos_own_options_are_named_once():
     named = {*re.findall(r"`(--[a-z-]+)`", PAGE.partition("\n## ")[0])}
     assert {one for one in DJANGOS if one.startswith("--")} - {"--help", "--version"} <= named
 
@@ -57,13 +57,13 @@ def section(name: str) -> str:
     return PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
 
 
-def test_every_subcommand_is_in_the_first_table() -> None:
+def test_every_subcommand_is_in_the_first_table():
     named = re.findall(r"^\| \[`(\w+)`\]", PAGE, re.MULTILINE)
     assert named == [*subcommands()]
 
 
 @pytest.mark.parametrize("name", [name for name in subcommands() if name not in ELSEWHERE])
-def test_every_option_of_a_subcommand_is_explained(name: str) -> None:
+def test_every_option_of_a_subcommand_is_explained(name):
     documented = {*re.findall(r"`(--[a-z-]+)[ `]", section(name))}
     parser = subcommands()[name]
     assert options_of(parser) <= documented
@@ -71,7 +71,7 @@ def test_every_option_of_a_subcommand_is_explained(name: str) -> None:
     assert documented <= others | {*DJANGOS, "--config"}
 
 
-def test_every_client_is_in_the_table() -> None:
+def test_every_client_is_in_the_table():
     named = re.findall(r"^\| `([\w-]+)` \|", section("connect"), re.MULTILINE)
     assert [name for name in named if name in CLIENTS] == [*CLIENTS]
 
@@ -79,15 +79,11 @@ def test_every_client_is_in_the_table() -> None:
 def examples() -> list[tuple[str, str]]:
     """Commands with what they are shown to print."""
     blocks = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    return [
-        tuple(one.split("\n", 1))  # type: ignore[misc]
-        for block in blocks
-        for one in block.split(PROMPT)[1:]
-    ]
+    return [tuple(one.split("\n", 1)) for block in blocks for one in block.split(PROMPT)[1:]]
 
 
 @pytest.mark.django_db(reset_sequences=True)
-def test_the_examples_are_what_is_printed() -> None:
+def test_the_examples_are_what_is_printed():
     person("alice")
     assert len(examples()) > 7
     for line, shown in examples():

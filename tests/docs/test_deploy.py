@@ -1,11 +1,8 @@
 """The commands that start a server, started as the page says."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +30,7 @@ application = get_wsgi_application()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_server_starts_as_the_page_says_and_stops(program: str, tmp_path: Path) -> None:
+def test_a_server_starts_as_the_page_says_and_stops(program, tmp_path):
     asgi = next(fence for fence in PAGE if fence.file == "mysite/asgi.py")
     with Project(tmp_path, settings="mysite.settings") as project:
         for file in (SETTINGS, WSGI, asgi.text):

@@ -1,9 +1,5 @@
 """The pages about OAuth, followed word by word."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests.docs.project import Project
@@ -14,7 +10,7 @@ pytest.importorskip("oauth2_provider")
 pytestmark = pytest.mark.outside
 
 
-def test_a_new_site_becomes_its_own_authorization_server(tmp_path: Path) -> None:
+def test_a_new_site_becomes_its_own_authorization_server(tmp_path):
     with Project(tmp_path, settings="mysite.settings") as project:
         project.follow("oauth")
         assert project.arguments_of("pip") == ["install", "django-mcp-provider[oauth]"]
@@ -22,6 +18,6 @@ def test_a_new_site_becomes_its_own_authorization_server(tmp_path: Path) -> None
         assert project.arguments_of("claude")[-2:] == ["mysite", address]
 
 
-def test_a_site_with_the_toolkit_adds_to_it(tmp_path: Path) -> None:
+def test_a_site_with_the_toolkit_adds_to_it(tmp_path):
     with Project(tmp_path, settings="mysite.settings") as project:
         project.follow("oauth-toolkit")

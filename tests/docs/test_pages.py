@@ -1,11 +1,8 @@
 """The code of each page runs, and what the page shows as an answer is the real one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ RUN = [name for name, path in pages().items() if has_code(path) and name not in 
 
 @pytest.mark.outside
 @pytest.mark.parametrize("page", RUN)
-def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
+def test_the_code_of_a_page_runs(page, tmp_path):
     settings = {"DJANGO_SETTINGS_MODULE": "tests.docs.settings", "PYTHONPATH": str(REPOSITORY)}
     result = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.docs.run", page],
@@ -37,7 +34,7 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     assert result.stdout.endswith(" examples\n")
 
 
-def test_the_pages_are_found() -> None:
+def test_the_pages_are_found():
     assert {*pages()} > PROJECTS | PROGRAMS
     assert len(RUN) > 5
     folders = {DOCS, *(DOCS / name for name in ("intro", "topics", "howto", "ref"))}
@@ -54,5 +51,5 @@ def test_the_pages_are_found() -> None:
         ("x", "y", False),
     ],
 )
-def test_an_answer_is_compared_whole(shown: object, real: object, expected: bool) -> None:
+def test_an_answer_is_compared_whole(shown, real, expected):
     assert matches(shown, real) is expected

@@ -1,7 +1,5 @@
 """The page about the protocol agrees with the tables of the code and with the ledger."""
 
-from __future__ import annotations
-
 import re
 
 from mcp_django.conf import SERVED_VERSIONS
@@ -19,7 +17,7 @@ NONE = "\u2013"
 SECTIONS = "RPC VER HDR ERR MET UIX CCH PAG HTTP SUB TOOL OUT RSC PRM CMP LOG PRG CAN EXT AUT ALS"
 
 
-def test_the_table_of_methods_is_the_one_of_the_code() -> None:
+def test_the_table_of_methods_is_the_one_of_the_code():
     (head,) = re.findall(r"^\| method \| (.+) \|$", PAGE, re.MULTILINE)
     versions = head.split(" | ")
     rows = re.findall(r"^\| `([\w/]+)` \| (.+) \|$", PAGE, re.MULTILINE)
@@ -34,7 +32,7 @@ def test_the_table_of_methods_is_the_one_of_the_code() -> None:
             assert mark == ("●" if served else "○" if exists else NONE), (name, version)
 
 
-def test_every_open_point_is_settled() -> None:
+def test_every_open_point_is_settled():
     topics = explained_topics()
     assert len(topics) == len(set(topics))
     named = {r.explained for r in requirements().values() if r.explained}
@@ -44,5 +42,5 @@ def test_every_open_point_is_settled() -> None:
     assert unsettled == []
 
 
-def test_the_page_names_no_requirement_id() -> None:
+def test_the_page_names_no_requirement_id():
     assert [one for one in requirements() if re.search(rf"\b{one}\b", PAGE)] == []

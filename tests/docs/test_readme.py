@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ echo 'DJANGO_SETTINGS_MODULE = mysite.settings' | cat <(echo '[pytest]') - >pyte
 """
 
 
-def test_the_code_of_the_readme_works_together(tmp_path: Path) -> None:
+def test_the_code_of_the_readme_works_together(tmp_path):
     code = [one for one in fences(REPOSITORY / "README.md") if one.language == "python"]
     with Project(tmp_path, settings="mysite.settings") as project:
         shutil.copytree(DOCS / "examples" / "shop", project.directory / "shop")

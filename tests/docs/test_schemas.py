@@ -44,7 +44,7 @@ def rows() -> list[tuple[str, str]]:
 
 @spec("RPC-14")
 @pytest.mark.parametrize(("annotation", "schema"), rows())
-def test_the_published_schema_is_the_documented_one(annotation: str, schema: str) -> None:
+def test_the_published_schema_is_the_documented_one(annotation, schema):
     def function(x: Any) -> None: ...
 
     function.__annotations__["x"] = eval(annotation, dict(NAMES))
@@ -52,5 +52,5 @@ def test_the_published_schema_is_the_documented_one(annotation: str, schema: str
     assert published == json.loads(schema)
 
 
-def test_the_table_is_not_empty() -> None:
+def test_the_table_is_not_empty():
     assert len(rows()) > 20

@@ -1,7 +1,5 @@
 """The page about security: every threat has a row, and every row a test that exists."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -11,7 +9,7 @@ TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "topics" / "security.md"
 
 
-def test_each_threat_has_a_test() -> None:
+def test_each_threat_has_a_test():
     rows = re.findall(
         r"^\| (\d+) \| .+ \| `(test_threat_(\d\d)_\w+)` \|$", PAGE.read_text(), re.MULTILINE
     )
@@ -22,7 +20,7 @@ def test_each_threat_has_a_test() -> None:
     assert {name for _, name, _ in rows} - known == set()
 
 
-def test_each_kind_of_event_is_described() -> None:
+def test_each_kind_of_event_is_described():
     table = PAGE.read_text().partition("| kind |")[2].partition("\n\n")[0]
     described = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))
     assert sorted(described) == sorted(AuthEvent.Kind.values)

@@ -22,7 +22,7 @@ from tests.kit.processes import REPOSITORY
 
 
 @pytest.mark.outside
-def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
+def test_the_pages_build_without_a_warning(tmp_path):
     arguments = ["-W", "--keep-going", "-n", "-q", "-b", "html"]
     result = subprocess.run(
         [sys.executable, "-m", "sphinx", *arguments, "-d", tmp_path / "cache", DOCS, tmp_path],
@@ -52,14 +52,14 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_reference_names_everything_that_is_public(module: object, names: list[str]) -> None:
+def test_the_reference_names_everything_that_is_public(module, names):
     page = (DOCS / "ref/api.md").read_text()
     named = re.findall(r"^\.\. (?:auto\w+|py:data):: ([\w.]+)", page, re.MULTILINE)
     assert {*names} <= {name.rpartition(".")[2] for name in named}
     assert all(hasattr(module, name) for name in names)
 
 
-def test_the_reference_has_every_option_of_the_decorators() -> None:
+def test_the_reference_has_every_option_of_the_decorators():
     page = (DOCS / "ref/api.md").read_text()
     rows = re.findall(
         r"^\| `(\w+)` \| (yes|) ?\| (yes|) ?\| (yes|) ?\| .+\. \|$", page, re.MULTILINE
@@ -73,7 +73,7 @@ def test_the_reference_has_every_option_of_the_decorators() -> None:
     assert documented == [{*one} - {"server", "uri"} for one in (tool, resource, prompt)]
 
 
-def test_texts_link_to_pages_that_exist() -> None:
+def test_texts_link_to_pages_that_exist():
     """Hints and errors of the package link to the documentation by its address."""
     package = REPOSITORY / "mcp_django"
     code = "\n".join(path.read_text() for path in package.rglob("*.py"))
@@ -89,7 +89,7 @@ def test_texts_link_to_pages_that_exist() -> None:
     assert urls == {"Documentation": DOCUMENTATION, "Changelog": docs_url("ref/changes")}
 
 
-def test_the_links_of_the_readme_work_on_a_package_index() -> None:
+def test_the_links_of_the_readme_work_on_a_package_index():
     text = (REPOSITORY / "README.md").read_text()
     linked = re.findall(rf"\]\({re.escape(DOCUMENTATION)}([\w/-]+)\.html(?:#([\w-]+))?\)", text)
     assert len(linked) > 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import tomllib
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ def browse(url: str) -> str:
         return html.unescape(response.read().decode())
 
 
-def test_the_first_page_leads_to_an_answer(tmp_path: Path) -> None:
+def test_the_first_page_leads_to_an_answer(tmp_path):
     with Project(tmp_path, settings="mysite.settings") as project:
         project.follow("start")
         written = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())

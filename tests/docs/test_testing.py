@@ -1,9 +1,6 @@
 """The page about tests, whose tests are run."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ pytestmark = pytest.mark.outside
 SETTINGS = "from tests.docs.settings import *\n"
 
 
-def test_the_tests_on_the_page_pass(tmp_path: Path) -> None:
+def test_the_tests_on_the_page_pass(tmp_path):
     with Project(tmp_path, settings="mysite.settings") as project:
         shutil.copytree(DOCS / "examples" / "shop", project.directory / "shop")
         (project.directory / "mysite").mkdir()

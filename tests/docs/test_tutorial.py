@@ -1,9 +1,6 @@
 """The tutorial, followed word by word: its files, its commands, its shell, its tests."""
 
-from __future__ import annotations
-
 from importlib.metadata import distribution
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ pytestmark = pytest.mark.outside
 
 # A reader takes half an hour; most of this is one process after the other.
 @pytest.mark.timeout(600)
-def test_the_tutorial_leads_to_a_site_that_works(tmp_path: Path) -> None:
+def test_the_tutorial_leads_to_a_site_that_works(tmp_path):
     with Project(tmp_path, settings="airfield.settings") as project:
         project.follow("tutorial")
         command, *packages = project.arguments_of("pip")

@@ -1,7 +1,5 @@
 """Where the shop of the documentation mounts its server."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from mcp_django import mcp

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory):
     """The demo, started twice in one directory."""
     var = tmp_path_factory.mktemp("administrated")
     with (
@@ -35,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
+def chrome():
     """A running Chromium."""
     from playwright.sync_api import sync_playwright
 
@@ -46,7 +45,7 @@ def chrome() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def signed_in(chrome: Any, site: Site) -> Callable[[str], Any]:
+def signed_in(chrome, site):
     """What the browser of each account keeps, who signs in once."""
     kept: dict[str, Any] = {}
 
@@ -62,9 +61,7 @@ def signed_in(chrome: Any, site: Site) -> Callable[[str], Any]:
 
 
 @pytest.fixture
-def visit(
-    chrome: Any, site: Site, signed_in: Callable[[str], Any]
-) -> Iterator[Callable[..., Visitor]]:
+def visit(chrome, site, signed_in):
     """Opens a window of an account with these options; a complaint in its console is a failure."""
     opened: list[tuple[Any, Visitor]] = []
 

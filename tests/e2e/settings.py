@@ -1,7 +1,5 @@
 """The demo as a strict site runs it, in the language of the browser."""
 
-from __future__ import annotations
-
 from demo_project.settings import *  # noqa: F403
 from demo_project.settings import MIDDLEWARE as DEMO
 

@@ -1,7 +1,5 @@
 """The demo with a theme of the admin that has templates, but no `ModelAdmin` of its own."""
 
-from __future__ import annotations
-
 from demo_project.settings import *  # noqa: F403
 from demo_project.settings import INSTALLED_APPS as APPS
 

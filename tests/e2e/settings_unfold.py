@@ -1,7 +1,5 @@
 """The demo with another theme of the admin, which writes styles into its pages."""
 
-from __future__ import annotations
-
 from demo_project.settings import *  # noqa: F403
 from demo_project.settings import INSTALLED_APPS as APPS, MCP_DJANGO as DEMO
 

@@ -14,7 +14,6 @@ import pytest
 
 from tests.e2e import deeds, screens
 from tests.e2e.conftest import Site
-from tests.e2e.visitor import Visitor
 from tests.interop.wire import Wire
 from tests.kit.services import axe
 from tests.kit.strict import POLICY
@@ -42,7 +41,7 @@ PLACE = Path(os.environ["MCP_TEST_SCREENSHOTS"]) if "MCP_TEST_SCREENSHOTS" in os
 
 
 @pytest.fixture(scope="module")
-def found() -> list[str]:
+def found():
     """The screens, once they were looked for."""
     return []
 
@@ -57,7 +56,7 @@ def find_nothing(paths: list[str], look: Look) -> None:
 
 
 @pytest.fixture
-def paths(found: list[str], site: Site, visit: Callable[..., Visitor]) -> list[str]:
+def paths(found, site, visit):
     """The path of a screen of each kind, on a site that somebody uses."""
     if not found:
         visitor = visit()
@@ -98,9 +97,7 @@ def begin_session(site: Site) -> None:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_screen_is_whole_and_can_be_used_by_everybody(
-    look: str, paths: list[str], visit: Callable[..., Visitor]
-) -> None:
+def test_every_screen_is_whole_and_can_be_used_by_everybody(look, paths, visit):
     # axe-core styles what it measures, which the policy would forbid.
     visitor = visit(bypass_csp=True, **LOOKS[look])
     direction = "rtl" if look == "right-to-left" else "ltr"
@@ -132,9 +129,7 @@ def complaints_of(page: Any) -> list[Any]:
     ]
 
 
-def test_every_screen_keeps_to_the_policy_of_a_strict_site(
-    paths: list[str], visit: Callable[..., Visitor]
-) -> None:
+def test_every_screen_keeps_to_the_policy_of_a_strict_site(paths, visit):
     visitor = visit()
 
     def refused(path: str) -> list[str]:
@@ -148,9 +143,7 @@ def test_every_screen_keeps_to_the_policy_of_a_strict_site(
     find_nothing(paths, refused)
 
 
-def test_every_screen_opens_without_javascript(
-    paths: list[str], visit: Callable[..., Visitor]
-) -> None:
+def test_every_screen_opens_without_javascript(paths, visit):
     visitor = visit(java_script_enabled=False)
 
     def missing(path: str) -> bool:
@@ -160,9 +153,7 @@ def test_every_screen_opens_without_javascript(
     find_nothing(paths, missing)
 
 
-def test_the_keyboard_reaches_everything_that_can_be_pressed(
-    paths: list[str], visit: Callable[..., Visitor]
-) -> None:
+def test_the_keyboard_reaches_everything_that_can_be_pressed(paths, visit):
     visitor = visit()
 
     def unreachable(path: str) -> list[str]:
@@ -186,9 +177,7 @@ UNREACHABLE = """() => [...document.querySelectorAll(
 
 
 @pytest.mark.parametrize("language", ["en", "de", "es", "fr"])
-def test_lists_fit_beside_the_menu_and_the_filters(
-    language: str, paths: list[str], visit: Callable[..., Visitor]
-) -> None:
+def test_lists_fit_beside_the_menu_and_the_filters(language, paths, visit):
     visitor = visit(locale=language, viewport={"width": 1280, "height": 900})
 
     def overflow(path: str) -> int:

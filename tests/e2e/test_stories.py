@@ -13,7 +13,6 @@ from mcp_types import ElicitResult
 
 from tests.e2e import deeds
 from tests.e2e.clients import SECONDS, Tell, doing, in_a_session, listening, talking
-from tests.e2e.conftest import Site
 from tests.e2e.visitor import Visitor
 from tests.interop.sdk import connected
 from tests.interop.wire import Wire
@@ -24,7 +23,7 @@ Visit = Callable[..., Visitor]
 
 
 @pytest.fixture
-def publish(site: Site) -> Callable[[str], int]:
+def publish(site):
     """Publishes a notice about an airport, and says its number."""
 
     def publish(airport: str) -> int:
@@ -37,9 +36,7 @@ def publish(site: Site) -> Callable[[str], int]:
     return publish
 
 
-def test_a_tool_that_is_switched_off_leaves_the_lists_of_clients_elsewhere(
-    site: Site, visit: Visit
-) -> None:
+def test_a_tool_that_is_switched_off_leaves_the_lists_of_clients_elsewhere(site, visit):
     url, token = site.clients.url, site.clients.token
     with (
         talking(listening(url, token, changes=2)) as modern,
@@ -60,7 +57,7 @@ def test_a_tool_that_is_switched_off_leaves_the_lists_of_clients_elsewhere(
             assert TOOL in client.next()
 
 
-def test_a_prompt_that_is_written_in_the_admin_is_got_by_a_client(site: Site, visit: Visit) -> None:
+def test_a_prompt_that_is_written_in_the_admin_is_got_by_a_client(site, visit):
     text = "Hand {{ airport|upper }} over to the night shift."
     deeds.write_prompt(visit(), "hand_over", text, "airport")
 
@@ -82,8 +79,8 @@ def test_a_prompt_that_is_written_in_the_admin_is_got_by_a_client(site: Site, vi
 
 
 def test_a_model_that_is_exposed_in_the_admin_is_queried_without_its_other_fields(
-    site: Site, visit: Visit, publish: Callable[[str], int]
-) -> None:
+    site, visit, publish
+):
     number = publish("ZQN")
     deeds.expose(visit(), "desk.Notice", "bulletin", "id", "title")
     asked: list[dict[str, Any]] = [
@@ -121,9 +118,7 @@ def test_a_model_that_is_exposed_in_the_admin_is_queried_without_its_other_field
             assert "Snow" not in refused.model_dump_json()
 
 
-def test_a_tool_that_asks_is_tried_in_the_admin(
-    site: Site, visit: Visit, publish: Callable[[str], int]
-) -> None:
+def test_a_tool_that_asks_is_tried_in_the_admin(site, visit, publish):
     number = publish("PKP")
     visitor = visit()
     page = visitor.page
@@ -140,9 +135,7 @@ def test_a_tool_that_asks_is_tried_in_the_admin(
         assert guest.read_json("notices://PKP")["notices"] == []
 
 
-def test_a_call_waits_until_somebody_else_grants_it(
-    site: Site, visit: Visit, publish: Callable[[str], int]
-) -> None:
+def test_a_call_waits_until_somebody_else_grants_it(site, visit, publish):
     publish("OAKB")
     granted = threading.Event()
 
@@ -163,9 +156,7 @@ def test_a_call_waits_until_somebody_else_grants_it(
     assert done.structured_content["notices"] == []
 
 
-def test_a_call_goes_on_once_its_own_user_grants_it_in_the_browser(
-    site: Site, visit: Visit
-) -> None:
+def test_a_call_goes_on_once_its_own_user_grants_it_in_the_browser(site, visit):
     deeds.override(visit(), "report_problem", approval="The caller approves each call")
     granted = threading.Event()
     problem = {"airport": "WLG", "place": "Taxiway N", "problem": "The lights are out."}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from tests.e2e import deeds, screens
 from tests.e2e.conftest import Site
 from tests.e2e.test_screens import ROOT, begin_session, find_nothing, picture
-from tests.e2e.visitor import Visitor
 from tests.interop.demo_site import running_demo
 from tests.kit.services import themes
 
@@ -23,14 +21,14 @@ CAPTIONS_BELOW = """[...document.querySelectorAll("[class*=mcp-] caption")].filt
 
 
 @pytest.fixture(scope="module", params=["unfold", "jazzmin"])
-def theme(request: pytest.FixtureRequest) -> str:
+def theme(request):
     """Return the name of the theme."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="module")
-def site(theme: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(theme, tmp_path_factory):
     """The demo in that theme; one process is enough to look at it."""
     path = os.pathsep.join(filter(None, [str(themes()), os.environ.get("PYTHONPATH")]))
     settings = f"tests.e2e.settings_{theme}"
@@ -40,9 +38,7 @@ def site(theme: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_screen_is_whole_in_another_theme(
-    scheme: str, theme: str, site: Site, visit: Callable[..., Visitor]
-) -> None:
+def test_every_screen_is_whole_in_another_theme(scheme, theme, site, visit):
     visitor = visit(color_scheme=scheme, viewport={"width": 1440, "height": 900})
     if scheme == "light":
         begin_session(site)
@@ -63,9 +59,7 @@ def test_every_screen_is_whole_in_another_theme(
     find_nothing(screens.find(visitor), complaints)
 
 
-def test_the_form_of_an_exposed_model_fits_in_another_theme(
-    theme: str, visit: Callable[..., Visitor]
-) -> None:
+def test_the_form_of_an_exposed_model_fits_in_another_theme(theme, visit):
     visitor = visit(viewport={"width": 1440, "height": 900})
     path = f"{deeds.ADMIN}/modelexposure/add/?server=default&target=desk.Notice"
     assert visitor.open(path) == screens.OK
@@ -74,7 +68,7 @@ def test_the_form_of_an_exposed_model_fits_in_another_theme(
     assert visitor.page.evaluate(FITS)
 
 
-def test_a_tool_is_switched_off_in_another_theme(visit: Callable[..., Visitor]) -> None:
+def test_a_tool_is_switched_off_in_another_theme(visit):
     visitor = visit()
     visitor.open(f"{deeds.ADMIN}/component/?q=airport_map")
     box = visitor.page.locator("input[name=form-0-is_enabled]")

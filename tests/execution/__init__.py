@@ -1,3 +1,1 @@
 """Tests of `mcp_django/execution`."""
-
-from __future__ import annotations

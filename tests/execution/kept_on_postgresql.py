@@ -19,11 +19,7 @@ def end(ended: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_connection_that_ended_in_a_pause_is_replaced(
-    call: Any,
-    opened: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_connection_that_ended_in_a_pause_is_replaced(call, opened, monkeypatch):
     monkeypatch.setattr(threads, "CHECK_SECONDS", 0)
     assert await call("count") == ["0"]
     await in_thread(end, opened[0])
@@ -32,11 +28,7 @@ async def test_a_connection_that_ended_in_a_pause_is_replaced(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_connection_that_ends_without_a_pause_costs_one_call(
-    call: Any,
-    opened: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_connection_that_ends_without_a_pause_costs_one_call(call, opened, monkeypatch):
     monkeypatch.setattr(threads, "CHECK_SECONDS", PATIENCE)
     monkeypatch.setattr(threads, "IDLE_SECONDS", 2 * PATIENCE)
     assert await call("count") == ["0"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -50,13 +49,13 @@ FOUND = {"name": "crew"}
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = URLS
     settings.MCP_DJANGO = {"BASE_URL": BASE}
 
 
 @pytest.fixture
-def ada() -> Any:
+def ada():
     return person("ada")
 
 
@@ -87,9 +86,7 @@ def age(row: Approval) -> None:
 
 @pytest.mark.parametrize("tool", ["found_group", "found_group_later"])
 @pytest.mark.parametrize("version", [*OLDER, "2025-11-25", "2026-07-28"])
-def test_a_client_that_opens_no_pages_is_told_where_the_page_is(
-    version: str, tool: str, ada: Any
-) -> None:
+def test_a_client_that_opens_no_pages_is_told_where_the_page_is(version, tool, ada):
     client = client_for(ada, version, capabilities={})
     result = client.call_tool(tool, FOUND, check=False)
     row = waiting()
@@ -110,7 +107,7 @@ def test_a_client_that_opens_no_pages_is_told_where_the_page_is(
     assert (row.state, row.decided_by) == ("used", "ada")
 
 
-def test_a_yes_is_good_for_one_call(ada: Any) -> None:
+def test_a_yes_is_good_for_one_call(ada):
     call(ada)
     decide(ada, waiting())
     assert not call(ada).is_error
@@ -119,7 +116,7 @@ def test_a_yes_is_good_for_one_call(ada: Any) -> None:
     assert sorted(Approval.objects.values_list("state", flat=True)) == ["pending", "used"]
 
 
-def test_a_yes_is_good_for_the_arguments_that_were_shown(ada: Any) -> None:
+def test_a_yes_is_good_for_the_arguments_that_were_shown(ada):
     call(ada)
     decide(ada, waiting())
     assert is_waiting(call(ada, name="crew", note="x"))
@@ -131,7 +128,7 @@ def test_a_yes_is_good_for_the_arguments_that_were_shown(ada: Any) -> None:
     assert not call(ada).is_error
 
 
-def test_a_yes_is_good_for_whom_it_was_given(ada: Any) -> None:
+def test_a_yes_is_good_for_whom_it_was_given(ada):
     call(ada)
     decide(ada, waiting())
     assert is_waiting(call(person("grace")))
@@ -143,7 +140,7 @@ def test_a_yes_is_good_for_whom_it_was_given(ada: Any) -> None:
     assert not Group.objects.exists()
 
 
-def test_a_yes_is_good_for_its_tool_and_its_kind_of_person(ada: Any) -> None:
+def test_a_yes_is_good_for_its_tool_and_its_kind_of_person(ada):
     narrow("found_group_later", "caller")
     call(ada)
     decide(ada, waiting())
@@ -153,7 +150,7 @@ def test_a_yes_is_good_for_its_tool_and_its_kind_of_person(ada: Any) -> None:
     assert "another user" in call(ada).text
 
 
-def test_a_no_is_told_with_its_reason_and_holds(ada: Any) -> None:
+def test_a_no_is_told_with_its_reason_and_holds(ada):
     call(ada)
     decide(ada, waiting(), "refuse", reason="Too many groups.")
     expected = (
@@ -165,7 +162,7 @@ def test_a_no_is_told_with_its_reason_and_holds(ada: Any) -> None:
     assert is_waiting(call(ada))
 
 
-def test_nobody_waits_longer_than_the_site_lets_him(ada: Any, settings: Any) -> None:
+def test_nobody_waits_longer_than_the_site_lets_him(ada, settings):
     call(ada)
     first = waiting()
     age(first)
@@ -179,14 +176,14 @@ def test_nobody_waits_longer_than_the_site_lets_him(ada: Any, settings: Any) -> 
     assert not Group.objects.exists()
 
 
-def test_the_time_of_a_yes_begins_with_it(ada: Any, settings: Any) -> None:
+def test_the_time_of_a_yes_begins_with_it(ada, settings):
     call(ada)
     settings.MCP_DJANGO = {"BASE_URL": BASE, "APPROVAL_SECONDS": 90_000}
     decide(ada, waiting())
     assert waiting().expires_at > timezone.now() + timedelta(seconds=80_000)
 
 
-def test_a_call_that_fails_has_used_its_yes(ada: Any) -> None:
+def test_a_call_that_fails_has_used_its_yes(ada):
     call(ada, "fail", name="x")
     decide(ada, waiting())
     assert call(ada, "fail", name="x").text == "No x."
@@ -194,12 +191,12 @@ def test_a_call_that_fails_has_used_its_yes(ada: Any) -> None:
     assert is_waiting(call(ada, "fail", name="x"))
 
 
-def test_wrong_arguments_wait_for_nobody(ada: Any) -> None:
+def test_wrong_arguments_wait_for_nobody(ada):
     assert "name" in call(ada, "found_group", nothing=1).text
     assert not Approval.objects.exists()
 
 
-def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada: Any) -> None:
+def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada):
     """One reader takes the first, another the last: what runs might not be what was shown."""
     request = message("tools/call", {"name": "found_group", "arguments": {"name": "X"}})
     opened = client_of(principal_for(ada)).open(request)
@@ -212,15 +209,13 @@ def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada: Any) -> None:
     assert not Approval.objects.exists()
 
 
-def test_more_than_a_person_can_read_is_refused(ada: Any) -> None:
+def test_more_than_a_person_can_read_is_refused(ada):
     result = call(ada, name="crew", note="x" * shown.MAX_BYTES)
     assert "A person has to approve this call" in result.text
     assert not Approval.objects.exists()
 
 
-def test_a_caller_keeps_a_bounded_number_of_calls_waiting(
-    ada: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_caller_keeps_a_bounded_number_of_calls_waiting(ada, monkeypatch):
     monkeypatch.setattr(approval_guard, "MAX_WAITING", 2)
     for n in range(4):
         last = call(ada, name=f"group {n}")
@@ -229,7 +224,7 @@ def test_a_caller_keeps_a_bounded_number_of_calls_waiting(
     assert is_waiting(call(person("grace")))
 
 
-def test_nobody_approves_for_somebody_who_is_nobody() -> None:
+def test_nobody_approves_for_somebody_who_is_nobody():
     server = MCPServer("free", permission=AllowAny)
     server.tool("go", approval="staff")(lambda: "went")
     with pytest.raises(AuthenticationRequired):
@@ -237,7 +232,7 @@ def test_nobody_approves_for_somebody_who_is_nobody() -> None:
     assert not Approval.objects.exists()
 
 
-def test_of_two_calls_at_once_one_gets_the_yes(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_calls_at_once_one_gets_the_yes(ada, monkeypatch):
     call(ada)
     decide(ada, waiting())
     use, seen = approval_rows.use_approval, []
@@ -255,7 +250,7 @@ def test_of_two_calls_at_once_one_gets_the_yes(ada: Any, monkeypatch: pytest.Mon
     assert Group.objects.count() == 1
 
 
-def test_whoever_may_not_any_more_is_refused_in_spite_of_a_yes(ada: Any) -> None:
+def test_whoever_may_not_any_more_is_refused_in_spite_of_a_yes(ada):
     server = MCPServer("rights")
 
     @server.tool(approval="caller", permission="auth.add_group")
@@ -278,7 +273,7 @@ def test_whoever_may_not_any_more_is_refused_in_spite_of_a_yes(ada: Any) -> None
 
 @pytest.mark.parametrize("tool", ["found_group", "found_group_later"])
 @pytest.mark.parametrize("version", NEWER)
-def test_a_client_that_opens_pages_is_asked_to(version: str, tool: str, ada: Any) -> None:
+def test_a_client_that_opens_pages_is_asked_to(version, tool, ada):
     question = client_for(ada, version).call_tool(tool, FOUND).questions[0]
     row = waiting()
     assert question["method"] == "elicitation/create"
@@ -294,9 +289,7 @@ def test_a_client_that_opens_pages_is_asked_to(version: str, tool: str, ada: Any
 
 @pytest.mark.parametrize("version", NEWER)
 @pytest.mark.parametrize("verdict", ["grant", "refuse"])
-def test_the_call_goes_on_once_the_page_was_answered(
-    version: str, verdict: str, ada: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_call_goes_on_once_the_page_was_answered(version, verdict, ada, monkeypatch):
     client = client_for(ada, version)
     read = approval_guard.ApprovalPageQuestion.read_answer
 
@@ -314,7 +307,7 @@ def test_the_call_goes_on_once_the_page_was_answered(
 
 
 @pytest.mark.parametrize("version", NEWER)
-def test_who_does_not_want_to_go_there_approves_nothing(version: str, ada: Any) -> None:
+def test_who_does_not_want_to_go_there_approves_nothing(version, ada):
     result = client_for(ada, version).call_tool(
         "found_group", FOUND, answers=[DECLINE], check=False
     )
@@ -324,7 +317,7 @@ def test_who_does_not_want_to_go_there_approves_nothing(version: str, ada: Any) 
 
 
 @pytest.mark.parametrize("version", NEWER)
-def test_a_tool_that_asks_keeps_its_yes_until_it_has_run(version: str, ada: Any) -> None:
+def test_a_tool_that_asks_keeps_its_yes_until_it_has_run(version, ada):
     client_for(ada, version).call_tool("ask_first", FOUND)
     decide(ada, waiting())
     client = client_for(ada, version)
@@ -335,7 +328,7 @@ def test_a_tool_that_asks_keeps_its_yes_until_it_has_run(version: str, ada: Any)
     assert waiting().state == "used"
 
 
-def test_a_round_that_is_played_again_needs_a_yes_of_its_own(ada: Any) -> None:
+def test_a_round_that_is_played_again_needs_a_yes_of_its_own(ada):
     client = client_for(ada, "2026-07-28")
     client.call_tool("ask_first", FOUND)
     decide(ada, waiting())
@@ -355,14 +348,14 @@ def test_a_round_that_is_played_again_needs_a_yes_of_its_own(ada: Any) -> None:
 
 
 @pytest.mark.parametrize("base", ["", "http://desk.example"])
-def test_where_nobody_may_be_sent_the_text_says_it(base: str, ada: Any, settings: Any) -> None:
+def test_where_nobody_may_be_sent_the_text_says_it(base, ada, settings):
     settings.MCP_DJANGO = {"BASE_URL": base}
     result = client_for(ada, "2026-07-28").call_tool("found_group", FOUND, check=False)
     assert is_waiting(result)
     assert f"{base}{page_of(waiting())}" in result.text
 
 
-def test_a_server_without_a_page_says_so_much(ada: Any) -> None:
+def test_a_server_without_a_page_says_so_much(ada):
     server = open_to_all()
     server.tool("go", approval="caller")(lambda: "went")
     server.tool("come", approval="staff")(lambda: "came")
@@ -381,9 +374,7 @@ def test_a_server_without_a_page_says_so_much(ada: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [*OLDER, *NEWER])
-def test_a_call_that_somebody_else_decides_keeps_no_connection_waiting(
-    version: str, ada: Any
-) -> None:
+def test_a_call_that_somebody_else_decides_keeps_no_connection_waiting(version, ada):
     client = client_for(ada, version)
     result = client.call_tool("close_desk", {"desk": 3}, check=False)
     row = waiting()
@@ -396,7 +387,7 @@ def test_a_call_that_somebody_else_decides_keeps_no_connection_waiting(
     assert client.call_tool("close_desk", {"desk": 3}).text == '{"desk": 3}'
 
 
-def test_the_owner_may_let_a_tool_wait_and_never_let_it_go(ada: Any) -> None:
+def test_the_owner_may_let_a_tool_wait_and_never_let_it_go(ada):
     narrow("close_desk", "caller")
     assert "another user" in call(ada, "close_desk", desk=3).text
     assert waiting().by == "staff"
@@ -405,12 +396,12 @@ def test_the_owner_may_let_a_tool_wait_and_never_let_it_go(ada: Any) -> None:
 # What is kept ---------------------------------------------------------------------------------
 
 
-def test_secrets_in_a_list_are_kept_nowhere(ada: Any) -> None:
+def test_secrets_in_a_list_are_kept_nowhere(ada):
     call(ada, "close_desk", desk=3, codes=["hunter2"])
     assert waiting().arguments == {"desk": 3, "codes": ["[hidden]"]}
 
 
-def test_secrets_are_kept_nowhere_and_count_all_the_same(ada: Any) -> None:
+def test_secrets_are_kept_nowhere_and_count_all_the_same(ada):
     call(ada, "close_desk", desk=3, reason="my reason", password="hunter2")
     row = waiting()
     assert row.arguments == {"desk": 3, "reason": "[hidden]", "password": "[hidden]"}
@@ -436,7 +427,7 @@ def test_secrets_are_kept_nowhere_and_count_all_the_same(ada: Any) -> None:
         ("\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e"),
     ],
 )
-def test_what_cannot_be_seen_is_written_out(sent: str, seen: str, ada: Any) -> None:
+def test_what_cannot_be_seen_is_written_out(sent, seen, ada):
     call(ada, name=sent)
     assert waiting().arguments == {"name": seen}
 
@@ -445,7 +436,7 @@ def test_what_cannot_be_seen_is_written_out(sent: str, seen: str, ada: Any) -> N
     ("written", "seen"),
     [("1", 1), ("1.50", "1.50"), ("12345678901234567890", "12345678901234567890"), ("1e2", "1E+2")],
 )
-def test_a_number_keeps_its_digits(written: str, seen: Any) -> None:
+def test_a_number_keeps_its_digits(written, seen):
     tool = gated.tools["found_group"]
     read = shown.parse_arguments(b'{"n": %b}' % written.encode())
     assert tool.mask(read, limits=PERSON) == {"n": seen}
@@ -456,12 +447,12 @@ def test_a_number_keeps_its_digits(written: str, seen: Any) -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [(b"[]", b"{}"), (b"[[]]", b"[{}]"), (b'["a"]', b'"a"'), (b"1", b'"1"')]
 )
-def test_arguments_of_different_types_have_different_digests(one: bytes, other: bytes) -> None:
+def test_arguments_of_different_types_have_different_digests(one, other):
     first, second = (shown.parse_arguments(b'{"n": %b}' % value) for value in (one, other))
     assert shown.approval_digest("s", "t", first) != shown.approval_digest("s", "t", second)
 
 
-def test_the_client_is_shown_as_it_calls_itself(ada: Any) -> None:
+def test_the_client_is_shown_as_it_calls_itself(ada):
     call(ada)
     assert waiting().client
     assert waiting().user_name == "ada"
@@ -470,7 +461,7 @@ def test_the_client_is_shown_as_it_calls_itself(ada: Any) -> None:
 # Previews -------------------------------------------------------------------------------------
 
 
-def test_what_a_write_would_change_is_shown_and_not_done(ada: Any) -> None:
+def test_what_a_write_would_change_is_shown_and_not_done(ada):
     ada.is_superuser = True
     ada.save()
     group = Group.objects.create(name="night")
@@ -498,7 +489,7 @@ def test_what_a_write_would_change_is_shown_and_not_done(ada: Any) -> None:
     assert group.name == "day"
 
 
-def test_a_write_that_would_fail_waits_for_nobody(ada: Any) -> None:
+def test_a_write_that_would_fail_waits_for_nobody(ada):
     ada.is_superuser = True
     ada.save()
     Group.objects.create(name="night")
@@ -509,7 +500,7 @@ def test_a_write_that_would_fail_waits_for_nobody(ada: Any) -> None:
     assert not Approval.objects.exists()
 
 
-def test_a_preview_that_fills_pages_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_that_fills_pages_is_left_out(monkeypatch):
     monkeypatch.setattr(shown, "MAX_PREVIEW_BYTES", 20)
     tool = gated.tools["found_group"]
     assert shown.stored_preview(tool, {"structuredContent": {"a": 1}}) == {"a": 1}
@@ -521,7 +512,7 @@ def test_a_preview_that_fills_pages_is_left_out(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Any]]:
+def heard():
     """What the signals said."""
     found: list[Any] = []
 
@@ -543,7 +534,7 @@ def heard() -> Iterator[list[Any]]:
         signal.disconnect(receiver)
 
 
-def test_who_wants_to_know_is_told_once(ada: Any, heard: list[Any]) -> None:
+def test_who_wants_to_know_is_told_once(ada, heard):
     call(ada)
     call(ada)
     row = waiting()
@@ -552,7 +543,7 @@ def test_who_wants_to_know_is_told_once(ada: Any, heard: list[Any]) -> None:
     assert heard == [("asked", row.pk, f"{BASE}{page_of(row)}"), ("granted", row.pk, "ada")]
 
 
-def test_a_mail_goes_to_whoever_may_decide(ada: Any) -> None:
+def test_a_mail_goes_to_whoever_may_decide(ada):
     decider("boss", email="boss@desk.example")
     decider("silent")
     decider("gone", email="gone@desk.example", is_active=False)
@@ -572,7 +563,7 @@ def test_a_mail_goes_to_whoever_may_decide(ada: Any) -> None:
     assert f"{BASE}{page_of(row)}" in sent.body
 
 
-def test_old_ones_are_swept_up(ada: Any, settings: Any) -> None:
+def test_old_ones_are_swept_up(ada, settings):
     settings.MCP_DJANGO = {"RETENTION": {"approvals": 60}}
     call(ada)
     call(ada, name="other")

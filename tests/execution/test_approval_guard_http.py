@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,24 +28,24 @@ MOUNTS = ["wsgi", "view", "lane"]
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> Iterator[None]:
+def _site(settings):
     settings.ROOT_URLCONF = URLS
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture
-def ada(transactional_db: None) -> Any:
+def ada(transactional_db):
     return person("ada")
 
 
 @pytest.fixture
-def token(ada: Any) -> str:
+def token(ada):
     return f"Bearer {token_for(ada)[1]}"
 
 
 @pytest.fixture(params=MOUNTS)
-def mount(request: pytest.FixtureRequest) -> str:
+def mount(request):
     """The mounts below which there are pages."""
     name: str = request.param
     return name
@@ -68,9 +67,7 @@ def text_of(answer: Answer) -> str:
 
 @spec("TOOL-11")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_session_without_pages_is_told_in_band(
-    version: str, mount: str, ada: Any, token: str
-) -> None:
+async def test_a_session_without_pages_is_told_in_band(version, mount, ada, token):
     peer = Peer(mount, PATH, version=version, token=token)
     await peer.open()
     for tool in ("found_group", "found_group_later"):
@@ -94,9 +91,7 @@ def stateless(name: str, *, capabilities: Any = None, **params: Any) -> dict[str
 
 
 @pytest.mark.parametrize("tool", ["found_group", "found_group_later"])
-async def test_a_stateless_client_goes_to_the_page_and_comes_back(
-    mount: str, tool: str, ada: Any, token: str
-) -> None:
+async def test_a_stateless_client_goes_to_the_page_and_comes_back(mount, tool, ada, token):
     headers = {"authorization": token, "host": "localhost"}
     first = (await ask(mount, PATH, stateless(tool), **headers)).response()["result"]
     assert first["resultType"] == "input_required"
@@ -115,9 +110,7 @@ async def test_a_stateless_client_goes_to_the_page_and_comes_back(
     assert await Group.objects.acount() == 1
 
 
-async def test_a_stateless_client_without_pages_is_told_in_band(
-    mount: str, ada: Any, token: str
-) -> None:
+async def test_a_stateless_client_without_pages_is_told_in_band(mount, ada, token):
     body = stateless("found_group", capabilities={})
     waiting = await ask(mount, PATH, body, authorization=token)
     assert text_of(waiting).startswith("Nothing was done yet")
@@ -128,9 +121,7 @@ async def test_a_stateless_client_without_pages_is_told_in_band(
 @pytest.mark.parametrize("tool", ["found_group", "found_group_later"])
 @pytest.mark.parametrize("streaming", ["view", "lane"])
 @pytest.mark.parametrize("verdict", ["grant", "refuse", ""])
-async def test_a_session_of_2025_11_25_is_asked_on_its_stream(
-    streaming: str, tool: str, verdict: str, ada: Any, token: str
-) -> None:
+async def test_a_session_of_2025_11_25_is_asked_on_its_stream(streaming, tool, verdict, ada, token):
     peer = Peer(streaming, PATH, version=D, token=token)
     peer.headers["host"] = "localhost"
     await peer.open(**URLS_ONLY)
@@ -153,9 +144,7 @@ async def test_a_session_of_2025_11_25_is_asked_on_its_stream(
     assert await Group.objects.acount() == (verdict == "grant")
 
 
-async def test_a_client_that_cannot_be_asked_is_told_by_an_error(
-    mount: str, ada: Any, token: str
-) -> None:
+async def test_a_client_that_cannot_be_asked_is_told_by_an_error(mount, ada, token):
     """2025-11-25 with JSON answers alone: it learns the address, and calls again."""
     peer = Peer(mount, PATH, version=D, token=token)
     peer.headers |= {"host": "localhost", "accept": "application/json"}
@@ -169,7 +158,7 @@ async def test_a_client_that_cannot_be_asked_is_told_by_an_error(
     assert text_of(await peer.send(body)) == "Founded crew."
 
 
-async def test_of_two_requests_at_once_one_runs(ada: Any, token: str) -> None:
+async def test_of_two_requests_at_once_one_runs(ada, token):
     body = stateless("found_group", capabilities={})
     await ask("lane", PATH, body, authorization=token)
     await granted(ada)
@@ -180,7 +169,7 @@ async def test_of_two_requests_at_once_one_runs(ada: Any, token: str) -> None:
     assert await Group.objects.acount() == 1
 
 
-async def test_another_user_is_not_helped_by_a_yes(mount: str, ada: Any, token: str) -> None:
+async def test_another_user_is_not_helped_by_a_yes(mount, ada, token):
     body = stateless("found_group", capabilities={})
     await ask(mount, PATH, body, authorization=token)
     await granted(ada)
@@ -197,7 +186,7 @@ async def test_another_user_is_not_helped_by_a_yes(mount: str, ada: Any, token: 
     assert await Group.objects.acount() == 0
 
 
-async def test_nobody_is_told_to_sign_in(mount: str, transactional_db: None) -> None:
+async def test_nobody_is_told_to_sign_in(mount, transactional_db):
     refused = await ask(mount, PATH, stateless("found_group"))
     assert refused.status == 401
     assert not await Approval.objects.aexists()

@@ -29,12 +29,12 @@ NEVER = "no-such-code-at-all-00"
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = URLS
 
 
 @pytest.fixture
-def ada() -> Any:
+def ada():
     return person("ada")
 
 
@@ -53,7 +53,7 @@ def text_of(response: Any) -> str:
 
 
 @pytest.mark.parametrize("end", ["", "/"])
-def test_the_caller_sees_what_his_assistant_wants(ada: Any, end: str) -> None:
+def test_the_caller_sees_what_his_assistant_wants(ada, end):
     row = asked(ada, name="<b>crew</b>", note="two\nlines", pin="1234")
     response = signed_in(ada).get(f"{page_of(row)}{end}")
     assert response.status_code == 200
@@ -71,7 +71,7 @@ def test_the_caller_sees_what_his_assistant_wants(ada: Any, end: str) -> None:
 
 
 @pytest.mark.usefixtures("unpinned")
-def test_the_page_has_the_words_that_another_process_has_given_the_tool(ada: Any) -> None:
+def test_the_page_has_the_words_that_another_process_has_given_the_tool(ada):
     row = asked(ada)
     decide_elsewhere("gated", "found_group", title="Open a club", description="For members.")
     a_second_later()
@@ -80,7 +80,7 @@ def test_the_page_has_the_words_that_another_process_has_given_the_tool(ada: Any
     assert "For members." in text
 
 
-def test_who_is_not_signed_in_is_sent_to_the_login(ada: Any) -> None:
+def test_who_is_not_signed_in_is_sent_to_the_login(ada):
     row = asked(ada)
     for address in (page_of(row), f"/gated/mcp/approvals/{NEVER}"):
         response = Client().get(address)
@@ -90,7 +90,7 @@ def test_who_is_not_signed_in_is_sent_to_the_login(ada: Any) -> None:
     assert waiting().state == "pending"
 
 
-def test_the_page_of_another_user_is_not_there(ada: Any) -> None:
+def test_the_page_of_another_user_is_not_there(ada):
     row = asked(ada)
     boss = decider(is_staff=True)
     for stranger in (person("grace"), boss, person("root", is_superuser=True, is_staff=True)):
@@ -101,22 +101,22 @@ def test_the_page_of_another_user_is_not_there(ada: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [NEVER, "x", "a" * 32, "%00", "..", "a/b", "é"])
-def test_a_code_that_was_made_up_leads_nowhere(code: str, ada: Any) -> None:
+def test_a_code_that_was_made_up_leads_nowhere(code, ada):
     asked(ada)
     assert signed_in(ada).get(f"/gated/mcp/approvals/{code}").status_code == 404
 
 
-def test_a_code_says_nothing_on_another_server(ada: Any, settings: Any) -> None:
+def test_a_code_says_nothing_on_another_server(ada, settings):
     from mcp_django import mcp
 
     row = asked(ada)
     urls = ModuleType("urls")
-    urls.urlpatterns = [path("mcp", mcp.urls)]  # type: ignore[attr-defined]
+    urls.urlpatterns = [path("mcp", mcp.urls)]
     settings.ROOT_URLCONF = urls
     assert signed_in(ada).get(f"/mcp/approvals/{row.code}").status_code == 404
 
 
-def test_staff_decide_about_others_alone(ada: Any) -> None:
+def test_staff_decide_about_others_alone(ada):
     boss = decider()
     root = person("root", is_superuser=True)
     for caller in (boss, root, ada):
@@ -136,7 +136,7 @@ def test_staff_decide_about_others_alone(ada: Any) -> None:
     assert (row.state, row.decided_by) == ("granted", "boss")
 
 
-def test_who_was_switched_off_decides_nothing(ada: Any) -> None:
+def test_who_was_switched_off_decides_nothing(ada):
     row = asked(ada)
     client = signed_in(ada)
     type(ada).objects.update(is_active=False)
@@ -147,7 +147,7 @@ def test_who_was_switched_off_decides_nothing(ada: Any) -> None:
 # How ------------------------------------------------------------------------------------------
 
 
-def test_a_decision_is_written_down(ada: Any) -> None:
+def test_a_decision_is_written_down(ada):
     row = asked(ada)
     response = decide(ada, row, "refuse", reason="  Not now. ")
     assert (response.status_code, response["Location"]) == (302, page_of(row))
@@ -161,7 +161,7 @@ def test_a_decision_is_written_down(ada: Any) -> None:
     assert "Not now." in shown
 
 
-def test_who_decides_twice_is_told(ada: Any) -> None:
+def test_who_decides_twice_is_told(ada):
     row = asked(ada)
     assert decide(ada, row).status_code == 302
     again = decide(ada, row, "refuse")
@@ -171,7 +171,7 @@ def test_who_decides_twice_is_told(ada: Any) -> None:
     assert LogEntry.objects.count() == 1
 
 
-def test_after_its_time_there_is_nothing_to_decide(ada: Any) -> None:
+def test_after_its_time_there_is_nothing_to_decide(ada):
     row = asked(ada)
     Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
     page = signed_in(ada).get(page_of(row))
@@ -182,14 +182,14 @@ def test_after_its_time_there_is_nothing_to_decide(ada: Any) -> None:
 
 
 @pytest.mark.parametrize("form", [{}, {"decision": "maybe"}, {"decision": ""}])
-def test_what_is_no_decision_decides_nothing(form: dict[str, str], ada: Any) -> None:
+def test_what_is_no_decision_decides_nothing(form, ada):
     row = asked(ada)
     assert signed_in(ada).post(page_of(row), form).status_code == 404
     assert waiting().state == "pending"
 
 
 @pytest.mark.parametrize("verb", ["put", "delete", "patch"])
-def test_nothing_but_a_post_decides(verb: str, ada: Any) -> None:
+def test_nothing_but_a_post_decides(verb, ada):
     row = asked(ada)
     client = signed_in(ada)
     assert getattr(client, verb)(page_of(row)).status_code == 405
@@ -198,7 +198,7 @@ def test_nothing_but_a_post_decides(verb: str, ada: Any) -> None:
 
 
 @pytest.mark.parametrize("has_middleware", [True, False])
-def test_another_site_cannot_decide(has_middleware: bool, ada: Any, settings: Any) -> None:
+def test_another_site_cannot_decide(has_middleware, ada, settings):
     if not has_middleware:
         settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if "csrf" not in one.lower()]
     row = asked(ada)
@@ -216,7 +216,7 @@ def test_another_site_cannot_decide(has_middleware: bool, ada: Any, settings: An
     assert waiting().state == "granted"
 
 
-def test_under_debug_the_page_holds_its_style(ada: Any, settings: Any) -> None:
+def test_under_debug_the_page_holds_its_style(ada, settings):
     settings.DEBUG = True
     response = signed_in(ada).get(page_of(asked(ada)))
     styles = re.findall(r"<style>(.*?)</style>", response.content.decode(), re.DOTALL)
@@ -226,7 +226,7 @@ def test_under_debug_the_page_holds_its_style(ada: Any, settings: Any) -> None:
         assert f"'sha256-{digest}'" in response["Content-Security-Policy"]
 
 
-def test_the_page_is_nobody_elses_to_frame_or_keep(ada: Any) -> None:
+def test_the_page_is_nobody_elses_to_frame_or_keep(ada):
     response = signed_in(ada).get(page_of(asked(ada)))
     policy = response["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; style-src 'self'")
@@ -237,7 +237,7 @@ def test_the_page_is_nobody_elses_to_frame_or_keep(ada: Any) -> None:
     assert response["Referrer-Policy"] == "same-origin"
 
 
-def test_the_page_reads_from_right_to_left(ada: Any) -> None:
+def test_the_page_reads_from_right_to_left(ada):
     row = asked(ada)
     client = signed_in(ada)
     with translation.override("ar"), override_settings(LANGUAGE_CODE="ar"):
@@ -245,14 +245,14 @@ def test_the_page_reads_from_right_to_left(ada: Any) -> None:
     assert '<html lang="ar" dir="rtl">' in page
 
 
-def test_every_field_has_a_label_and_every_heading_a_scope(ada: Any) -> None:
+def test_every_field_has_a_label_and_every_heading_a_scope(ada):
     page = signed_in(ada).get(page_of(asked(ada))).content.decode()
     inputs = re.findall(r'<input type="text" id="([^"]+)"', page)
     assert inputs == re.findall(r'<label for="([^"]+)"', page)
     assert all("scope=" in one for one in re.findall(r"<th[^>]*>", page) if one != "<thead>")
 
 
-def test_a_page_costs_few_queries(ada: Any, django_assert_max_num_queries: Any) -> None:
+def test_a_page_costs_few_queries(ada, django_assert_max_num_queries):
     row = asked(ada)
     client = signed_in(ada)
     # The session, the user, the row, and whether it is open.
@@ -264,11 +264,11 @@ def test_a_page_costs_few_queries(ada: Any, django_assert_max_num_queries: Any) 
 
 
 @pytest.mark.parametrize("mount", ["mcp", "mcp/", "", "<slug:tenant>/mcp"])
-def test_the_page_is_below_every_mount(mount: str, ada: Any, settings: Any) -> None:
+def test_the_page_is_below_every_mount(mount, ada, settings):
     inner = ModuleType("inner")
-    inner.urlpatterns = [path(mount, gated.urls)]  # type: ignore[attr-defined]
+    inner.urlpatterns = [path(mount, gated.urls)]
     urls = ModuleType("urls")
-    urls.urlpatterns = [path("desk/", include(inner))]  # type: ignore[attr-defined]
+    urls.urlpatterns = [path("desk/", include(inner))]
     settings.ROOT_URLCONF = urls
     row = asked(ada)
     below = mount.replace("<slug:tenant>", "acme").strip("/")
@@ -282,19 +282,19 @@ def test_the_page_is_below_every_mount(mount: str, ada: Any, settings: Any) -> N
     assert re.search(rf"http://testserver/desk/{below}/?approvals/[\w-]{{22}} and", told)
 
 
-def test_the_site_may_be_without_the_admin(ada: Any, settings: Any) -> None:
+def test_the_site_may_be_without_the_admin(ada, settings):
     row = asked(ada)
     settings.INSTALLED_APPS = [
         one for one in settings.INSTALLED_APPS if one != "django.contrib.admin"
     ]
     urls = ModuleType("urls")
-    urls.urlpatterns = [path("gated/mcp", gated.urls)]  # type: ignore[attr-defined]
+    urls.urlpatterns = [path("gated/mcp", gated.urls)]
     settings.ROOT_URLCONF = urls
     assert decide(ada, row).status_code == 302
     assert waiting().state == "granted"
 
 
-def test_a_site_behind_login_middleware_has_the_page(ada: Any, settings: Any) -> None:
+def test_a_site_behind_login_middleware_has_the_page(ada, settings):
     settings.MIDDLEWARE = [
         *settings.MIDDLEWARE,
         "django.contrib.auth.middleware.LoginRequiredMiddleware",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,13 +23,13 @@ from tests.sites.shop.models import Order
 
 
 @pytest.fixture(autouse=True)
-def _fixed_key() -> Iterator[None]:
+def _fixed_key():
     with override_settings(SECRET_KEY="pinned", SECRET_KEY_FALLBACKS=[]):
         yield
 
 
 @override_settings(MCP_DJANGO={"MAX_EVENT_BYTES": 65_536})
-def test_the_cursor_of_a_list_of_components() -> None:
+def test_the_cursor_of_a_list_of_components():
     server = open_to_all()
     for name in ("a", "b"):
         server.tool(name, description="x" * 40_000)(lambda: "")
@@ -40,7 +38,7 @@ def test_the_cursor_of_a_list_of_components() -> None:
     )
 
 
-def test_the_cursors_of_resources_and_of_entries_of_templates() -> None:
+def test_the_cursors_of_resources_and_of_entries_of_templates():
     def entries(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         left = [number for number in (1, 2) if after is None or number > after[0]]
         found = [ListedResource(uri=f"x://a/{number}", name=str(number)) for number in left[:limit]]
@@ -64,7 +62,7 @@ def test_the_cursors_of_resources_and_of_entries_of_templates() -> None:
     ]
 
 
-def test_the_cursor_of_a_directory_of_a_skill(tmp_path: Path) -> None:
+def test_the_cursor_of_a_directory_of_a_skill(tmp_path):
     pytest.importorskip("yaml")
     server = open_to_all(page_size=1)
     server.register_skills(fill(tmp_path))
@@ -77,7 +75,7 @@ def test_the_cursor_of_a_directory_of_a_skill(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_the_cursor_of_a_list_of_tasks() -> None:
+def test_the_cursor_of_a_list_of_tasks():
     server = MCPServer("inline", permission=IsAuthenticated, page_size=1)
     server.tool("tool", task="optional")(lambda: "")
     ada, later = person(pk=7), timezone.now() + timedelta(hours=1)
@@ -99,7 +97,7 @@ def test_the_cursor_of_a_list_of_tasks() -> None:
 
 
 @pytest.mark.django_db
-def test_the_cursor_of_a_list_tool() -> None:
+def test_the_cursor_of_a_list_tool():
     for number in ("A", "B"):
         order(number)
     found = shop(Order, fields=["number", "total"], ordering=["-total"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("call_log")]
 
 
 @pytest.fixture(autouse=True)
-def _no_connection_is_left() -> Iterator[None]:
+def _no_connection_is_left():
     """Async ORM calls leave one to a thread of asgiref; PostgreSQL keeps its database then."""
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
@@ -71,7 +70,7 @@ def the_call() -> Call:
     return Call.objects.get()
 
 
-def test_a_call_is_one_line() -> None:
+def test_a_call_is_one_line():
     ada = person()
     made = server(read, read_only=True)
     real_client(server=made, user=ada).call_tool("read", {"n": 7})
@@ -87,7 +86,7 @@ def test_a_call_is_one_line() -> None:
     assert line.rows == 0
 
 
-def test_a_resource_and_a_prompt_are_lines_too() -> None:
+def test_a_resource_and_a_prompt_are_lines_too():
     made = open_to_all()
     made.resource("shop://orders/{number}")(lambda number: number)
     made.prompt(name="greet")(lambda who: who)
@@ -102,7 +101,7 @@ def test_a_resource_and_a_prompt_are_lines_too() -> None:
     ]
 
 
-def test_rows_that_were_read_are_counted() -> None:
+def test_rows_that_were_read_are_counted():
     Group.objects.bulk_create([Group(name=f"{n}") for n in range(3)])
 
     def count() -> int:
@@ -123,7 +122,7 @@ def test_rows_that_were_read_are_counted() -> None:
     ],
     ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else str(one),
 )
-def test_a_failure_is_told_by_its_name(raised: BaseException, outcome: str, reason: str) -> None:
+def test_a_failure_is_told_by_its_name(raised, outcome, reason):
     def fail() -> None:
         """Fail."""
         raise raised
@@ -135,7 +134,7 @@ def test_a_failure_is_told_by_its_name(raised: BaseException, outcome: str, reas
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_call_without_end_is_a_timeout() -> None:
+async def test_a_call_without_end_is_a_timeout():
     import asyncio
 
     async def wait() -> None:
@@ -148,7 +147,7 @@ async def test_a_call_without_end_is_a_timeout() -> None:
     assert (line.outcome, line.reason) == ("timeout", "took longer than 0.01 seconds")
 
 
-def test_wrong_arguments_are_told_by_their_paths() -> None:
+def test_wrong_arguments_are_told_by_their_paths():
     def buy(items: list[Item], note: str = "") -> None:
         """Buy."""
 
@@ -162,7 +161,7 @@ def test_wrong_arguments_are_told_by_their_paths() -> None:
     assert line.argument_names == ["items", "nte"]
 
 
-def test_what_is_not_there_and_what_is_hidden_differ_for_the_owner_alone() -> None:
+def test_what_is_not_there_and_what_is_hidden_differ_for_the_owner_alone():
     made = open_to_all()
     made.tool(name="secret", permission=IsStaff)(read)
     client = real_client(server=made, user=person())
@@ -179,7 +178,7 @@ def test_what_is_not_there_and_what_is_hidden_differ_for_the_owner_alone() -> No
     ]
 
 
-def test_a_missing_scope_is_a_refusal() -> None:
+def test_a_missing_scope_is_a_refusal():
     made = open_to_all()
     made.tool(scopes=["orders:write"])(read)
     with pytest.raises(AccessRefused):
@@ -189,7 +188,7 @@ def test_a_missing_scope_is_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("closed", ["the server", "the tool"])
-def test_who_is_not_signed_in_is_refused(closed: str) -> None:
+def test_who_is_not_signed_in_is_refused(closed):
     is_server = closed == "the server"
     made = MCPServer("closed", permission=IsAuthenticated) if is_server else open_to_all()
     made.tool(permission=None if is_server else IsAuthenticated)(read)
@@ -201,7 +200,7 @@ def test_who_is_not_signed_in_is_refused(closed: str) -> None:
 
 
 @pytest.mark.parametrize(("revision", "code"), [("2025-11-25", -32002), ("2026-07-28", -32602)])
-def test_an_error_has_the_code_that_its_client_was_sent(revision: str, code: int) -> None:
+def test_an_error_has_the_code_that_its_client_was_sent(revision, code):
     made = open_to_all()
     made.resource("shop://orders/{number}")(lambda number: number)
     with pytest.raises(MCPError) as caught:
@@ -210,7 +209,7 @@ def test_an_error_has_the_code_that_its_client_was_sent(revision: str, code: int
     assert the_call().revision == revision
 
 
-def test_who_is_turned_away_from_a_session_is_told_of_with_its_revision() -> None:
+def test_who_is_turned_away_from_a_session_is_told_of_with_its_revision():
     guarded = MCPServer("guarded")
     guarded.tool()(read)
     user = person()
@@ -225,7 +224,7 @@ def test_who_is_turned_away_from_a_session_is_told_of_with_its_revision() -> Non
     ]
 
 
-def test_strangers_at_the_door_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_at_the_door_fill_no_table(monkeypatch):
     from mcp_django.execution import call_log
 
     monkeypatch.setattr(call_log.anonymous_limiter, "total", 3)
@@ -247,27 +246,27 @@ def ask(ctx: Context) -> str:
     return str(ctx.elicit("Really?", Reply).yes)
 
 
-def test_each_round_is_a_line_where_rounds_are_requests() -> None:
+def test_each_round_is_a_line_where_rounds_are_requests():
     real_client(server=server(ask)).call_tool("ask", answers=[{"yes": True}])
     assert list(Call.objects.order_by("id").values_list("outcome", flat=True)) == ["asked", "ok"]
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-def test_a_call_in_a_session_is_one_line_however_often_it_asks(revision: str) -> None:
+def test_a_call_in_a_session_is_one_line_however_often_it_asks(revision):
     made = server(ask)
     client = real_client(server=made, protocol_version=revision)
     client.call_tool("ask", answers=[{"yes": True}])
     assert (the_call().outcome, the_call().revision) == ("ok", revision)
 
 
-def test_who_declines_ends_it() -> None:
+def test_who_declines_ends_it():
     real_client(server=server(ask)).call_tool("ask", answers=[DECLINE], check=False)
     assert Call.objects.latest("id").reason == "ElicitationDeclined"
 
 
 # The line is written by another thread, which would wait for a transaction of this test.
 @pytest.mark.django_db(transaction=True)
-def test_a_question_that_nobody_answers_stays_one() -> None:
+def test_a_question_that_nobody_answers_stays_one():
     client = real_client(server=server(ask), protocol_version="2025-11-25")
     client.call_tool("ask")
     del client
@@ -277,16 +276,14 @@ def test_a_question_that_nobody_answers_stays_one() -> None:
 
 # The line is written by another thread, which would wait for a transaction of this test.
 @pytest.mark.django_db(transaction=True)
-def test_an_abandoned_call_is_logged_without_the_garbage_collector(call_log: CallLog) -> None:
+def test_an_abandoned_call_is_logged_without_the_garbage_collector(call_log):
     """What a call holds (its questions, its guard, its task) does not hold the call."""
     made = open_to_all()
     made.tool(approval="caller", task="optional")(ask)
     client = real_client(server=made, user=person())
     gc.disable()
     try:
-        opened = client._client.open(  # type: ignore[union-attr]
-            client._client.message("tools/call", {"name": "ask"})
-        )
+        opened = client._client.open(client._client.message("tools/call", {"name": "ask"}))
         opened.context(NullPort())
         assert opened.interaction is not None
         assert opened.approval_guard is not None
@@ -300,7 +297,7 @@ def test_an_abandoned_call_is_logged_without_the_garbage_collector(call_log: Cal
 # Writing --------------------------------------------------------------------------------------
 
 
-def test_what_may_write_is_in_the_log_before_it_runs() -> None:
+def test_what_may_write_is_in_the_log_before_it_runs():
     def look() -> list[str]:
         """Look."""
         return list(Call.objects.values_list("outcome", flat=True))
@@ -310,7 +307,7 @@ def test_what_may_write_is_in_the_log_before_it_runs() -> None:
     assert the_call().outcome == "ok"
 
 
-def test_what_reads_is_in_the_log_afterwards() -> None:
+def test_what_reads_is_in_the_log_afterwards():
     def look() -> list[str]:
         """Look."""
         return list(Call.objects.values_list("outcome", flat=True))
@@ -319,7 +316,7 @@ def test_what_reads_is_in_the_log_afterwards() -> None:
     assert result.structured == []
 
 
-def test_the_line_outlives_what_its_tool_rolled_back() -> None:
+def test_the_line_outlives_what_its_tool_rolled_back():
     def fail() -> None:
         """Write and fail."""
         Group.objects.create(name="gone")
@@ -331,7 +328,7 @@ def test_the_line_outlives_what_its_tool_rolled_back() -> None:
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def broken(monkeypatch):
     """A database that takes no line."""
 
     def refuse(*args: Any) -> int:
@@ -348,14 +345,14 @@ async def write_later(name: str) -> str:
 
 @pytest.mark.usefixtures("broken")
 @pytest.mark.parametrize("tool", [write, write_later])
-def test_nothing_is_written_without_a_line(tool: Any, call_log: CallLog) -> None:
+def test_nothing_is_written_without_a_line(tool, call_log):
     added: list[Any] = []
-    call_log.add = added.append  # type: ignore[method-assign]
+    call_log.add = added.append
     try:
         with pytest.raises(MCPError) as caught:
             real_client(server=server(tool)).call_tool(tool.__name__, {"name": "crew"})
     finally:
-        del call_log.add  # type: ignore[attr-defined]
+        del call_log.add
     assert caught.value.code == -31503
     assert "call log" in caught.value.message
     assert not Group.objects.exists()
@@ -365,9 +362,7 @@ def test_nothing_is_written_without_a_line(tool: Any, call_log: CallLog) -> None
 
 @pytest.mark.usefixtures("broken")
 @override_settings(MCP_DJANGO={"AUDIT_STRICT": False})
-def test_without_strictness_it_goes_on(
-    call_log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_strictness_it_goes_on(call_log, monkeypatch, caplog):
     monkeypatch.setattr(call_log, "add", lambda line: None)
     real_client(server=server(write)).call_tool("write", {"name": "crew"})
     assert Group.objects.exists()
@@ -375,7 +370,7 @@ def test_without_strictness_it_goes_on(
 
 
 @pytest.mark.usefixtures("broken")
-def test_what_reads_needs_no_line(call_log: CallLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_reads_needs_no_line(call_log, monkeypatch):
     added: list[Any] = []
     monkeypatch.setattr(call_log, "add", added.append)
     result = real_client(server=server(read, read_only=True)).call_tool("read")
@@ -384,7 +379,7 @@ def test_what_reads_needs_no_line(call_log: CallLog, monkeypatch: pytest.MonkeyP
 
 
 @override_settings(MCP_DJANGO={"LOG_CALLS": False})
-def test_the_log_can_be_switched_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_can_be_switched_off(caplog):
     caplog.set_level(logging.INFO, "mcp_django.calls")
     real_client(server=server(write)).call_tool("write", {"name": "crew"})
     assert not Call.objects.exists()
@@ -393,7 +388,7 @@ def test_the_log_can_be_switched_off(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("read_only", [True, False])
-async def test_an_async_tool_is_logged_too(read_only: bool) -> None:
+async def test_an_async_tool_is_logged_too(read_only):
     async def add(n: int) -> int:
         """Add."""
         return n + 1
@@ -403,7 +398,7 @@ async def test_an_async_tool_is_logged_too(read_only: bool) -> None:
     assert (line.outcome, line.writes) == ("ok", not read_only)
 
 
-def test_a_call_in_a_transaction_shares_its_fate() -> None:
+def test_a_call_in_a_transaction_shares_its_fate():
     made = server(read, read_only=True)
     with transaction.atomic():
         real_client(server=made).call_tool("read")
@@ -414,7 +409,7 @@ def test_a_call_in_a_transaction_shares_its_fate() -> None:
 # Who else hears ---------------------------------------------------------------------------------
 
 
-def test_signals_tell_of_a_call() -> None:
+def test_signals_tell_of_a_call():
     heard: list[tuple[str, str]] = []
 
     def begun(call: Call, **kwargs: Any) -> None:
@@ -433,7 +428,7 @@ def test_signals_tell_of_a_call() -> None:
     assert heard == [("started", "started"), ("write", "ok")]
 
 
-def test_a_receiver_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_receiver_that_fails_ends_nothing(caplog):
     def fail(**kwargs: Any) -> None:
         raise ValueError("mine")
 
@@ -449,17 +444,17 @@ def test_a_receiver_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) ->
     assert "mine" in caplog.text
 
 
-def test_the_log_has_a_twin_without_values(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_a_twin_without_values(caplog):
     caplog.set_level(logging.INFO, "mcp_django.calls")
     real_client(server=server(read)).call_tool("read", {"n": 47114711471147})
     (record,) = (one for one in caplog.records if one.name == "mcp_django.calls")
     assert record.getMessage() == "tool read: ok"
-    fields: dict[str, Any] = record.mcp_call  # type: ignore[attr-defined]
+    fields: dict[str, Any] = record.mcp_call
     assert (fields["server"], fields["outcome"], fields["arguments"]) == ("inline", "ok", None)
     assert "47114711471147" not in str(fields)
 
 
-def test_a_name_that_was_made_up_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_was_made_up_is_one_line_of_the_log(caplog):
     caplog.set_level(logging.INFO, "mcp_django.calls")
     odd = "read\nERROR all is lost\x1b[31m\u202e"
     with pytest.raises(MCPError):
@@ -470,17 +465,17 @@ def test_a_name_that_was_made_up_is_one_line_of_the_log(caplog: pytest.LogCaptur
     assert the_call().component == written
 
 
-def test_a_trace_is_known_by_its_id() -> None:
+def test_a_trace_is_known_by_its_id():
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     message = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
     client = real_client(server=server(read))
     body = client._client.message("tools/call", {"name": "read", "arguments": {}})
     body["params"]["_meta"].update(message)
-    client._client.send(body)  # type: ignore[union-attr]
+    client._client.send(body)
     assert the_call().trace_id == trace
 
 
-def test_what_reads_another_resource_is_one_line() -> None:
+def test_what_reads_another_resource_is_one_line():
     made = open_to_all()
     made.resource("shop://about")(lambda: "about")
 
@@ -493,26 +488,26 @@ def test_what_reads_another_resource_is_one_line() -> None:
     assert the_call().component == "about"
 
 
-def test_a_call_that_nobody_runs_is_told_of() -> None:
+def test_a_call_that_nobody_runs_is_told_of():
     client = real_client(server=server(read, read_only=True))
     body = client._client.message("tools/call", {"name": "read", "arguments": {}})
-    opened = client._client.open(body)  # type: ignore[union-attr]
+    opened = client._client.open(body)
     assert not Call.objects.exists()
     from mcp_django.storage.call_rows import call_log
 
     added: list[Any] = []
-    call_log.add = added.append  # type: ignore[method-assign]
+    call_log.add = added.append
     try:
         del opened
     finally:
-        del call_log.add  # type: ignore[attr-defined]
+        del call_log.add
     assert [one.fields["outcome"] for one in added] == ["cancelled"]
 
 
-async def test_what_was_given_up_before_it_began_writes_nothing(transactional_db: None) -> None:
+async def test_what_was_given_up_before_it_began_writes_nothing(transactional_db):
     client = real_client(server=server(write))
     body = client._client.message("tools/call", {"name": "write", "arguments": {"name": "late"}})
-    opened = await sync_to_async(client._client.open)(body)  # type: ignore[union-attr]
+    opened = await sync_to_async(client._client.open)(body)
     await invoke.timeout_result(opened)
     # Its thread comes back from wherever it hung.
     with pytest.raises(Busy):

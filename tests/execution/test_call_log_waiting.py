@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import OperationalError, connections, transaction
 
-from mcp_django import MCPServer
 from mcp_django.execution import call_log as keeping
 from mcp_django.models import Call
 from mcp_django.storage import writer
@@ -42,7 +40,7 @@ async def write_later() -> str:
 
 
 @pytest.fixture
-def log(call_log: CallLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]:
+def log(call_log, monkeypatch):
     """A call log as a serving process has it, without calls of earlier tests."""
     assert keeping.call_log is call_log
     monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
@@ -55,7 +53,7 @@ def log(call_log: CallLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch, log: CallLog) -> Iterator[Gate]:
+def gate(monkeypatch, log):
     made = Gate(CALL_ROWS)
     monkeypatch.setattr(CALL_ROWS, "write", made.write)
     yield made
@@ -63,7 +61,7 @@ def gate(monkeypatch: pytest.MonkeyPatch, log: CallLog) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     """A server with two tools that may write."""
     made = open_to_all()
     made.tool(write_now)
@@ -72,7 +70,7 @@ def server() -> MCPServer:
 
 
 @pytest.fixture
-def caller(server: MCPServer) -> Caller:
+def caller(server):
     return Caller(server.asgi, "/mcp", "2026-07-28")
 
 
@@ -87,7 +85,7 @@ async def outcomes(log: CallLog) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-async def queued(log: CallLog, monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
+async def queued(log, monkeypatch):
     """Released with each line that a call waits for."""
     found = asyncio.Semaphore(0)
     put, loop = log._put, asyncio.get_running_loop()
@@ -100,9 +98,7 @@ async def queued(log: CallLog, monkeypatch: pytest.MonkeyPatch) -> asyncio.Semap
     return found
 
 
-async def test_calls_that_wait_together_are_written_together(
-    log: CallLog, gate: Gate, caller: Caller, queued: asyncio.Semaphore
-) -> None:
+async def test_calls_that_wait_together_are_written_together(log, gate, caller, queued):
     first = asyncio.create_task(caller.texts("write_later"))
     await gate.begun()
     others = [asyncio.create_task(caller.texts(tool)) for tool in 4 * ("write_later",)]
@@ -117,14 +113,7 @@ async def test_calls_that_wait_together_are_written_together(
 
 
 @pytest.mark.parametrize("tool", ["write_now", "write_later"])
-async def test_a_full_queue_answers_503(
-    log: CallLog,
-    gate: Gate,
-    caller: Caller,
-    queued: asyncio.Semaphore,
-    monkeypatch: pytest.MonkeyPatch,
-    tool: str,
-) -> None:
+async def test_a_full_queue_answers_503(log, gate, caller, queued, monkeypatch, tool):
     monkeypatch.setattr(writer, "MAX_WAITING", 1)
     written = asyncio.create_task(caller.texts("write_later"))
     await gate.begun()
@@ -146,8 +135,8 @@ async def test_a_full_queue_answers_503(
 
 @pytest.mark.parametrize("tool", ["write_now", "write_later"])
 async def test_a_call_that_waits_too_long_for_its_line_does_not_run(
-    log: CallLog, gate: Gate, caller: Caller, settings: Any, tool: str
-) -> None:
+    log, gate, caller, settings, tool
+):
     settings.MCP_DJANGO = {"QUEUE_SECONDS": 0.05}
     answer = await caller.ask("tools/call", name=tool, arguments={})
     assert answer.status == 503
@@ -159,14 +148,8 @@ async def test_a_call_that_waits_too_long_for_its_line_does_not_run(
 @pytest.mark.parametrize("leaving", ["client", "server"])
 @pytest.mark.parametrize("is_taken", [False, True])
 async def test_a_call_that_is_left_while_it_waits_for_its_line_does_not_run(
-    log: CallLog,
-    gate: Gate,
-    server: MCPServer,
-    caller: Caller,
-    queued: asyncio.Semaphore,
-    leaving: str,
-    is_taken: bool,
-) -> None:
+    log, gate, server, caller, queued, leaving, is_taken
+):
     before = []
     if not is_taken:
         before = [asyncio.create_task(caller.texts("write_later"))]
@@ -192,9 +175,7 @@ async def test_a_call_that_is_left_while_it_waits_for_its_line_does_not_run(
 
 
 @pytest.mark.parametrize("tool", ["write_now", "write_later"])
-async def test_the_last_line_of_a_call_survives_the_database(
-    log: CallLog, caller: Caller, monkeypatch: pytest.MonkeyPatch, tool: str
-) -> None:
+async def test_the_last_line_of_a_call_survives_the_database(log, caller, monkeypatch, tool):
     write = CALL_ROWS.write
     failed: list[Any] = []
 
@@ -211,9 +192,7 @@ async def test_the_last_line_of_a_call_survives_the_database(
     assert len(failed) == 2
 
 
-async def test_a_transaction_of_the_site_delays_a_call_and_loses_nothing(
-    log: CallLog, caller: Caller
-) -> None:
+async def test_a_transaction_of_the_site_delays_a_call_and_loses_nothing(log, caller):
     is_held, go = threading.Event(), threading.Event()
 
     def hold() -> None:

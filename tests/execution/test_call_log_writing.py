@@ -7,7 +7,6 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def written() -> list[str]:
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]:
+def log(monkeypatch):
     """A call log as a serving process has it, that waits for long."""
     monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
     monkeypatch.setattr(writer, "FLUSH_SECONDS", 3600.0)
@@ -62,14 +61,14 @@ class Away:
         return self._write(rows, again=again)
 
 
-def test_a_line_waits_for_others(log: CallLog) -> None:
+def test_a_line_waits_for_others(log):
     for name in "abc":
         log.add(line(name))
     assert log.flush()
     assert written() == ["a", "b", "c"]
 
 
-def test_a_full_buffer_waits_no_longer(log: CallLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_buffer_waits_no_longer(log, monkeypatch):
     monkeypatch.setattr(writer, "FLUSH_ROWS", 3)
     wrote = threading.Event()
     write = CALL_ROWS.write
@@ -85,9 +84,7 @@ def test_a_full_buffer_waits_no_longer(log: CallLog, monkeypatch: pytest.MonkeyP
     assert written() == ["a", "b", "c"]
 
 
-def test_what_reads_does_not_wait_for_its_line(
-    log: CallLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_reads_does_not_wait_for_its_line(log, monkeypatch):
     from mcp_django.execution import call_log
 
     monkeypatch.setattr(call_log, "call_log", log)
@@ -103,9 +100,7 @@ def test_what_reads_does_not_wait_for_its_line(
     assert sorted(written()) == ["read", "write"]
 
 
-def test_lines_survive_a_database_that_is_away(
-    log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lines_survive_a_database_that_is_away(log, monkeypatch, caplog):
     away = Away(2)
     monkeypatch.setattr(CALL_ROWS, "write", away)
     log.add(line("a"))
@@ -119,9 +114,7 @@ def test_lines_survive_a_database_that_is_away(
     assert written() == ["a", "b"]
 
 
-def test_of_too_many_lines_the_oldest_go(
-    log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_too_many_lines_the_oldest_go(log, monkeypatch, caplog):
     monkeypatch.setattr(writer, "MAX_WAITING", 3)
     monkeypatch.setattr(CALL_ROWS, "write", Away(1))
     for name in "abc":
@@ -134,9 +127,7 @@ def test_of_too_many_lines_the_oldest_go(
     assert log.lost == 2
 
 
-def test_a_line_that_cannot_be_kept_takes_no_other_with_it(
-    log: CallLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_line_that_cannot_be_kept_takes_no_other_with_it(log, caplog):
     log.add(line("a"))
     log.add(line("b", server=None))
     log.add(line("c"))
@@ -145,7 +136,7 @@ def test_a_line_that_cannot_be_kept_takes_no_other_with_it(
     assert "cannot be stored" in caplog.text
 
 
-def test_the_end_of_a_call_is_written_once_its_beginning_is(log: CallLog) -> None:
+def test_the_end_of_a_call_is_written_once_its_beginning_is(log):
     begun = line("write", outcome="started")
     log.insert(begun)
     log.add(begun._replace(fields={**begun.fields, "outcome": "cancelled"}, is_end=True))
@@ -153,7 +144,7 @@ def test_the_end_of_a_call_is_written_once_its_beginning_is(log: CallLog) -> Non
     assert Call.objects.get().outcome == "cancelled"
 
 
-def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log: CallLog) -> None:
+def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log):
     begun = line("write", outcome="started", user_name="ann")
     log.insert(begun)
     # Somebody has this user forgotten while the call runs.
@@ -165,7 +156,7 @@ def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log: CallLog) -
     assert (row.outcome, row.ms, row.user_name, row.user_key) == ("ok", 2.5, "", "forgotten")
 
 
-def test_who_wants_to_be_told_of_a_call_does_not_wait_for_its_line(log: CallLog) -> None:
+def test_who_wants_to_be_told_of_a_call_does_not_wait_for_its_line(log):
     told = threading.Event()
     log.add(line("a"))
     log.add(line("b"), lambda fields: told.set())
@@ -175,7 +166,7 @@ def test_who_wants_to_be_told_of_a_call_does_not_wait_for_its_line(log: CallLog)
     assert written() == ["a", "b"]
 
 
-def test_what_a_line_leaves_out_is_as_the_model_has_it(log: CallLog) -> None:
+def test_what_a_line_leaves_out_is_as_the_model_has_it(log):
     log.add(line("a"))
     log.add(line("b", arguments={"name": "ümlaut"}, argument_names=["name"], writes=True))
     assert log.flush()
@@ -189,7 +180,7 @@ def test_what_a_line_leaves_out_is_as_the_model_has_it(log: CallLog) -> None:
     assert (second.arguments, second.argument_names) == ({"name": "ümlaut"}, ["name"])
 
 
-def test_a_process_that_stops_writes_what_there_is(log: CallLog) -> None:
+def test_a_process_that_stops_writes_what_there_is(log):
     done = threading.Event()
     log.add(line("a"))
     log.flush_and_stop(done.set)
@@ -200,9 +191,7 @@ def test_a_process_that_stops_writes_what_there_is(log: CallLog) -> None:
     assert written() == ["a", "b"]
 
 
-def test_a_process_waits_for_its_lines_before_it_lets_the_server_go(
-    log: CallLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_waits_for_its_lines_before_it_lets_the_server_go(log, monkeypatch):
     from mcp_django.transports import drain
 
     monkeypatch.setattr(drain, "call_log", log)
@@ -236,7 +225,7 @@ for name in ("a", "b"):
 
 
 @pytest.mark.outside
-def test_the_end_of_a_process_loses_nothing() -> None:
+def test_the_end_of_a_process_loses_nothing():
     run(SCRIPT)
     assert sorted(written()) == ["a", "b"]
 
@@ -301,7 +290,7 @@ os._exit(0)
 
 
 @pytest.mark.outside
-def test_calls_are_in_the_log_while_the_process_goes_on() -> None:
+def test_calls_are_in_the_log_while_the_process_goes_on():
     run(READS_AFTER_A_WRITE)
     assert [*Call.objects.order_by("id").values_list("component", "outcome")] == [
         ("read", "ok"),
@@ -313,7 +302,7 @@ def test_calls_are_in_the_log_while_the_process_goes_on() -> None:
 
 
 @pytest.mark.outside
-def test_a_process_that_is_killed_leaves_what_it_had_begun() -> None:
+def test_a_process_that_is_killed_leaves_what_it_had_begun():
     run(KILLED, expected=9)
     row = Call.objects.get()
     assert (row.component, row.outcome, row.ms) == ("write", "started", None)
@@ -334,9 +323,7 @@ def run(script: str, *, expected: int = 0) -> None:
     assert done.returncode == expected, done.stderr.decode()
 
 
-def test_what_goes_wrong_around_the_writing_does_not_end_it(
-    log: CallLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_goes_wrong_around_the_writing_does_not_end_it(log, monkeypatch):
     def close() -> None:
         raise RuntimeError("no connection for you")
 
@@ -350,9 +337,7 @@ def test_what_goes_wrong_around_the_writing_does_not_end_it(
     assert written() == ["b"]
 
 
-def test_a_receiver_that_fails_keeps_no_line_back(
-    log: CallLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_receiver_that_fails_keeps_no_line_back(log, caplog):
     def refuse(fields: Any) -> None:
         raise ValueError("not today")
 
@@ -363,7 +348,7 @@ def test_a_receiver_that_fails_keeps_no_line_back(
     assert "A receiver of a call record failed" in caplog.text
 
 
-def test_a_thread_that_is_gone_is_replaced(log: CallLog) -> None:
+def test_a_thread_that_is_gone_is_replaced(log):
     gone = threading.Thread(target=int)
     gone.start()
     gone.join()

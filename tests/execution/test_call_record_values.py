@@ -40,7 +40,7 @@ ARGUMENTS = {
 }
 
 
-def test_values_are_logged_where_somebody_says_so_and_secrets_never() -> None:
+def test_values_are_logged_where_somebody_says_so_and_secrets_never():
     made = server(pay, log_arguments=True, sensitive=["pin_code"])
     real_client(server=made).call_tool("pay", ARGUMENTS)
     line = the_call()
@@ -64,7 +64,7 @@ def login_to(username: str, password: str, pin: str, credentials: dict[str, str]
     return "in"
 
 
-def test_what_has_the_name_or_the_look_of_a_secret_is_never_logged() -> None:
+def test_what_has_the_name_or_the_look_of_a_secret_is_never_logged():
     made = server(login_to, log_arguments=True)
     values = {"username": "u", "password": "PASS", "pin": "PIN-4711", "credentials": {"x": BEARER}}
     note = f"{'x' * 480} Authorization: {BEARER} and {OWN}"
@@ -110,7 +110,7 @@ CARRIED = {
 }
 
 
-def test_a_secret_in_a_list_is_one_too() -> None:
+def test_a_secret_in_a_list_is_one_too():
     made = server(carry, log_arguments=True, sensitive=["keys"])
     assert real_client(server=made).call_tool("carry", CARRIED).text == "carried"
     line = the_call()
@@ -130,9 +130,7 @@ def test_a_secret_in_a_list_is_one_too() -> None:
         (True, False, False, True),
     ],
 )
-def test_the_nearest_word_about_values_counts(
-    component: bool | None, of_server: bool | None, setting: bool, logged: bool
-) -> None:
+def test_the_nearest_word_about_values_counts(component, of_server, setting, logged):
     made = open_to_all(log_arguments=of_server)
     made.tool(log_arguments=component)(read)
     with override_settings(MCP_DJANGO={"LOG_ARGUMENTS": setting}):
@@ -140,7 +138,7 @@ def test_the_nearest_word_about_values_counts(
     assert the_call().arguments == ({"n": 2} if logged else None)
 
 
-def test_a_uri_is_logged_with_the_values_in_it() -> None:
+def test_a_uri_is_logged_with_the_values_in_it():
     made = open_to_all(log_arguments=True)
     made.resource("shop://orders/{number}")(lambda number: number)
     made.resource("shop://cards/{card}", sensitive=["card"])(lambda card: card)
@@ -165,7 +163,7 @@ def test_a_uri_is_logged_with_the_values_in_it() -> None:
         ("4711", "4711"),
     ],
 )
-def test_the_address_of_what_is_refused_is_kept_without_its_values(uri: str, kept: str) -> None:
+def test_the_address_of_what_is_refused_is_kept_without_its_values(uri, kept):
     made = MCPServer("closed", permission=IsStaff)
     made.resource("shop://cards/{card}", permission="auth.view_group", sensitive=["card"])(
         lambda card: card
@@ -180,7 +178,7 @@ def test_the_address_of_what_is_refused_is_kept_without_its_values(uri: str, kep
     assert list(Call.objects.values_list("component", flat=True)) == [kept, kept]
 
 
-def test_an_address_is_kept_whole_where_values_are_logged() -> None:
+def test_an_address_is_kept_whole_where_values_are_logged():
     made = open_to_all(log_arguments=True)
     made.resource("shop://about")(lambda: "a shop")
     with pytest.raises(MCPError):
@@ -188,7 +186,7 @@ def test_an_address_is_kept_whole_where_values_are_logged() -> None:
     assert the_call().component == "shop://nothing/4711"
 
 
-def test_the_digest_names_arguments_without_telling_them() -> None:
+def test_the_digest_names_arguments_without_telling_them():
     made = server(read)
     client = real_client(server=made)
     for n in (1, 1, 2):
@@ -205,7 +203,7 @@ DEEP: Any = [[[[[[[[[[[[1]]]]]]]]]]]]
 @pytest.mark.parametrize(
     "value", ["a\x00b", "\ud800", "é" * 10_000, DEEP], ids=["NUL", "half", "long", "deep"]
 )
-def test_any_value_can_be_logged(value: Any) -> None:
+def test_any_value_can_be_logged(value):
     def take(value: Any) -> None:
         """Take."""
 

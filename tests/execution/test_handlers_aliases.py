@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django import MCPServer
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.models import Approval, Call
 from mcp_django.storage import approval_rows
@@ -24,7 +23,7 @@ def work(n: int = 1) -> int:
 
 
 @pytest.fixture
-def shop() -> MCPServer:
+def shop():
     """A server whose components all have new names."""
     server = open_to_all()
     server.tool("find_orders", aliases=["orders", "order_search"], rate="3/h")(work)
@@ -64,7 +63,7 @@ def refusal(client: MCPClient, name: str) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("transport", ["memory", "http"])
-def test_the_former_name_is_answered_and_not_listed(shop: MCPServer, transport: Any) -> None:
+def test_the_former_name_is_answered_and_not_listed(shop, transport):
     # The header Mcp-Name is compared with the name that was called.
     with real_client(server=shop, transport=transport) as client:
         assert [one["name"] for one in client.list_tools()] == ["find_orders"]
@@ -80,24 +79,24 @@ def test_the_former_name_is_answered_and_not_listed(shop: MCPServer, transport: 
         assert contents["text"] == "order 12"
 
 
-def test_a_former_name_is_completed(shop: MCPServer) -> None:
+def test_a_former_name_is_completed(shop):
     client = real_client(server=shop)
     assert client.complete("summary", "topic", "") == ["cheese"]
     assert client.complete("order://{number}", "number", "") == ["12"]
 
 
-def test_the_wrapped_value_of_an_older_revision_is_the_same(shop: MCPServer) -> None:
+def test_the_wrapped_value_of_an_older_revision_is_the_same(shop):
     client = real_client(server=shop, protocol_version="2025-06-18")
     assert client.call_tool("orders").raw == client.call_tool("find_orders").raw
 
 
-def test_what_is_hidden_is_unknown_by_every_name(shop: MCPServer) -> None:
+def test_what_is_hidden_is_unknown_by_every_name(shop):
     client = real_client(server=shop, user=person())
     unknown = refusal(client, "never_was")
     assert refusal(client, "refund") == refusal(client, "pay_back") == unknown
 
 
-def test_a_call_by_any_name_counts_against_the_same_rate(shop: MCPServer) -> None:
+def test_a_call_by_any_name_counts_against_the_same_rate(shop):
     client = real_client(server=shop)
     for name in ("orders", "find_orders", "order_search"):
         client.call_tool(name)
@@ -105,7 +104,7 @@ def test_a_call_by_any_name_counts_against_the_same_rate(shop: MCPServer) -> Non
         client.call_tool("orders")
 
 
-def test_a_yes_is_for_one_call_by_whatever_name(shop: MCPServer) -> None:
+def test_a_yes_is_for_one_call_by_whatever_name(shop):
     shop.tool("pay", aliases=["pay_out"], approval="staff")(work)
     client = real_client(server=shop, user=person())
     for name in ("pay_out", "pay"):
@@ -119,7 +118,7 @@ def test_a_yes_is_for_one_call_by_whatever_name(shop: MCPServer) -> None:
 
 
 @pytest.mark.usefixtures("call_log")
-def test_the_log_has_the_present_name_and_says_which_was_called(shop: MCPServer) -> None:
+def test_the_log_has_the_present_name_and_says_which_was_called(shop):
     client = real_client(server=shop)
     client.call_tool("orders")
     client.call_tool("find_orders")
@@ -136,20 +135,18 @@ def test_the_log_has_the_present_name_and_says_which_was_called(shop: MCPServer)
 @pytest.mark.parametrize(
     ("name", "aliases"), [("orders", []), ("other", ["orders"]), ("other", ["find_orders"])]
 )
-def test_a_name_that_is_answered_to_is_taken(
-    shop: MCPServer, name: str, aliases: list[str]
-) -> None:
+def test_a_name_that_is_answered_to_is_taken(shop, name, aliases):
     with pytest.raises(AlreadyRegistered, match=r"'find_orders' from .* already has the name"):
         shop.tool(name, aliases=aliases)(work)
     assert name == "orders" or name not in shop.tools
 
 
-def test_an_alias_may_not_be_the_name_of_another(shop: MCPServer) -> None:
+def test_an_alias_may_not_be_the_name_of_another(shop):
     with pytest.raises(AlreadyRegistered):
         shop.tool("other", aliases=["refund"])(work)
 
 
-def test_an_unregistered_component_gives_its_names_back(shop: MCPServer) -> None:
+def test_an_unregistered_component_gives_its_names_back(shop):
     shop.unregister(shop.tools["find_orders"])
     shop.tool("orders")(work)
     assert real_client(server=shop).call_tool("orders").text == "1"
@@ -167,19 +164,19 @@ def test_an_unregistered_component_gives_its_names_back(shop: MCPServer) -> None
         ([7], "write each former name as a non-empty string"),
     ],
 )
-def test_an_alias_that_cannot_be_is_refused(aliases: Any, message: str) -> None:
+def test_an_alias_that_cannot_be_is_refused(aliases, message):
     with pytest.raises(ImproperlyConfigured, match=message):
         open_to_all().tool("tool", aliases=aliases)(work)
 
 
-def test_a_former_address_has_the_same_variables() -> None:
+def test_a_former_address_has_the_same_variables():
     with pytest.raises(ImproperlyConfigured, match="the same variables as the template: n"):
         open_to_all().resource("x://{n}", aliases=["y://{m}"])(work)
     with pytest.raises(ImproperlyConfigured, match="is not a URI"):
         open_to_all().resource("x://y", aliases=["no address"])(work)
 
 
-def test_a_change_is_told_at_former_addresses_as_well(shop: MCPServer) -> None:
+def test_a_change_is_told_at_former_addresses_as_well(shop):
     assert [*shop.registry.uris_of("shop://about")] == ["shop://about", "shop://info"]
     assert [*shop.registry.uris_of("shop://orders/12")] == ["shop://orders/12", "order://12"]
     assert [*shop.registry.uris_of("shop://else")] == ["shop://else"]

@@ -19,7 +19,7 @@ from tests.spec import spec
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     server = open_to_all()
 
     @server.prompt
@@ -66,7 +66,7 @@ def refusal(server: MCPServer, user: Any = None, **params: Any) -> ErrorResponse
 
 
 @spec("CMP-2", "CMP-3")
-def test_values_depend_on_what_was_typed_and_chosen(server: MCPServer) -> None:
+def test_values_depend_on_what_was_typed_and_chosen(server):
     client = MCPClient(server=server)
     assert client.complete("briefing", "place", "3") == ["30", "31", "32"]
     assert client.complete("briefing", "topic", "a") == ["a--inline"]
@@ -75,7 +75,7 @@ def test_values_depend_on_what_was_typed_and_chosen(server: MCPServer) -> None:
     assert ask(server, context={"arguments": None})["values"] == ["30", "31", "32"]
 
 
-async def test_completion_has_an_async_twin(server: MCPServer) -> None:
+async def test_completion_has_an_async_twin(server):
     client = MCPClient(server=server)
     assert await client.acomplete("briefing", "place", "1") == ["10"]
     assert await client.acomplete("briefing", "topic", "a") == ["a--inline"]
@@ -83,7 +83,7 @@ async def test_completion_has_an_async_twin(server: MCPServer) -> None:
 
 @spec("CMP-2", "CMP-6")
 @pytest.mark.parametrize("count", [0, 99, 100, 101, 1000])
-def test_at_most_a_hundred_values_are_sent(server: MCPServer, count: int) -> None:
+def test_at_most_a_hundred_values_are_sent(server, count):
     completion = ask(server, argument={"name": "place", "value": str(count)})
     assert len(completion["values"]) == min(count, 100)
     assert completion.get("hasMore", False) is (count > 100)
@@ -91,9 +91,7 @@ def test_at_most_a_hundred_values_are_sent(server: MCPServer, count: int) -> Non
 
 @pytest.mark.django_db
 @spec("CMP-2")
-def test_a_queryset_is_read_no_further_than_needed(
-    server: MCPServer, django_assert_num_queries: Any
-) -> None:
+def test_a_queryset_is_read_no_further_than_needed(server, django_assert_num_queries):
     Group.objects.bulk_create(Group(name=f"g{n:03}") for n in range(150))
     ref = {"type": "ref/resource", "uri": "shop://groups/{name}"}
     with django_assert_num_queries(1) as queries:
@@ -105,14 +103,14 @@ def test_a_queryset_is_read_no_further_than_needed(
 
 @pytest.mark.django_db
 @spec("CMP-2")
-def test_a_template_may_be_named_by_a_uri_it_matches(server: MCPServer) -> None:
+def test_a_template_may_be_named_by_a_uri_it_matches(server):
     Group.objects.create(name="blue")
     ref = {"type": "ref/resource", "uri": "shop://groups/x"}
     assert ask(server, ref=ref, argument={"name": "name", "value": "b"})["values"] == ["blue"]
 
 
 @spec("CMP-6")
-def test_an_argument_without_completer_has_no_suggestions(server: MCPServer) -> None:
+def test_an_argument_without_completer_has_no_suggestions(server):
     assert ask(server, argument={"name": "other", "value": "x"}) == {"values": []}
 
 
@@ -135,29 +133,27 @@ def test_an_argument_without_completer_has_no_suggestions(server: MCPServer) -> 
         ({"context": "x"}, "context"),
     ],
 )
-def test_what_does_not_fit_is_an_error(
-    server: MCPServer, params: dict[str, Any], word: str
-) -> None:
+def test_what_does_not_fit_is_an_error(server, params, word):
     error = refusal(server, **params)
     assert error.code == INVALID_PARAMS
     assert word in error.message
 
 
 @spec("CMP-1")
-def test_without_a_completer_there_is_no_such_method() -> None:
+def test_without_a_completer_there_is_no_such_method():
     server = open_to_all()
     server.prompt("briefing")(lambda place="": "x")
     assert "completions" not in MCPClient(server=server).discover()["capabilities"]
     assert refusal(server).code == METHOD_NOT_FOUND
 
 
-def test_the_capability_is_declared_with_a_completer(server: MCPServer) -> None:
+def test_the_capability_is_declared_with_a_completer(server):
     assert MCPClient(server=server).discover()["capabilities"]["completions"] == {}
 
 
 @pytest.mark.django_db
 @spec("CMP-5")
-def test_completion_tells_nothing_of_what_is_hidden() -> None:
+def test_completion_tells_nothing_of_what_is_hidden():
     server = open_to_all()
     ran: list[str] = []
     server.prompt("hidden", permission=IsStaff)(lambda place="": "x")
@@ -179,7 +175,7 @@ def test_completion_tells_nothing_of_what_is_hidden() -> None:
     assert ask(server, user, ref={"type": "ref/prompt", "name": "hidden"})["values"] == ["gold"]
 
 
-def test_a_completer_that_fails_suggests_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_completer_that_fails_suggests_nothing(caplog):
     server = open_to_all()
     server.prompt("briefing")(lambda place="", other="": "x")
 
@@ -198,7 +194,7 @@ def test_a_completer_that_fails_suggests_nothing(caplog: pytest.LogCaptureFixtur
     assert caplog.text == ""
 
 
-def test_values_are_sent_as_text() -> None:
+def test_values_are_sent_as_text():
     server = open_to_all()
     server.prompt("briefing")(lambda place="": "x")
     server.completion("briefing", "place")(lambda value: (mark_safe("<b>"), 5))

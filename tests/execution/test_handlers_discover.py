@@ -54,7 +54,7 @@ def code_of(client: MCPClient, method: str, params: dict[str, Any] | None = None
 
 
 @spec("VER-7", "VER-9", "CCH-1", "EXT-3", "VER-10", "LOG-1")
-def test_discovery_names_versions_capabilities_and_identity() -> None:
+def test_discovery_names_versions_capabilities_and_identity():
     assert MCPClient(server=open_server).discover() == {
         "resultType": "complete",
         "supportedVersions": ["2026-07-28", *(one.version for one in HANDSHAKE)],
@@ -67,7 +67,7 @@ def test_discovery_names_versions_capabilities_and_identity() -> None:
 
 @spec("VER-8", "TOOL-1", "RSC-1", "PRM-1", "CMP-1", "RPC-10")
 @pytest.mark.parametrize("capability", METHODS)
-def test_what_is_advertised_works_and_nothing_else(capability: str) -> None:
+def test_what_is_advertised_works_and_nothing_else(capability):
     server = open_to_all()
     declare(server, capability)
     client = MCPClient(server=server)
@@ -88,7 +88,7 @@ def embedded(text: str) -> EmbeddedResource:
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("kind", ["tool", "prompt"])
 @pytest.mark.parametrize("says", ["code", "type"])
-def test_who_embeds_resources_has_resources(kind: str, says: str, version: str) -> None:
+def test_who_embeds_resources_has_resources(kind, says, version):
     def by_code(ctx: Context) -> object:
         return [EmbeddedResource("note://", text="x")]
 
@@ -103,14 +103,14 @@ def test_who_embeds_resources_has_resources(kind: str, says: str, version: str) 
     assert code_of(client, "resources/read", {"uri": "note://"}) not in (None, METHOD_NOT_FOUND)
 
 
-def test_a_link_to_a_resource_needs_none() -> None:
+def test_a_link_to_a_resource_needs_none():
     server = open_to_all()
     server.tool(name="look")(lambda: ResourceLink("https://example.com/", name="example"))
     assert "resources" not in MCPClient(server=server).discover()["capabilities"]
 
 
 @spec("VER-8", "SUB-16")
-async def test_a_server_without_components_offers_nothing() -> None:
+async def test_a_server_without_components_offers_nothing():
     client = MCPClient(server=open_to_all())
     assert client.discover()["capabilities"] == {}
     with pytest.raises(ErrorResponse) as caught:
@@ -119,7 +119,7 @@ async def test_a_server_without_components_offers_nothing() -> None:
     assert caught.value.code == METHOD_NOT_FOUND
 
 
-def test_subscribe_is_offered_while_a_resource_can_be_subscribed_to() -> None:
+def test_subscribe_is_offered_while_a_resource_can_be_subscribed_to():
     server = open_to_all()
     server.resource("x://still", subscribe=False)(lambda: "x")
     client = MCPClient(server=server)
@@ -146,7 +146,7 @@ def test_subscribe_is_offered_while_a_resource_can_be_subscribed_to() -> None:
         "x" * 10_000,
     ],
 )
-def test_methods_of_other_revisions_are_not_found(method: str) -> None:
+def test_methods_of_other_revisions_are_not_found(method):
     assert code_of(MCPClient(server=open_server), method) == METHOD_NOT_FOUND
 
 
@@ -154,7 +154,7 @@ def test_methods_of_other_revisions_are_not_found(method: str) -> None:
 @pytest.mark.parametrize(
     "level", ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 )
-def test_the_eight_levels_are_known(level: str) -> None:
+def test_the_eight_levels_are_known(level):
     client = MCPClient(server=open_server)
     assert code_of(client, "tools/list", {"_meta": {envelope.LOG_LEVEL: level}}) is None
 
@@ -172,7 +172,7 @@ def test_the_eight_levels_are_known(level: str) -> None:
         {envelope.PROGRESS_TOKEN: True},
     ],
 )
-def test_a_malformed_envelope_is_refused(changes: dict[str, Any]) -> None:
+def test_a_malformed_envelope_is_refused(changes):
     client = MCPClient(server=open_server)
     assert code_of(client, "tools/list", {"_meta": changes}) == INVALID_PARAMS
 
@@ -190,9 +190,7 @@ def test_a_malformed_envelope_is_refused(changes: dict[str, Any]) -> None:
         {envelope.CLIENT_CAPABILITIES: {"extensions": 5}},
     ],
 )
-def test_what_is_optional_or_unknown_in_the_envelope_changes_nothing(
-    changes: dict[str, Any],
-) -> None:
+def test_what_is_optional_or_unknown_in_the_envelope_changes_nothing(changes):
     client = MCPClient(server=open_server)
     assert client.request("tools/list", {"_meta": changes}) == client.request("tools/list")
 
@@ -205,7 +203,7 @@ def test_what_is_optional_or_unknown_in_the_envelope_changes_nothing(
     }
 )
 @pytest.mark.django_db
-def test_the_settings_describe_the_default_server_alone() -> None:
+def test_the_settings_describe_the_default_server_alone():
     result = MCPClient(server=mcp, user=person()).discover()
     identity = result["_meta"][envelope.SERVER_INFO]
     assert result["instructions"] == "Be kind."
@@ -217,7 +215,7 @@ def test_the_settings_describe_the_default_server_alone() -> None:
 
 
 @spec("UIX-1", "VER-7")
-def test_a_server_describes_itself() -> None:
+def test_a_server_describes_itself():
     server = open_to_all(
         title="Desk",
         version="9",

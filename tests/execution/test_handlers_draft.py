@@ -26,7 +26,7 @@ def unsupported(version: str) -> ErrorResponse:
 
 
 @spec("ALS-1", "ALS-2", "ALS-4")
-def test_a_client_of_the_draft_is_served_and_told_of_it() -> None:
+def test_a_client_of_the_draft_is_served_and_told_of_it():
     draft = MCPClient(server=open_server, protocol_version=DRAFT)
     result = draft.discover()
     assert result["supportedVersions"] == [DRAFT, "2026-07-28", *OLD]
@@ -36,20 +36,20 @@ def test_a_client_of_the_draft_is_served_and_told_of_it() -> None:
 
 
 @spec("ALS-4", "VER-7")
-def test_others_are_not_told_of_the_draft() -> None:
+def test_others_are_not_told_of_the_draft():
     result = MCPClient(server=open_server).discover()
     assert result["supportedVersions"] == ["2026-07-28", *OLD]
     assert "serverInfo" not in result
 
 
 @spec("ALS-3")
-def test_a_client_of_the_draft_need_not_say_who_it_is() -> None:
+def test_a_client_of_the_draft_need_not_say_who_it_is():
     client = MCPClient(server=open_server, protocol_version=DRAFT)
     assert client.request("tools/list", {"_meta": {envelope.CLIENT_INFO: None}})["tools"]
 
 
 @spec("ALS-2", "SUB-9")
-async def test_subscription_ids_are_text() -> None:
+async def test_subscription_ids_are_text():
     client = MCPClient(server=open_server, protocol_version=DRAFT)
     async with client.listen(lists=["tools"]) as messages:
         acknowledged = await anext(messages)
@@ -57,7 +57,7 @@ async def test_subscription_ids_are_text() -> None:
 
 
 @spec("SUB-8", "SUB-9")
-async def test_subscription_ids_are_the_requests_own() -> None:
+async def test_subscription_ids_are_the_requests_own():
     client = MCPClient(server=open_server)
     async with client.listen(lists=["tools", "prompts"]) as messages:
         acknowledged = await anext(messages)
@@ -68,7 +68,7 @@ async def test_subscription_ids_are_the_requests_own() -> None:
 
 @spec("VER-6", "VER-9", "ALS-4")
 @pytest.mark.parametrize("version", ["2027-01-01", "", "x" * 1000])
-def test_an_unsupported_version_names_the_supported_ones(version: str) -> None:
+def test_an_unsupported_version_names_the_supported_ones(version):
     error = unsupported(version)
     assert error.code == UNSUPPORTED_VERSION
     assert error.data == {"supported": ["2026-07-28", *OLD], "requested": version}
@@ -76,7 +76,7 @@ def test_an_unsupported_version_names_the_supported_ones(version: str) -> None:
 
 @spec("VER-6", "VER-9")
 @pytest.mark.parametrize("version", OLD)
-def test_a_handshake_version_in_an_envelope_is_told_of_the_modern_ones(version: str) -> None:
+def test_a_handshake_version_in_an_envelope_is_told_of_the_modern_ones(version):
     error = unsupported(version)
     assert error.code == UNSUPPORTED_VERSION
     assert error.data == {"supported": ["2026-07-28"], "requested": version}
@@ -84,7 +84,7 @@ def test_a_handshake_version_in_an_envelope_is_told_of_the_modern_ones(version: 
 
 @spec("ALS-1")
 @override_settings(MCP_DJANGO={"PROTOCOL_VERSIONS": ["2026-07-28"]})
-def test_the_draft_can_be_switched_off() -> None:
+def test_the_draft_can_be_switched_off():
     error = unsupported(DRAFT)
     # The draft's own code for it.
     assert error.code == -32004
@@ -92,7 +92,7 @@ def test_the_draft_can_be_switched_off() -> None:
 
 
 @spec("ALS-2")
-def test_errors_of_handlers_keep_their_codes() -> None:
+def test_errors_of_handlers_keep_their_codes():
     client = MCPClient(server=open_server, protocol_version=DRAFT)
     with pytest.raises(ErrorResponse) as caught:
         client.call_tool("missing")

@@ -29,7 +29,7 @@ NAMES = ["a", "b", "c", "d", "e"]
 
 
 @pytest.fixture(autouse=True)
-def _short_pages(settings: Any) -> None:
+def _short_pages(settings):
     """Two of the components below fit into a page: it has 61,440 bytes."""
     settings.MCP_DJANGO = {"MAX_EVENT_BYTES": 65_536}
 
@@ -83,7 +83,7 @@ def refused(client: MCPClient, method: str, cursor: Any) -> None:
 
 @spec("PAG-1", "PAG-2", "TOOL-3")
 @pytest.mark.parametrize("method", LISTS)
-def test_a_list_comes_in_pages_that_end(method: str) -> None:
+def test_a_list_comes_in_pages_that_end(method):
     client = MCPClient(server=filled())
     found = pages(client, method)
     assert [len(keys(page, method)) for page in found] == [2, 2, 1]
@@ -95,7 +95,7 @@ def test_a_list_comes_in_pages_that_end(method: str) -> None:
 
 
 @spec("PAG-2")
-def test_a_full_last_page_has_no_cursor() -> None:
+def test_a_full_last_page_has_no_cursor():
     server = open_to_all(page_size=2)
     for name in ("a", "b"):
         fill(server, name)
@@ -104,7 +104,7 @@ def test_a_full_last_page_has_no_cursor() -> None:
 
 
 @override_settings(MCP_DJANGO={"PAGE_SIZE": 3})
-def test_the_setting_sizes_the_pages_of_a_server_that_does_not() -> None:
+def test_the_setting_sizes_the_pages_of_a_server_that_does_not():
     server = open_to_all()
     for name in NAMES:
         fill(server, name)
@@ -133,9 +133,7 @@ class AfterNoon(BasePermission):
     ],
 )
 @pytest.mark.django_db
-def test_a_client_that_reads_one_page_sees_everything_but_resources(
-    number: int, options: dict[str, Any]
-) -> None:
+def test_a_client_that_reads_one_page_sees_everything_but_resources(number, options):
     server = open_to_all()
     fill_many(server, number, description="Count to five.", **options)
     client = MCPClient(server=server, user=person())
@@ -151,9 +149,7 @@ def test_a_client_that_reads_one_page_sees_everything_but_resources(
 @override_settings(MCP_DJANGO={})
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-03-26"])
 @pytest.mark.parametrize("method", ["tools/list", "resources/templates/list", "prompts/list"])
-def test_a_list_that_is_too_large_for_one_event_has_a_second_page(
-    method: str, version: str
-) -> None:
+def test_a_list_that_is_too_large_for_one_event_has_a_second_page(method, version):
     server = open_to_all()
     fill_many(server, 100, description="é" * 5200)
     client = MCPClient(server=server, protocol_version=version)
@@ -169,7 +165,7 @@ def test_a_list_that_is_too_large_for_one_event_has_a_second_page(
 
 
 @override_settings(MCP_DJANGO={})
-def test_one_entry_may_be_larger_than_a_page() -> None:
+def test_one_entry_may_be_larger_than_a_page():
     server = open_to_all()
     for name in NAMES:
         server.tool(name, description="x" * (2_000_000 if name == "b" else 1))(lambda: "x")
@@ -178,7 +174,7 @@ def test_one_entry_may_be_larger_than_a_page() -> None:
 
 
 @spec("PAG-6", "PAG-4")
-def test_null_is_no_cursor() -> None:
+def test_null_is_no_cursor():
     client = MCPClient(server=filled())
     for absent in (None, ""):
         assert client.request("tools/list", {"cursor": absent}) == client.request("tools/list")
@@ -186,12 +182,12 @@ def test_null_is_no_cursor() -> None:
 
 @spec("PAG-3", "PAG-4")
 @pytest.mark.parametrize("cursor", ["x", "a:b", "W10=:sig", 5, [], "x" * 10_000, "ü", "\x00"])
-def test_what_is_no_cursor_is_refused(cursor: Any) -> None:
+def test_what_is_no_cursor_is_refused(cursor):
     refused(MCPClient(server=filled()), "tools/list", cursor)
 
 
 @spec("PAG-3", "PAG-4")
-def test_a_tampered_cursor_is_refused() -> None:
+def test_a_tampered_cursor_is_refused():
     client = MCPClient(server=filled())
     cursor = client.request("tools/list")["nextCursor"]
     for changed in (cursor[:-1], cursor + "x", "x" + cursor, cursor.swapcase(), cursor[::-1]):
@@ -200,7 +196,7 @@ def test_a_tampered_cursor_is_refused() -> None:
 
 @pytest.mark.django_db
 @spec("PAG-4")
-def test_a_cursor_is_good_for_one_list_of_one_caller_and_server() -> None:
+def test_a_cursor_is_good_for_one_list_of_one_caller_and_server():
     server = filled()
     client = MCPClient(server=server)
     cursors = {method: client.request(method)["nextCursor"] for method in LISTS}
@@ -221,7 +217,7 @@ def test_a_cursor_is_good_for_one_list_of_one_caller_and_server() -> None:
 
 @spec("PAG-3")
 @override_settings(SECRET_KEY="new", SECRET_KEY_FALLBACKS=["old"])
-def test_a_cursor_outlives_a_rotated_key() -> None:
+def test_a_cursor_outlives_a_rotated_key():
     client = MCPClient(server=filled())
     with override_settings(SECRET_KEY="old", SECRET_KEY_FALLBACKS=[]):
         cursor = client.request("tools/list")["nextCursor"]
@@ -232,7 +228,7 @@ def test_a_cursor_outlives_a_rotated_key() -> None:
 
 @spec("PAG-3")
 @pytest.mark.parametrize("method", LISTS)
-def test_changes_between_pages_neither_skip_nor_repeat(method: str) -> None:
+def test_changes_between_pages_neither_skip_nor_repeat(method):
     server = filled()
     client = MCPClient(server=server)
     first = client.request(method)
@@ -258,7 +254,7 @@ def hints(result: dict[str, Any]) -> tuple[int, str]:
 
 @spec("CCH-1", "CCH-3", "RSC-11")
 @pytest.mark.parametrize("method", LISTS)
-def test_the_lists_of_an_open_server_are_public(method: str) -> None:
+def test_the_lists_of_an_open_server_are_public(method):
     for page in pages(MCPClient(server=filled()), method):
         assert hints(page) == (0, "public")
 
@@ -267,9 +263,7 @@ def test_the_lists_of_an_open_server_are_public(method: str) -> None:
 @spec("CCH-3", "CCH-4", "PAG-5")
 @pytest.mark.parametrize("method", LISTS)
 @pytest.mark.parametrize("options", [{"permission": IsStaff}, {"scopes": ["z"]}])
-def test_one_guarded_component_makes_every_page_private(
-    method: str, options: dict[str, Any]
-) -> None:
+def test_one_guarded_component_makes_every_page_private(method, options):
     server = filled()
     fill(server, "z", **options)
     found = pages(MCPClient(server=server, user=person()), method)
@@ -282,7 +276,7 @@ def test_one_guarded_component_makes_every_page_private(
 @pytest.mark.parametrize(
     "permission", [IsAuthenticated, AfterNoon, [AllowAny, IsAuthenticated], "auth.view_group"]
 )
-def test_nothing_of_a_closed_server_is_public(permission: Any) -> None:
+def test_nothing_of_a_closed_server_is_public(permission):
     server = MCPServer("inline", permission=permission)
     fill(server, "a")
     server.resource("x://public", cache_public=True)(lambda: "x")
@@ -295,7 +289,7 @@ def test_nothing_of_a_closed_server_is_public(permission: Any) -> None:
 
 @pytest.mark.django_db
 @spec("CCH-1", "CCH-3", "CCH-4", "RSC-11")
-def test_reading_carries_the_hints_of_the_resource() -> None:
+def test_reading_carries_the_hints_of_the_resource():
     server = open_to_all()
     half = timedelta(milliseconds=1500)
     server.resource("x://plain")(lambda: "x")
@@ -318,7 +312,7 @@ def test_reading_carries_the_hints_of_the_resource() -> None:
 
 
 @spec("CCH-1")
-def test_calls_carry_no_hints() -> None:
+def test_calls_carry_no_hints():
     client = MCPClient(server=filled())
     for result in (
         client.request("tools/call", {"name": "a"}),

@@ -17,7 +17,7 @@ from tests.spec import spec
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     server = open_to_all()
 
     @server.prompt(title="Apology", meta={"com.example/a": 1})
@@ -45,7 +45,7 @@ def refusal(server: MCPServer, params: dict[str, Any], **client: Any) -> ErrorRe
 
 
 @spec("PRM-1", "UIX-3", "MET-6")
-def test_a_listed_prompt_names_its_arguments(server: MCPServer) -> None:
+def test_a_listed_prompt_names_its_arguments(server):
     server.prompt("bare")(lambda: "x")
     assert real_client(server=server).list_prompts() == [
         {
@@ -68,7 +68,7 @@ def test_a_listed_prompt_names_its_arguments(server: MCPServer) -> None:
 
 
 @spec("PRM-2", "PRM-6", "PRM-7")
-def test_arguments_are_read_by_their_types_and_unknown_ones_ignored(server: MCPServer) -> None:
+def test_arguments_are_read_by_their_types_and_unknown_ones_ignored(server):
     arguments = {"number": "", "times": "3", "unknown": "x"}
     result = real_client(server=server).request(
         "prompts/get", {"name": "apologize", "arguments": arguments}
@@ -98,9 +98,7 @@ def test_arguments_are_read_by_their_types_and_unknown_ones_ignored(server: MCPS
         ({}, ["name"]),
     ],
 )
-def test_what_does_not_fit_is_an_error(
-    server: MCPServer, params: dict[str, Any], words: list[str]
-) -> None:
+def test_what_does_not_fit_is_an_error(server, params, words):
     error = refusal(server, params)
     assert error.code == INVALID_PARAMS
     for word in words:
@@ -108,7 +106,7 @@ def test_what_does_not_fit_is_an_error(
 
 
 @spec("PRM-2", "PRM-4")
-def test_text_blocks_and_messages_become_messages() -> None:
+def test_text_blocks_and_messages_become_messages():
     assert messages("a") == [{"role": "user", "content": {"type": "text", "text": "a"}}]
     assert messages(mark_safe("<b>")) == [
         {"role": "user", "content": {"type": "text", "text": "<b>"}}
@@ -138,21 +136,21 @@ def test_text_blocks_and_messages_become_messages() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, {"role": "user"}, [None], b"x"])
-def test_what_is_no_message_is_a_bug(value: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_message_is_a_bug(value, caplog):
     with pytest.raises(ErrorResponse) as caught:
         messages(value)
     assert caught.value.code == INTERNAL_ERROR
     assert "Message" in caplog.text
 
 
-def test_a_message_has_one_of_two_roles() -> None:
+def test_a_message_has_one_of_two_roles():
     odd: Any = "system"
     with pytest.raises(ValueError, match="'system'"):
         Message("x", role=odd)
 
 
 @spec("PRM-3", "ERR-5")
-def test_failures_are_errors(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_errors(caplog):
     server = open_to_all()
     failures: dict[str, Exception] = {
         "tool": ToolError("Name a year."),
@@ -179,7 +177,7 @@ def test_failures_are_errors(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     "topic", ["{{ settings.SECRET_KEY }}", "{% now 'Y' %}", "Tom & Jerry's <b>"]
 )
-def test_a_template_says_its_arguments_as_they_are(topic: str) -> None:
+def test_a_template_says_its_arguments_as_they_are(topic):
     client = real_client(server=mcp, user=person())
     assert client.get_prompt("briefing", {"topic": topic}) == [
         {"role": "user", "content": {"type": "text", "text": f"Brief the shift on {topic}."}}
@@ -188,7 +186,7 @@ def test_a_template_says_its_arguments_as_they_are(topic: str) -> None:
 
 @pytest.mark.django_db
 @spec("PRM-4")
-def test_a_hidden_prompt_is_an_unknown_one() -> None:
+def test_a_hidden_prompt_is_an_unknown_one():
     server = open_to_all()
     server.prompt("hidden", permission=IsStaff)(lambda: "x")
     user = person()
@@ -201,7 +199,7 @@ def test_a_hidden_prompt_is_an_unknown_one() -> None:
     assert real_client(server=server, user=user).get_prompt("hidden")
 
 
-async def test_an_async_prompt_sees_the_context() -> None:
+async def test_an_async_prompt_sees_the_context():
     server = open_to_all()
 
     @server.prompt

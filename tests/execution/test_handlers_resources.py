@@ -45,7 +45,7 @@ def assert_not_found(client: MCPClient, uri: str) -> None:
 
 
 @spec("RSC-1", "UIX-4", "UIX-3", "MET-6")
-def test_a_listed_resource_says_what_its_author_set() -> None:
+def test_a_listed_resource_says_what_its_author_set():
     server = open_to_all()
 
     @server.resource(
@@ -87,7 +87,7 @@ def test_a_listed_resource_says_what_its_author_set() -> None:
 
 
 @spec("RSC-7")
-def test_a_listed_template_has_its_template_and_is_no_resource() -> None:
+def test_a_listed_template_has_its_template_and_is_no_resource():
     server = open_to_all()
 
     @server.resource("shop://groups/{name}", mime_type="application/json")
@@ -129,14 +129,12 @@ def test_a_listed_template_has_its_template_and_is_no_resource() -> None:
         ),
     ],
 )
-def test_what_a_resource_gives_is_one_entry(
-    value: Any, options: dict[str, Any], content: dict[str, Any]
-) -> None:
+def test_what_a_resource_gives_is_one_entry(value, options, content):
     assert reading(value, **options) == [{"uri": "shop://it", **content}]
 
 
 @spec("RSC-2")
-def test_a_resource_may_have_several_contents() -> None:
+def test_a_resource_may_have_several_contents():
     both = [ResourceContents("a"), ResourceContents(b"b", uri="shop://it/b", mime_type="image/gif")]
     assert reading(both) == [
         {"uri": "shop://it", "mimeType": "text/plain", "text": "a"},
@@ -162,14 +160,14 @@ def test_a_resource_may_have_several_contents() -> None:
         "file:///etc/passwd",
     ],
 )
-def test_what_answers_for_no_uri_is_not_found(uri: str) -> None:
+def test_what_answers_for_no_uri_is_not_found(uri):
     server = open_to_all()
     server.resource("shop://it")(lambda: "it")
     assert_not_found(real_client(server=server), uri)
 
 
 @pytest.mark.parametrize("params", [{}, {"uri": 5}, {"uri": None}, {"uri": ["shop://it"]}])
-def test_a_uri_has_to_be_text(params: dict[str, Any]) -> None:
+def test_a_uri_has_to_be_text(params):
     server = open_to_all()
     server.resource("shop://it")(lambda: "it")
     with pytest.raises(ErrorResponse) as caught:
@@ -181,7 +179,7 @@ def test_a_uri_has_to_be_text(params: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "exc", [Http404("x"), Group.DoesNotExist("x"), PermissionDenied("x"), PermissionDenied()]
 )
-def test_missing_and_forbidden_objects_are_not_found(exc: Exception) -> None:
+def test_missing_and_forbidden_objects_are_not_found(exc):
     server = open_to_all()
 
     @server.resource("shop://orders/{number}")
@@ -192,7 +190,7 @@ def test_missing_and_forbidden_objects_are_not_found(exc: Exception) -> None:
     assert_not_found(real_client(server=server), "shop://orders/five")
 
 
-def test_other_failures_say_whose_they_are(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_failures_say_whose_they_are(caplog):
     failures: dict[str, Exception] = {
         "tool": ToolError("Name a year."),
         "invalid": ValidationError("Too early."),
@@ -217,7 +215,7 @@ def test_other_failures_say_whose_they_are(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.fixture
-def matching() -> MCPClient:
+def matching():
     server = open_to_all()
     server.resource("shop://a/{+path}")(lambda path: f"any {path}")
     server.resource("shop://a/{name}")(lambda name: f"one {name}")
@@ -245,7 +243,7 @@ def matching() -> MCPClient:
         ("file:///srv/x/y.txt", "file x/y.txt"),
     ],
 )
-def test_the_most_specific_template_reads_a_uri(matching: MCPClient, uri: str, text: str) -> None:
+def test_the_most_specific_template_reads_a_uri(matching, uri, text):
     (content,) = matching.read_resource(uri)
     assert content["text"] == text
     assert content["uri"] == uri
@@ -265,12 +263,12 @@ def test_the_most_specific_template_reads_a_uri(matching: MCPClient, uri: str, t
         "%00",
     ],
 )
-def test_a_path_that_leads_out_is_not_found(matching: MCPClient, path: str) -> None:
+def test_a_path_that_leads_out_is_not_found(matching, path):
     assert_not_found(matching, f"file:///srv/{path}")
 
 
 @pytest.mark.parametrize("number", ["five", "1.5", "%20", "1e3", "9" * 5000])
-def test_a_variable_of_another_type_names_nothing(number: str) -> None:
+def test_a_variable_of_another_type_names_nothing(number):
     server = open_to_all()
 
     @server.resource("shop://orders/{number}")
@@ -285,7 +283,7 @@ def test_a_variable_of_another_type_names_nothing(number: str) -> None:
 
 @pytest.mark.django_db
 @spec("RSC-4", "RSC-6", "RSC-9")
-def test_a_hidden_resource_is_a_missing_one() -> None:
+def test_a_hidden_resource_is_a_missing_one():
     server = open_to_all()
     ran: list[str] = []
 
@@ -355,7 +353,7 @@ def readers() -> MCPServer:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("tool", ["read", "read_later"])
-def test_a_tool_reads_what_its_caller_may_read(tool: str) -> None:
+def test_a_tool_reads_what_its_caller_may_read(tool):
     client = real_client(server=readers(), user=person(), scopes=[])
     assert client.call_tool(tool, {"uri": "shop://sync"}).text == "sync ada"
     assert client.call_tool(tool, {"uri": "shop://async"}).text == "b'async ada'"
@@ -368,7 +366,7 @@ def test_a_tool_reads_what_its_caller_may_read(tool: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_tool_reads_resources_from_an_event_loop() -> None:
+async def test_a_tool_reads_resources_from_an_event_loop():
     from asgiref.sync import sync_to_async
 
     client = real_client(server=readers(), user=await sync_to_async(person)())
@@ -378,7 +376,7 @@ async def test_a_tool_reads_resources_from_an_event_loop() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_tool_tells_an_anonymous_caller_nothing_of_what_is_hidden() -> None:
+def test_a_tool_tells_an_anonymous_caller_nothing_of_what_is_hidden():
     client = real_client(server=readers())
     assert client.call_tool("read", {"uri": "shop://sync"}).text == "sync "
     for uri in ("shop://vault", "shop://scoped", "shop://missing"):
@@ -389,7 +387,7 @@ def test_a_tool_tells_an_anonymous_caller_nothing_of_what_is_hidden() -> None:
 
 
 @pytest.mark.django_db
-def test_a_tool_can_catch_that_there_is_nothing() -> None:
+def test_a_tool_can_catch_that_there_is_nothing():
     client = real_client(server=readers(), user=person(), scopes=[])
     assert client.call_tool("look", {"uri": "shop://vault"}).text == f"none: {NOT_FOUND}"
     assert client.call_tool("look", {"uri": "shop://scoped"}).text == "scope: ('vault',)"

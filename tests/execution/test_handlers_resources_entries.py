@@ -58,7 +58,7 @@ def refused(client: MCPClient, cursor: str) -> None:
 
 @spec("PAG-1", "PAG-2")
 @pytest.mark.parametrize("size", range(1, 9))
-def test_fixed_resources_come_first_and_templates_in_their_order(size: int) -> None:
+def test_fixed_resources_come_first_and_templates_in_their_order(size):
     server = open_to_all(page_size=size)
     listing(server, "b", numbered("b", [1, 2]))
     listing(server, "a", numbered("a", [1, 2, 3]))
@@ -72,7 +72,7 @@ def test_fixed_resources_come_first_and_templates_in_their_order(size: int) -> N
 
 
 @spec("PAG-3")
-def test_rows_that_come_and_go_between_two_pages_skip_and_repeat_nothing() -> None:
+def test_rows_that_come_and_go_between_two_pages_skip_and_repeat_nothing():
     rows = [10, 20, 30, 40]
     server = open_to_all(page_size=2)
     listing(server, "a", numbered("a", rows))
@@ -86,7 +86,7 @@ def test_rows_that_come_and_go_between_two_pages_skip_and_repeat_nothing() -> No
 
 
 @spec("PAG-5", "CCH-3")
-def test_a_list_with_rows_is_private_on_every_page_and_for_who_sees_none() -> None:
+def test_a_list_with_rows_is_private_on_every_page_and_for_who_sees_none():
     class Nobody(BasePermission):
         def has_permission(self, principal: Principal) -> bool:
             return False
@@ -106,7 +106,7 @@ def test_a_list_with_rows_is_private_on_every_page_and_for_who_sees_none() -> No
 
 
 @pytest.mark.django_db
-def test_rows_need_the_scopes_that_reading_them_needs() -> None:
+def test_rows_need_the_scopes_that_reading_them_needs():
     server = open_to_all()
     listing(server, "a", numbered("a", [1]), scopes=["orders:read"])
     ada = person()
@@ -115,7 +115,7 @@ def test_rows_need_the_scopes_that_reading_them_needs() -> None:
 
 
 @spec("PAG-3", "PAG-4")
-def test_a_cursor_of_what_is_gone_or_strange_is_refused() -> None:
+def test_a_cursor_of_what_is_gone_or_strange_is_refused():
     server = open_to_all(page_size=1)
     listing(server, "a", numbered("a", [1, 2, 3]))
     client = MCPClient(server=server)
@@ -131,7 +131,7 @@ def test_a_cursor_of_what_is_gone_or_strange_is_refused() -> None:
 
 
 @spec("RSC-1")
-def test_an_entry_says_what_its_template_knows_of_it() -> None:
+def test_an_entry_says_what_its_template_knows_of_it():
     entries = [
         ListedResource(uri="x://a/1", name="one"),
         ListedResource(
@@ -161,7 +161,7 @@ def test_an_entry_says_what_its_template_knows_of_it() -> None:
 
 
 @pytest.mark.parametrize("exc", [PermissionDenied("no"), Http404("no")])
-def test_rows_that_may_not_be_seen_are_not_there(exc: Exception) -> None:
+def test_rows_that_may_not_be_seen_are_not_there(exc):
     def entries(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         raise exc
 
@@ -171,9 +171,7 @@ def test_rows_that_may_not_be_seen_are_not_there(exc: Exception) -> None:
     assert pages(MCPClient(server=server)) == [["x://b/1"]]
 
 
-def test_a_list_that_fails_is_an_error_and_not_a_shorter_list(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_list_that_fails_is_an_error_and_not_a_shorter_list(caplog):
     def failing(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         raise RuntimeError("secret")
 

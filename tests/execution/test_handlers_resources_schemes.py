@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from mcp_django import Context, MCPServer
+from mcp_django import Context
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.kit.servers import open_to_all
@@ -14,7 +12,7 @@ from tests.spec import spec
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     server = open_to_all()
 
     @server.resource("Shop://About", aliases=["OLD://About"])
@@ -37,7 +35,7 @@ def server() -> MCPServer:
 
 
 @spec("RSC-1")
-def test_a_resource_is_listed_with_its_scheme_in_lower_case(server: MCPServer) -> None:
+def test_a_resource_is_listed_with_its_scheme_in_lower_case(server):
     client = MCPClient(server=server)
     assert [one["uri"] for one in client.list_resources()] == ["shop://About"]
     (template,) = client.list_resource_templates()
@@ -58,22 +56,20 @@ def test_a_resource_is_listed_with_its_scheme_in_lower_case(server: MCPServer) -
         ("Old://7", "7"),
     ],
 )
-def test_a_resource_is_read_by_its_scheme_in_any_case(
-    uri: str, text: str, version: str, server: MCPServer
-) -> None:
+def test_a_resource_is_read_by_its_scheme_in_any_case(uri, text, version, server):
     client = MCPClient(server=server, protocol_version=version)
     (contents,) = client.read_resource(uri)
     # As it was asked for, which clients compare.
     assert (contents["uri"], contents["text"]) == (uri, text)
 
 
-def test_what_follows_the_scheme_is_compared_as_it_is(server: MCPServer) -> None:
+def test_what_follows_the_scheme_is_compared_as_it_is(server):
     for uri in ("shop://about", "shop://ABOUT", "shop://orders/7"):
         with pytest.raises(ErrorResponse):
             MCPClient(server=server).read_resource(uri)
 
 
-def test_a_template_is_completed_by_its_scheme_in_any_case(server: MCPServer) -> None:
+def test_a_template_is_completed_by_its_scheme_in_any_case(server):
     client = MCPClient(server=server)
     for uri in ("shop://Orders/{number}", "Shop://Orders/{number}", "SHOP://Orders/3"):
         ref = {"type": "ref/resource", "uri": uri}
@@ -92,16 +88,14 @@ def test_a_template_is_completed_by_its_scheme_in_any_case(server: MCPServer) ->
         ("SHOP://Orders/{number}", {}),
     ],
 )
-def test_uris_that_differ_in_the_case_of_the_scheme_are_the_same(
-    uri: str, options: dict[str, Any], server: MCPServer
-) -> None:
+def test_uris_that_differ_in_the_case_of_the_scheme_are_the_same(uri, options, server):
     if "{" in uri:
 
         def another(number: int) -> str:
             return ""
     else:
 
-        def another() -> str:  # type: ignore[misc]
+        def another() -> str:
             return ""
 
     with pytest.raises(AlreadyRegistered, match="already"):

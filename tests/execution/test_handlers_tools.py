@@ -44,7 +44,7 @@ def refusal(client: MCPClient, method: str, params: dict[str, Any]) -> ErrorResp
 
 
 @spec("TOOL-2", "TOOL-16")
-def test_a_tool_says_no_more_than_its_author_set() -> None:
+def test_a_tool_says_no_more_than_its_author_set():
     assert listed(nothing) == {
         "name": "tool",
         "description": "Do nothing.",
@@ -63,12 +63,12 @@ def test_a_tool_says_no_more_than_its_author_set() -> None:
     ],
 )
 @pytest.mark.parametrize("value", [True, False])
-def test_a_hint_is_published_as_it_was_set(option: str, member: str, value: bool) -> None:
+def test_a_hint_is_published_as_it_was_set(option, member, value):
     assert listed(nothing, **{option: value})["annotations"] == {member: value}
 
 
 @spec("UIX-1", "UIX-3", "MET-6")
-def test_title_icons_and_meta_are_published() -> None:
+def test_title_icons_and_meta_are_published():
     tool = listed(
         nothing,
         title="A title",
@@ -94,26 +94,26 @@ def test_title_icons_and_meta_are_published() -> None:
 
 @spec("UIX-2")
 @pytest.mark.parametrize("base", ["", "http://localhost:8000"])
-def test_an_icon_without_a_public_address_is_left_out(base: str) -> None:
+def test_an_icon_without_a_public_address_is_left_out(base):
     with override_settings(MCP_DJANGO={"BASE_URL": base}):
         assert "icons" not in listed(nothing, icons=[Icon("/static/i.png")])
 
 
 @spec("UIX-2")
 @override_settings(MCP_DJANGO={"BASE_URL": "https://shop.test"})
-def test_an_icon_of_the_site_gets_an_absolute_address() -> None:
+def test_an_icon_of_the_site_gets_an_absolute_address():
     icons = listed(nothing, icons=[Icon("/static/i.png")])["icons"]
     assert icons == [{"src": "https://shop.test/static/i.png"}]
 
 
 @pytest.mark.parametrize("src", ["http://x.test/i.png", "//x.test/i.png", "javascript:x", ""])
 @spec("UIX-2")
-def test_an_icon_from_elsewhere_is_refused(src: str) -> None:
+def test_an_icon_from_elsewhere_is_refused(src):
     with pytest.raises(ValueError, match="https: or data:"):
         Icon(src)
 
 
-def test_a_lazy_title_is_translated_for_each_request() -> None:
+def test_a_lazy_title_is_translated_for_each_request():
     options = {"title": gettext_lazy("Yes"), "description": gettext_lazy("No")}
     with override("de"):
         german = listed(nothing, **options)
@@ -124,7 +124,7 @@ def test_a_lazy_title_is_translated_for_each_request() -> None:
 
 
 @spec("TOOL-3")
-def test_tools_are_listed_in_the_order_of_their_names() -> None:
+def test_tools_are_listed_in_the_order_of_their_names():
     server = open_to_all()
     for name in ("b", "a", "C"):
         server.tool(name)(nothing)
@@ -136,7 +136,7 @@ def test_tools_are_listed_in_the_order_of_their_names() -> None:
 
 @spec("TOOL-6", "RPC-10")
 @pytest.mark.parametrize("name", ["missing", "ECHO", "", "x" * 5000])
-def test_an_unknown_tool_is_an_error(name: str) -> None:
+def test_an_unknown_tool_is_an_error(name):
     error = refusal(real_client(server=open_server), "tools/call", {"name": name})
     assert error.code == INVALID_PARAMS
     assert error.message == f"No tool named {name[:80]!r} on server 'open'; see tools/list."
@@ -155,7 +155,7 @@ def test_an_unknown_tool_is_an_error(name: str) -> None:
         {"name": "echo", "arguments": False},
     ],
 )
-def test_parameters_of_the_wrong_shape_are_an_error(params: dict[str, Any]) -> None:
+def test_parameters_of_the_wrong_shape_are_an_error(params):
     assert refusal(real_client(server=open_server), "tools/call", params).code == INVALID_PARAMS
 
 
@@ -163,7 +163,7 @@ def test_parameters_of_the_wrong_shape_are_an_error(params: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     "params", [{}, {"arguments": None}, {"arguments": {}}, {"task": {"ttl": 60000}}]
 )
-def test_absent_arguments_are_none_and_a_task_is_ignored(params: dict[str, Any]) -> None:
+def test_absent_arguments_are_none_and_a_task_is_ignored(params):
     server = open_to_all()
     server.tool(nothing)
     result = real_client(server=server).request("tools/call", {"name": "nothing", **params})
@@ -188,9 +188,7 @@ def bounded(amount: Annotated[int, Field(gt=0)], name: str = "x") -> str:
         ({"amount": 1, "name": 5}, ["name", "5"]),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_to_the_model(
-    arguments: dict[str, Any], words: list[str]
-) -> None:
+def test_arguments_that_do_not_fit_are_told_to_the_model(arguments, words):
     result = call(bounded, **arguments)
     assert result.is_error
     assert result.structured is None
@@ -218,9 +216,7 @@ FAILURES: list[tuple[Exception, str]] = [
 @spec("TOOL-10")
 @pytest.mark.parametrize(("exc", "text"), FAILURES)
 @pytest.mark.parametrize("is_async", [True, False])
-def test_exceptions_of_django_mean_what_they_mean_in_a_view(
-    exc: Exception, text: str, is_async: bool
-) -> None:
+def test_exceptions_of_django_mean_what_they_mean_in_a_view(exc, text, is_async):
     def fail() -> str:
         raise exc
 
@@ -234,7 +230,7 @@ def test_exceptions_of_django_mean_what_they_mean_in_a_view(
 
 @spec("TOOL-10", "ERR-5")
 @override_settings(DEBUG=True)
-def test_a_bug_is_logged_and_tells_the_client_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_logged_and_tells_the_client_nothing(caplog):
     def buggy() -> str:
         raise RuntimeError("SELECT secret FROM /etc/passwd")
 
@@ -247,7 +243,7 @@ def test_a_bug_is_logged_and_tells_the_client_nothing(caplog: pytest.LogCaptureF
     assert isinstance(record.exc_info[1], RuntimeError)
 
 
-def test_a_protocol_error_raised_on_purpose_stays_one() -> None:
+def test_a_protocol_error_raised_on_purpose_stays_one():
     def refuse() -> str:
         raise InvalidParams("Not like this.", data={"hint": 1})
 
@@ -260,7 +256,7 @@ def test_a_protocol_error_raised_on_purpose_stays_one() -> None:
     )
 
 
-def test_a_resource_that_a_tool_misses_is_told_in_band() -> None:
+def test_a_resource_that_a_tool_misses_is_told_in_band():
     def look(ctx: Context) -> str:
         return str(ctx.read_resource("shop://missing"))
 
@@ -272,7 +268,7 @@ def test_a_resource_that_a_tool_misses_is_told_in_band() -> None:
 
 @spec("ERR-3", "RPC-2")
 @pytest.mark.parametrize("request_id", [0, 1, -5, 2**70, "", "1", "ä"])
-def test_the_id_comes_back_with_its_type(request_id: Any) -> None:
+def test_the_id_comes_back_with_its_type(request_id):
     client = real_client(server=open_server)
     for name in ("echo", "missing"):
         message = client._client.message("tools/call", {"name": name, "arguments": {"text": "x"}})
@@ -287,7 +283,7 @@ def test_the_id_comes_back_with_its_type(request_id: Any) -> None:
 
 @pytest.mark.django_db
 @spec("TOOL-6", "TOOL-11", "TOOL-4")
-def test_a_hidden_tool_is_an_unknown_one(django_user_model: Any) -> None:
+def test_a_hidden_tool_is_an_unknown_one(django_user_model):
     server = open_to_all()
     server.tool("hidden", permission=IsStaff)(nothing)
     server.tool("shown")(nothing)
@@ -305,7 +301,7 @@ def test_a_hidden_tool_is_an_unknown_one(django_user_model: Any) -> None:
 
 
 @spec("RPC-6", "VER-10", "MET-3")
-def test_a_result_says_that_it_is_complete_and_who_answered() -> None:
+def test_a_result_says_that_it_is_complete_and_who_answered():
     result = real_client(server=open_server).call_tool("echo", {"text": "x"}).raw
     assert result["resultType"] == "complete"
     assert result["_meta"] == {

@@ -46,7 +46,7 @@ def steps(ctx: Context) -> str:
 
 
 @spec("PRG-1", "PRG-2", "PRG-5")
-def test_progress_grows_and_the_rest_is_dropped() -> None:
+def test_progress_grows_and_the_rest_is_dropped():
     progress = talk(steps).progress
     assert [one["progress"] for one in progress] == [0, 0.5, 1, 2, 3]
     assert progress[-1] == {"progress": 3, "total": 4, "message": "almost"}
@@ -54,13 +54,13 @@ def test_progress_grows_and_the_rest_is_dropped() -> None:
 
 
 @spec("PRG-1")
-def test_without_a_token_there_is_no_progress() -> None:
+def test_without_a_token_there_is_no_progress():
     assert talk(steps, progressToken=None).progress == []
 
 
 @spec("PRG-1", "PRG-6")
 @pytest.mark.parametrize("token", ["a", "", 0, 7, 2**60])
-def test_the_token_comes_back_with_its_type(token: Any) -> None:
+def test_the_token_comes_back_with_its_type(token):
     server = open_to_all()
     server.tool("tool")(steps)
     client = real_client(server=server)
@@ -71,7 +71,7 @@ def test_the_token_comes_back_with_its_type(token: Any) -> None:
         assert {type(one) for one in sent} == {type(token)}
 
 
-def test_a_failed_call_has_made_progress_too() -> None:
+def test_a_failed_call_has_made_progress_too():
     def fail(ctx: Context) -> str:
         ctx.report_progress(1)
         raise RuntimeError("no")
@@ -81,7 +81,7 @@ def test_a_failed_call_has_made_progress_too() -> None:
     assert len(result.progress) == 1
 
 
-async def test_progress_is_reported_from_a_loop() -> None:
+async def test_progress_is_reported_from_a_loop():
     server = open_to_all()
 
     @server.tool
@@ -109,21 +109,19 @@ def log_all(ctx: Context) -> str:
 
 @spec("LOG-1", "LOG-4")
 @pytest.mark.parametrize("level", LEVELS)
-def test_messages_of_the_level_and_above_are_sent(level: str) -> None:
+def test_messages_of_the_level_and_above_are_sent(level):
     logs = talk(log_all, **{envelope.LOG_LEVEL: level}).logs
     assert [one["level"] for one in logs] == LEVELS[LEVELS.index(level) :]
 
 
 @spec("LOG-4")
-def test_without_a_level_nothing_is_sent() -> None:
+def test_without_a_level_nothing_is_sent():
     assert talk(log_all, **{envelope.LOG_LEVEL: None}).logs == []
 
 
 @pytest.mark.parametrize("level", ["loud", "", "INFO"])
 @pytest.mark.parametrize("envelope", [{}, {envelope.LOG_LEVEL: None}])
-def test_an_unknown_level_is_a_mistake_whether_the_client_listens_or_not(
-    level: str, envelope: dict[str, Any]
-) -> None:
+def test_an_unknown_level_is_a_mistake_whether_the_client_listens_or_not(level, envelope):
     def shout(ctx: Context) -> str:
         with pytest.raises(ValueError, match="not a log level; use one of debug"):
             ctx.log(level, "x")
@@ -133,7 +131,7 @@ def test_an_unknown_level_is_a_mistake_whether_the_client_listens_or_not(
 
 
 @pytest.mark.parametrize("data", ["text", None, 0, [1], {"a": {"b": 1}}])
-def test_a_message_holds_any_json(data: Any) -> None:
+def test_a_message_holds_any_json(data):
     def log(ctx: Context) -> None:
         ctx.log("info", data, logger="shop")
 
@@ -141,7 +139,7 @@ def test_a_message_holds_any_json(data: Any) -> None:
 
 
 @spec("LOG-7")
-def test_the_log_of_the_site_is_not_sent_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_of_the_site_is_not_sent_to_the_client(caplog):
     def fail(ctx: Context) -> str:
         ctx.log("info", "public")
         logging.getLogger("shop").error("secret")
@@ -166,7 +164,7 @@ def invocation(server: Any, name: str = "tool", **arguments: Any) -> Call:
 
 
 @spec("CAN-9")
-async def test_a_synchronous_call_learns_of_its_cancellation_when_it_asks() -> None:
+async def test_a_synchronous_call_learns_of_its_cancellation_when_it_asks():
     server = open_to_all()
     entered, gate = threading.Event(), threading.Event()
     seen: list[bool] = []
@@ -191,7 +189,7 @@ async def test_a_synchronous_call_learns_of_its_cancellation_when_it_asks() -> N
 
 
 @spec("CAN-9")
-async def test_an_async_call_is_interrupted() -> None:
+async def test_an_async_call_is_interrupted():
     server = open_to_all()
     ended = asyncio.Event()
 
@@ -214,7 +212,7 @@ async def test_an_async_call_is_interrupted() -> None:
 # Time limits ----------------------------------------------------------------------------------
 
 
-async def test_an_async_tool_has_a_time_limit() -> None:
+async def test_an_async_tool_has_a_time_limit():
     server = open_to_all()
 
     @server.tool(timeout=0.01)
@@ -229,7 +227,7 @@ async def test_an_async_tool_has_a_time_limit() -> None:
     )
 
 
-async def test_a_synchronous_tool_is_answered_for_in_time_and_told() -> None:
+async def test_a_synchronous_tool_is_answered_for_in_time_and_told():
     server = open_to_all()
     begun, told = threading.Event(), threading.Event()
 
@@ -253,7 +251,7 @@ async def test_a_synchronous_tool_is_answered_for_in_time_and_told() -> None:
 
 
 @override_settings(MCP_DJANGO={"CALL_TIMEOUT": 0.01})
-async def test_the_setting_limits_what_has_no_limit_of_its_own() -> None:
+async def test_the_setting_limits_what_has_no_limit_of_its_own():
     server = open_to_all()
 
     @server.tool
@@ -273,9 +271,7 @@ async def test_the_setting_limits_what_has_no_limit_of_its_own() -> None:
     assert "took longer than 0.01 seconds" in caught.value.message
 
 
-async def test_a_timeout_of_the_tool_itself_is_its_own_bug(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_timeout_of_the_tool_itself_is_its_own_bug(caplog):
     server = open_to_all()
 
     @server.tool
@@ -296,7 +292,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @spec("MET-3", "MET-4")
-def test_a_valid_trace_reaches_the_tool_and_not_the_answer() -> None:
+def test_a_valid_trace_reaches_the_tool_and_not_the_answer():
     def trace(ctx: Context) -> dict[str, str]:
         return dict(ctx.trace)
 
@@ -308,7 +304,7 @@ def test_a_valid_trace_reaches_the_tool_and_not_the_answer() -> None:
 
 @spec("MET-4")
 @pytest.mark.parametrize("parent", ["", "x", TRACE.upper(), TRACE.replace("0af7", "zzzz"), 5, None])
-def test_an_invalid_trace_is_ignored(parent: Any) -> None:
+def test_an_invalid_trace_is_ignored(parent):
     def trace(ctx: Context) -> dict[str, str]:
         return dict(ctx.trace)
 
@@ -317,7 +313,7 @@ def test_an_invalid_trace_is_ignored(parent: Any) -> None:
     assert result.structured == {}
 
 
-def test_requests_are_what_the_core_decodes() -> None:
+def test_requests_are_what_the_core_decodes():
     server = open_to_all()
     server.tool("tool")(lambda: "x")
     assert isinstance(invocation(server).request, Request)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.test import override_settings
 from django.utils import timezone, translation
@@ -25,20 +23,20 @@ async def surroundings_later() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("function", [surroundings, surroundings_later])
-def test_language_and_zone_of_the_caller_hold(function: Any) -> None:
+def test_language_and_zone_of_the_caller_hold(function):
     with translation.override("de"), timezone.override("Asia/Tokyo"):
         result = call(function)
     assert result.structured == {"language": "de", "yes": "Ja", "zone": "Asia/Tokyo"}
 
 
 @override_settings(LANGUAGE_CODE="fr", TIME_ZONE="Europe/Paris")
-def test_else_those_of_the_site_hold() -> None:
+def test_else_those_of_the_site_hold():
     with translation.override(None), timezone.override(None):
         translation.activate("fr")
         assert call(surroundings).structured["yes"] == "Oui"
 
 
-async def test_what_a_call_activates_does_not_reach_another() -> None:
+async def test_what_a_call_activates_does_not_reach_another():
     server = open_to_all()
 
     @server.tool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ SECRETS = (
 
 
 @pytest.fixture
-def text(caplog: pytest.LogCaptureFixture) -> Any:
+def text(caplog):
     """What the log says, as a handler writes it."""
     caplog.set_level(logging.DEBUG)
     return lambda: caplog.text
@@ -31,9 +30,7 @@ def text(caplog: pytest.LogCaptureFixture) -> Any:
 
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("is_cause", [False, True])
-def test_the_exception_of_a_tool_is_logged_without_its_secrets(
-    secret: str, is_cause: bool, text: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_exception_of_a_tool_is_logged_without_its_secrets(secret, is_cause, text, caplog):
     server = open_to_all()
 
     def ask() -> str:
@@ -59,7 +56,7 @@ def test_the_exception_of_a_tool_is_logged_without_its_secrets(
     assert not [one for one in caplog.records if one.exc_info]
 
 
-def test_an_exception_without_a_secret_is_logged_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_without_a_secret_is_logged_as_it_is(caplog):
     server = open_to_all()
 
     @server.tool
@@ -73,7 +70,7 @@ def test_an_exception_without_a_secret_is_logged_as_it_is(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("name", ["mcp_django", "mcp_django.calls", "mcp_django.security"])
-def test_a_message_is_logged_without_its_secrets(name: str, text: Any) -> None:
+def test_a_message_is_logged_without_its_secrets(name, text):
     logger = logging.getLogger(name)
     logger.warning("100 %% of %s", SECRETS[0])
     logger.warning("100 % is no place")
@@ -82,9 +79,7 @@ def test_a_message_is_logged_without_its_secrets(name: str, text: Any) -> None:
     assert KEPT not in text()
 
 
-def test_an_object_that_cannot_say_what_it_is_breaks_no_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_object_that_cannot_say_what_it_is_breaks_no_request(monkeypatch):
     class Mute(BasePermission):
         def has_permission(self, principal: Principal) -> bool:
             raise LookupError("no such list")

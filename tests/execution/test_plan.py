@@ -37,7 +37,7 @@ async def thread_of_the_orm() -> str:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     found = open_to_all()
     found.tool(read_only=True)(add)
     found.tool(rate="100/m")(talk)
@@ -63,7 +63,7 @@ def names(found: Plan | None) -> list[str]:
     return [getattr(step, "__name__", "a step around others") for step in found.admission]
 
 
-async def test_a_plan_has_only_what_its_component_uses(server: MCPServer) -> None:
+async def test_a_plan_has_only_what_its_component_uses(server):
     await ask(server, "add", a=2, b=40)
     await ask(server, "talk")
     await ask(server, "nothing")
@@ -72,7 +72,7 @@ async def test_a_plan_has_only_what_its_component_uses(server: MCPServer) -> Non
     assert names(plan_of(server, None)) == ["authorize_component"]
 
 
-async def test_a_plan_is_made_once(server: MCPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plan_is_made_once(server, monkeypatch):
     assert (await ask(server, "add", a=2, b=40))["result"]["content"][0]["text"] == "42"
     kept = plan_of(server, "add")
     monkeypatch.setattr(plan, "_make_plan", lambda *args: pytest.fail("made again"))
@@ -80,9 +80,7 @@ async def test_a_plan_is_made_once(server: MCPServer, monkeypatch: pytest.Monkey
     assert plan_of(server, "add") is kept is not None
 
 
-async def test_a_plan_is_made_again_for_other_settings_and_another_catalog(
-    server: MCPServer,
-) -> None:
+async def test_a_plan_is_made_again_for_other_settings_and_another_catalog(server):
     await ask(server, "add", a=2, b=40)
     with override_settings(MCP_DJANGO={**SETTINGS, "RATE": "1000/m"}):
         await ask(server, "add", a=2, b=40)
@@ -96,16 +94,14 @@ async def test_a_plan_is_made_again_for_other_settings_and_another_catalog(
     assert plan_of(server, "other") is None
 
 
-async def test_names_that_do_not_exist_share_one_plan(server: MCPServer) -> None:
+async def test_names_that_do_not_exist_share_one_plan(server):
     for number in range(50):
         answer = await ask(server, f"nothing_{number}")
         assert "No tool named" in answer["error"]["message"]
     assert len([key for key in server.catalog.plans if key[0] == "tools/call"]) == 1
 
 
-async def test_an_absent_component_runs_where_the_most_demanding_one_does(
-    server: MCPServer,
-) -> None:
+async def test_an_absent_component_runs_where_the_most_demanding_one_does(server):
     for name in ("add", "nothing"):
         await ask(server, name, a=1, b=1)
     of_add, absent = plan_of(server, "add"), plan_of(server, None)
@@ -116,13 +112,13 @@ async def test_an_absent_component_runs_where_the_most_demanding_one_does(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_orm_has_its_own_thread_below_a_waiting_sync_caller(server: MCPServer) -> None:
+def test_the_orm_has_its_own_thread_below_a_waiting_sync_caller(server):
     for _ in range(2):
         answer = async_to_sync(ask)(server, "thread_of_the_orm")
         assert answer["result"]["content"][0]["text"].startswith("mcp-tool")
 
 
-async def test_a_task_that_outlives_its_call_gets_no_thread(server: MCPServer) -> None:
+async def test_a_task_that_outlives_its_call_gets_no_thread(server):
     may_go_on = asyncio.Event()
     tasks: list[asyncio.Task[str]] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,7 +42,7 @@ def names(client: MCPClient) -> list[str]:
 
 @spec("AUT-1", "AUT-3")
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "nonsense"])
-def test_a_closed_server_asks_everybody_for_credentials(method: str) -> None:
+def test_a_closed_server_asks_everybody_for_credentials(method):
     response = post("/mcp", message(method))
     assert response.status_code == 401
     assert response["WWW-Authenticate"] == 'Bearer realm="mcp"'
@@ -50,7 +50,7 @@ def test_a_closed_server_asks_everybody_for_credentials(method: str) -> None:
         MCPClient(server=mcp).request(method)
 
 
-def test_a_staff_server_lets_in_staff_alone() -> None:
+def test_a_staff_server_lets_in_staff_alone():
     assert post("/staff/mcp", message("tools/list")).status_code == 401
     user = person()
     _, plaintext = token_for(user)
@@ -65,7 +65,7 @@ def test_a_staff_server_lets_in_staff_alone() -> None:
     assert names(MCPClient(server=staff, user=user)) == ["staff_tool"]
 
 
-def test_a_server_may_ask_for_a_permission_of_django() -> None:
+def test_a_server_may_ask_for_a_permission_of_django():
     server = MCPServer("inline", permission="auth.view_group")
     user = person()
     with pytest.raises(ConnectionRefused):
@@ -91,7 +91,7 @@ class Named(BasePermission):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Named) and other.name == self.name
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def has_permission(self, principal: Principal) -> bool:
         return bool(principal.user.get_username() == self.name)
@@ -100,7 +100,7 @@ class Named(BasePermission):
 @pytest.mark.parametrize(
     "permission", [OnlyAda, OnlyAda(), Named("ada"), [IsAuthenticated, OnlyAda]]
 )
-def test_a_rule_of_the_site_is_asked(permission: Any) -> None:
+def test_a_rule_of_the_site_is_asked(permission):
     server = MCPServer("inline", permission=permission)
     server.tool("tool", permission=permission)(lambda: "x")
     assert names(MCPClient(server=server, user=person("ada"))) == ["tool"]
@@ -122,9 +122,7 @@ def test_a_rule_of_the_site_is_asked(permission: Any) -> None:
         (["tokens"], 401),
     ],
 )
-def test_only_where_a_credential_could_help_is_one_asked_for(
-    backends: list[str], status: int, settings: Any
-) -> None:
+def test_only_where_a_credential_could_help_is_one_asked_for(backends, status, settings):
     settings.MCP_DJANGO = {"AUTH": backends}
     for name in ("needs_scope", "needs_staff", "needs_approval"):
         answer = post("/inline", message("tools/call", {"name": name}))
@@ -138,7 +136,7 @@ def test_only_where_a_credential_could_help_is_one_asked_for(
 
 @spec("AUT-11")
 @pytest.mark.usefixtures("_inline_urls")
-def test_a_tool_for_approval_checks_as_many_permissions_as_an_absent_one(settings: Any) -> None:
+def test_a_tool_for_approval_checks_as_many_permissions_as_an_absent_one(settings):
     settings.MCP_DJANGO = {"AUTH": ["session"]}
     checked = []
     for name in ("needs_approval", "lacks_approval"):
@@ -149,7 +147,7 @@ def test_a_tool_for_approval_checks_as_many_permissions_as_an_absent_one(setting
 
 
 @spec("AUT-11")
-def test_an_anonymous_call_of_a_guarded_tool_asks_for_credentials() -> None:
+def test_an_anonymous_call_of_a_guarded_tool_asks_for_credentials():
     assert "members_tool" not in names(MCPClient(server=open_server))
     body = message("tools/call", {"name": "members_tool"})
     assert post("/open/mcp", body).status_code == 401
@@ -163,7 +161,7 @@ def test_an_anonymous_call_of_a_guarded_tool_asks_for_credentials() -> None:
     assert post("/open/mcp", body, token=plaintext).json()["result"]["content"]
 
 
-def test_permissions_of_a_group_count_and_all_of_a_list_must_hold() -> None:
+def test_permissions_of_a_group_count_and_all_of_a_list_must_hold():
     server = open_to_all()
     server.tool("both", permission=["auth.view_group", IsStaff])(lambda: "x")
     user = person(is_staff=True)
@@ -178,7 +176,7 @@ def test_permissions_of_a_group_count_and_all_of_a_list_must_hold() -> None:
 
 
 @pytest.mark.parametrize("permission", ["auth.view_group", IsStaff])
-def test_an_inactive_superuser_may_nothing(permission: Any) -> None:
+def test_an_inactive_superuser_may_nothing(permission):
     server = open_to_all()
     server.tool("tool", permission=permission)(lambda: "x")
     user = person(is_superuser=True, is_staff=True)
@@ -195,7 +193,7 @@ CALL = message("tools/call", {"name": "scoped_tool"})
 
 @spec("AUT-6", "AUT-8")
 @pytest.mark.parametrize("scopes", [[], ["orders:read"], ["other"]])
-def test_a_token_that_lacks_a_scope_is_told_every_one(scopes: list[str]) -> None:
+def test_a_token_that_lacks_a_scope_is_told_every_one(scopes):
     user = person()
     _, plaintext = token_for(user, *scopes)
     response = post("/mcp", CALL, token=plaintext)
@@ -210,14 +208,14 @@ def test_a_token_that_lacks_a_scope_is_told_every_one(scopes: list[str]) -> None
     assert caught.value.scopes == ("orders:write", "orders:read")
 
 
-def test_a_token_with_every_scope_and_a_credential_without_scopes_may() -> None:
+def test_a_token_with_every_scope_and_a_credential_without_scopes_may():
     user = person()
     _, plaintext = token_for(user, "orders:write", "orders:read", "more")
     assert post("/mcp", CALL, token=plaintext).json()["result"]["content"]
     assert MCPClient(server=mcp, user=user).call_tool("scoped_tool").text == "scoped"
 
 
-def test_a_scope_guards_an_open_server_from_nobody_in_particular() -> None:
+def test_a_scope_guards_an_open_server_from_nobody_in_particular():
     server = open_to_all()
     server.tool("tool", scopes=["s"])(lambda: "x")
     server.resource("x://x", scopes=["s"])(lambda: "x")
@@ -244,9 +242,7 @@ def test_a_scope_guards_an_open_server_from_nobody_in_particular() -> None:
         ({"a": ["b"], "b": ["a"]}, ["a"], False),
     ],
 )
-def test_a_broader_scope_implies_narrower_ones(
-    implies: dict[str, list[str]], granted: list[str], holds: bool
-) -> None:
+def test_a_broader_scope_implies_narrower_ones(implies, granted, holds):
     client = MCPClient(server=mcp, user=person(), scopes=granted)
     with override_settings(MCP_DJANGO={"SCOPE_IMPLIES": implies}):
         if holds:
@@ -256,7 +252,7 @@ def test_a_broader_scope_implies_narrower_ones(
                 client.call_tool("scoped_tool")
 
 
-def test_scopes_hide_only_where_the_setting_says_so() -> None:
+def test_scopes_hide_only_where_the_setting_says_so():
     server = open_to_all()
     server.tool("tool", scopes=["s"])(lambda: "x")
     server.resource("x://x", scopes=["s"])(lambda: "x")
@@ -277,7 +273,7 @@ def test_scopes_hide_only_where_the_setting_says_so() -> None:
 
 
 @spec("SUB-8")
-async def test_only_readable_resources_are_acknowledged() -> None:
+async def test_only_readable_resources_are_acknowledged():
     server = open_to_all()
     server.resource("x://shown")(lambda: "x")
     server.resource("x://still", subscribe=False)(lambda: "x")
@@ -358,7 +354,7 @@ urlpatterns = [path("inline", inline.urls), path("alike", alike.urls)]
 
 
 @pytest.fixture
-def _inline_urls(settings: Any) -> Iterator[None]:
+def _inline_urls(settings):
     settings.ROOT_URLCONF = __name__
     clear_url_caches()
     yield
@@ -367,7 +363,7 @@ def _inline_urls(settings: Any) -> Iterator[None]:
 
 @spec("AUT-11")
 @pytest.mark.usefixtures("_inline_urls")
-def test_hidden_and_unknown_are_the_same_bytes() -> None:
+def test_hidden_and_unknown_are_the_same_bytes():
     _, plaintext = token_for(person())
     hidden, unknown = (
         post("/inline", message("resources/read", {"uri": uri}), token=plaintext)
@@ -401,7 +397,7 @@ NAMING: dict[str, Any] = {
 
 
 @pytest.fixture
-def token() -> str:
+def token():
     """The token of somebody to whom everything of ``GUARDS`` is hidden."""
     return token_for(person())[1]
 
@@ -432,9 +428,7 @@ def _statements(captured: CaptureQueriesContext) -> list[str]:
 @pytest.mark.usefixtures("_inline_urls")
 @pytest.mark.parametrize("what", NAMING)
 @pytest.mark.parametrize("word", GUARDS)
-def test_hidden_and_unknown_ask_the_database_the_same(
-    what: str, word: str, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hidden_and_unknown_ask_the_database_the_same(what, word, token, monkeypatch):
     # Where nothing can be told, nothing is subscribed to; in this thread its statements are seen.
     streaming = partial(_streaming, view.exchange_of)
     monkeypatch.setattr(view, "exchange_of", streaming)
@@ -456,9 +450,7 @@ def test_hidden_and_unknown_ask_the_database_the_same(
 
 @pytest.mark.usefixtures("_inline_urls")
 @pytest.mark.django_db(transaction=True)
-async def test_hidden_and_unknown_take_the_same_way_through_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_hidden_and_unknown_take_the_same_way_through_threads(monkeypatch):
     token = (await sync_to_async(lambda: token_for(person()))())[1]
     hops: list[str | None] = []
     begin = BoundedPool.begin
@@ -480,7 +472,7 @@ async def test_hidden_and_unknown_take_the_same_way_through_threads(
 @pytest.mark.parametrize(
     "uris", [["x://asking_one", "rows://asking_one/1"], ["x://asking_two"], []]
 )
-async def test_what_is_listened_for_in_vain_is_asked_for_once(uris: list[str]) -> None:
+async def test_what_is_listened_for_in_vain_is_asked_for_once(uris):
     ada = await sync_to_async(person)()
     Asking.asked = 0
     async with MCPClient(server=alike, user=ada).listen(uris=uris) as messages:
@@ -492,13 +484,13 @@ async def test_what_is_listened_for_in_vain_is_asked_for_once(uris: list[str]) -
 
 @spec("AUT-5", "AUT-8")
 @pytest.mark.usefixtures("_inline_urls")
-def test_an_anonymous_call_that_needs_a_scope_is_asked_for_credentials_with_it() -> None:
+def test_an_anonymous_call_that_needs_a_scope_is_asked_for_credentials_with_it():
     response = post("/inline", message("tools/call", {"name": "needs_scope"}))
     assert response.status_code == 401
     assert 'scope="s"' in response["WWW-Authenticate"]
 
 
-def test_an_error_response_knows_its_code() -> None:
+def test_an_error_response_knows_its_code():
     with pytest.raises(ErrorResponse) as caught:
         MCPClient(server=open_server).call_tool("missing")
     assert caught.value.code == -32602
@@ -521,9 +513,7 @@ class Demanding(BasePermission):
         raise InsufficientScope("Sign in again.", scopes=("fresh",))
 
 
-def test_a_permission_that_fails_hides_its_own_component_and_no_other(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_permission_that_fails_hides_its_own_component_and_no_other(caplog):
     server = open_to_all()
     server.tool("broken", permission=Failing)(lambda: "never")
     server.tool("sound")(lambda: "fine")
@@ -536,7 +526,7 @@ def test_a_permission_that_fails_hides_its_own_component_and_no_other(
     assert client.call_tool("sound").text == "fine"
 
 
-def test_a_permission_may_refuse_in_its_own_words() -> None:
+def test_a_permission_may_refuse_in_its_own_words():
     server = open_to_all()
     server.tool("strict", permission=Demanding)(lambda: "never")
     client = MCPClient(server=server, user=person())

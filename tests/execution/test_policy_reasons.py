@@ -96,9 +96,7 @@ def is_admitted(principal: Principal, component: Component) -> bool:
 @pytest.mark.parametrize("list_filter", ["permissions", "scopes"])
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("permission", PERMISSIONS, ids=named)
-def test_a_component_is_seen_when_there_is_no_reason_against_it(
-    permission: Any, is_known: bool, list_filter: str
-) -> None:
+def test_a_component_is_seen_when_there_is_no_reason_against_it(permission, is_known, list_filter):
     for held, needed in product(HELD, NEEDED):
         principal = caller(held, is_known=is_known)
         component = component_of(permission, needed)
@@ -117,7 +115,7 @@ def test_a_component_is_seen_when_there_is_no_reason_against_it(
         assert [type(one.permission) for one in guarding] == refusing
 
 
-def test_all_reasons_are_given_and_not_the_first_alone() -> None:
+def test_all_reasons_are_given_and_not_the_first_alone():
     component = component_of([No, IsStaff, "auth.view_group", InGroups(["Editors"])], ("a", "b"))
     principal = caller(frozenset({"a"}), is_known=False)
     with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
@@ -144,7 +142,7 @@ class Counted(BasePermission):
 
 
 @pytest.mark.parametrize("answer", [False, RuntimeError("oops"), InvalidParams("Not today.")])
-def test_what_comes_after_the_first_no_is_asked_only_to_explain(answer: Any) -> None:
+def test_what_comes_after_the_first_no_is_asked_only_to_explain(answer):
     yes, no, later = Counted(True), Counted(answer), Counted(False)
     component, principal = component_of([yes, no, later], ("a",)), caller(frozenset())
     assert not is_visible(principal, component)
@@ -160,9 +158,7 @@ def test_what_comes_after_the_first_no_is_asked_only_to_explain(answer: Any) -> 
 
 
 @pytest.mark.parametrize("permission", [None, AllowAny], ids=named)
-def test_where_nothing_is_to_be_checked_nothing_is_made(
-    permission: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_is_to_be_checked_nothing_is_made(permission, monkeypatch):
     for name in ("PermissionCache", "_component_reasons", "_connection_reasons"):
         monkeypatch.delattr(policy, name)
     component, principal = component_of(None, ()), caller(frozenset(), is_known=False)
@@ -187,7 +183,7 @@ def test_where_nothing_is_to_be_checked_nothing_is_made(
         ),
     ],
 )
-def test_a_reason_is_a_sentence(permission: Any, of_server: str, of_component: str) -> None:
+def test_a_reason_is_a_sentence(permission, of_server, of_component):
     principal = caller(None, is_known=False)
     (reason,) = explain_connection(MCPServer("reasons", permission=permission), principal).reasons
     assert reason.sentence() == of_server
@@ -210,9 +206,7 @@ def nobody_connects(user: Any, server: Any, client_id: str) -> bool:
 @pytest.mark.parametrize("guards", [(), (Yes(),), (No(),), (No(), Yes())], ids=named)
 @pytest.mark.parametrize("permission", [AllowAny, IsStaff, [Yes, No]], ids=named)
 @pytest.mark.parametrize("is_known", [True, False])
-def test_whoever_may_not_enter_has_a_reason(
-    is_known: bool, permission: Any, guards: tuple[Any, ...], is_enabled: bool
-) -> None:
+def test_whoever_may_not_enter_has_a_reason(is_known, permission, guards, is_enabled):
     server: Any = MCPServer("reasons", permission=permission, scopes=("a", "b"))
     offered = replace(server.catalog, extra_permissions=guards, is_enabled=is_enabled)
 

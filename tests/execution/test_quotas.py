@@ -27,7 +27,7 @@ START = 1_800_000_000.0  # a multiple of an hour
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+def clock(monkeypatch):
     """The beginning of an hour, until a test says otherwise."""
     found = SimpleNamespace(now=START)
     fake = SimpleNamespace(time=lambda: found.now, monotonic=lambda: 0.0)
@@ -80,7 +80,7 @@ def refusal(client: MCPClient, name: str = "add") -> ErrorResponse:
 
 
 @spec("TOOL-11")
-def test_one_call_too_many_says_when_to_come_again(clock: Any) -> None:
+def test_one_call_too_many_says_when_to_come_again(clock):
     client = MCPClient(server=with_tool(rate="2/m"))
     clock.now += 15
     assert [is_limited(client) for _ in range(3)] == [False, False, True]
@@ -91,7 +91,7 @@ def test_one_call_too_many_says_when_to_come_again(clock: Any) -> None:
     assert not is_limited(client)
 
 
-def test_a_limit_of_the_whole_server_names_the_server() -> None:
+def test_a_limit_of_the_whole_server_names_the_server():
     client = MCPClient(server=with_tool(server=open_to_all(rate="1/h")))
     assert not is_limited(client)
     assert refusal(client, "other").message == (
@@ -99,13 +99,13 @@ def test_a_limit_of_the_whole_server_names_the_server() -> None:
     )
 
 
-def test_whoever_is_over_two_limits_waits_for_the_later() -> None:
+def test_whoever_is_over_two_limits_waits_for_the_later():
     client = MCPClient(server=with_tool(rate=["1/m", "1/h"]))
     assert not is_limited(client)
     assert refusal(client).data == {"retryAfter": 3600}
 
 
-def test_a_site_may_have_the_model_told_instead(settings: Any) -> None:
+def test_a_site_may_have_the_model_told_instead(settings):
     settings.MCP_DJANGO = {"THROTTLE_AS": "result", "RATE": "1/h"}
     server = with_tool()
     server.prompt(name="greet")(lambda: "Hello")
@@ -123,7 +123,7 @@ def test_a_site_may_have_the_model_told_instead(settings: Any) -> None:
 # What is counted ------------------------------------------------------------------------------
 
 
-def test_a_call_that_is_refused_uses_nothing_up(clock: Any) -> None:
+def test_a_call_that_is_refused_uses_nothing_up(clock):
     client = MCPClient(server=with_tool(rate=["1/m", "2/h"]))
     assert not is_limited(client)
     assert all(is_limited(client) for _ in range(5))
@@ -133,7 +133,7 @@ def test_a_call_that_is_refused_uses_nothing_up(clock: Any) -> None:
     assert is_limited(client)
 
 
-def test_a_loser_of_a_race_gives_back_what_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loser_of_a_race_gives_back_what_was_counted(monkeypatch):
     client = MCPClient(server=with_tool(rate=["1/m", "9/h"]))
     assert not is_limited(client)
     # Another process takes the last one between the look and the count.
@@ -150,13 +150,13 @@ def held() -> dict[str, int]:
     return {key: cache.get(key.split(":", 2)[2]) for key in raw._cache}
 
 
-def test_wrong_arguments_are_a_use_as_well() -> None:
+def test_wrong_arguments_are_a_use_as_well():
     client = MCPClient(server=with_tool(rate="1/m"))
     assert client.call_tool("add", {"a": "x"}, check=False).is_error
     assert is_limited(client)
 
 
-def test_what_is_hidden_is_not_counted(db: None) -> None:
+def test_what_is_hidden_is_not_counted(db):
     server = with_tool(rate="1/h", permission=IsStaff)
     nobody, staff = person("nobody"), person("staff", is_staff=True)
     for _ in range(3):
@@ -167,7 +167,7 @@ def test_what_is_hidden_is_not_counted(db: None) -> None:
     assert [is_limited(client) for _ in range(2)] == [False, True]
 
 
-def test_lists_are_not_counted() -> None:
+def test_lists_are_not_counted():
     client = MCPClient(server=with_tool(server=open_to_all(rate="1/h")))
     for method in ("tools/list", "server/discover", "tools/list"):
         client.request(method)
@@ -207,7 +207,7 @@ COMPLETION = {
 
 
 @spec("CMP-4", "CMP-5")
-def test_suggestions_have_a_count_of_their_own() -> None:
+def test_suggestions_have_a_count_of_their_own():
     """Typing asks for many of them, and must not use up the prompt."""
     client = MCPClient(server=everything())
     uses = [is_limited(client, "completion/complete", **COMPLETION) for _ in range(3)]
@@ -217,19 +217,19 @@ def test_suggestions_have_a_count_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("uri", ["shop://about", "shop://orders/7"])
-def test_a_resource_that_is_read_is_counted(uri: str) -> None:
+def test_a_resource_that_is_read_is_counted(uri):
     client = MCPClient(server=everything())
     assert [is_limited(client, "resources/read", uri=uri) for _ in range(2)] == [False, True]
 
 
-def test_a_template_has_one_count_for_all_that_it_makes() -> None:
+def test_a_template_has_one_count_for_all_that_it_makes():
     client = MCPClient(server=everything())
     read = [is_limited(client, "resources/read", uri=f"shop://orders/{n}") for n in range(3)]
     assert read == [False, True, True]
 
 
 @spec("CMP-4", "CMP-5")
-def test_suggestions_for_what_is_not_there_or_hidden_are_refused_alike(db: None) -> None:
+def test_suggestions_for_what_is_not_there_or_hidden_are_refused_alike(db):
     server = everything()
     server.prompt(name="hidden", permission=IsStaff)(lambda name: name)
     client = MCPClient(server=server, user=person())
@@ -240,14 +240,14 @@ def test_suggestions_for_what_is_not_there_or_hidden_are_refused_alike(db: None)
         assert caught.value.code == INVALID_PARAMS
 
 
-def test_what_a_tool_reads_for_its_caller_belongs_to_the_call() -> None:
+def test_what_a_tool_reads_for_its_caller_belongs_to_the_call():
     client = MCPClient(server=everything())
     for _ in range(3):
         assert client.call_tool("through", {"uri": "shop://about"}).text == "About."
     assert not is_limited(client, "resources/read", uri="shop://about")
 
 
-def test_a_prompt_with_wrong_arguments_is_a_use_and_one_that_is_not_there_is_none() -> None:
+def test_a_prompt_with_wrong_arguments_is_a_use_and_one_that_is_not_there_is_none():
     client = MCPClient(server=everything())
     with pytest.raises(ErrorResponse) as unknown:
         client.request("prompts/get", {"name": "nothing"})
@@ -272,7 +272,7 @@ def test_a_prompt_with_wrong_arguments_is_a_use_and_one_that_is_not_there_is_non
         ("all: 1/h", {"another user": False, "another client": False}),
     ],
 )
-def test_a_rate_says_who_shares_it(rate: str, free: dict[str, bool]) -> None:
+def test_a_rate_says_who_shares_it(rate, free):
     server = with_tool(rate=rate)
     ada, grace = person("ada"), person("grace")
     assert not is_refused(server, ada, "desk")
@@ -281,7 +281,7 @@ def test_a_rate_says_who_shares_it(rate: str, free: dict[str, bool]) -> None:
     assert is_refused(server, ada, "phone") is not free["another client"]
 
 
-def test_servers_and_components_are_counted_apart(settings: Any) -> None:
+def test_servers_and_components_are_counted_apart(settings):
     settings.MCP_DJANGO = {"RATE": "1/h"}
     first = with_tool()
     second = with_tool(server=MCPServer("second", permission=AllowAny))
@@ -290,7 +290,7 @@ def test_servers_and_components_are_counted_apart(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "2026-07-28"])
-def test_no_rate_limits_what_a_client_asks_to_find_its_way(version: str, settings: Any) -> None:
+def test_no_rate_limits_what_a_client_asks_to_find_its_way(version, settings):
     # One refused discovery or list moves the Python SDK to an older revision for good.
     settings.MCP_DJANGO = {"RATE": "1/h"}
     server = with_tool(
@@ -306,12 +306,12 @@ def test_no_rate_limits_what_a_client_asks_to_find_its_way(version: str, setting
             client.request(method)
 
 
-def test_of_two_limits_over_one_period_the_lower_holds() -> None:
+def test_of_two_limits_over_one_period_the_lower_holds():
     client = MCPClient(server=with_tool(rate=["5/h", "2/h", "3/h"]))
     assert [is_limited(client) for _ in range(3)] == [False, False, True]
 
 
-def test_nothing_may_be_used_at_all_where_the_rate_is_nothing() -> None:
+def test_nothing_may_be_used_at_all_where_the_rate_is_nothing():
     assert is_limited(MCPClient(server=with_tool(rate="0/d")))
 
 
@@ -342,7 +342,7 @@ def begun(client: MCPClient, left: int = 1) -> dict[str, Any]:
 
 
 @pytest.mark.django_db
-def test_the_rounds_of_one_call_are_one_use() -> None:
+def test_the_rounds_of_one_call_are_one_use():
     client = MCPClient(server=asking("1/h"), answers=[ACCEPT] * 4)
     assert client.call_tool("ask", {"left": 4}).text == "done"
     assert is_limited(client, name="ask", arguments={})
@@ -350,7 +350,7 @@ def test_the_rounds_of_one_call_are_one_use() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
-def test_the_questions_of_a_session_are_no_calls(version: str) -> None:
+def test_the_questions_of_a_session_are_no_calls(version):
     server = asking("1/h")
     client = MCPClient(server=server, protocol_version=version, answers=[ACCEPT] * 4)
     assert client.call_tool("ask", {"left": 4}).text == "done"
@@ -358,9 +358,7 @@ def test_the_questions_of_a_session_are_no_calls(version: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_state_that_is_sent_again_and_again_becomes_calls(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_state_that_is_sent_again_and_again_becomes_calls(monkeypatch):
     monkeypatch.setattr(quotas, "MAX_ROUNDS", 3)
     client = MCPClient(server=asking("2/h"))
     retry = begun(client)
@@ -369,7 +367,7 @@ def test_a_state_that_is_sent_again_and_again_becomes_calls(
 
 
 @pytest.mark.django_db
-def test_a_state_that_is_none_begins_a_call_of_its_own() -> None:
+def test_a_state_that_is_none_begins_a_call_of_its_own():
     client = MCPClient(server=asking("1/h"))
     retry = {**begun(client), "requestState": "made-up"}
     with pytest.raises(ErrorResponse) as caught:
@@ -380,18 +378,18 @@ def test_a_state_that_is_none_begins_a_call_of_its_own() -> None:
 # The cache ------------------------------------------------------------------------------------
 
 
-def test_a_cache_that_is_down_limits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_is_down_limits_nothing(monkeypatch):
     def down(*args: Any, **kwargs: Any) -> None:
         raise ConnectionError
 
     for method in ("get", "add", "incr", "decr"):
-        monkeypatch.setattr(type(cache._connections[cache._alias]), method, down)  # type: ignore[attr-defined]
+        monkeypatch.setattr(type(cache._connections[cache._alias]), method, down)
     monkeypatch.setattr(limits, "_logged_at", {})
     client = MCPClient(server=with_tool(rate="1/h"))
     assert [is_limited(client) for _ in range(3)] == [False] * 3
 
 
-def test_where_there_are_no_rates_the_cache_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_are_no_rates_the_cache_is_not_asked(monkeypatch):
     monkeypatch.setattr(limits, "check_limit", None)
     monkeypatch.setattr(limits, "count_event", None)
     client = MCPClient(server=with_tool())
@@ -409,9 +407,7 @@ def test_where_there_are_no_rates_the_cache_is_not_asked(monkeypatch: pytest.Mon
     period=st.sampled_from([1, 7, 60, 3600]),
     steps=st.lists(st.integers(0, 90), max_size=25),
 )
-def test_no_window_lets_more_through_and_none_less(
-    clock: Any, count: int, period: int, steps: list[int]
-) -> None:
+def test_no_window_lets_more_through_and_none_less(clock, count, period, steps):
     cache.clear()
     clock.now = START
     client = MCPClient(server=with_tool(rate=f"{count}/{period}s"))
@@ -424,7 +420,7 @@ def test_no_window_lets_more_through_and_none_less(
         passed[window] = passed.get(window, 0) + (not limited)
 
 
-def test_the_exception_says_how_long_to_wait() -> None:
+def test_the_exception_says_how_long_to_wait():
     exc = TooManyRequests("Too often.", retry_after=7)
     assert isinstance(exc, MCPError)
     assert not isinstance(exc, ResourceNotFound)

@@ -54,7 +54,7 @@ class Model(BaseModel):
 def returning(value: Any) -> Callable[[], Any]:
     """A function without a declared result."""
 
-    def give():  # type: ignore[no-untyped-def]
+    def give():
         return value
 
     return give
@@ -87,12 +87,12 @@ def returning(value: Any) -> Callable[[], Any]:
         (Model(day=date(2026, 1, 1)), '{"day": "2026-01-01", "tags": []}'),
     ],
 )
-def test_what_django_code_has_at_hand_becomes_text(value: Any, text: str) -> None:
+def test_what_django_code_has_at_hand_becomes_text(value, text):
     assert call(returning(value)).raw["content"] == [{"type": "text", "text": text}]
 
 
 @spec("TOOL-5")
-def test_nothing_is_an_empty_list() -> None:
+def test_nothing_is_an_empty_list():
     result = call(returning(None))
     assert result.content == []
     assert result.structured is None
@@ -114,14 +114,14 @@ async def numbers_later() -> AsyncIterator[int]:
     yield 2
 
 
-def test_generators_are_run_to_their_end() -> None:
+def test_generators_are_run_to_their_end():
     assert call(numbers).structured == [1, 2]
     assert json.loads(call(numbers_later).text) == [1, 2]
     assert [block["type"] for block in call(words_and_picture).content] == ["text", "image"]
 
 
 @spec("TOOL-13", "UIX-4")
-def test_content_blocks_have_the_shapes_of_the_schema() -> None:
+def test_content_blocks_have_the_shapes_of_the_schema():
     annotations = Annotations(
         audience=("user",), priority=0.5, last_modified=datetime(2026, 1, 2, tzinfo=UTC)
     )
@@ -174,25 +174,21 @@ def test_content_blocks_have_the_shapes_of_the_schema() -> None:
         ({"a": "\ud800"}, "surrogates"),
     ],
 )
-def test_what_is_no_data_is_a_bug_that_the_log_explains(
-    value: Any, advice: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_no_data_is_a_bug_that_the_log_explains(value, advice, caplog):
     result = call(returning(value))
     assert result.is_error
     assert result.text == LOGGED
     assert advice in caplog.text
 
 
-def test_half_a_surrogate_pair_in_text_is_replaced() -> None:
+def test_half_a_surrogate_pair_in_text_is_replaced():
     assert call(returning("a\ud800b")).text == "a?b"
 
 
 @pytest.mark.parametrize(
     "value", [Text("x\ud800"), ToolResult("x", meta={"a": object()}), Text("x", meta={"a": 1j})]
 )
-def test_content_that_cannot_be_written_is_an_internal_error(
-    value: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_content_that_cannot_be_written_is_an_internal_error(value, caplog):
     with pytest.raises(ErrorResponse) as caught:
         call(returning(value))
     assert caught.value.code == INTERNAL_ERROR
@@ -231,7 +227,7 @@ def perhaps() -> Point | None:
 
 
 def groups() -> list[dict[str, Any]]:
-    return Group.objects.order_by("name").values("name")  # type: ignore[return-value]
+    return Group.objects.order_by("name").values("name")
 
 
 def how_many() -> int:
@@ -276,9 +272,7 @@ class Weight(Enum):
     ],
 )
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-11-25", "2026-07-28"])
-def test_a_scalar_that_is_no_text_is_structured_content(
-    function: Any, schema: Any, value: Any, text: str, version: str
-) -> None:
+def test_a_scalar_that_is_no_text_is_structured_content(function, schema, value, text, version):
     server = open_to_all()
     server.tool("tool")(function)
     client = real_client(server=server, protocol_version=version)
@@ -309,7 +303,7 @@ def test_a_scalar_that_is_no_text_is_structured_content(
         (perhaps, None),
     ],
 )
-def test_structured_content_and_text_say_the_same(function: Any, value: Any) -> None:
+def test_structured_content_and_text_say_the_same(function, value):
     result = call(function)
     assert "structuredContent" in result.raw
     assert result.structured == value
@@ -318,7 +312,7 @@ def test_structured_content_and_text_say_the_same(function: Any, value: Any) -> 
 
 @spec("OUT-4")
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}])
-def test_falsy_values_are_structured_content(value: Any) -> None:
+def test_falsy_values_are_structured_content(value):
     server = open_to_all()
     server.tool("tool", output_schema={})(returning(value))
     result = real_client(server=server).call_tool("tool")
@@ -328,7 +322,7 @@ def test_falsy_values_are_structured_content(value: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_a_queryset_of_values_is_a_list() -> None:
+def test_a_queryset_of_values_is_a_list():
     Group.objects.create(name="a")
     assert call(groups).structured == [{"name": "a"}]
     assert call(returning(Group.objects.values("name"))).text == '[{"name": "a"}]'
@@ -336,18 +330,16 @@ def test_a_queryset_of_values_is_a_list() -> None:
 
 
 def liar() -> list[int]:
-    return ["secret"]  # type: ignore[list-item]
+    return ["secret"]
 
 
 def lying_model() -> Point:
-    return {"x": "secret"}  # type: ignore[return-value]
+    return {"x": "secret"}
 
 
 @spec("OUT-1", "OUT-9")
 @pytest.mark.parametrize("function", [liar, lying_model])
-def test_a_result_unlike_its_declaration_is_a_bug(
-    function: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_result_unlike_its_declaration_is_a_bug(function, caplog):
     result = call(function)
     assert result.is_error
     assert result.text == LOGGED
@@ -356,7 +348,7 @@ def test_a_result_unlike_its_declaration_is_a_bug(
 
 
 @spec("OUT-1")
-def test_a_result_unlike_its_written_schema_is_a_bug(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_unlike_its_written_schema_is_a_bug(caplog):
     pytest.importorskip("jsonschema")
     server = open_to_all()
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -376,7 +368,7 @@ def test_a_result_unlike_its_written_schema_is_a_bug(caplog: pytest.LogCaptureFi
 
 
 @spec("OUT-2", "OUT-9")
-def test_a_tool_result_says_all_of_it() -> None:
+def test_a_tool_result_says_all_of_it():
     result = call(
         returning(ToolResult("a", Image(b"x"), structured={"n": 1}, meta={"com.example/x": 1}))
     ).raw
@@ -390,7 +382,7 @@ def test_a_tool_result_says_all_of_it() -> None:
     assert (empty.structured, empty.text) == ("1.5", '"1.5"')
 
 
-def test_the_structured_part_of_a_tool_result_has_to_be_json() -> None:
+def test_the_structured_part_of_a_tool_result_has_to_be_json():
     result = call(returning(ToolResult("x", structured=float("nan"))))
     assert (result.is_error, result.text) == (True, LOGGED)
 
@@ -414,7 +406,7 @@ def big_text_within() -> dict[str, str]:
 
 
 @override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": LIMIT})
-def test_a_list_is_cut_and_says_so() -> None:
+def test_a_list_is_cut_and_says_so():
     result = call(big_list)
     kept = len(result.structured)
     assert result.structured == list(range(kept))
@@ -430,7 +422,7 @@ def test_a_list_is_cut_and_says_so() -> None:
 
 
 @override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": LIMIT})
-def test_the_longest_list_of_an_object_is_cut() -> None:
+def test_the_longest_list_of_an_object_is_cut():
     result = call(big_object)
     kept = len(result.structured["rows"])
     assert result.structured == {**big_object(), "rows": big_object()["rows"][:kept]}
@@ -439,7 +431,7 @@ def test_the_longest_list_of_an_object_is_cut() -> None:
 
 
 @override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": LIMIT})
-def test_what_cannot_be_cut_asks_for_less() -> None:
+def test_what_cannot_be_cut_asks_for_less():
     for function in (big_text_within, returning({"text": "x" * 5000}), returning(["x" * 5000])):
         result = call(function)
         assert result.is_error
@@ -447,7 +439,7 @@ def test_what_cannot_be_cut_asks_for_less() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "ä", "😀"])
-def test_a_text_of_20_mb_is_cut_and_says_so(letter: str) -> None:
+def test_a_text_of_20_mb_is_cut_and_says_so(letter):
     size = 20_000_000 // len(letter.encode())
     result = call(returning(letter * size))
     kept = 100_000 // len(letter.encode())
@@ -459,7 +451,7 @@ def test_a_text_of_20_mb_is_cut_and_says_so(letter: str) -> None:
 
 
 @override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": LIMIT})
-def test_text_among_blocks_is_cut_and_bytes_are_not() -> None:
+def test_text_among_blocks_is_cut_and_bytes_are_not():
     text, image = call(returning(["x" * 5000, Image(b"x" * 5000)])).content
     assert "[Cut: the first 1000 of 5000 characters." in text["text"]
     assert len(image["data"]) > 5000

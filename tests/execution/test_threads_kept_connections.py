@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from django.db import connection, connections
 from django.db.backends.signals import connection_created
 from django.test import override_settings
 
-from mcp_django import MCPServer
 from mcp_django.execution import threads
 from mcp_django.storage import databases
 from tests.kit.drivers import PATIENCE
@@ -26,7 +24,7 @@ KEEPING: dict[str, Any] = {"THREADS": 1, "KEEP_CONNECTIONS": True}
 
 
 @pytest.fixture(autouse=True)
-def _keep(settings: Any) -> Iterator[None]:
+def _keep(settings):
     """Threads of a test, which end with it."""
     settings.MCP_DJANGO = KEEPING
     yield
@@ -40,7 +38,7 @@ def count() -> int:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     """A server with a tool that uses the database."""
     made = open_to_all()
     made.tool(read_only=True)(count)
@@ -48,7 +46,7 @@ def server() -> MCPServer:
 
 
 @pytest.fixture
-def opened() -> Iterator[list[Any]]:
+def opened():
     """The connections that tool threads have opened so far."""
     found: list[Any] = []
 
@@ -62,22 +60,20 @@ def opened() -> Iterator[list[Any]]:
 
 
 @pytest.fixture
-def call(server: MCPServer) -> Callable[..., Any]:
+def call(server):
     """Call a tool over the raw mount."""
     return Caller(server.asgi, "/mcp", "2026-07-28").texts
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_busy_thread_keeps_its_connection(call: Any, opened: list[Any]) -> None:
+async def test_a_busy_thread_keeps_its_connection(call, opened):
     for _ in range(3):
         assert await call("count") == ["0"]
     assert len(opened) == 1
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_thread_without_work_closes_its_connection(
-    call: Any, opened: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_thread_without_work_closes_its_connection(call, opened, monkeypatch):
     monkeypatch.setattr(threads, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(threads, "IDLE_SECONDS", 0.02)
     closed = threading.Event()
@@ -98,9 +94,7 @@ async def test_a_thread_without_work_closes_its_connection(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_site_may_have_them_closed_after_each_call(
-    call: Any, opened: list[Any], settings: Any
-) -> None:
+async def test_a_site_may_have_them_closed_after_each_call(call, opened, settings):
     settings.MCP_DJANGO = {**KEEPING, "KEEP_CONNECTIONS": False}
     for number in (1, 2):
         assert await call("count") == ["0"]
@@ -119,18 +113,18 @@ async def test_a_site_may_have_them_closed_after_each_call(
         ({"OPTIONS": {"pool": False}}, True),
     ],
 )
-def test_what_the_site_has_decided_is_left_to_it(changes: dict[str, Any], expected: bool) -> None:
+def test_what_the_site_has_decided_is_left_to_it(changes, expected):
     database = {**connections["default"].settings_dict, "OPTIONS": {}, **changes}
     assert databases.is_keepable(database) is expected
 
 
-def test_nothing_is_kept_in_a_test_unless_it_says_so() -> None:
+def test_nothing_is_kept_in_a_test_unless_it_says_so():
     with override_settings(MCP_DJANGO={}):
         assert not databases.is_keepable(connections["default"].settings_dict)
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_call_finds_nothing_of_the_one_before(call: Any, server: MCPServer) -> None:
+async def test_a_call_finds_nothing_of_the_one_before(call, server):
     def leave() -> str:
         """Leave a transaction open, with a row in it."""
         connection.set_autocommit(False)
@@ -143,7 +137,7 @@ async def test_a_call_finds_nothing_of_the_one_before(call: Any, server: MCPServ
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_signals_of_requests_are_sent_as_ever(call: Any) -> None:
+async def test_the_signals_of_requests_are_sent_as_ever(call):
     heard: list[str] = []
 
     def started(**kwargs: Any) -> None:

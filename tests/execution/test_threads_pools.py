@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -51,7 +51,7 @@ def at_once(work: Callable[[], object]) -> list[object]:
         return list(threads.map(begin, range(2)))
 
 
-def test_there_is_one_pool_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_one_pool_of_each_name(monkeypatch):
     made: list[object] = []
     monkeypatch.setattr(threads, "_pools", {})
     monkeypatch.setattr(threads, "_create_pool", slowly(made))
@@ -60,7 +60,7 @@ def test_there_is_one_pool_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(made) == 1
 
 
-def test_a_test_that_changes_the_sizes_has_such_pools_and_no_other_has() -> None:
+def test_a_test_that_changes_the_sizes_has_such_pools_and_no_other_has():
     usual = threads.get_pool("tool")
     with override_settings(MCP_DJANGO={"THREADS": 1}):
         assert threads.get_pool("tool").sizes["threads"] == 1
@@ -72,7 +72,7 @@ def test_a_test_that_changes_the_sizes_has_such_pools_and_no_other_has() -> None
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., BoundedPool]]:
+def make():
     """Makes pools that end with the test."""
     made: list[BoundedPool] = []
 
@@ -113,14 +113,14 @@ class Works:
         self._go.release(count)
 
 
-def test_as_many_run_at_once_as_there_are_threads(make: Any) -> None:
+def test_as_many_run_at_once_as_there_are_threads(make):
     pool = make(threads=3, queue=0)
     together = threading.Barrier(3)
     running = [pool.submit(lambda: together.wait(PATIENCE)) for _ in range(3)]
     assert sorted(one.result(PATIENCE) for one in running) == [0, 1, 2]
 
 
-def test_a_share_is_free_when_its_caller_learns_of_the_result(make: Any) -> None:
+def test_a_share_is_free_when_its_caller_learns_of_the_result(make):
     pool = make(threads=2, queue=0)
     running: list[int] = []
     for _ in range(20):
@@ -130,7 +130,7 @@ def test_a_share_is_free_when_its_caller_learns_of_the_result(make: Any) -> None
     assert set(running) == {0}
 
 
-def test_threads_start_as_they_are_needed_and_are_used_again(make: Any) -> None:
+def test_threads_start_as_they_are_needed_and_are_used_again(make):
     pool = make(threads=3)
     names = {
         pool.submit(lambda: threading.current_thread().name).result(PATIENCE) for _ in range(9)
@@ -144,7 +144,7 @@ def test_threads_start_as_they_are_needed_and_are_used_again(make: Any) -> None:
     works.let_go(3)
 
 
-def test_nobody_has_more_than_half_of_the_threads(make: Any) -> None:
+def test_nobody_has_more_than_half_of_the_threads(make):
     pool = make(threads=4, queue=20)
     works = Works(pool)
     for n in range(6):
@@ -160,7 +160,7 @@ def test_nobody_has_more_than_half_of_the_threads(make: Any) -> None:
     assert sorted(works.began[4:]) == [f"mallory {n}" for n in range(2, 6)]
 
 
-def test_nobody_has_more_than_half_of_the_queue(make: Any) -> None:
+def test_nobody_has_more_than_half_of_the_queue(make):
     pool = make(threads=2, queue=6)
     works = Works(pool)
     for n in range(1 + 3):
@@ -175,7 +175,7 @@ def test_nobody_has_more_than_half_of_the_queue(make: Any) -> None:
     works.wait_for(3)
 
 
-def test_the_queue_has_an_end_for_all_together(make: Any) -> None:
+def test_the_queue_has_an_end_for_all_together(make):
     pool = make(threads=2, queue=2)
     works = Works(pool)
     for n in range(4):
@@ -189,7 +189,7 @@ def test_the_queue_has_an_end_for_all_together(make: Any) -> None:
     works.wait_for(1)
 
 
-def test_one_after_the_other_has_a_turn(make: Any) -> None:
+def test_one_after_the_other_has_a_turn(make):
     pool = make(threads=1, queue=40)
     works = Works(pool)
     works.submit("first", None)
@@ -202,7 +202,7 @@ def test_one_after_the_other_has_a_turn(make: Any) -> None:
     assert works.began[1:] == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4"]
 
 
-def test_the_processs_own_work_has_all_threads(make: Any) -> None:
+def test_the_processs_own_work_has_all_threads(make):
     pool = make(threads=4)
     works = Works(pool)
     for n in range(4):
@@ -211,7 +211,7 @@ def test_the_processs_own_work_has_all_threads(make: Any) -> None:
     works.let_go(4)
 
 
-def test_work_counts_for_whoever_is_found_to_call(make: Any) -> None:
+def test_work_counts_for_whoever_is_found_to_call(make):
     pool = make(threads=4, queue=20)
     found = threading.Semaphore(0)
     counted, go = threading.Semaphore(0), threading.Event()
@@ -236,7 +236,7 @@ def test_work_counts_for_whoever_is_found_to_call(make: Any) -> None:
     assert [one.result(PATIENCE) for one in every] == ["done"] * 4
 
 
-async def test_what_has_to_wait_as_somebody_elses_waits_no_longer_than_it_may(make: Any) -> None:
+async def test_what_has_to_wait_as_somebody_elses_waits_no_longer_than_it_may(make):
     pool = make(threads=4, queue=8, seconds=0.01)
     works = Works(pool)
     for n in range(2):
@@ -265,11 +265,11 @@ async def test_what_has_to_wait_as_somebody_elses_waits_no_longer_than_it_may(ma
     assert "late" not in works.began
 
 
-def test_outside_of_a_pool_nothing_is_counted() -> None:
+def test_outside_of_a_pool_nothing_is_counted():
     count_job_for("mallory")
 
 
-def test_what_is_cancelled_before_it_begins_never_does(make: Any) -> None:
+def test_what_is_cancelled_before_it_begins_never_does(make):
     pool = make(threads=1, queue=4)
     works = Works(pool)
     works.submit("first", "a")
@@ -290,7 +290,7 @@ def test_what_is_cancelled_before_it_begins_never_does(make: Any) -> None:
     works.let_go()
 
 
-async def test_what_waits_too_long_is_told_and_never_begins(make: Any) -> None:
+async def test_what_waits_too_long_is_told_and_never_begins(make):
     pool = make(threads=1, queue=4, seconds=0.01)
     works = Works(pool)
     works.submit("first", "a")
@@ -302,7 +302,7 @@ async def test_what_waits_too_long_is_told_and_never_begins(make: Any) -> None:
     assert works.began == ["first"]
 
 
-async def test_who_leaves_takes_the_work_along_that_has_not_begun(make: Any) -> None:
+async def test_who_leaves_takes_the_work_along_that_has_not_begun(make):
     pool = make(threads=1)
     works = Works(pool)
     works.submit("first", "a")
@@ -317,7 +317,7 @@ async def test_who_leaves_takes_the_work_along_that_has_not_begun(make: Any) -> 
     assert works.began == ["first"]
 
 
-async def test_work_has_the_context_of_whoever_asks_and_its_failure_goes_there(make: Any) -> None:
+async def test_work_has_the_context_of_whoever_asks_and_its_failure_goes_there(make):
     pool = make()
     who = contextvars.ContextVar("who", default="nobody")
     who.set("ada")
@@ -339,9 +339,7 @@ async def test_work_has_the_context_of_whoever_asks_and_its_failure_goes_there(m
         assert await pool.run(lambda: "served") == "served"
 
 
-async def test_a_loop_is_woken_once_for_all_that_is_done(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_loop_is_woken_once_for_all_that_is_done(make, monkeypatch):
     pool = make(threads=4, queue=100)
     loop, woken = asyncio.get_running_loop(), []
     original = loop.call_soon_threadsafe
@@ -378,7 +376,7 @@ def run_apart(script: str) -> str:
 
 
 @pytest.mark.outside
-def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
+def test_a_process_that_was_forked_has_threads_of_its_own():
     said = run_apart(
         "import os, threading\n"
         "go = threading.Event()\n"
@@ -392,7 +390,7 @@ def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
 
 
 @pytest.mark.outside
-def test_a_process_ends_when_its_calls_have_and_waits_for_no_task() -> None:
+def test_a_process_ends_when_its_calls_have_and_waits_for_no_task():
     said = run_apart(
         "import threading\n"
         "begun, never = threading.Semaphore(0), threading.Event()\n"
@@ -420,9 +418,7 @@ def assert_empty(pool: BoundedPool) -> None:
     ("size", "share", "member_share"),
     [(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 2, 1), (5, 2, 1), (7, 3, 1), (8, 4, 2), (16, 8, 4)],
 )
-def test_as_many_run_at_once_as_the_share_says(
-    size: int, share: int, member_share: int, make: Any
-) -> None:
+def test_as_many_run_at_once_as_the_share_says(size, share, member_share, make):
     pool = make(threads=size, queue=1000)
     assert [pool.share_of(key) for key in (None, "alice", A)] == [size, share, member_share]
     for keys, most in ((["alice"], share), ([A], member_share), ([A, B, C, "strangers"], share)):
@@ -440,7 +436,7 @@ def test_as_many_run_at_once_as_the_share_says(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_as_many_wait_as_the_share_says_whoever_has_the_threads(size: int, make: Any) -> None:
+def test_as_many_wait_as_the_share_says_whoever_has_the_threads(size, make):
     pool = make(threads=size, queue=8)
     works = Works(pool)
     for _ in range(size):
@@ -465,7 +461,7 @@ def test_as_many_wait_as_the_share_says_whoever_has_the_threads(size: int, make:
     assert_empty(pool)
 
 
-def test_one_that_is_not_told_apart_has_what_all_have_together(make: Any) -> None:
+def test_one_that_is_not_told_apart_has_what_all_have_together(make):
     pool = make(threads=8, queue=8)
     works = Works(pool)
     for _ in range(8):
@@ -480,7 +476,7 @@ def test_one_that_is_not_told_apart_has_what_all_have_together(make: Any) -> Non
     assert_empty(pool)
 
 
-def test_a_member_with_all_its_threads_leaves_the_others_theirs(make: Any) -> None:
+def test_a_member_with_all_its_threads_leaves_the_others_theirs(make):
     pool = make(threads=8, queue=64)
     works = Works(pool)
     for n in range(2 + 16):
@@ -503,7 +499,7 @@ def test_a_member_with_all_its_threads_leaves_the_others_theirs(make: Any) -> No
     assert_empty(pool)
 
 
-def test_members_take_turns_within_the_turns_of_all_callers(make: Any) -> None:
+def test_members_take_turns_within_the_turns_of_all_callers(make):
     pool = make(threads=1, queue=40)
     works = Works(pool)
     works.submit("first", None)
@@ -520,7 +516,7 @@ def test_members_take_turns_within_the_turns_of_all_callers(make: Any) -> None:
     assert_empty(pool)
 
 
-def test_a_member_that_is_withdrawn_leaves_its_place_to_others(make: Any) -> None:
+def test_a_member_that_is_withdrawn_leaves_its_place_to_others(make):
     pool = make(threads=1, queue=4)
     works = Works(pool)
     works.submit("first", None)
@@ -537,7 +533,7 @@ def test_a_member_that_is_withdrawn_leaves_its_place_to_others(make: Any) -> Non
     assert_empty(pool)
 
 
-def test_work_counts_for_another_member_of_the_same_callers(make: Any) -> None:
+def test_work_counts_for_another_member_of_the_same_callers(make):
     pool = make(threads=4, queue=20)
     counted, go = threading.Semaphore(0), threading.Event()
 
@@ -559,7 +555,7 @@ def test_work_counts_for_another_member_of_the_same_callers(make: Any) -> None:
     assert_empty(pool)
 
 
-def test_a_job_knows_whether_it_waited(make: Any) -> None:
+def test_a_job_knows_whether_it_waited(make):
     pool = make(threads=1)
     works = Works(pool)
     assert pool.submit(threads.has_waited, key="a").result(PATIENCE) is False

@@ -43,7 +43,7 @@ def server(**options: Any) -> MCPServer:
 
 
 @pytest.fixture
-def _atomic_requests() -> Iterator[None]:
+def _atomic_requests():
     settings = connections["default"].settings_dict
     settings["ATOMIC_REQUESTS"] = True
     yield
@@ -55,7 +55,7 @@ def kept() -> set[str]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_a_word_nothing_is_opened() -> None:
+def test_without_a_word_nothing_is_opened():
     client = real_client(server=server())
     assert client.call_tool("write", {"name": "a"}).structured == [0]
     assert client.call_tool("write", {"name": "b", "fail": "tool"}, check=False).is_error
@@ -64,7 +64,7 @@ def test_without_a_word_nothing_is_opened() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fail", ["tool", "bug", "mismatch"])
-def test_an_atomic_tool_is_rolled_back_by_any_failure(fail: str) -> None:
+def test_an_atomic_tool_is_rolled_back_by_any_failure(fail):
     client = real_client(server=server(atomic=True))
     assert client.call_tool("write", {"name": "a"}).structured == [1]
     assert client.call_tool("write", {"name": "b", "fail": fail}, check=False).is_error
@@ -72,7 +72,7 @@ def test_an_atomic_tool_is_rolled_back_by_any_failure(fail: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_resources_and_prompts_are_rolled_back_too() -> None:
+def test_resources_and_prompts_are_rolled_back_too():
     client = real_client(server=server(atomic=True))
     for use in (
         lambda: client.read_resource("x://a"),
@@ -84,7 +84,7 @@ def test_resources_and_prompts_are_rolled_back_too() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_result_that_says_it_failed_keeps_what_was_written() -> None:
+def test_a_result_that_says_it_failed_keeps_what_was_written():
     found = open_to_all()
 
     @found.tool(atomic=True)
@@ -98,7 +98,7 @@ def test_a_result_that_says_it_failed_keeps_what_was_written() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_atomic_requests")
-def test_atomic_requests_surround_the_component_alone() -> None:
+def test_atomic_requests_surround_the_component_alone():
     client = real_client(server=server())
     assert client.call_tool("write", {"name": "a"}).structured == [1]
     assert client.call_tool("write", {"name": "b", "fail": "tool"}, check=False).is_error
@@ -109,7 +109,7 @@ def test_atomic_requests_surround_the_component_alone() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_atomic_requests")
-def test_rows_of_ours_are_written_outside() -> None:
+def test_rows_of_ours_are_written_outside():
     token, plaintext = token_for(person())
     body = message("tools/call", {"name": "add_group", "arguments": {"name": "a", "fail": True}})
     response = post("/mcp", body, token=plaintext)
@@ -121,7 +121,7 @@ def test_rows_of_ours_are_written_outside() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_atomic_requests")
-def test_an_async_tool_gets_no_transaction() -> None:
+def test_an_async_tool_gets_no_transaction():
     client = real_client(server=server(atomic=True))
     assert client.call_tool("write_later", {"name": "a"}).structured == [0]
     assert client.call_tool("write_later", {"name": "b", "fail": "tool"}, check=False).is_error
@@ -129,7 +129,7 @@ def test_an_async_tool_gets_no_transaction() -> None:
 
 
 @pytest.mark.django_db
-def test_inside_a_transaction_it_is_a_savepoint() -> None:
+def test_inside_a_transaction_it_is_a_savepoint():
     client = real_client(server=server(atomic=True))
     Group.objects.create(name="before")
     assert client.call_tool("write", {"name": "a", "fail": "tool"}, check=False).is_error
@@ -138,7 +138,7 @@ def test_inside_a_transaction_it_is_a_savepoint() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_sync_tool_called_from_a_loop_is_atomic_too() -> None:
+async def test_a_sync_tool_called_from_a_loop_is_atomic_too():
     client = real_client(server=server(atomic=True))
     assert (await client.acall_tool("write", {"name": "a"})).structured == [1]
     assert (await client.acall_tool("write", {"name": "b", "fail": "bug"}, check=False)).is_error
@@ -146,7 +146,7 @@ async def test_a_sync_tool_called_from_a_loop_is_atomic_too() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_lazy_answer_reads_what_was_written() -> None:
+def test_a_lazy_answer_reads_what_was_written():
     found = open_to_all()
 
     @found.tool(atomic=True)
@@ -162,14 +162,14 @@ def test_a_lazy_answer_reads_what_was_written() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_outside_of_a_transaction_it_is_done_at_once() -> None:
+def test_outside_of_a_transaction_it_is_done_at_once():
     done: list[int] = []
     run_after_commit(lambda: done.append(1))
     assert done == [1]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_inside_of_one_it_waits_for_the_commit() -> None:
+def test_inside_of_one_it_waits_for_the_commit():
     done: list[int] = []
     with transaction.atomic():
         with transaction.atomic():
@@ -179,7 +179,7 @@ def test_inside_of_one_it_waits_for_the_commit() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_rolled_back_is_never_done() -> None:
+def test_what_is_rolled_back_is_never_done():
     done: list[int] = []
     found = open_to_all()
 
@@ -198,9 +198,7 @@ def test_what_is_rolled_back_is_never_done() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_failure_after_the_commit_does_not_keep_others_from_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_one_failure_after_the_commit_does_not_keep_others_from_it(caplog):
     done: list[int] = []
 
     def fail() -> None:
@@ -213,7 +211,7 @@ def test_one_failure_after_the_commit_does_not_keep_others_from_it(
     assert "RuntimeError: no" in caplog.text
 
 
-async def test_an_event_loop_may_say_so_without_a_database() -> None:
+async def test_an_event_loop_may_say_so_without_a_database():
     done: list[int] = []
     run_after_commit(lambda: done.append(1))
     assert done == [1]

@@ -1,13 +1,9 @@
 """The sites that all tests talk to, and what the official TypeScript client needs."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from tests.interop import node
-from tests.interop.demo_site import DemoServer, running_demo
+from tests.interop.demo_site import running_demo
 from tests.interop.wire import Wire
 from tests.kit.processes import serving
 
@@ -16,21 +12,21 @@ MOUNTS = ("lane", "raw")
 
 
 @pytest.fixture(scope="session")
-def demo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoServer]:
+def demo_server(tmp_path_factory):
     """The demo, started once in a directory of its own."""
     with running_demo(tmp_path_factory.mktemp("demo")) as server:
         yield server
 
 
 @pytest.fixture
-def guest(demo_server: DemoServer) -> Iterator[Wire]:
+def guest(demo_server):
     """A guest at the server for every account."""
     with Wire(demo_server.url, token=demo_server.token) as wire:
         yield wire
 
 
 @pytest.fixture
-def desk(demo_server: DemoServer) -> Iterator[Wire]:
+def desk(demo_server):
     """A member of staff at the server for staff, who can be asked to fill in forms."""
     with Wire(
         demo_server.staff_url, token=demo_server.staff_token, capabilities={"elicitation": {}}
@@ -39,7 +35,7 @@ def desk(demo_server: DemoServer) -> Iterator[Wire]:
 
 
 @pytest.fixture(scope="session")
-def asking_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def asking_urls(tmp_path_factory):
     """The endpoints of the site that asks, by mount; one process serves both."""
     with serving(
         "uvicorn",
@@ -51,12 +47,12 @@ def asking_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 @pytest.fixture(params=MOUNTS)
-def asking_url(request: pytest.FixtureRequest, asking_urls: dict[str, str]) -> str:
+def asking_url(request, asking_urls):
     """Each endpoint of the site that asks."""
     return asking_urls[request.param]
 
 
 @pytest.fixture(scope="session")
-def installed() -> None:
+def installed():
     """The official TypeScript client is there."""
     node.install()

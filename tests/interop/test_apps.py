@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interop.apps_host import Endpoint, Host, running_host
-from tests.interop.demo_site import DemoServer
+from tests.interop.apps_host import Endpoint, running_host
 from tests.interop.wire import Wire
 from tests.kit.services import chromium
 from tests.spec import spec
@@ -28,7 +26,7 @@ ROUTE = {"origin": "LHR", "destination": "SYD", "max_leg_km": 9000}
 
 
 @pytest.fixture(scope="module")
-def host(demo_server: DemoServer) -> Iterator[Host]:
+def host(demo_server):
     endpoints = {
         "/mcp": Endpoint(demo_server.url, demo_server.token),
         "/staff/mcp": Endpoint(demo_server.staff_url, demo_server.staff_token),
@@ -38,7 +36,7 @@ def host(demo_server: DemoServer) -> Iterator[Host]:
 
 
 @pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
+def chrome():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -72,7 +70,7 @@ class Shown:
 
 
 @pytest.fixture
-def show(chrome: Any, host: Host) -> Iterator[Callable[..., Shown]]:
+def show(chrome, host):
     """Opens the view of a tool; a complaint of the page or of a policy is a failure."""
     contexts: list[Any] = []
     errors: list[str] = []
@@ -101,9 +99,7 @@ def show(chrome: Any, host: Host) -> Iterator[Callable[..., Shown]]:
 
 @spec("APP-1", "APP-2")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_route_is_drawn_and_planned_anew_from_the_view(
-    show: Callable[..., Shown], mode: str
-) -> None:
+def test_a_route_is_drawn_and_planned_anew_from_the_view(show, mode):
     shown = show(path="/mcp", mode=mode, tool="find_route", args=ROUTE, theme="light")
     view = shown.view
     assert shown.told["mimeType"] == "text/html;profile=mcp-app"
@@ -129,9 +125,7 @@ def test_a_route_is_drawn_and_planned_anew_from_the_view(
 
 
 @spec("APP-3", "APP-4", "APP-6")
-def test_a_notice_is_closed_on_the_board(
-    show: Callable[..., Shown], demo_server: DemoServer
-) -> None:
+def test_a_notice_is_closed_on_the_board(show, demo_server):
     with Wire(demo_server.staff_url, token=demo_server.staff_token) as desk:
         given = {"airport": "BIKF", "title": "<b>Ash</b>", "text": "From the north."}
         number = desk.call("publish_notice", **given)["structuredContent"]["number"]
@@ -164,9 +158,7 @@ def test_a_notice_is_closed_on_the_board(
 
 
 @pytest.mark.parametrize("tool", ["find_route", "current_notices"])
-def test_a_view_follows_the_theme_and_the_width(
-    show: Callable[..., Shown], tool: str, demo_server: DemoServer
-) -> None:
+def test_a_view_follows_the_theme_and_the_width(show, tool, demo_server):
     with Wire(demo_server.staff_url, token=demo_server.staff_token) as desk:
         for severity in ("information", "caution", "warning"):
             given = {"airport": "LOWI", "title": f"A {severity}", "text": "Föhn from the south."}

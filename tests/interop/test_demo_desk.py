@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.interop.demo_site import DemoServer
 from tests.interop.wire import Wire, retry
 from tests.spec import spec
 
@@ -26,14 +25,12 @@ CONFIRM = {"action": "accept", "content": {"confirmed": True}}
         ({"type": "ref/prompt", "name": "diversion_plan"}, "airport", "lh", "LHA"),
     ],
 )
-def test_codes_are_completed_from_the_database(
-    guest: Wire, ref: dict[str, str], argument: str, typed: str, first: str
-) -> None:
+def test_codes_are_completed_from_the_database(guest, ref, argument, typed, first):
     params = {"ref": ref, "argument": {"name": argument, "value": typed}}
     assert guest.result("completion/complete", params)["completion"]["values"][0] == first
 
 
-def test_shift_briefing_carries_the_notices(guest: Wire, desk: Wire) -> None:
+def test_shift_briefing_carries_the_notices(guest, desk):
     notice = _publish(desk, airport="EDDF", title="Taxiway N closed")
     arguments = {"airport": "fra", "shift": "night"}
     result = guest.result("prompts/get", {"name": "shift_briefing", "arguments": arguments})
@@ -43,13 +40,13 @@ def test_shift_briefing_carries_the_notices(guest: Wire, desk: Wire) -> None:
     assert notice["number"] in _numbers(json.loads(attached["resource"]["text"]))
 
 
-def test_shift_briefing_knows_three_shifts(guest: Wire) -> None:
+def test_shift_briefing_knows_three_shifts(guest):
     arguments = {"airport": "FRA", "shift": "lunch"}
     response = guest.post("prompts/get", {"name": "shift_briefing", "arguments": arguments})
     assert response.json()["error"]["code"] == -32602
 
 
-def test_diversion_plan_is_rendered_from_its_template(guest: Wire) -> None:
+def test_diversion_plan_is_rendered_from_its_template(guest):
     arguments = {"airport": "LHR", "reason": "fog & ice"}
     result = guest.result("prompts/get", {"name": "diversion_plan", "arguments": arguments})
     (message,) = result["messages"]
@@ -58,7 +55,7 @@ def test_diversion_plan_is_rendered_from_its_template(guest: Wire) -> None:
     assert len([line for line in lines if line.startswith("- ") and " km, " in line]) == 5
 
 
-def test_notice_is_published_read_and_closed_once(guest: Wire, desk: Wire) -> None:
+def test_notice_is_published_read_and_closed_once(guest, desk):
     notice = _publish(desk, airport="NZAA", title="Runway inspection")
     assert notice["number"] in _numbers(guest.read_json("notices://AKL"))
     assert notice in guest.call("current_notices", airport="AKL")["structuredContent"]["notices"]
@@ -77,7 +74,7 @@ def test_notice_is_published_read_and_closed_once(guest: Wire, desk: Wire) -> No
 
 
 @spec("MRT-1", "MRT-2", "ASK-11", "MRT-9")
-def test_user_is_asked_before_a_notice_is_closed(guest: Wire, desk: Wire) -> None:
+def test_user_is_asked_before_a_notice_is_closed(guest, desk):
     number = _publish(desk, airport="NZCH", title="Wind shear")["number"]
     asked = desk.call("close_notice", number=number)
     assert asked["resultType"] == "input_required"
@@ -105,9 +102,7 @@ def test_user_is_asked_before_a_notice_is_closed(guest: Wire, desk: Wire) -> Non
     ],
     ids=["decline", "cancel", "no"],
 )
-def test_notice_stays_when_the_user_does_not_want_to_close_it(
-    guest: Wire, desk: Wire, answer: dict[str, Any], complaint: str
-) -> None:
+def test_notice_stays_when_the_user_does_not_want_to_close_it(guest, desk, answer, complaint):
     number = _publish(desk, airport="NZWN", title="Birds")["number"]
     asked = desk.call("close_notice", number=number)
     refused = desk.call_again(asked, answer, "close_notice", number=number)
@@ -117,7 +112,7 @@ def test_notice_stays_when_the_user_does_not_want_to_close_it(
 
 
 @spec("MRT-4", "MRT-5")
-def test_confirmation_closes_no_other_notice(guest: Wire, desk: Wire) -> None:
+def test_confirmation_closes_no_other_notice(guest, desk):
     one, other = (_publish(desk, airport="NZQN", title=title) for title in ("Snow", "Ice"))
     asked = desk.call("close_notice", number=one["number"])
     params = retry(asked, CONFIRM, "close_notice", number=other["number"])
@@ -127,9 +122,7 @@ def test_confirmation_closes_no_other_notice(guest: Wire, desk: Wire) -> None:
 
 
 @spec("ASK-1", "MRT-3")
-def test_client_that_cannot_be_asked_closes_nothing(
-    guest: Wire, desk: Wire, demo_server: DemoServer
-) -> None:
+def test_client_that_cannot_be_asked_closes_nothing(guest, desk, demo_server):
     number = _publish(desk, airport="NZDN", title="Fog")["number"]
     with Wire(demo_server.staff_url, token=demo_server.staff_token) as mute:
         response = mute.post(
@@ -144,7 +137,7 @@ def test_client_that_cannot_be_asked_closes_nothing(
     assert number in _numbers(guest.read_json("notices://DUD"))
 
 
-def test_staff_tools_say_what_they_do_to_data(desk: Wire) -> None:
+def test_staff_tools_say_what_they_do_to_data(desk):
     tools = {tool["name"]: tool["annotations"] for tool in desk.result("tools/list")["tools"]}
     assert set(tools) == {
         "close_notice",
@@ -165,9 +158,7 @@ def test_staff_tools_say_what_they_do_to_data(desk: Wire) -> None:
     assert tools["close_notice"]["destructiveHint"] is True
 
 
-def test_subscribers_hear_of_a_notice_under_the_code_that_they_named(
-    guest: Wire, desk: Wire
-) -> None:
+def test_subscribers_hear_of_a_notice_under_the_code_that_they_named(guest, desk):
     wanted = {"resourceSubscriptions": ["notices://SIN", "notices://OSL"]}
     with guest.stream("subscriptions/listen", {"notifications": wanted}) as messages:
         assert next(messages)["method"] == "notifications/subscriptions/acknowledged"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.interop.demo_site import DemoServer
 from tests.interop.wire import Wire
 
 pytestmark = pytest.mark.outside
@@ -19,14 +17,14 @@ PATIENCE = 90
 
 
 @pytest.fixture
-def patient(demo_server: DemoServer) -> Iterator[Wire]:
+def patient(demo_server):
     """A guest whose client has tasks."""
     with Wire(demo_server.url, token=demo_server.token, capabilities=TASKS) as wire:
         yield wire
 
 
 @pytest.fixture
-def reviewer(demo_server: DemoServer) -> Iterator[Wire]:
+def reviewer(demo_server):
     """A member of staff whose client has tasks and can be asked."""
     with Wire(demo_server.staff_url, token=demo_server.staff_token, capabilities=TASKS) as wire:
         yield wire
@@ -47,14 +45,14 @@ def is_over(task: dict[str, Any]) -> bool:
     return task["status"] in ("completed", "failed", "cancelled")
 
 
-def test_a_client_without_tasks_waits_for_the_tour(guest: Wire) -> None:
+def test_a_client_without_tasks_waits_for_the_tour(guest):
     tour = guest.call("grand_tour", start="LHR", countries=12, rounds=5)["structuredContent"]
     assert tour["stops"][0]["icao"] == "EGLL"
     assert len({stop["country"] for stop in tour["stops"]}) == 13
     assert tour["distance_km"] == pytest.approx(sum(stop["leg_km"] for stop in tour["stops"]))
 
 
-def test_a_client_with_tasks_comes_back_for_it(patient: Wire, guest: Wire) -> None:
+def test_a_client_with_tasks_comes_back_for_it(patient, guest):
     arguments = {"start": "LHR", "countries": 12, "rounds": 5}
     begun = patient.call("grand_tour", **arguments)
     assert (begun["resultType"], begun["status"]) == ("task", "working")
@@ -64,7 +62,7 @@ def test_a_client_with_tasks_comes_back_for_it(patient: Wire, guest: Wire) -> No
     assert task["result"]["structuredContent"] == at_once["structuredContent"]
 
 
-def test_a_long_tour_says_how_far_it_is_and_is_cancelled(patient: Wire) -> None:
+def test_a_long_tour_says_how_far_it_is_and_is_cancelled(patient):
     begun = patient.call("grand_tour", start="AKL", rounds=5000)
     task = look(patient, begun["taskId"], until=lambda task: "statusMessage" in task)
     assert " of 5000 rounds" in task["statusMessage"]
@@ -75,7 +73,7 @@ def test_a_long_tour_says_how_far_it_is_and_is_cancelled(patient: Wire) -> None:
     assert look(patient, begun["taskId"], until=is_over)["status"] == "cancelled"
 
 
-def test_a_review_asks_while_it_is_a_task(desk: Wire, reviewer: Wire) -> None:
+def test_a_review_asks_while_it_is_a_task(desk, reviewer):
     for title in ("Volcanic ash", "Sheep on the runway"):
         desk.call("publish_notice", airport="BIIS", title=title, text="Until further notice.")
     begun = reviewer.call("review_notices", airport="BIIS")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,14 @@ pytestmark = [pytest.mark.outside, pytest.mark.timeout(MIGRATE_SECONDS + START_S
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     """The address of the server with pictures."""
     with session_site(Path(tmp_path_factory.mktemp("pictures"))) as site:
         yield f"{site}/pictures/mcp"
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
-async def test_a_picture_arrives_or_the_caller_reads_why_not(url: str, mode: str) -> None:
+async def test_a_picture_arrives_or_the_caller_reads_why_not(url, mode):
     heard = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:

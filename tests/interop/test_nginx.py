@@ -85,7 +85,7 @@ def proxied(application: int, directory: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def nginx(tmp_path_factory):
     with (
         serving(directory=tmp_path_factory.mktemp("site")) as fixture,
         proxied(fixture.port, tmp_path_factory.mktemp("nginx")) as url,
@@ -94,7 +94,7 @@ def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("prefix", ["", "/behind"])
-def test_an_event_comes_while_its_stream_is_open(nginx: str, prefix: str) -> None:
+def test_an_event_comes_while_its_stream_is_open(nginx, prefix):
     wanted = {"notifications": {"toolsListChanged": True}}
     with (
         Wire(f"{nginx}{prefix}/mcp") as wire,
@@ -104,7 +104,7 @@ def test_an_event_comes_while_its_stream_is_open(nginx: str, prefix: str) -> Non
 
 
 @pytest.mark.parametrize("prefix", ["", "/behind"])
-async def test_the_two_addresses_of_http_and_sse_are_found(nginx: str, prefix: str) -> None:
+async def test_the_two_addresses_of_http_and_sse_are_found(nginx, prefix):
     async with (
         sse_client(f"{nginx}{prefix}/mcp/sse") as (reading, writing),
         ClientSession(reading, writing) as session,

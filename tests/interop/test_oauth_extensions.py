@@ -77,7 +77,7 @@ def pem(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+def seen(tmp_path_factory):
     """What each client saw, by what it is and how it speaks."""
     with site_of_machines(tmp_path_factory.mktemp("machines")) as (site, ids):
         common = {"url": site.mcp, "issuer": site.issuer, "company": COMPANY, "secret": SECRET}
@@ -96,13 +96,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
 
 
 @pytest.fixture(params=[f"{kind} {mode}" for kind in GRANTS for mode in MODES])
-def told(request: Any, seen: dict[str, Seen]) -> tuple[str, Seen]:
+def told(request, seen):
     """What a client is, and what it saw."""
     return request.param.split()[0], seen[request.param]
 
 
 @spec("AUT-34")
-def test_official_client_calls_without_a_page_or_a_refresh_token(told: tuple[str, Seen]) -> None:
+def test_official_client_calls_without_a_page_or_a_refresh_token(told):
     kind, found = told
     assert found["version"] in ("2025-11-25", "2026-07-28")
     assert found["first"] == ("ada" if kind == "assistant" else "robot")
@@ -113,7 +113,7 @@ def test_official_client_calls_without_a_page_or_a_refresh_token(told: tuple[str
 
 
 @spec("AUT-6", "AUT-34")
-def test_official_client_gets_more_where_a_tool_needs_it(told: tuple[str, Seen]) -> None:
+def test_official_client_gets_more_where_a_tool_needs_it(told):
     _, found = told
     assert found["more"] == "Refunded 7."
     assert {"mcp:write", "orders:refund"} <= {*found["granted_more"].split()}

@@ -6,7 +6,6 @@ metadata document, consent, call, step-up, refresh, revocation. Each test looks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -45,7 +44,7 @@ Seen = dict[str, Any]
 
 
 @pytest.fixture(scope="session")
-def site_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Site]]:
+def site_of(tmp_path_factory):
     """The live site that serves one revision, started when it is first wanted."""
     sites: dict[str, Site] = {}
     with ExitStack() as stack:
@@ -60,7 +59,7 @@ def site_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 
 @pytest.fixture(scope="session")
-def journey(site_of: Callable[[str], Site]) -> Callable[[str, str], Seen]:
+def journey(site_of):
     """What a client saw at a revision, by the way it was registered."""
     seen: dict[tuple[str, str], Seen] = {}
 
@@ -75,7 +74,7 @@ def journey(site_of: Callable[[str], Site]) -> Callable[[str, str], Seen]:
 def _travel(client: str, revision: str, site: Site) -> Seen:
     mode = revision if revision == JULY else "legacy"
     if client == "typescript2" and revision == JULY:
-        mode = {"pin": JULY}  # type: ignore[assignment]
+        mode = {"pin": JULY}
     with person_at(site) as person:
         common = {"url": site.mcp, "person": person, "mode": mode}
         given = {
@@ -104,14 +103,14 @@ def _travel(client: str, revision: str, site: Site) -> Seen:
         for way in REGISTRATIONS
     ]
 )
-def told(request: Any, journey: Callable[[str, str], Seen]) -> tuple[str, str, Seen]:
+def told(request, journey):
     """The revision, the way of registering, and what the client saw."""
     client, revision, way = request.param
     return revision, way, journey(client, revision)[way]
 
 
 @spec("AUT-15", "AUT-16", "AUT-24", "AUT-25", "AUT-26")
-def test_official_client_signs_in_and_calls(told: tuple[str, str, Seen]) -> None:
+def test_official_client_signs_in_and_calls(told):
     revision, way, seen = told
     assert seen["version"] == revision
     assert seen["first"] == "ada"
@@ -120,7 +119,7 @@ def test_official_client_signs_in_and_calls(told: tuple[str, str, Seen]) -> None
 
 
 @spec("AUT-6")
-def test_official_client_asks_for_more_when_a_tool_needs_it(told: tuple[str, str, Seen]) -> None:
+def test_official_client_asks_for_more_when_a_tool_needs_it(told):
     _, _, seen = told
     assert "orders:refund" not in seen["granted"].split()
     assert seen["more"] == "Refunded 7."
@@ -128,16 +127,14 @@ def test_official_client_asks_for_more_when_a_tool_needs_it(told: tuple[str, str
 
 
 @spec("AUT-23")
-def test_official_client_refreshes_an_expired_token(told: tuple[str, str, Seen]) -> None:
+def test_official_client_refreshes_an_expired_token(told):
     _, _, seen = told
     assert seen["later"] == "ada"
     assert seen["later_grants"] == ["refresh_token"]
 
 
 @spec("AUT-3")
-def test_official_client_has_to_ask_the_user_again_after_a_revocation(
-    told: tuple[str, str, Seen],
-) -> None:
+def test_official_client_has_to_ask_the_user_again_after_a_revocation(told):
     _, _, seen = told
     assert seen["again"] == "ada"
     assert seen["asked_again"] == 1

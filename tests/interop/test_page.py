@@ -9,17 +9,13 @@ import re
 import httpx
 import pytest
 
-from tests.interop.demo_site import DemoServer
-
 pytestmark = pytest.mark.outside
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
 @pytest.mark.parametrize("staff", [False, True])
-def test_page_says_how_to_connect_and_gives_nothing_away(
-    demo_server: DemoServer, staff: bool
-) -> None:
+def test_page_says_how_to_connect_and_gives_nothing_away(demo_server, staff):
     url = demo_server.staff_url if staff else demo_server.url
     page = open_page(url)
     title = "Airport operations desk (staff)" if staff else "Airport operations desk"
@@ -38,7 +34,7 @@ def test_page_says_how_to_connect_and_gives_nothing_away(
     assert "Authorization" not in page.text
 
 
-def test_page_runs_nothing_and_is_not_kept(demo_server: DemoServer) -> None:
+def test_page_runs_nothing_and_is_not_kept(demo_server):
     page = open_page(demo_server.url)
     (style,) = re.findall(r"<style>(.*?)</style>", page.text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -51,7 +47,7 @@ def test_page_runs_nothing_and_is_not_kept(demo_server: DemoServer) -> None:
     assert "set-cookie" not in page.headers
 
 
-def test_who_asks_for_events_gets_no_page(demo_server: DemoServer) -> None:
+def test_who_asks_for_events_gets_no_page(demo_server):
     response = httpx.get(demo_server.url, headers={"Accept": "text/event-stream"}, trust_env=False)
     # The standing stream of a session, which has to be named and paid for by a token.
     assert response.status_code == 401

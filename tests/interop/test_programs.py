@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(tmp_path_factory):
     """The site, started once."""
     directory = tmp_path_factory.mktemp("shop")
     record = directory / "requests.jsonl"
@@ -199,7 +199,7 @@ def in_this_environment(programs: Iterable[Program]) -> list[Any]:
         for one in PROGRAMS
     ],
 )
-def test_a_program_of_the_page_calls_the_tool(program: Program, shop: Shop, tmp_path: Path) -> None:
+def test_a_program_of_the_page_calls_the_tool(program, shop, tmp_path):
     before = len(requests_in(shop.record))
     assert program.run(tmp_path, **shop.environ) == output()
     requests = requests_in(shop.record)[before:]
@@ -216,9 +216,7 @@ def test_a_program_of_the_page_calls_the_tool(program: Program, shop: Shop, tmp_
 
 @pytest.mark.requires("node", "npm")
 @pytest.mark.parametrize(("mode", "revision"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
-async def test_a_host_calls_the_tool_through_the_bridge(
-    mode: str, revision: str, shop: Shop, tmp_path: Path
-) -> None:
+async def test_a_host_calls_the_tool_through_the_bridge(mode, revision, shop, tmp_path):
     node.install(FRAMEWORKS)
     text = BRIDGE.code.replace("https://shop.example.com/mcp", shop.environ["MCP_URL"])
     entry = json.loads(text.replace("YOUR_TOKEN", shop.token))["mcpServers"]["shop"]
@@ -247,7 +245,7 @@ async def test_a_host_calls_the_tool_through_the_bridge(
     assert 405 in {one["status"] for one in requests if one["http"] == "GET"}
 
 
-def test_a_service_account_calls_with_its_own_credentials(tmp_path: Path) -> None:
+def test_a_service_account_calls_with_its_own_credentials(tmp_path):
     (code,) = code_of_sections()[SERVICE_ACCOUNT]
     with site_of_machines(tmp_path) as (site, ids):
         credentials = {"CLIENT_ID": ids["secret"], "CLIENT_SECRET": SECRET}
@@ -256,7 +254,7 @@ def test_a_service_account_calls_with_its_own_credentials(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("program", in_this_environment(SIGN_IN))
-def test_a_program_of_the_page_signs_in(program: Program, tmp_path: Path) -> None:
+def test_a_program_of_the_page_signs_in(program, tmp_path):
     with running_site(tmp_path) as site, signing_in(program, site, tmp_path / "home") as visitor:
         assert visitor.run() == "ada\n"
         (request,) = visitor.requests()
@@ -281,9 +279,7 @@ def test_a_program_of_the_page_signs_in(program: Program, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
 @pytest.mark.parametrize("program", in_this_environment(ELICITATION))
-def test_a_program_of_the_page_answers_elicitation(
-    program: Program, revision: str, shop: Shop, tmp_path: Path
-) -> None:
+def test_a_program_of_the_page_answers_elicitation(program, revision, shop, tmp_path):
     edits = LEGACY if revision == "2025-11-25" else {}
     before = len(requests_in(shop.record))
     environ = {**shop.environ, "MCP_URL": shop.features["url"]}
@@ -300,9 +296,7 @@ def test_a_program_of_the_page_answers_elicitation(
         for client, (_, environment) in SCRIPTS.items()
     ],
 )
-def test_a_client_has_the_features_of_the_table(
-    client: str, shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_client_has_the_features_of_the_table(client, shop, monkeypatch, tmp_path):
     for name, value in environment_of(tmp_path).items():
         monkeypatch.setenv(name, value)
     row = table("elicitation")[client]
@@ -325,27 +319,27 @@ def use_features(client: str, shop: Shop) -> dict[str, Any]:
 
 
 @pytest.mark.requires("clients")
-def test_the_python_client_runs_a_task(shop: Shop) -> None:
+def test_the_python_client_runs_a_task(shop):
     seen = clients.run("features_tasks.py", shop.features, environment="mcp1")
     assert seen == {"tasks": FEATURES["tasks"]}
     assert table("tasks")["Python SDK 1"]["tasks"] == "yes"
 
 
 @pytest.mark.requires("node", "npm")
-def test_the_typescript_client_runs_a_task(shop: Shop) -> None:
+def test_the_typescript_client_runs_a_task(shop):
     node.install(FRAMEWORKS)
     seen = node.run("tasks.mjs", shop.features, project=FRAMEWORKS)
     assert seen == {"created": True, "tasks": FEATURES["tasks"]}
     assert table("tasks")["TypeScript SDK 1"]["tasks"] == "yes"
 
 
-def test_the_page_names_the_versions_that_are_run() -> None:
+def test_the_page_names_the_versions_that_are_run():
     shown = {client: row["version"] for client, row in table("version").items()}
     assert shown == {one.client: one.version for one in (*PROGRAMS, BRIDGE)}
     assert table("tasks").keys() == shown.keys()
 
 
-def test_all_code_of_the_page_is_run() -> None:
+def test_all_code_of_the_page_is_run():
     run = dict.fromkeys(code_of_sections(), 0)
     for program in (*PROGRAMS, BRIDGE, *ELICITATION, *SIGN_IN):
         run[program.section] += 1

@@ -15,7 +15,6 @@ from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp_types import PromptReference, ReadResourceResult, ResourceTemplateReference
 
-from tests.interop.demo_site import DemoServer
 from tests.interop.sdk import REVISION, Host, Statuses, accept, connected
 from tests.spec import spec
 
@@ -33,9 +32,7 @@ WORK_THREADS = 4
 
 @spec("VER-7")
 @pytest.mark.parametrize("options", [{}, {"mode": "auto"}])
-async def test_client_discovers_whom_it_talks_to(
-    demo_server: DemoServer, options: dict[str, str]
-) -> None:
+async def test_client_discovers_whom_it_talks_to(demo_server, options):
     statuses: Statuses = []
     async with connected(
         demo_server.url, demo_server.token, statuses=statuses, **options
@@ -56,9 +53,7 @@ async def test_client_discovers_whom_it_talks_to(
 
 
 @spec("SES-9")
-async def test_client_that_pins_the_revision_needs_no_introduction(
-    demo_server: DemoServer,
-) -> None:
+async def test_client_that_pins_the_revision_needs_no_introduction(demo_server):
     statuses: Statuses = []
     async with connected(
         demo_server.url, demo_server.token, mode=REVISION, statuses=statuses
@@ -70,7 +65,7 @@ async def test_client_that_pins_the_revision_needs_no_introduction(
 
 
 @spec("TOOL-2", "PAG-1", "PAG-2")
-async def test_client_lists_all_pages(demo_server: DemoServer) -> None:
+async def test_client_lists_all_pages(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         tools = await every_page(client.list_tools, "tools")
         resources = await every_page(client.list_resources, "resources")
@@ -98,9 +93,7 @@ async def test_client_lists_all_pages(demo_server: DemoServer) -> None:
 
 
 @spec("OUT-1", "OUT-2")
-async def test_client_accepts_structured_output_against_the_listed_schema(
-    demo_server: DemoServer,
-) -> None:
+async def test_client_accepts_structured_output_against_the_listed_schema(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tools["great_circle_distance"].output_schema["type"] == "object"
@@ -114,7 +107,7 @@ async def test_client_accepts_structured_output_against_the_listed_schema(
 
 
 @spec("PRG-1", "PRG-2", "PRG-3")
-async def test_client_hears_progress_of_an_async_tool(demo_server: DemoServer) -> None:
+async def test_client_hears_progress_of_an_async_tool(demo_server):
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -132,7 +125,7 @@ async def test_client_hears_progress_of_an_async_tool(demo_server: DemoServer) -
 
 
 @spec("TOOL-13")
-async def test_client_receives_an_image(demo_server: DemoServer) -> None:
+async def test_client_receives_an_image(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         result = await client.call_tool("airport_map", {"place": "LHR"})
     (block,) = result.content
@@ -141,7 +134,7 @@ async def test_client_receives_an_image(demo_server: DemoServer) -> None:
 
 
 @spec("TOOL-10", "OUT-9")
-async def test_client_reads_a_failed_search_as_an_answer(demo_server: DemoServer) -> None:
+async def test_client_reads_a_failed_search_as_an_answer(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         result = await client.call_tool(
             "find_route", {"origin": "JFK", "destination": "NZSP", "max_leg_km": 500}
@@ -160,9 +153,7 @@ async def test_client_reads_a_failed_search_as_an_answer(demo_server: DemoServer
         ({"latitude": 0}, "longitude: "),
     ],
 )
-async def test_client_reads_refused_arguments_as_an_answer(
-    demo_server: DemoServer, arguments: dict[str, Any], complaint: str
-) -> None:
+async def test_client_reads_refused_arguments_as_an_answer(demo_server, arguments, complaint):
     async with connected(demo_server.url, demo_server.token) as client:
         result = await client.call_tool("nearest_airports", arguments)
     assert result.is_error
@@ -170,7 +161,7 @@ async def test_client_reads_refused_arguments_as_an_answer(
 
 
 @spec("TOOL-6", "HTTP-25")
-async def test_client_raises_for_a_tool_of_the_other_server(demo_server: DemoServer) -> None:
+async def test_client_raises_for_a_tool_of_the_other_server(demo_server):
     statuses: Statuses = []
     async with connected(demo_server.url, demo_server.token, statuses=statuses) as client:
         with pytest.raises(MCPError) as caught:
@@ -180,7 +171,7 @@ async def test_client_raises_for_a_tool_of_the_other_server(demo_server: DemoSer
 
 
 @spec("RSC-2", "RSC-7")
-async def test_client_reads_a_resource_and_one_of_a_template(demo_server: DemoServer) -> None:
+async def test_client_reads_a_resource_and_one_of_a_template(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         (about,) = (await client.read_resource("airports://about")).contents
         (country,) = (await client.read_resource("airports://countries/NZ")).contents
@@ -191,7 +182,7 @@ async def test_client_reads_a_resource_and_one_of_a_template(demo_server: DemoSe
 
 
 @spec("RSC-4")
-async def test_client_raises_for_a_resource_that_is_not_there(demo_server: DemoServer) -> None:
+async def test_client_raises_for_a_resource_that_is_not_there(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         with pytest.raises(MCPError) as caught:
             await client.read_resource("airports://QQQ")
@@ -202,9 +193,7 @@ async def test_client_raises_for_a_resource_that_is_not_there(demo_server: DemoS
 
 
 @spec("CCH-1", "RSC-11")
-async def test_client_keeps_reference_data_and_asks_again_for_notices(
-    demo_server: DemoServer,
-) -> None:
+async def test_client_keeps_reference_data_and_asks_again_for_notices(demo_server):
     statuses: Statuses = []
     async with connected(
         demo_server.url, demo_server.token, mode=REVISION, statuses=statuses
@@ -218,7 +207,7 @@ async def test_client_keeps_reference_data_and_asks_again_for_notices(
 
 
 @spec("PRM-2")
-async def test_client_gets_a_prompt_with_an_embedded_resource(demo_server: DemoServer) -> None:
+async def test_client_gets_a_prompt_with_an_embedded_resource(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         result = await client.get_prompt("shift_briefing", {"airport": "ZRH", "shift": "early"})
     ask, attached = (message.content for message in result.messages)
@@ -236,9 +225,7 @@ async def test_client_gets_a_prompt_with_an_embedded_resource(demo_server: DemoS
         ("shift_briefing", {"airport": "ZRH", "shift": "lunch"}),
     ],
 )
-async def test_client_raises_for_a_prompt_that_cannot_be_had(
-    demo_server: DemoServer, name: str, arguments: dict[str, str]
-) -> None:
+async def test_client_raises_for_a_prompt_that_cannot_be_had(demo_server, name, arguments):
     async with connected(demo_server.url, demo_server.token) as client:
         with pytest.raises(MCPError) as caught:
             await client.get_prompt(name, arguments)
@@ -246,9 +233,7 @@ async def test_client_raises_for_a_prompt_that_cannot_be_had(
 
 
 @spec("CMP-2", "CMP-6")
-async def test_client_completes_arguments_of_templates_and_prompts(
-    demo_server: DemoServer,
-) -> None:
+async def test_client_completes_arguments_of_templates_and_prompts(demo_server):
     template = ResourceTemplateReference(type="ref/resource", uri="airports://{code}")
     prompt = PromptReference(type="ref/prompt", name="diversion_plan")
     async with connected(demo_server.url, demo_server.token) as client:
@@ -261,7 +246,7 @@ async def test_client_completes_arguments_of_templates_and_prompts(
 
 
 @spec("LOG-4")
-async def test_client_that_names_a_log_level_is_served_with_it(demo_server: DemoServer) -> None:
+async def test_client_that_names_a_log_level_is_served_with_it(demo_server):
     logged: list[Any] = []
 
     async def note(params: Any) -> None:
@@ -276,7 +261,7 @@ async def test_client_that_names_a_log_level_is_served_with_it(demo_server: Demo
 
 
 @spec("LOG-6")
-async def test_client_cannot_set_a_log_level_for_later(demo_server: DemoServer) -> None:
+async def test_client_cannot_set_a_log_level_for_later(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         with pytest.warns(MCPDeprecationWarning), pytest.raises(MCPError) as caught:
             await client.set_logging_level("debug")
@@ -284,7 +269,7 @@ async def test_client_cannot_set_a_log_level_for_later(demo_server: DemoServer) 
 
 
 @spec("SUB-7", "SUB-8", "SUB-11")
-async def test_listening_client_hears_what_another_one_changed(demo_server: DemoServer) -> None:
+async def test_listening_client_hears_what_another_one_changed(demo_server):
     host = Host([accept(confirmed=True)])
     async with (
         connected(demo_server.url, demo_server.token) as guest,
@@ -310,7 +295,7 @@ async def test_listening_client_hears_what_another_one_changed(demo_server: Demo
 
 
 @spec("SUB-14")
-async def test_client_listens_again_after_it_stopped(demo_server: DemoServer) -> None:
+async def test_client_listens_again_after_it_stopped(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         for _ in range(3):
             async with client.listen(tools_list_changed=True) as changes:
@@ -324,9 +309,7 @@ async def test_client_listens_again_after_it_stopped(demo_server: DemoServer) ->
     ("token", "challenge"),
     [(None, r"Bearer(?!.*error=)"), ("mcp_wrong", r'Bearer .*error="invalid_token"')],
 )
-async def test_client_without_a_token_is_turned_away(
-    demo_server: DemoServer, mode: str, token: str | None, challenge: str
-) -> None:
+async def test_client_without_a_token_is_turned_away(demo_server, mode, token, challenge):
     statuses: Statuses = []
     with pytest.RaisesGroup(MCPError, flatten_subgroups=True):
         async with connected(demo_server.url, token, mode=mode, statuses=statuses) as client:
@@ -337,7 +320,7 @@ async def test_client_without_a_token_is_turned_away(
         assert re.match(challenge, said or "")
 
 
-async def test_client_of_a_guest_is_turned_away_by_staff(demo_server: DemoServer) -> None:
+async def test_client_of_a_guest_is_turned_away_by_staff(demo_server):
     statuses: Statuses = []
     with pytest.RaisesGroup(MCPError, flatten_subgroups=True):
         async with connected(demo_server.staff_url, demo_server.token, statuses=statuses):
@@ -345,7 +328,7 @@ async def test_client_of_a_guest_is_turned_away_by_staff(demo_server: DemoServer
     assert {status for status, _ in statuses} == {403}
 
 
-async def test_client_is_served_while_another_one_waits(demo_server: DemoServer) -> None:
+async def test_client_is_served_while_another_one_waits(demo_server):
     begun = asyncio.Event()
 
     async def note(*_: Any) -> None:
@@ -372,7 +355,7 @@ async def distance(client: Client) -> float:
 
 
 @spec("CAN-5", "CAN-9", "HTTP-26")
-async def test_client_that_leaves_long_calls_frees_their_threads(demo_server: DemoServer) -> None:
+async def test_client_that_leaves_long_calls_frees_their_threads(demo_server):
     async with connected(demo_server.url, demo_server.token) as client:
         begun = [asyncio.Event() for _ in range(WORK_THREADS)]
 

@@ -25,7 +25,7 @@ WITH_TOOLS = SamplingCapability(tools=SamplingToolsCapability())
 
 
 @spec("ASK-7", "ASK-8", "ASK-10")
-async def test_model_answers(asking_url: str) -> None:
+async def test_model_answers(asking_url):
     host = Host(said=[says("Short.")])
     result = await call(asking_url, host, "summarize", {"text": "Long."})
     assert result.structured_content == {"text": "Short.", "model": "small", "stop": "endTurn"}
@@ -42,7 +42,7 @@ async def test_model_answers(asking_url: str) -> None:
 
 
 @spec("ASK-9", "ASK-10")
-async def test_model_uses_tools_and_gets_their_results(asking_url: str) -> None:
+async def test_model_uses_tools_and_gets_their_results(asking_url):
     uses = [
         ToolUseContent(type="tool_use", id=f"call-{code}", name="altitude", input={"code": code})
         for code in ("ZRH", "AMS")
@@ -64,13 +64,13 @@ async def test_model_uses_tools_and_gets_their_results(asking_url: str) -> None:
     ]
 
 
-async def test_client_names_its_folders(asking_url: str) -> None:
+async def test_client_names_its_folders(asking_url):
     result = await call(asking_url, Host(), "folders")
     assert result.structured_content == [{"name": "Papers", "folder": "/home/ada/my papers"}]
 
 
 @spec("MRT-2")
-async def test_several_questions_are_asked_in_one_round(asking_url: str) -> None:
+async def test_several_questions_are_asked_in_one_round(asking_url):
     host = Host([accept(value="Ada"), accept(value="metric")], said=[says("hello")])
     statuses: Statuses = []
     result = await call(asking_url, host, "survey", statuses=statuses)
@@ -84,7 +84,7 @@ async def test_several_questions_are_asked_in_one_round(asking_url: str) -> None
 
 
 @spec("MRT-7", "MRT-13")
-async def test_several_rounds_build_on_one_another(asking_url: str) -> None:
+async def test_several_rounds_build_on_one_another(asking_url):
     host = Host([accept(value="Ada"), accept(value="metric")], said=[says("Welcome")])
     result = await call(asking_url, host, "onboard")
     assert text(result) == "Welcome Ada, metric, Papers"
@@ -95,7 +95,7 @@ async def test_several_rounds_build_on_one_another(asking_url: str) -> None:
 
 
 @spec("HDR-12", "HDR-15")
-async def test_every_round_mirrors_arguments_into_headers(asking_url: str) -> None:
+async def test_every_round_mirrors_arguments_into_headers(asking_url):
     statuses: Statuses = []
     host = Host([accept()])
     async with connected(asking_url, mode=REVISION, statuses=statuses, **host.callbacks) as client:
@@ -106,7 +106,7 @@ async def test_every_round_mirrors_arguments_into_headers(asking_url: str) -> No
 
 
 @spec("MRT-1")
-async def test_prompt_asks(asking_url: str) -> None:
+async def test_prompt_asks(asking_url):
     host = Host([accept(value="warm"), DECLINE])
     async with connected(asking_url, **host.callbacks) as client:
         result = await client.get_prompt("letter", {"topic": "fog"})
@@ -118,7 +118,7 @@ async def test_prompt_asks(asking_url: str) -> None:
 
 
 @spec("MRT-1", "CCH-1")
-async def test_resources_ask_each_reader(asking_url: str) -> None:
+async def test_resources_ask_each_reader(asking_url):
     host = Host([accept(value="Oslo"), accept(value="Rome"), accept(value="imperial")])
     uris = ["asking://weather", "asking://weather", "asking://rooms/7"]
     async with connected(asking_url, **host.callbacks) as client:
@@ -128,9 +128,7 @@ async def test_resources_ask_each_reader(asking_url: str) -> None:
 
 @spec("PRG-2", "LOG-4", "MRT-11", "MRT-13")
 @pytest.mark.parametrize("tool", ["pack", "pack_later"])
-async def test_streamed_call_asks_in_the_middle_and_says_everything_once(
-    asking_url: str, tool: str
-) -> None:
+async def test_streamed_call_asks_in_the_middle_and_says_everything_once(asking_url, tool):
     reported: list[Any] = []
     logged: list[Any] = []
 
@@ -170,9 +168,7 @@ async def test_streamed_call_asks_in_the_middle_and_says_everything_once(
         ),
     ],
 )
-async def test_client_is_not_asked_what_it_did_not_declare(
-    asking_url: str, name: str, options: dict[str, Any], missing: dict[str, Any]
-) -> None:
+async def test_client_is_not_asked_what_it_did_not_declare(asking_url, name, options, missing):
     statuses: Statuses = []
     arguments = {"order": 7} if name == "refund" else {}
     async with connected(asking_url, mode=REVISION, statuses=statuses, **options) as client:
@@ -186,7 +182,7 @@ async def test_client_is_not_asked_what_it_did_not_declare(
 
 
 @spec("ASK-5", "MRT-9")
-async def test_host_that_refuses_to_answer_at_all_can_call_again(asking_url: str) -> None:
+async def test_host_that_refuses_to_answer_at_all_can_call_again(asking_url):
     host = Host(said=[ErrorData(code=-1, message="Not now."), says("Short.")])
     async with connected(asking_url, **host.callbacks) as client:
         with pytest.raises(MCPError, match="Not now"):
@@ -196,7 +192,7 @@ async def test_host_that_refuses_to_answer_at_all_can_call_again(asking_url: str
 
 
 @spec("MRT-4", "MRT-7")
-async def test_another_client_goes_on_at_the_other_mount(asking_urls: dict[str, str]) -> None:
+async def test_another_client_goes_on_at_the_other_mount(asking_urls):
     host = Host()
     async with connected(asking_urls["lane"], **host.callbacks) as client:
         asked = await client.session.call_tool("greet", allow_input_required=True)

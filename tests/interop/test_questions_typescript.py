@@ -26,13 +26,13 @@ Seen = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def mounts(installed: None, asking_urls: dict[str, str]) -> dict[str, Seen]:
+def mounts(installed, asking_urls):
     """What the script printed."""
     return node.run("questions.mjs", asking_urls)
 
 
 @pytest.fixture(params=MOUNTS)
-def seen(request: pytest.FixtureRequest, mounts: dict[str, Seen]) -> Seen:
+def seen(request, mounts):
     """What the script saw at each mount."""
     return mounts[request.param]
 
@@ -50,7 +50,7 @@ def messages(talk: Seen) -> list[str]:
 
 
 @spec("ASK-1")
-def test_client_declares_what_it_can_be_asked(seen: Seen) -> None:
+def test_client_declares_what_it_can_be_asked(seen):
     kinds = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "roots")
     assert seen["offers"]["result"]["structuredContent"] == dict.fromkeys(kinds, True)
     assert seen["poorer"]["empty_form"]["result"]["structuredContent"] == {
@@ -59,7 +59,7 @@ def test_client_declares_what_it_can_be_asked(seen: Seen) -> None:
 
 
 @spec("ASK-11", "ASK-14", "MRT-2", "MRT-7")
-def test_user_fills_in_a_form(seen: Seen) -> None:
+def test_user_fills_in_a_form(seen):
     talk = seen["forms"]["accepted"]
     assert text(talk) == (False, "7: refunded, late")
     (question,) = talk["asked"]
@@ -84,19 +84,19 @@ def test_user_fills_in_a_form(seen: Seen) -> None:
 
 
 @spec("ASK-14", "MRT-14")
-def test_user_says_no(seen: Seen) -> None:
+def test_user_says_no(seen):
     forms = seen["forms"]
     assert text(forms["declined"]) == (True, "The user declined to answer.")
     assert text(forms["canceled"]) == (True, "The user dismissed the question.")
     assert text(forms["caught"]) == (False, "Hello, stranger (cancel).")
 
 
-def test_question_without_fields_is_accepted(seen: Seen) -> None:
+def test_question_without_fields_is_accepted(seen):
     assert text(seen["forms"]["empty"]) == (False, "agreed")
 
 
 @spec("ASK-11")
-def test_form_has_a_field_of_every_kind(seen: Seen) -> None:
+def test_form_has_a_field_of_every_kind(seen):
     assert seen["forms"]["every_kind"]["result"]["structuredContent"] == {
         "traveler": "Ada Lovelace",
         "seats": 2,
@@ -111,7 +111,7 @@ def test_form_has_a_field_of_every_kind(seen: Seen) -> None:
 
 
 @spec("ASK-11")
-def test_form_of_the_site_shows_labels_and_takes_values(seen: Seen) -> None:
+def test_form_of_the_site_shows_labels_and_takes_values(seen):
     talk = seen["forms"]["labels"]
     assert talk["result"]["structuredContent"]["about"] == "seat"
     (question,) = talk["asked"]
@@ -120,7 +120,7 @@ def test_form_of_the_site_shows_labels_and_takes_values(seen: Seen) -> None:
 
 
 @spec("ASK-14", "MRT-8")
-def test_user_corrects_what_does_not_fit(seen: Seen) -> None:
+def test_user_corrects_what_does_not_fit(seen):
     talk = seen["forms"]["corrected"]
     assert text(talk) == (False, "Hello, Ada.")
     first, again = messages(talk)
@@ -128,12 +128,12 @@ def test_user_corrects_what_does_not_fit(seen: Seen) -> None:
     assert again.endswith(first)
 
 
-def test_client_fills_in_defaults_that_the_form_declares(seen: Seen) -> None:
+def test_client_fills_in_defaults_that_the_form_declares(seen):
     assert text(seen["forms"]["defaults"]) == (False, "8: refunded, unwanted")
 
 
 @spec("ASK-5")
-def test_answer_that_never_fits_ends_the_call(seen: Seen) -> None:
+def test_answer_that_never_fits_ends_the_call(seen):
     talk = seen["forms"]["hopeless"]
     failed, said = text(talk)
     assert failed
@@ -142,7 +142,7 @@ def test_answer_that_never_fits_ends_the_call(seen: Seen) -> None:
 
 
 @spec("ASK-7", "ASK-8", "ASK-10")
-def test_model_answers(seen: Seen) -> None:
+def test_model_answers(seen):
     talk = seen["model"]["said"]
     assert talk["result"]["structuredContent"] == {
         "text": "Short.",
@@ -161,7 +161,7 @@ def test_model_answers(seen: Seen) -> None:
 
 
 @spec("ASK-9", "ASK-10")
-def test_model_uses_tools_and_gets_their_results(seen: Seen) -> None:
+def test_model_uses_tools_and_gets_their_results(seen):
     talk = seen["model"]["tools"]
     assert text(talk) == (False, "2 looked up: Zurich.")
     first, second = (one["params"] for one in talk["asked"])
@@ -175,13 +175,13 @@ def test_model_uses_tools_and_gets_their_results(seen: Seen) -> None:
     ]
 
 
-def test_client_names_its_folders(seen: Seen) -> None:
+def test_client_names_its_folders(seen):
     folders = seen["folders"]["result"]["structuredContent"]
     assert folders == [{"name": "Papers", "folder": "/home/ada/my papers"}]
 
 
 @spec("MRT-2")
-def test_several_questions_are_asked_in_one_round(seen: Seen) -> None:
+def test_several_questions_are_asked_in_one_round(seen):
     talk = seen["rounds"]["one"]
     assert text(talk) == (False, "Ada hears hello in my papers, metric")
     keys = {one["key"] for one in talk["asked"]}
@@ -191,7 +191,7 @@ def test_several_questions_are_asked_in_one_round(seen: Seen) -> None:
 
 
 @spec("MRT-7", "MRT-13")
-def test_several_rounds_build_on_one_another(seen: Seen) -> None:
+def test_several_rounds_build_on_one_another(seen):
     talk = seen["rounds"]["several"]
     assert text(talk) == (False, "Welcome Ada, metric, Papers")
     assert messages(talk) == ["Who are you?", "Ada, which units?"]
@@ -200,7 +200,7 @@ def test_several_rounds_build_on_one_another(seen: Seen) -> None:
 
 
 @spec("HDR-12", "HDR-15")
-def test_every_round_mirrors_arguments_into_headers(seen: Seen) -> None:
+def test_every_round_mirrors_arguments_into_headers(seen):
     talk = seen["rounds"]["headers"]
     assert text(talk) == (False, "shipped to the north")
     # The introduction, the list, the call, and the call that has the answer.
@@ -208,7 +208,7 @@ def test_every_round_mirrors_arguments_into_headers(seen: Seen) -> None:
 
 
 @spec("ASK-13", "ASK-16", "MRT-12")
-def test_user_visits_a_page_before_or_after_consenting(seen: Seen) -> None:
+def test_user_visits_a_page_before_or_after_consenting(seen):
     pages = seen["pages"]
     for talk in (pages["visited"], pages["later"]):
         question = talk["asked"][-1]["params"]
@@ -222,7 +222,7 @@ def test_user_visits_a_page_before_or_after_consenting(seen: Seen) -> None:
 
 
 @spec("MRT-1", "CCH-1")
-def test_prompts_and_resources_ask(seen: Seen) -> None:
+def test_prompts_and_resources_ask(seen):
     others = seen["others"]
     (message,) = others["prompt"]["result"]["messages"]
     assert message["content"]["text"] == "Write a warm letter about fog."
@@ -237,7 +237,7 @@ def test_prompts_and_resources_ask(seen: Seen) -> None:
 
 @spec("PRG-2", "LOG-4", "MRT-11", "MRT-13")
 @pytest.mark.parametrize("tool", ["pack", "pack_later"])
-def test_streamed_call_asks_in_the_middle_and_says_everything_once(seen: Seen, tool: str) -> None:
+def test_streamed_call_asks_in_the_middle_and_says_everything_once(seen, tool):
     talk = seen[tool]
     assert text(talk) == (False, "packed the large box")
     steps = [{"progress": n, "total": 4, "message": f"step {n}"} for n in range(1, 5)]
@@ -257,9 +257,7 @@ def test_streamed_call_asks_in_the_middle_and_says_everything_once(seen: Seen, t
         ("no_tools", {"sampling": {"tools": {}}}),
     ],
 )
-def test_client_is_not_asked_what_it_did_not_declare(
-    seen: Seen, client: str, missing: dict[str, Any]
-) -> None:
+def test_client_is_not_asked_what_it_did_not_declare(seen, client, missing):
     talk = seen["poorer"][client]
     assert talk["asked"] == []
     assert talk["failed"]["code"] == MISSING_CAPABILITY
@@ -268,14 +266,14 @@ def test_client_is_not_asked_what_it_did_not_declare(
 
 
 @spec("MRT-4", "MRT-7")
-def test_another_client_goes_on_at_the_other_mount(seen: Seen) -> None:
+def test_another_client_goes_on_at_the_other_mount(seen):
     by_hand = seen["by_hand"]
     assert by_hand["first"]["result"]["resultType"] == "input_required"
     assert text(by_hand["second"]) == (False, "Hello, Ada.")
     assert by_hand["forged"]["failed"]["code"] == INVALID_PARAMS
 
 
-def test_client_met_no_other_errors(seen: Seen) -> None:
+def test_client_met_no_other_errors(seen):
     def every(value: Any) -> list[str]:
         if isinstance(value, list):
             return [one for item in value for one in every(item)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ ADA = {"action": "accept", "content": {"value": "Ada"}}
 
 
 @pytest.fixture
-def wire(asking_url: str) -> Iterator[Wire]:
+def wire(asking_url):
     with Wire(asking_url, capabilities=EVERYTHING) as client:
         yield client
 
@@ -31,7 +30,7 @@ def streamed(wire: Wire, params: dict[str, Any], token: str) -> list[dict[str, A
 
 @spec("MRT-11", "PRG-1", "PRG-2", "PRG-3")
 @pytest.mark.parametrize("name", ["pack", "pack_later"])
-def test_question_is_the_last_message_of_its_stream(wire: Wire, name: str) -> None:
+def test_question_is_the_last_message_of_its_stream(wire, name):
     *before, question = streamed(wire, {"name": name}, "first")
     asked = question["result"]
     *after, answer = streamed(wire, retry(asked, LARGE, name), "second")
@@ -46,16 +45,14 @@ def test_question_is_the_last_message_of_its_stream(wire: Wire, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["pack", "pack_later"])
-def test_client_that_listens_from_the_second_round_on_hears_everything(
-    wire: Wire, name: str
-) -> None:
+def test_client_that_listens_from_the_second_round_on_hears_everything(wire, name):
     asked = wire.call(name)
     *heard, _ = streamed(wire, retry(asked, LARGE, name), "late")
     assert [one["params"]["progress"] for one in heard] == [1, 2, 3, 4]
 
 
 @spec("MRT-8")
-def test_missing_answers_are_asked_for_again_and_unknown_ones_ignored(wire: Wire) -> None:
+def test_missing_answers_are_asked_for_again_and_unknown_ones_ignored(wire):
     asked = wire.call("survey")
     params = retry(asked, ADA, "survey") | {"inputResponses": {"who": ADA, "stranger": LARGE}}
     again = wire.result("tools/call", params)
@@ -83,7 +80,7 @@ def test_missing_answers_are_asked_for_again_and_unknown_ones_ignored(wire: Wire
         {"method": "elicitation/create", "result": LARGE},
     ],
 )
-def test_answer_that_is_none_is_an_error_of_the_client(wire: Wire, answer: Any) -> None:
+def test_answer_that_is_none_is_an_error_of_the_client(wire, answer):
     asked = wire.call("pack")
     response = wire.post("tools/call", retry(asked, answer, "pack"))
     assert response.json()["error"]["code"] == INVALID_PARAMS
@@ -94,14 +91,14 @@ def test_answer_that_is_none_is_an_error_of_the_client(wire: Wire, answer: Any) 
 
 @spec("MRT-4")
 @pytest.mark.parametrize("state", ["", "forged", 7])
-def test_state_that_is_not_ours_is_refused(wire: Wire, state: Any) -> None:
+def test_state_that_is_not_ours_is_refused(wire, state):
     params = retry(wire.call("pack"), LARGE, "pack") | {"requestState": state}
     answer = wire.post("tools/call", params).json()
     assert answer["error"]["code"] == INVALID_PARAMS
 
 
 @spec("MRT-5")
-def test_state_belongs_to_its_tool_and_its_arguments(wire: Wire) -> None:
+def test_state_belongs_to_its_tool_and_its_arguments(wire):
     confirmed = {"action": "accept", "content": {"confirmed": True}}
     asked = wire.call("refund", order=7)
     for name, arguments in [("refund", {"order": 8}), ("pack", {}), ("agree", {})]:
@@ -111,7 +108,7 @@ def test_state_belongs_to_its_tool_and_its_arguments(wire: Wire) -> None:
     assert block["text"] == "7: refunded, unwanted"
 
 
-def test_parallel_interactions_do_not_mix(wire: Wire) -> None:
+def test_parallel_interactions_do_not_mix(wire):
     seven, eight = (wire.call("refund", order=order) for order in (7, 8))
     answers = {
         order: {"action": "accept", "content": {"confirmed": order == 7}} for order in (7, 8)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -65,7 +65,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], str]]:
+def site(tmp_path_factory):
     """The site with so many processes, started once."""
     found: dict[int, str] = {}
     with ExitStack() as stack:
@@ -80,7 +80,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], s
 
 
 @pytest.fixture(scope="session")
-def travel(site: Callable[[int], str]) -> Callable[[str], dict[str, Seen]]:
+def travel(site):
     """What a client saw, which goes once."""
     found: dict[str, dict[str, Seen]] = {}
 
@@ -109,7 +109,7 @@ at_every_place = everywhere(PLACES)
 
 
 @pytest.fixture
-def seen(way: str, place: str, travel: Callable[[str], dict[str, Seen]]) -> Seen:
+def seen(way, place, travel):
     return travel(way)[place]
 
 
@@ -130,7 +130,7 @@ def needs(tool: str, capability: str) -> Seen:
 
 @spec("VER-13")
 @at_every_place
-def test_client_agrees_on_what_the_server_speaks(seen: Seen, place: str) -> None:
+def test_client_agrees_on_what_the_server_speaks(seen, place):
     assert seen["version"] == PLACES[place]
     assert seen["name"] == {"sse": "old"}.get(place, place)
     completions = ["completions"] if seen["version"] > "2024-11-05" else []
@@ -138,7 +138,7 @@ def test_client_agrees_on_what_the_server_speaks(seen: Seen, place: str) -> None
 
 
 @at_every_place
-def test_client_uses_what_it_lists(seen: Seen) -> None:
+def test_client_uses_what_it_lists(seen):
     assert {"add", "count", "greet", "wait"} < set(seen["tools"])
     assert seen["added"] == number(5, seen["version"])
     assert seen["unknown"] == {"code": INVALID_PARAMS}
@@ -148,7 +148,7 @@ def test_client_uses_what_it_lists(seen: Seen) -> None:
 
 
 @at_every_place
-def test_client_hears_progress_in_order(seen: Seen, way: str, place: str) -> None:
+def test_client_hears_progress_in_order(seen, way, place):
     assert seen["counted"] == said("counted to 4")
     expected = [1, 2, 3, 4]
     if place == "sse" and way in TAKES_THE_RESPONSE_FIRST:
@@ -162,7 +162,7 @@ TAKES_THE_RESPONSE_FIRST = ("sdk", "client", "client, three workers")
 
 
 @at_every_place
-def test_user_is_asked_where_the_revision_has_questions_to_him(seen: Seen) -> None:
+def test_user_is_asked_where_the_revision_has_questions_to_him(seen):
     if seen["version"] < "2025-06-18":
         assert seen["greeted"] == seen["declined"] == needs("greet", "elicitation")
     else:
@@ -171,13 +171,13 @@ def test_user_is_asked_where_the_revision_has_questions_to_him(seen: Seen) -> No
 
 
 @at_every_place
-def test_user_is_sent_to_a_page_where_the_revision_has_pages(seen: Seen) -> None:
+def test_user_is_sent_to_a_page_where_the_revision_has_pages(seen):
     has_pages = seen["version"] == LATEST
     assert seen["agreed"] == (said("agreed") if has_pages else needs("consent", "elicitation.url"))
 
 
 @at_every_place
-def test_model_and_folders_are_asked_at_every_revision(seen: Seen) -> None:
+def test_model_and_folders_are_asked_at_every_revision(seen):
     assert seen["summarized"] == said("small says: Short.")
     assert seen["folders"] == said("file:///home/ada")
     asked = [QUESTION] * 2 if seen["version"] >= "2025-06-18" else []
@@ -186,7 +186,7 @@ def test_model_and_folders_are_asked_at_every_revision(seen: Seen) -> None:
 
 
 @at_every_place
-def test_client_hears_as_much_of_the_log_as_it_set(seen: Seen) -> None:
+def test_client_hears_as_much_of_the_log_as_it_set(seen):
     said = [[level, f"this is {level}"] for level in LEVELS]
     assert seen["logged_at_debug"] == said
     assert seen["logged_at_error"] == said[-1:]
@@ -195,18 +195,18 @@ def test_client_hears_as_much_of_the_log_as_it_set(seen: Seen) -> None:
 
 
 @at_every_place
-def test_client_hears_of_changes_while_it_wants_to(seen: Seen) -> None:
+def test_client_hears_of_changes_while_it_wants_to(seen):
     assert seen["updated"] == WATCHED
     assert seen["updated_later"] == 0
 
 
 @at_every_place
-def test_call_that_is_cancelled_stops(seen: Seen) -> None:
+def test_call_that_is_cancelled_stops(seen):
     assert seen["stopped"] == "true"
 
 
 @everywhere(BROKEN)
-def test_client_comes_back_for_the_rest_of_an_answer(seen: Seen, place: str) -> None:
+def test_client_comes_back_for_the_rest_of_an_answer(seen, place):
     assert seen["answered"] == said("here again")
     assert seen["progress"] == [1, 2, 3]
     assert seen["added"] == number(2, place.removeprefix("broken at "))

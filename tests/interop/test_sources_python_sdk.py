@@ -25,12 +25,12 @@ TEMPLATE = ResourceTemplateReference(type="ref/resource", uri="notices://notice/
 
 
 @pytest.fixture(scope="module")
-def admin_token(demo_server: DemoServer) -> str:
+def admin_token(demo_server):
     return new_token(demo_server, "admin")
 
 
 @pytest.fixture(scope="module")
-def trainee_token(demo_server: DemoServer) -> str:
+def trainee_token(demo_server):
     return new_token(demo_server, "trainee")
 
 
@@ -44,7 +44,7 @@ def new_token(demo_server: DemoServer, username: str) -> str:
 # The model as tools -------------------------------------------------------------------------------
 
 
-async def test_client_pages_through_what_it_searches_and_filters(demo_server: DemoServer) -> None:
+async def test_client_pages_through_what_it_searches_and_filters(demo_server):
     async with at_desk(demo_server) as desk:
         made = [
             await create(desk, "BIKF", f"Ash cloud {number}", severity=severity)
@@ -65,9 +65,7 @@ async def test_client_pages_through_what_it_searches_and_filters(demo_server: De
     assert other.is_error
 
 
-async def test_client_that_misspells_a_filter_is_told_the_right_one(
-    demo_server: DemoServer,
-) -> None:
+async def test_client_that_misspells_a_filter_is_told_the_right_one(demo_server):
     async with at_desk(demo_server) as desk:
         misspelled = await desk.call_tool("list_notices", {"severity__inn": ["warning"]})
         hidden = await desk.call_tool(
@@ -81,9 +79,7 @@ async def test_client_that_misspells_a_filter_is_told_the_right_one(
 
 
 @pytest.mark.parametrize(("mode", "airport"), [("auto", "ENAT"), ("legacy", "ENBO")])
-async def test_client_creates_what_it_saw_in_a_preview(
-    demo_server: DemoServer, mode: str, airport: str
-) -> None:
+async def test_client_creates_what_it_saw_in_a_preview(demo_server, mode, airport):
     given = {"airport": airport, "title": "Snow", "text": "Ploughs are out.", "severity": "caution"}
     async with at_desk(demo_server, mode=mode) as desk:
         preview = await answer(desk, "create_notice", **given, preview=True)
@@ -98,7 +94,7 @@ async def test_client_creates_what_it_saw_in_a_preview(
     assert (made["title"], made["airport"], made["closed_at"]) == ("Snow", {"icao": airport}, None)
 
 
-async def test_client_reads_what_the_form_refuses(demo_server: DemoServer) -> None:
+async def test_client_reads_what_the_form_refuses(demo_server):
     async with at_desk(demo_server) as desk:
         refused = await desk.call_tool(
             "create_notice", {"airport": "QQQ", "title": "Snow", "text": "", "severity": "bad"}
@@ -117,9 +113,7 @@ async def test_client_reads_what_the_form_refuses(demo_server: DemoServer) -> No
 
 
 @spec("SUB-7", "SUB-8")
-async def test_listening_client_hears_of_an_update_and_not_of_a_preview(
-    demo_server: DemoServer,
-) -> None:
+async def test_listening_client_hears_of_an_update_and_not_of_a_preview(demo_server):
     async with at_desk(demo_server) as desk, at_desk(demo_server) as other:
         kept, changed = [await create(other, "EFHK", title) for title in ("Fog", "Mist")]
         uris = [f"notices://notice/{one['id']}" for one in (kept, changed)]
@@ -141,9 +135,7 @@ async def test_listening_client_hears_of_an_update_and_not_of_a_preview(
     assert json.loads(contents.text) == updated
 
 
-async def test_only_who_may_delete_is_offered_it_and_sees_what_goes(
-    demo_server: DemoServer, admin_token: str
-) -> None:
+async def test_only_who_may_delete_is_offered_it_and_sees_what_goes(demo_server, admin_token):
     async with (
         at_desk(demo_server) as desk,
         connected(demo_server.staff_url, admin_token) as admin,
@@ -163,9 +155,7 @@ async def test_only_who_may_delete_is_offered_it_and_sees_what_goes(
 
 
 @spec("TOOL-6")
-async def test_client_of_a_trainee_sees_none_of_the_writing_tools(
-    demo_server: DemoServer, trainee_token: str
-) -> None:
+async def test_client_of_a_trainee_sees_none_of_the_writing_tools(demo_server, trainee_token):
     async with connected(demo_server.staff_url, trainee_token) as trainee:
         tools = {tool.name: tool for tool in (await trainee.list_tools()).tools}
         listed = await trainee.call_tool("list_notices", {})
@@ -182,9 +172,7 @@ async def test_client_of_a_trainee_sees_none_of_the_writing_tools(
 
 
 @spec("CMP-2", "PRM-2")
-async def test_client_is_prompted_about_a_notice_that_it_completed(
-    demo_server: DemoServer,
-) -> None:
+async def test_client_is_prompted_about_a_notice_that_it_completed(demo_server):
     async with at_desk(demo_server) as desk:
         number = str((await create(desk, "EKCH", "Swans"))["id"])
         prompt = PromptReference(type="ref/prompt", name="explain_notice")
@@ -201,7 +189,7 @@ async def test_client_is_prompted_about_a_notice_that_it_completed(
 
 
 @spec("PAG-1", "PAG-2", "RSC-2", "RSC-7")
-async def test_client_lists_every_country_page_by_page(demo_server: DemoServer) -> None:
+async def test_client_lists_every_country_page_by_page(demo_server):
     async with connected(demo_server.url, demo_server.token) as guest:
         pages = [await guest.list_resources()]
         while pages[-1].next_cursor is not None:
@@ -223,7 +211,7 @@ async def test_client_lists_every_country_page_by_page(demo_server: DemoServer) 
     assert codes.completion.values == ["NZ"]
 
 
-async def test_client_counts_airports_in_groups(demo_server: DemoServer) -> None:
+async def test_client_counts_airports_in_groups(demo_server):
     asked = {"elevation_ft__gte": 10_000, "group_by": "country", "max_of": "elevation_ft"}
     async with connected(demo_server.url, demo_server.token) as guest:
         counted = await answer(guest, "count_airports", **asked)
@@ -238,7 +226,7 @@ async def test_client_counts_airports_in_groups(demo_server: DemoServer) -> None
 # The viewset, the page, the form and the admin ----------------------------------------------------
 
 
-async def test_client_reads_the_same_list_as_a_screen_over_rest(demo_server: DemoServer) -> None:
+async def test_client_reads_the_same_list_as_a_screen_over_rest(demo_server):
     async with at_desk(demo_server) as desk:
         for title in ("Deer north", "Deer south"):
             await create(desk, "EETN", title)
@@ -256,7 +244,7 @@ async def test_client_reads_the_same_list_as_a_screen_over_rest(demo_server: Dem
     assert nobody.status_code in {401, 403}
 
 
-async def test_client_replaces_a_notice_through_the_viewset(demo_server: DemoServer) -> None:
+async def test_client_replaces_a_notice_through_the_viewset(demo_server):
     async with at_desk(demo_server) as desk:
         old = await create(desk, "EVRA", "Ice", severity="caution")
         wrong = await desk.call_tool("replace_notice", {"id": old["id"], "title": "", "text": "x"})
@@ -273,9 +261,7 @@ async def test_client_replaces_a_notice_through_the_viewset(demo_server: DemoSer
     assert again.is_error
 
 
-async def test_client_reads_the_board_that_people_have_to_sign_in_for(
-    demo_server: DemoServer,
-) -> None:
+async def test_client_reads_the_board_that_people_have_to_sign_in_for(demo_server):
     async with at_desk(demo_server) as desk:
         await create(desk, "EYVI", "Hot-air balloons", severity="caution")
         # Its neighbor, 92 km away.
@@ -296,7 +282,7 @@ async def test_client_reads_the_board_that_people_have_to_sign_in_for(
     assert (page.status_code, page.headers["location"]) == (302, "/login/?next=/board/VNO/")
 
 
-async def test_client_fills_in_a_form_that_mails(demo_server: DemoServer) -> None:
+async def test_client_fills_in_a_form_that_mails(demo_server):
     report = {
         "airport": "tls",
         "place": "Taxiway W 7\nBcc: everybody@localhost",
@@ -319,7 +305,7 @@ async def test_client_fills_in_a_form_that_mails(demo_server: DemoServer) -> Non
     assert "Lamp is out.\n\nReported by desk." in mail
 
 
-async def test_client_runs_an_action_of_the_admin(demo_server: DemoServer) -> None:
+async def test_client_runs_an_action_of_the_admin(demo_server):
     async with at_desk(demo_server) as desk:
         numbers = [(await create(desk, "LOWW", title))["id"] for title in ("Rain", "Hail")]
         missing = await desk.call_tool("close_notices", {"keys": [numbers[0], 10**9]})

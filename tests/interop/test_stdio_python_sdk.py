@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,7 +70,7 @@ async def asking(host: Host | None = None) -> AsyncIterator[Client]:
 
 @spec("IO-11", "VER-7", "VER-21")
 @pytest.mark.parametrize("mode", ["auto", REVISION])
-async def test_client_does_everything(demo_server: DemoServer, mode: str) -> None:
+async def test_client_does_everything(demo_server, mode):
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -108,7 +107,7 @@ async def test_client_does_everything(demo_server: DemoServer, mode: str) -> Non
 
 
 @spec("IO-9")
-async def test_client_is_who_the_environment_says(demo_server: DemoServer) -> None:
+async def test_client_is_who_the_environment_says(demo_server):
     environ = {
         "DEMO_VAR": str(demo_server.var),
         "DJANGO_SETTINGS_MODULE": "demo_project.settings",
@@ -120,9 +119,7 @@ async def test_client_is_who_the_environment_says(demo_server: DemoServer) -> No
 
 @spec("IO-9")
 @pytest.mark.parametrize("mode", ["auto", REVISION])
-async def test_client_that_says_nothing_is_told_what_to_say(
-    demo_server: DemoServer, mode: str
-) -> None:
+async def test_client_that_says_nothing_is_told_what_to_say(demo_server, mode):
     with pytest.RaisesGroup(
         pytest.RaisesExc(MCPError, match="--user USERNAME"), flatten_subgroups=True
     ):
@@ -131,7 +128,7 @@ async def test_client_that_says_nothing_is_told_what_to_say(
 
 
 @spec("CAN-1", "CAN-9", "IO-5")
-async def test_client_that_cancels_long_calls_frees_their_threads(demo_server: DemoServer) -> None:
+async def test_client_that_cancels_long_calls_frees_their_threads(demo_server):
     async with at_desk(demo_server, "--user", "guest") as client:
         begun = [asyncio.Event() for _ in range(WORK_THREADS)]
 
@@ -159,7 +156,7 @@ async def test_client_that_cancels_long_calls_frees_their_threads(demo_server: D
 
 
 @spec("IO-7", "SUB-7", "SUB-8", "SUB-14")
-async def test_client_listens_and_works_on_one_channel(demo_server: DemoServer) -> None:
+async def test_client_listens_and_works_on_one_channel(demo_server):
     host = Host([accept(confirmed=True)])
     uri = "notices://EKCH"
     async with at_desk(
@@ -197,9 +194,7 @@ runpy.run_path("manage.py", run_name="__main__")
 
 
 @spec("SUB-12", "SUB-13")
-async def test_client_takes_the_leave_of_a_stopping_server_for_what_it_is(
-    tmp_path: Path, demo_server: DemoServer
-) -> None:
+async def test_client_takes_the_leave_of_a_stopping_server_for_what_it_is(tmp_path, demo_server):
     script, gate = tmp_path / "stopped.py", tmp_path / "gate"
     script.write_text(STOPPED)
     os.mkfifo(gate)
@@ -224,7 +219,7 @@ async def test_client_takes_the_leave_of_a_stopping_server_for_what_it_is(
 
 
 @spec("IO-3", "ASK-9", "MRT-1")
-async def test_user_fills_in_a_form() -> None:
+async def test_user_fills_in_a_form():
     host = Host([accept(confirmed=True, reason="late"), DECLINE])
     async with asking(host) as client:
         done = await client.call_tool("refund", {"order": 7})
@@ -235,7 +230,7 @@ async def test_user_fills_in_a_form() -> None:
 
 
 @spec("IO-3", "MRT-1")
-async def test_model_of_the_client_is_asked() -> None:
+async def test_model_of_the_client_is_asked():
     host = Host(said=[says("Short.")])
     async with asking(host) as client:
         result = await client.call_tool("summarize", {"text": "Long."})
@@ -243,7 +238,7 @@ async def test_model_of_the_client_is_asked() -> None:
 
 
 @spec("IO-3", "IO-8", "MRT-1")
-async def test_one_thing_is_asked_after_the_other() -> None:
+async def test_one_thing_is_asked_after_the_other():
     host = Host([accept(value="Ada"), accept(value="metric")], said=[says("Welcome")])
     async with asking(host) as client:
         result = await client.call_tool("onboard", {})
@@ -252,7 +247,7 @@ async def test_one_thing_is_asked_after_the_other() -> None:
 
 @spec("PRG-3", "LOG-4")
 @pytest.mark.parametrize("tool", ["pack", "pack_later"])
-async def test_progress_is_heard_once_in_all_rounds(tool: str) -> None:
+async def test_progress_is_heard_once_in_all_rounds(tool):
     heard: list[float] = []
 
     async def note(progress: float, *_: Any) -> None:
@@ -265,7 +260,7 @@ async def test_progress_is_heard_once_in_all_rounds(tool: str) -> None:
 
 
 @spec("MRT-1")
-async def test_client_that_cannot_be_asked_is_told_so() -> None:
+async def test_client_that_cannot_be_asked_is_told_so():
     async with asking() as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("refund", {"order": 7})

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.interop import node
-from tests.interop.demo_site import DemoServer
 from tests.kit.processes import REPOSITORY
 from tests.spec import spec
 
@@ -40,7 +39,7 @@ def command(*arguments: str, **environ: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def seen(installed: None, demo_server: DemoServer) -> Seen:
+def seen(installed, demo_server):
     """What the script printed."""
     demo = {
         "DEMO_VAR": str(demo_server.var),
@@ -58,7 +57,7 @@ def seen(installed: None, demo_server: DemoServer) -> Seen:
 
 @spec("IO-11", "VER-7", "VER-21")
 @pytest.mark.parametrize("mode", ["auto", "pinned"])
-def test_client_discovers_whom_it_talks_to(seen: Seen, mode: str) -> None:
+def test_client_discovers_whom_it_talks_to(seen, mode):
     found = seen[mode]
     assert (found["version"], found["era"]) == (REVISION, "modern")
     assert found["server"]["title"] == "Airport operations desk"
@@ -66,7 +65,7 @@ def test_client_discovers_whom_it_talks_to(seen: Seen, mode: str) -> None:
 
 @spec("IO-1", "PRG-1", "PRG-2")
 @pytest.mark.parametrize("mode", ["auto", "pinned"])
-def test_client_does_everything(seen: Seen, mode: str) -> None:
+def test_client_does_everything(seen, mode):
     found = seen[mode]
     assert {"find_route", "search_airports"} < set(found["tools"])
     assert found["distance"] == 5539.6
@@ -83,13 +82,13 @@ def test_client_does_everything(seen: Seen, mode: str) -> None:
 
 
 @spec("CAN-1", "IO-5")
-def test_client_leaves_a_long_call_and_goes_on(seen: Seen) -> None:
+def test_client_leaves_a_long_call_and_goes_on(seen):
     assert seen["leave"]["left"]["message"] == "enough"
     assert seen["leave"]["next"] == 5539.6
 
 
 @spec("IO-7", "SUB-7", "SUB-8", "SUB-14")
-def test_client_listens_and_works_on_one_channel(seen: Seen) -> None:
+def test_client_listens_and_works_on_one_channel(seen):
     heard = seen["listen"]
     assert heard["honored"] == {"resourceSubscriptions": ["notices://ENBR"]}
     assert heard["uri"] == "notices://ENBR"
@@ -99,23 +98,23 @@ def test_client_listens_and_works_on_one_channel(seen: Seen) -> None:
 
 
 @spec("SUB-12", "SUB-13")
-def test_client_takes_the_leave_of_a_stopping_server_for_what_it_is(seen: Seen) -> None:
+def test_client_takes_the_leave_of_a_stopping_server_for_what_it_is(seen):
     assert seen["dismissed"]["closed"] == "graceful"
 
 
 @spec("IO-9")
-def test_client_that_says_nothing_is_told_what_to_say(seen: Seen) -> None:
+def test_client_that_says_nothing_is_told_what_to_say(seen):
     assert "--user USERNAME" in seen["turned_away"]["message"]
 
 
 @spec("IO-3", "MRT-1")
-def test_user_and_model_are_asked(seen: Seen) -> None:
+def test_user_and_model_are_asked(seen):
     asked = seen["ask"]
     assert asked["refund"]["content"][0]["text"] == "7: refunded, late"
     assert asked["summary"]["structuredContent"]["text"] == "Short."
 
 
 @spec("IO-2", "IO-3")
-def test_client_met_no_errors(seen: Seen) -> None:
+def test_client_met_no_errors(seen):
     for name in ("auto", "pinned", "leave", "listen", "ask"):
         assert seen[name]["errors"] == []

@@ -3,8 +3,6 @@
 `typescript/client.mjs` does everything once, in Node; each test looks at a part of what it saw.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from itertools import pairwise
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.interop import node
-from tests.interop.demo_site import DemoServer
 from tests.spec import spec
 
 REVISION = "2026-07-28"
@@ -29,7 +26,7 @@ Seen = dict[str, Any]
 
 
 @pytest.fixture(scope="session")
-def seen(installed: None, demo_server: DemoServer) -> Seen:
+def seen(installed, demo_server):
     """What the script printed."""
     demo = {
         "url": demo_server.url,
@@ -42,7 +39,7 @@ def seen(installed: None, demo_server: DemoServer) -> Seen:
 
 @spec("VER-7")
 @pytest.mark.parametrize("mode", ["auto", "pinned"])
-def test_client_discovers_whom_it_talks_to(seen: Seen, mode: str) -> None:
+def test_client_discovers_whom_it_talks_to(seen, mode):
     found = seen[mode]
     assert (found["version"], found["era"]) == (REVISION, "modern")
     assert found["server"]["title"] == "Airport operations desk"
@@ -53,7 +50,7 @@ def test_client_discovers_whom_it_talks_to(seen: Seen, mode: str) -> None:
 
 
 @spec("TOOL-2", "PAG-1", "PAG-2")
-def test_client_lists_everything(seen: Seen) -> None:
+def test_client_lists_everything(seen):
     found = seen["list"]
     tools = {tool["name"]: tool for tool in found["tools"]}
     assert {
@@ -74,7 +71,7 @@ def test_client_lists_everything(seen: Seen) -> None:
 
 
 @spec("OUT-1", "OUT-2")
-def test_client_accepts_structured_output_against_the_listed_schema(seen: Seen) -> None:
+def test_client_accepts_structured_output_against_the_listed_schema(seen):
     distance = seen["call"]["distance"]
     assert distance["structuredContent"]["distance_km"] == 5539.6
     (block,) = distance["content"]
@@ -82,7 +79,7 @@ def test_client_accepts_structured_output_against_the_listed_schema(seen: Seen) 
 
 
 @spec("PRG-1", "PRG-2", "PRG-3")
-def test_client_hears_progress_of_an_async_tool(seen: Seen) -> None:
+def test_client_hears_progress_of_an_async_tool(seen):
     airports = seen["call"]["country"]["structuredContent"]["airports"]
     heard = seen["call"]["progress"]
     assert heard
@@ -92,14 +89,14 @@ def test_client_hears_progress_of_an_async_tool(seen: Seen) -> None:
 
 
 @spec("TOOL-13")
-def test_client_receives_an_image(seen: Seen) -> None:
+def test_client_receives_an_image(seen):
     (block,) = seen["call"]["image"]["content"]
     assert (block["type"], block["mimeType"]) == ("image", "image/png")
     assert base64.b64decode(block["data"], validate=True).startswith(b"\x89PNG\r\n")
 
 
 @spec("TOOL-8", "TOOL-10", "OUT-9")
-def test_client_reads_failures_of_tools_as_answers(seen: Seen) -> None:
+def test_client_reads_failures_of_tools_as_answers(seen):
     failed, refused = seen["call"]["failed"], seen["call"]["refused"]
     assert failed["isError"] is True
     assert failed["content"][0]["text"].startswith("No route from KJFK to NZSP has legs of at most")
@@ -109,19 +106,19 @@ def test_client_reads_failures_of_tools_as_answers(seen: Seen) -> None:
 
 
 @spec("TOOL-6")
-def test_client_throws_for_a_tool_of_the_other_server(seen: Seen) -> None:
+def test_client_throws_for_a_tool_of_the_other_server(seen):
     unknown = seen["call"]["unknown"]
     assert (unknown["name"], unknown["code"]) == ("ProtocolError", INVALID_PARAMS)
 
 
 @spec("LOG-4")
-def test_client_that_names_a_log_level_is_served_with_it(seen: Seen) -> None:
+def test_client_that_names_a_log_level_is_served_with_it(seen):
     airports = seen["call"]["logged"]["structuredContent"]
     assert "EGLL" in {airport["icao"] for airport in airports}
 
 
 @spec("RSC-2", "RSC-4", "RSC-7")
-def test_client_reads_resources(seen: Seen) -> None:
+def test_client_reads_resources(seen):
     (about,) = seen["read"]["about"]["contents"]
     (airport,) = seen["read"]["airport"]["contents"]
     assert (about["uri"], about["mimeType"]) == ("airports://about", "text/markdown")
@@ -131,13 +128,13 @@ def test_client_reads_resources(seen: Seen) -> None:
 
 
 @spec("CCH-1", "RSC-11")
-def test_client_keeps_reference_data(seen: Seen) -> None:
+def test_client_keeps_reference_data(seen):
     assert seen["read"]["again"] == seen["read"]["airport"]
     assert seen["read"]["requests"] == 1
 
 
 @spec("PRM-2", "PRM-3")
-def test_client_gets_prompts(seen: Seen) -> None:
+def test_client_gets_prompts(seen):
     prompt = seen["prompt"]
     ask, attached = (message["content"] for message in prompt["briefing"]["messages"])
     assert "early shift" in ask["text"]
@@ -147,13 +144,13 @@ def test_client_gets_prompts(seen: Seen) -> None:
 
 
 @spec("CMP-2")
-def test_client_completes_arguments_of_templates_and_prompts(seen: Seen) -> None:
+def test_client_completes_arguments_of_templates_and_prompts(seen):
     assert "LHR" in seen["complete"]["template"]
     assert seen["complete"]["prompt"] == ["ZRH"]
 
 
 @spec("SUB-7", "SUB-8", "SUB-11", "SUB-14")
-def test_listening_client_hears_what_another_one_changed(seen: Seen) -> None:
+def test_listening_client_hears_what_another_one_changed(seen):
     heard = seen["listen"]
     assert heard["honored"] == {"resourceSubscriptions": ["notices://ESSA"]}
     assert heard["uri"] == "notices://ESSA"
@@ -161,7 +158,7 @@ def test_listening_client_hears_what_another_one_changed(seen: Seen) -> None:
     assert heard["closed"] == "local"
 
 
-def test_client_is_served_while_another_one_waits(seen: Seen) -> None:
+def test_client_is_served_while_another_one_waits(seen):
     assert seen["interleave"] == {
         "finished": ["distance", "search"],
         "measured": 5539.6,
@@ -170,13 +167,13 @@ def test_client_is_served_while_another_one_waits(seen: Seen) -> None:
 
 
 @spec("CAN-5", "HTTP-26")
-def test_client_leaves_a_long_call_and_goes_on(seen: Seen) -> None:
+def test_client_leaves_a_long_call_and_goes_on(seen):
     assert seen["leave"]["left"]["message"] == "enough"
     assert seen["leave"]["next"] == 5539.6
 
 
 @spec("AUT-1", "AUT-3")
-def test_client_is_told_why_it_is_turned_away(seen: Seen) -> None:
+def test_client_is_told_why_it_is_turned_away(seen):
     nobody, stranger, guest = (seen["turned_away"][who] for who in ("nobody", "stranger", "guest"))
     assert nobody["message"].endswith("the server requires authorization (HTTP 401)")
     assert [status for status, _ in nobody["statuses"]] == [401]
@@ -187,7 +184,7 @@ def test_client_is_told_why_it_is_turned_away(seen: Seen) -> None:
 
 
 @spec("HTTP-30")
-def test_client_met_no_other_errors(seen: Seen) -> None:
+def test_client_met_no_other_errors(seen):
     assert seen["errors"] == []
     # It takes leave of a subscription with a notification too, which is accepted and does nothing.
     statuses = [status for status, _ in seen["statuses"]]

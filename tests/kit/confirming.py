@@ -35,7 +35,7 @@ class Clock:
 
 
 @pytest.fixture(name="clock")
-def _clock(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Clock:
+def _clock(settings, monkeypatch):
     """The clocks of the caches, which are in use: `CONFIRM_SECONDS` is 1."""
     settings.MCP_DJANGO = {**getattr(settings, "MCP_DJANGO", {}), "CONFIRM_SECONDS": 1}
     found = Clock()
@@ -49,7 +49,7 @@ def _clock(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture(name="serving")
-def _serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _serving(monkeypatch):
     """A thread asks, as in a process that serves."""
     monkeypatch.setattr(cache, "is_under_test", lambda: False)
     monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
@@ -85,7 +85,7 @@ class Database:
 
 
 @pytest.fixture(name="database")
-def _database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+def _database(monkeypatch):
     """What is asked, in any thread."""
     found = Database()
     execute = CursorWrapper._execute_with_wrappers

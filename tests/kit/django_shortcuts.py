@@ -37,8 +37,8 @@ def install() -> None:
     """Spare every test of this process all of it."""
     setting_changed.disconnect(root_urlconf_changed)
     setting_changed.connect(_change_routes)
-    TransactionTestCase._fixture_teardown = _empty  # type: ignore[method-assign]
-    BaseDatabaseWrapper.get_autocommit = _get_autocommit  # type: ignore[method-assign]
+    TransactionTestCase._fixture_teardown = _empty
+    BaseDatabaseWrapper.get_autocommit = _get_autocommit
 
 
 def _change_routes(*, setting: str, value: Any, **kwargs: Any) -> None:
@@ -57,7 +57,7 @@ def _get_autocommit(self: BaseDatabaseWrapper) -> bool:
 
 
 def _empty(self: TransactionTestCase) -> None:
-    names = list(self._databases_names(include_mirrors=False))  # type: ignore[attr-defined]
+    names = list(self._databases_names(include_mirrors=False))
     if self.available_apps is not None or not all(map(_is_as_made, names)):
         _thorough(self)
         _made.clear()

@@ -43,7 +43,7 @@ class Gate:
             if item.kind is self._kind:
                 loop.call_soon_threadsafe(queued.release)
 
-        row_writer._put = note  # type: ignore[method-assign]
+        row_writer._put = note
         try:
             first, *others = requests
             found = [asyncio.create_task(first)]
@@ -53,5 +53,5 @@ class Gate:
             for _ in others:
                 await queued.acquire()
         finally:
-            del row_writer._put  # type: ignore[method-assign]
+            del row_writer._put
         return found

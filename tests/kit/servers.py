@@ -63,7 +63,7 @@ def post(
         path,
         json.dumps(body),
         content_type="application/json",
-        headers=headers_for(body, **changes),  # type: ignore[arg-type]
+        headers=headers_for(body, **changes),
     )
     return response
 
@@ -74,7 +74,7 @@ def through_view(server: MCPServer, raw: str, headers: Mapping[str, str]) -> Htt
         "/",
         raw,
         content_type="application/json",
-        headers=headers,  # type: ignore[arg-type]
+        headers=headers,
     )
     exchange = Exchange("/", headers)
     exchange.ask(raw.encode())

@@ -5,8 +5,6 @@
 `tests/storage/test_other_databases.py` runs files like this.
 """
 
-from __future__ import annotations
-
 import os
 
 import pymysql

@@ -5,8 +5,6 @@
 `tests/storage/test_other_databases.py` runs the files of the store like this.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.conformance import shared

@@ -1,3 +1,1 @@
 """Tests of `mcp_django/management`."""
-
-from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.management.console import attempt, fails, run, server_of
 
 
 @pytest.mark.django_db
-def test_a_tool_is_run_for_real_as_the_user() -> None:
+def test_a_tool_is_run_for_real_as_the_user():
     ada = person()
     assert run("call", "add_group", "name=editors", "--user", "ada").out == "Made editors.\n"
     assert Group.objects.filter(name="editors").exists()
@@ -38,20 +38,20 @@ def test_a_tool_is_run_for_real_as_the_user() -> None:
         ["add", "--json-args", '{"a": 2, "b": 9}', "--user", "ada", "b:=3"],
     ],
 )
-def test_arguments_stand_anywhere(arguments: list[str]) -> None:
+def test_arguments_stand_anywhere(arguments):
     person()
     assert run("call", *arguments).out == "5\n"
 
 
 @pytest.mark.django_db
-def test_an_asynchronous_tool_runs_too() -> None:
+def test_an_asynchronous_tool_runs_too():
     person()
     assert run("call", "add_later", "a=2", "--user", "ada").out == "3\n"
     assert run("call", "count_groups_later", "--user", "ada").out == "0\n"
 
 
 @pytest.mark.django_db
-def test_progress_and_log_messages_go_to_the_error_stream() -> None:
+def test_progress_and_log_messages_go_to_the_error_stream():
     person()
     outcome = run("call", "count_to", "n=2", "--user", "ada")
     assert outcome.out == "counted to 2\n"
@@ -62,7 +62,7 @@ def test_progress_and_log_messages_go_to_the_error_stream() -> None:
 
 
 @pytest.mark.django_db
-def test_a_failure_of_the_tool_is_printed_and_ends_with_one() -> None:
+def test_a_failure_of_the_tool_is_printed_and_ends_with_one():
     person()
     outcome = attempt("call", "fail", "kind=tool", "--user", "ada")
     assert (outcome.out, outcome.status) == ("Try 'ok'.\n", 1)
@@ -73,7 +73,7 @@ def test_a_failure_of_the_tool_is_printed_and_ends_with_one() -> None:
 
 
 @pytest.mark.django_db
-def test_a_bug_of_the_tool_is_told_to_its_owner() -> None:
+def test_a_bug_of_the_tool_is_told_to_its_owner():
     person()
     outcome = attempt("call", "fail", "kind=bug", "--user", "ada")
     assert outcome.error.startswith(
@@ -84,7 +84,7 @@ def test_a_bug_of_the_tool_is_told_to_its_owner() -> None:
 
 
 @pytest.mark.django_db
-def test_an_error_of_the_protocol_is_named_with_its_code() -> None:
+def test_an_error_of_the_protocol_is_named_with_its_code():
     person()
     outcome = attempt("call", "shop://groups/none", "--user", "ada", "--json")
     error = json.loads(outcome.out)["error"]
@@ -102,21 +102,21 @@ def test_an_error_of_the_protocol_is_named_with_its_code() -> None:
         ["shop://groups/{name}", "name=editors"],
     ],
 )
-def test_a_template_is_read_by_uri_or_by_its_variables(arguments: list[str]) -> None:
+def test_a_template_is_read_by_uri_or_by_its_variables(arguments):
     person()
     Group.objects.create(name="editors")
     assert run("call", *arguments, "--user", "ada").out == '{"name": "editors"}\n'
 
 
 @pytest.mark.django_db
-def test_a_resource_is_read_by_uri_or_by_name() -> None:
+def test_a_resource_is_read_by_uri_or_by_name():
     person()
     for name in ("shop://about", "about"):
         assert run("call", name, "--user", "ada").out == "# Shop\n"
 
 
 @pytest.mark.django_db
-def test_a_prompt_is_shown_message_by_message() -> None:
+def test_a_prompt_is_shown_message_by_message():
     person()
     out = run("call", "apologize", "number=7", "tone=formal", "--user", "ada").out
     assert out == "user:\nApologize for order 7, formal.\n\nassistant:\nOf course.\n"
@@ -124,11 +124,11 @@ def test_a_prompt_is_shown_message_by_message() -> None:
     assert "order 7," in run("call", "apologize", "number:=7", "--user", "ada").out
 
 
-def test_a_client_of_an_open_server_needs_no_user() -> None:
+def test_a_client_of_an_open_server_needs_no_user():
     assert run("call", "echo", "text=hello").out == "hello\n"
 
 
-def test_a_closed_server_says_how_to_get_in() -> None:
+def test_a_closed_server_says_how_to_get_in():
     assert fails("call", "add", "a=1") == (
         "The tool 'add' is on server 'default', which requires a user (IsAuthenticated): "
         "pass --user USERNAME."
@@ -139,7 +139,7 @@ def test_a_closed_server_says_how_to_get_in() -> None:
 
 
 @pytest.mark.django_db
-def test_a_user_who_is_refused_is_told_by_what() -> None:
+def test_a_user_who_is_refused_is_told_by_what():
     person()
     assert fails("call", "staff_tool", "--user", "ada") == (
         "ada may not use server 'staff', which needs IsStaff."
@@ -152,13 +152,13 @@ def test_a_user_who_is_refused_is_told_by_what() -> None:
 
 
 @pytest.mark.django_db
-def test_policy_is_not_bypassed() -> None:
+def test_policy_is_not_bypassed():
     person("bob", is_staff=True)
     assert run("call", "staff_tool", "--user", "bob").out == "done\n"
     assert run("call", "secret_tool", "--user", "bob").out == "secret\n"
 
 
-def test_both_kinds_of_a_name_can_be_called() -> None:
+def test_both_kinds_of_a_name_can_be_called():
     server = server_of()
 
     def both() -> str:
@@ -188,11 +188,11 @@ def test_both_kinds_of_a_name_can_be_called() -> None:
         (["apologize", "tne=warm"], "No argument named 'tne'. Did you mean tone?"),
     ],
 )
-def test_a_mistake_is_named_with_what_is_near(arguments: list[str], words: str) -> None:
+def test_a_mistake_is_named_with_what_is_near(arguments, words):
     assert words in fails("call", *arguments)
 
 
-def test_a_guard_on_an_open_server_hides_from_those_without_it() -> None:
+def test_a_guard_on_an_open_server_hides_from_those_without_it():
     server = server_of()
 
     @server.resource("x://vault", permission=IsStaff)
@@ -204,7 +204,7 @@ def test_a_guard_on_an_open_server_hides_from_those_without_it() -> None:
     assert "requires a user (IsStaff): pass --user" in said
 
 
-def test_ctrl_c_ends_the_call_without_a_traceback() -> None:
+def test_ctrl_c_ends_the_call_without_a_traceback():
     server = server_of()
 
     @server.tool

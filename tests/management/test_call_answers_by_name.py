@@ -1,10 +1,7 @@
 """`manage.py mcp call --answer NAME=VALUE`: the fields of forms, from the command line."""
 
-from __future__ import annotations
-
 import pytest
 
-from mcp_django import MCPServer
 from tests.management.asking import answered, asking_server
 from tests.management.console import attempt, run, terminal
 
@@ -13,11 +10,11 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return asking_server()
 
 
-def test_fields_are_filled_in_by_name_and_the_rest_is_the_default(server: MCPServer) -> None:
+def test_fields_are_filled_in_by_name_and_the_rest_is_the_default(server):
     assert answered(server, "order", "size=large").out == (
         "Order(size='large', count=2, gift=False, note=None, extras=[])\n"
     )
@@ -30,14 +27,14 @@ def test_fields_are_filled_in_by_name_and_the_rest_is_the_default(server: MCPSer
     )
 
 
-def test_values_are_read_by_the_schema_of_the_question(server: MCPServer) -> None:
+def test_values_are_read_by_the_schema_of_the_question(server):
     named = ("day=2026-03-01", "at=2026-03-01T14:30:00Z", "price=1.5", "mail=a@example.com")
     out = answered(server, "visit", *named, "code=abc").out
     assert "day=datetime.date(2026, 3, 1)" in out
     assert "price=1.5" in out
 
 
-def test_a_name_that_is_asked_for_again_takes_the_next_answer(server: MCPServer) -> None:
+def test_a_name_that_is_asked_for_again_takes_the_next_answer(server):
     assert answered(server, "number", "value=20", "value=22").out == "42\n"
     assert answered(server, "number", "value=20", '{"value": 22}').out == "42\n"
     outcome = answered(server, "number", "value=20")
@@ -46,7 +43,7 @@ def test_a_name_that_is_asked_for_again_takes_the_next_answer(server: MCPServer)
     assert "--answer value=1" in outcome.error
 
 
-def test_a_value_that_does_not_fit_is_told_with_what_is_still_open(server: MCPServer) -> None:
+def test_a_value_that_does_not_fit_is_told_with_what_is_still_open(server):
     outcome = answered(server, "order", "size=small", "count=12", "gift=maybe")
     assert outcome.status == 1
     assert outcome.error == (
@@ -74,21 +71,21 @@ def test_a_value_that_does_not_fit_is_told_with_what_is_still_open(server: MCPSe
         pytest.param("visit", f"price={'9' * 99_999}x", "…: Write a number.", id="long"),
     ],
 )
-def test_each_rule_is_named(server: MCPServer, tool: str, answer: str, words: str) -> None:
+def test_each_rule_is_named(server, tool, answer, words):
     outcome = answered(server, tool, answer)
     assert outcome.status == 1
     assert words in outcome.error
     assert len(outcome.error) < 2000
 
 
-def test_a_field_that_is_needed_and_not_given_is_asked_for(server: MCPServer) -> None:
+def test_a_field_that_is_needed_and_not_given_is_asked_for(server):
     outcome = answered(server, "order", "gift=yes")
     assert outcome.status == 1
     assert "Answer with --answer size=small or --answer decline" in outcome.error
     assert "gift" not in outcome.error
 
 
-def test_the_terminal_is_asked_for_what_is_left_open(server: MCPServer) -> None:
+def test_the_terminal_is_asked_for_what_is_left_open(server):
     with terminal("y", "3", "", "", "y") as stdin:
         answers = ("--answer", "size=large", "--answer", "gift=yes")
         outcome = attempt("call", "order", "--server", server.name, *answers, stdin=stdin)
@@ -100,7 +97,7 @@ def test_the_terminal_is_asked_for_what_is_left_open(server: MCPServer) -> None:
     assert outcome.out == "The user declined to answer.\n"
 
 
-def test_an_answer_that_nothing_asked_for_is_a_warning_after_a_success(server: MCPServer) -> None:
+def test_an_answer_that_nothing_asked_for_is_a_warning_after_a_success(server):
     answers = ("--answer", "size=small", "--answer", "siez=large", "--answer", "accept")
     outcome = run("call", "order", "--server", server.name, *answers)
     assert outcome.out.startswith("Order(size='small'")
@@ -110,14 +107,14 @@ def test_an_answer_that_nothing_asked_for_is_a_warning_after_a_success(server: M
     )
 
 
-def test_an_answer_that_nothing_asked_for_is_part_of_the_error(server: MCPServer) -> None:
+def test_an_answer_that_nothing_asked_for_is_part_of_the_error(server):
     outcome = answered(server, "order", "siez=large")
     assert outcome.status == 1
     assert "size: (one of these: small, large)" in outcome.error
     assert outcome.error.endswith("No request used --answer siez=large. Did you mean size?")
 
 
-def test_what_has_no_fields_says_that_it_takes_no_names(server: MCPServer) -> None:
+def test_what_has_no_fields_says_that_it_takes_no_names(server):
     for tool in ("sample", "roots"):
         outcome = answered(server, tool, "x=1")
         assert outcome.status == 1
@@ -126,7 +123,7 @@ def test_what_has_no_fields_says_that_it_takes_no_names(server: MCPServer) -> No
     assert answered(server, "sample", '"x=1"').out.startswith("x=1|")
 
 
-def test_all_questions_of_a_round_are_told(server: MCPServer) -> None:
+def test_all_questions_of_a_round_are_told(server):
     outcome = answered(server, "several")
     assert "user: Say hi." in outcome.error
     assert "Requested at the same time:\n  Which directories do you work in?" in outcome.error

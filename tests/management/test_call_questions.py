@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_django import Context, MCPServer
+from mcp_django import Context
 from mcp_django.exceptions import ElicitationDeclined
 from tests.management.asking import answered, asked, asking_server, done
 from tests.management.console import fails, run, server_of, terminal
@@ -18,11 +17,11 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return asking_server()
 
 
-def test_a_form_is_filled_in_field_by_field(server: MCPServer) -> None:
+def test_a_form_is_filled_in_field_by_field(server):
     outcome = asked(server, "order", "", "2", "3", "yes", "fragile", "bow, 3", "y")
     assert outcome.out == (
         "Order(size='large', count=3, gift=True, note='fragile', extras=['bow', 'wrap'])\n"
@@ -37,12 +36,12 @@ def test_a_form_is_filled_in_field_by_field(server: MCPServer) -> None:
     assert '"note": "fragile"' in said
 
 
-def test_nothing_typed_means_the_default(server: MCPServer) -> None:
+def test_nothing_typed_means_the_default(server):
     outcome = asked(server, "order", "y", "small", "", "", "", "", "")
     assert outcome.out == "Order(size='small', count=2, gift=False, note=None, extras=[])\n"
 
 
-def test_what_does_not_fit_is_asked_again(server: MCPServer) -> None:
+def test_what_does_not_fit_is_asked_again(server):
     lines = ["y", "", "huge", "large", "ten", "10", "9", "perhaps", "no", "", "ribbon", "card", "y"]
     outcome = asked(server, "order", *lines)
     assert outcome.out == "Order(size='large', count=9, gift=False, note=None, extras=['card'])\n"
@@ -54,7 +53,7 @@ def test_what_does_not_fit_is_asked_again(server: MCPServer) -> None:
     assert "'ribbon' is not one of: bow, card, wrap." in outcome.err
 
 
-def test_formats_are_checked(server: MCPServer) -> None:
+def test_formats_are_checked(server):
     lines = [
         *("y", "soon", "2026-02-30", "2026-03-01", "noon", "2026-03-01T12:00:00Z"),
         *("nan", "1.5", "ada", "ada@example.com", "ab", "abcde", "abc", "y"),
@@ -84,7 +83,7 @@ HANDWRITTEN = {
 }
 
 
-def test_choices_have_titles_and_values() -> None:
+def test_choices_have_titles_and_values():
     server = server_of()
 
     @server.tool
@@ -112,7 +111,7 @@ def test_choices_have_titles_and_values() -> None:
     assert "Answer with --answer 'one=#f00'" in message
 
 
-def test_answers_are_reviewed_and_changed_before_they_are_sent(server: MCPServer) -> None:
+def test_answers_are_reviewed_and_changed_before_they_are_sent(server):
     first = ["small", "1", "yes", "first", "bow"]
     second = ["large", "", "", "", ""]
     outcome = asked(server, "order", "y", *first, "e", *second, "")
@@ -125,7 +124,7 @@ def test_answers_are_reviewed_and_changed_before_they_are_sent(server: MCPServer
 @pytest.mark.parametrize(
     ("typed", "answer"), [("n", "decline"), ("no", "decline"), ("c", "cancel"), ("C", "cancel")]
 )
-def test_a_question_can_be_refused(server: MCPServer, typed: str, answer: str) -> None:
+def test_a_question_can_be_refused(server, typed, answer):
     @server.tool
     def refused(ctx: Context) -> str:
         """Say how it was refused."""
@@ -141,18 +140,18 @@ def test_a_question_can_be_refused(server: MCPServer, typed: str, answer: str) -
         assert (outcome.out, outcome.status) == (answered(server, tool, answer).out, 1)
 
 
-def test_answers_can_be_refused_at_the_last_moment(server: MCPServer) -> None:
+def test_answers_can_be_refused_at_the_last_moment(server):
     outcome = asked(server, "order", "y", "small", "", "", "", "", "n")
     assert (outcome.out, outcome.status) == ("The user declined to answer.\n", 1)
 
 
-def test_a_letter_that_means_nothing_is_explained(server: MCPServer) -> None:
+def test_a_letter_that_means_nothing_is_explained(server):
     outcome = asked(server, "confirm", "x", "y")
     assert outcome.out == "done\n"
     assert "Enter: continue, n: decline, c: cancel." in outcome.err
 
 
-def test_the_end_of_the_input_cancels(server: MCPServer) -> None:
+def test_the_end_of_the_input_cancels(server):
     outcome = asked(server, "order", "y", "small", ended=True)
     cancelled = answered(server, "order", "cancel")
     assert (outcome.out, outcome.status) == (cancelled.out, 1)
@@ -161,7 +160,7 @@ def test_the_end_of_the_input_cancels(server: MCPServer) -> None:
         assert outcome.error == "The request was not answered, so the call ended."
 
 
-def test_a_page_is_shown_with_its_host_and_waited_for(server: MCPServer) -> None:
+def test_a_page_is_shown_with_its_host_and_waited_for(server):
     # Before it asks, and after each answer.
     done[:] = [False, False, True]
     outcome = asked(server, "page", "", "")
@@ -170,7 +169,7 @@ def test_a_page_is_shown_with_its_host_and_waited_for(server: MCPServer) -> None
     assert outcome.err.count("Open this page of pay.example, then press Enter. [Y/n/c] ") == 2
 
 
-def test_a_model_is_played_by_whoever_is_there(server: MCPServer) -> None:
+def test_a_model_is_played_by_whoever_is_there(server):
     outcome = asked(server, "sample", "", "Hi,", "there.", "")
     assert outcome.out == "Hi,\nthere.|mcp-call|endTurn\n"
     assert "system: Be brief.\nuser: Say hi.\n(at most 50 tokens)\n" in outcome.err
@@ -179,23 +178,23 @@ def test_a_model_is_played_by_whoever_is_there(server: MCPServer) -> None:
     assert "was declined" in outcome.error
 
 
-def test_directories_are_read_one_a_line(server: MCPServer, tmp_path: Path) -> None:
+def test_directories_are_read_one_a_line(server, tmp_path):
     outcome = asked(server, "roots", str(tmp_path), str(tmp_path / "none"), "")
     assert json.loads(outcome.out) == [tmp_path.as_uri()]
     assert f"No directory named {str(tmp_path / 'none')!r}." in outcome.err
 
 
-def test_several_rounds_follow_each_other(server: MCPServer) -> None:
+def test_several_rounds_follow_each_other(server):
     assert asked(server, "number", "y", "20", "y", "22").out == "42\n"
 
 
-def test_only_the_answer_is_on_the_standard_output(server: MCPServer) -> None:
+def test_only_the_answer_is_on_the_standard_output(server):
     with terminal("y", "20", "y", "22") as stdin:
         outcome = run("call", "number", "--server", server.name, "--json", stdin=stdin)
     assert json.loads(outcome.out)["result"]["content"] == [{"type": "text", "text": "42"}]
 
 
-def test_a_question_cannot_draw_on_the_terminal() -> None:
+def test_a_question_cannot_draw_on_the_terminal():
     server = server_of()
 
     @server.tool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,14 @@ from tests.sites.example.mcp import PIXEL
 
 
 @pytest.mark.django_db
-def test_structured_content_is_shown_once_as_json() -> None:
+def test_structured_content_is_shown_once_as_json():
     person()
     out = run("call", "takings", "day=2026-03-01", "--user", "ada").out
     assert json.loads(out) == {"day": "2026-03-01", "orders": 3, "total": "12.50"}
 
 
 @pytest.mark.django_db
-def test_what_is_no_text_is_described(tmp_path: Path) -> None:
+def test_what_is_no_text_is_described(tmp_path):
     person()
     target = tmp_path / "logo.png"
     outcome = run("call", "pictures", "--user", "ada", "--output", str(target))
@@ -42,7 +41,7 @@ def test_what_is_no_text_is_described(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_a_blob_is_written_to_a_file(tmp_path: Path) -> None:
+def test_a_blob_is_written_to_a_file(tmp_path):
     person()
     target = tmp_path / "logo.png"
     out = run("call", "shop://logo", "--user", "ada", "--output", str(target)).out
@@ -50,7 +49,7 @@ def test_a_blob_is_written_to_a_file(tmp_path: Path) -> None:
     assert target.read_bytes() == PIXEL
 
 
-def test_the_first_binary_may_be_in_a_prompt_or_embedded(tmp_path: Path) -> None:
+def test_the_first_binary_may_be_in_a_prompt_or_embedded(tmp_path):
     server = server_of()
 
     @server.prompt
@@ -63,7 +62,7 @@ def test_the_first_binary_may_be_in_a_prompt_or_embedded(tmp_path: Path) -> None
     assert target.read_bytes() == b"embedded"
 
 
-def test_nothing_binary_is_a_mistake(tmp_path: Path) -> None:
+def test_nothing_binary_is_a_mistake(tmp_path):
     target = tmp_path / "none"
     assert "no image, audio or blob" in fails("call", "echo", "text=x", "--output", str(target))
     assert not target.exists()
@@ -79,7 +78,7 @@ def test_nothing_binary_is_a_mistake(tmp_path: Path) -> None:
     )
 
 
-def test_structured_content_beside_other_text_is_shown_too() -> None:
+def test_structured_content_beside_other_text_is_shown_too():
     server = server_of()
 
     @server.tool
@@ -96,7 +95,7 @@ class Screen(io.StringIO):
         return True
 
 
-def test_what_a_terminal_would_obey_is_spelled_out_there() -> None:
+def test_what_a_terminal_would_obey_is_spelled_out_there():
     server = server_of()
 
     @server.tool

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from mcp_django import Context, MCPServer
+from mcp_django import Context
 from tests.management.asking import answered, asking_server, done
 from tests.management.console import attempt, fails, run, terminal
 
@@ -16,18 +15,18 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return asking_server()
 
 
-def test_prepared_answers_are_used_up_in_their_order(server: MCPServer) -> None:
+def test_prepared_answers_are_used_up_in_their_order(server):
     assert answered(server, "number", '{"value": 20}', '{"value": 22}').out == "42\n"
     outcome = answered(server, "number", '{"value": 20}')
     assert outcome.status == 1
     assert "Another one?" in outcome.error
 
 
-def test_every_kind_of_question_has_prepared_answers(server: MCPServer, tmp_path: Path) -> None:
+def test_every_kind_of_question_has_prepared_answers(server, tmp_path):
     assert answered(server, "confirm", "accept").out == "done\n"
     done[:] = [False, True]
     assert answered(server, "page", "accept").out == "paid\n"
@@ -45,7 +44,7 @@ def test_every_kind_of_question_has_prepared_answers(server: MCPServer, tmp_path
     assert answered(server, "order", "decline").out == "The user declined to answer.\n"
 
 
-def test_prepared_answers_come_before_the_terminal(server: MCPServer) -> None:
+def test_prepared_answers_come_before_the_terminal(server):
     with terminal("y", "22") as stdin:
         outcome = attempt(
             *("call", "number", "--server", server.name, "--answer", '{"value": 20}'), stdin=stdin
@@ -54,7 +53,7 @@ def test_prepared_answers_come_before_the_terminal(server: MCPServer) -> None:
     assert "A number?" not in outcome.err
 
 
-def test_an_answer_that_does_not_fit_is_asked_for_again(server: MCPServer) -> None:
+def test_an_answer_that_does_not_fit_is_asked_for_again(server):
     outcome = answered(server, "order", '{"size": "huge"}')
     assert "Please correct this:" in outcome.error
     assert "size" in outcome.error
@@ -75,9 +74,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again(server: MCPServer) -> No
         ("sample", "decline", "The sampling request was declined"),
     ],
 )
-def test_an_answer_of_the_wrong_kind_is_a_mistake(
-    server: MCPServer, tool: str, answer: str, words: str
-) -> None:
+def test_an_answer_of_the_wrong_kind_is_a_mistake(server, tool, answer, words):
     assert words in answered(server, tool, answer).error
 
 
@@ -96,8 +93,8 @@ def test_an_answer_of_the_wrong_kind_is_a_mistake(
     ],
 )
 def test_without_a_terminal_the_question_is_shown_with_the_way_to_answer(
-    server: MCPServer, tool: str, lines: list[str], way_out: str
-) -> None:
+    server, tool, lines, way_out
+):
     message = fails("call", tool, "--server", server.name)
     assert message.startswith("Server 'The shop' asks for input, but no terminal is available")
     for line in lines:
@@ -105,13 +102,13 @@ def test_without_a_terminal_the_question_is_shown_with_the_way_to_answer(
     assert way_out in message
 
 
-def test_the_example_of_an_answer_is_one(server: MCPServer) -> None:
+def test_the_example_of_an_answer_is_one(server):
     message = fails("call", "order", "--server", server.name)
     example = message.partition("--answer ")[2].partition(" ")[0]
     assert answered(server, "order", example).status == 0
 
 
-def test_a_client_that_cannot_be_asked_declares_nothing(server: MCPServer) -> None:
+def test_a_client_that_cannot_be_asked_declares_nothing(server):
     @server.tool
     def declared(ctx: Context) -> list[bool]:
         """Say what the client can be asked for."""

@@ -54,7 +54,7 @@ def add(a: int, b: float = 1.0) -> float:
         (["ec\udce9"], "There is no component 'ec\\udce9' on"),
     ],
 )
-def test_a_hostile_argument_is_told_in_a_sentence(arguments: list[str], words: str) -> None:
+def test_a_hostile_argument_is_told_in_a_sentence(arguments, words):
     server = server_of(echo, add)
     error = fails("call", "--server", server.name, *arguments)
     assert words in error
@@ -62,13 +62,13 @@ def test_a_hostile_argument_is_told_in_a_sentence(arguments: list[str], words: s
     assert len(error) < 500
 
 
-def test_what_is_no_number_of_json_is_text_where_anything_is_taken() -> None:
+def test_what_is_no_number_of_json_is_text_where_anything_is_taken():
     server = server_of(echo)
     for text in ("NaN", "1e999", "a\0b"):
         assert run("call", "echo", "--server", server.name, f"value={text}").out == f"{text!r}\n"
 
 
-def test_a_file_that_cannot_be_named_is_not_written() -> None:
+def test_a_file_that_cannot_be_named_is_not_written():
     server = server_of()
 
     @server.resource("x://data", mime_type="application/octet-stream")
@@ -105,9 +105,7 @@ class Fatal(BaseException):
     ids=lambda one: type(one).__name__,
 )
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_whatever_a_component_raises_is_told(
-    exception: BaseException, told: str, is_async: bool
-) -> None:
+def test_whatever_a_component_raises_is_told(exception, told, is_async):
     def tool() -> str:
         """Fail."""
         raise exception
@@ -144,9 +142,7 @@ def closed() -> str:
 @pytest.mark.parametrize("permission", [Broken, Nameless])
 @pytest.mark.parametrize("username", ["ada", None])
 @pytest.mark.django_db
-def test_a_permission_that_fails_is_named(
-    permission: type[BasePermission], username: str | None
-) -> None:
+def test_a_permission_that_fails_is_named(permission, username):
     person()
     told = f"The permission {permission.__name__} of the %s raised ZeroDivisionError: guard broke\n"
     who = ("--user", username) if username else ()
@@ -166,7 +162,7 @@ def test_a_permission_that_fails_is_named(
 
 
 @pytest.mark.django_db
-def test_a_component_that_its_permission_hides_by_failing_says_so() -> None:
+def test_a_component_that_its_permission_hides_by_failing_says_so():
     person()
     server = server_of()
     server.tool(permission=Broken)(closed)
@@ -186,9 +182,7 @@ class Refusing(BasePermission):
 @pytest.mark.django_db
 @pytest.mark.parametrize("username", ["ada", None])
 @pytest.mark.parametrize("exception", [InvalidParams("Not today."), ConnectionRefused("Not you.")])
-def test_a_permission_that_refuses_in_words_of_its_own_is_named(
-    exception: Any, username: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_permission_that_refuses_in_words_of_its_own_is_named(exception, username, monkeypatch):
     person()
     monkeypatch.setattr(Refusing, "exception", exception, raising=False)
     user = ("--user", username) if username else ()
@@ -214,9 +208,7 @@ def test_a_permission_that_refuses_in_words_of_its_own_is_named(
 
 
 @pytest.mark.django_db
-def test_a_user_whom_a_permission_tells_to_sign_in_is_not_told_to_name_a_user(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_user_whom_a_permission_tells_to_sign_in_is_not_told_to_name_a_user(monkeypatch):
     person()
     monkeypatch.setattr(Refusing, "exception", AuthenticationRequired("Once more."), raising=False)
     server = server_of()
@@ -227,7 +219,7 @@ def test_a_user_whom_a_permission_tells_to_sign_in_is_not_told_to_name_a_user(
 
 
 @pytest.mark.parametrize("module", ["no.such.urls", "tests.management.shell.broken_urls"])
-def test_a_urlconf_that_cannot_be_imported_is_named(settings: Any, module: str) -> None:
+def test_a_urlconf_that_cannot_be_imported_is_named(settings, module):
     settings.ROOT_URLCONF = module
     assert fails("list").startswith(f"ROOT_URLCONF {module!r} cannot be imported: ")
 
@@ -256,7 +248,7 @@ def test_a_urlconf_that_cannot_be_imported_is_named(settings: Any, module: str) 
     ids=str,
 )
 @pytest.mark.django_db
-def test_an_error_of_the_database_names_it_and_the_way_out(exception: Exception, told: str) -> None:
+def test_an_error_of_the_database_names_it_and_the_way_out(exception, told):
     def fail(*args: Any) -> None:
         raise exception
 
@@ -281,7 +273,7 @@ class Failing(io.StringIO):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_an_output_that_fails_is_told(late: bool) -> None:
+def test_an_output_that_fails_is_told(late):
     server = server_of(echo)
     arguments = ("call", "echo", "value=1", "--server", server.name)
     for exception, reason in (
@@ -293,7 +285,7 @@ def test_an_output_that_fails_is_told(late: bool) -> None:
         assert str(caught.value) == f"The standard output cannot be written to: {reason}."
 
 
-def test_a_closed_output_runs_nothing() -> None:
+def test_a_closed_output_runs_nothing():
     ran = []
 
     def tool() -> str:
@@ -309,7 +301,7 @@ def test_a_closed_output_runs_nothing() -> None:
     assert not ran
 
 
-def test_what_an_encoding_lacks_is_escaped_as_in_json() -> None:
+def test_what_an_encoding_lacks_is_escaped_as_in_json():
     def tool() -> str:
         """Say what ASCII cannot."""
         return "é 😀"
@@ -321,7 +313,7 @@ def test_what_an_encoding_lacks_is_escaped_as_in_json() -> None:
     assert json.loads(stream.read())["result"]["content"][0]["text"] == "é 😀"
 
 
-def test_a_closed_input_is_nobody_at_a_terminal() -> None:
+def test_a_closed_input_is_nobody_at_a_terminal():
     server = server_of(echo)
     stdin = io.StringIO()
     stdin.close()

@@ -28,7 +28,7 @@ def echo(value: Any) -> str:
     ],
     ids=" ".join,
 )
-def test_djangos_options_stand_after_a_subcommand(arguments: tuple[str, ...]) -> None:
+def test_djangos_options_stand_after_a_subcommand(arguments):
     server = server_of(echo)
     here = str(Path.cwd())
     options = ("--settings", "tests.settings", "--pythonpath", here, "--traceback", "--no-color")
@@ -38,7 +38,7 @@ def test_djangos_options_stand_after_a_subcommand(arguments: tuple[str, ...]) ->
     assert run(arguments[0], *options, *arguments[1:], "--verbosity=0", *where) == plain
 
 
-def test_an_option_before_the_subcommand_still_counts() -> None:
+def test_an_option_before_the_subcommand_still_counts():
     command = load_command_class("mcp_django", "mcp")
     parser = command.create_parser("manage.py", "mcp")
     words = ["call", "echo"]
@@ -69,9 +69,7 @@ def test_an_option_before_the_subcommand_still_counts() -> None:
     ids=" ".join,
 )
 @pytest.mark.outside
-def test_they_choose_the_settings_of_a_process(
-    start: list[str], arguments: list[str], shell_database: str
-) -> None:
+def test_they_choose_the_settings_of_a_process(start, arguments, shell_database):
     options = ["--settings", SETTINGS, f"--pythonpath={REPOSITORY}", "-v", "0", "--no-color"]
     cwd = "" if start == ["manage.py"] else "cd / && "
     done = shell(

@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ def call(*arguments: str, line: str = '"$@"', **variables: str) -> subprocess.Co
     return shell(line, [*MANAGE, "call", *arguments], **variables)
 
 
-def test_a_traceback_is_shown_where_it_is_asked_for() -> None:
+def test_a_traceback_is_shown_where_it_is_asked_for():
     done = call("bug")
     assert (done.returncode, done.stdout.count("\n")) == (1, 1)
     assert done.stderr == (
@@ -36,7 +35,7 @@ def test_a_traceback_is_shown_where_it_is_asked_for() -> None:
     assert "Traceback" in done.stdout
 
 
-def test_a_configured_log_is_left_alone(tmp_path: Path) -> None:
+def test_a_configured_log_is_left_alone(tmp_path):
     log = tmp_path / "site.log"
     assert "Traceback" not in call("bug", SHELL_LOGGING=str(log)).stderr
     assert "LookupError: the shelf is empty" in log.read_text()
@@ -54,7 +53,7 @@ def test_a_configured_log_is_left_alone(tmp_path: Path) -> None:
         ('"$@" | true', "lines", "cannot be written to: its reader has closed the pipe."),
     ],
 )
-def test_an_output_that_fails_is_told(line: str, tool: str, error: str) -> None:
+def test_an_output_that_fails_is_told(line, tool, error):
     done = call(tool, line=line)
     assert done.returncode == 1
     assert done.stderr.startswith("CommandError: The standard output ")
@@ -63,12 +62,12 @@ def test_an_output_that_fails_is_told(line: str, tool: str, error: str) -> None:
 
 
 @pytest.mark.parametrize("line", ['"$@" 2>&-', '"$@" 2>/dev/full'])
-def test_errors_that_cannot_be_told_still_end_with_one(line: str) -> None:
+def test_errors_that_cannot_be_told_still_end_with_one(line):
     done = call("bug", line=line)
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_closed_input_answers_nothing() -> None:
+def test_a_closed_input_answers_nothing():
     assert call("emoji", line='"$@" <&-').stdout == "é 😀\n"
     done = shell('"$@" <&-', [*MANAGE, "stdio"])
     assert (done.returncode, done.stdout) == (1, "")
@@ -76,7 +75,7 @@ def test_a_closed_input_answers_nothing() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_what_an_encoding_lacks_is_escaped_as_in_json(encoding: str) -> None:
+def test_what_an_encoding_lacks_is_escaped_as_in_json(encoding):
     expected = {"ascii": "\\u00e9 \\ud83d\\ude00", "latin-1": "\udce9 \\ud83d\\ude00"}
     done = call("emoji", PYTHONIOENCODING=encoding)
     assert done.stdout == f"{expected.get(encoding, 'é 😀')}\n"
@@ -94,16 +93,14 @@ def test_what_an_encoding_lacks_is_escaped_as_in_json(encoding: str) -> None:
         ('--json-args $\'{"a": "caf\\xe9"}\'', "'caf\\udce9' is not valid UTF-8"),
     ],
 )
-def test_bytes_that_are_not_utf8_are_shown(argument: str, words: str, shell_database: str) -> None:
+def test_bytes_that_are_not_utf8_are_shown(argument, words, shell_database):
     done = call("emoji", line=f'"$@" {argument}', SHELL_DATABASE=shell_database)
     assert done.returncode == 1
     assert words in done.stderr
 
 
 @pytest.mark.parametrize("command", [["token", "list"], ["call", "emoji", "--user", "ada"]])
-def test_a_database_that_fails_is_named_with_the_way_out(
-    command: list[str], tmp_path: Path
-) -> None:
+def test_a_database_that_fails_is_named_with_the_way_out(command, tmp_path):
     def error(**variables: str) -> str:
         done = shell('"$@"', [*MANAGE, *command], **variables)
         assert done.returncode == 1
@@ -124,7 +121,7 @@ def test_a_database_that_fails_is_named_with_the_way_out(
     )
 
 
-def test_a_log_of_calls_without_a_database_is_told_of(tmp_path: Path) -> None:
+def test_a_log_of_calls_without_a_database_is_told_of(tmp_path):
     missing = str(tmp_path / "no" / "db.sqlite3")
     for variables in ({}, {"SHELL_DATABASE": missing}, {"SHELL_DATABASE": str(tmp_path / "db")}):
         done = call("users", SHELL_LOG_CALLS="1", **variables)
@@ -132,7 +129,7 @@ def test_a_log_of_calls_without_a_database_is_told_of(tmp_path: Path) -> None:
         assert "The database 'default'" in done.stderr
 
 
-def test_a_locked_database_is_told(shell_database: str) -> None:
+def test_a_locked_database_is_told(shell_database):
     other = sqlite3.connect(shell_database, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     try:
@@ -143,7 +140,7 @@ def test_a_locked_database_is_told(shell_database: str) -> None:
     assert "The database 'default': database is locked. Another process" in done.stderr
 
 
-def test_a_urlconf_that_cannot_be_imported_is_named() -> None:
+def test_a_urlconf_that_cannot_be_imported_is_named():
     for command in ("call emoji", "list", "inspect emoji", "connect cursor", "doctor", "contract"):
         done = shell('"$@"', [*MANAGE, *shlex.split(command)], SHELL_URLCONF="no.urls")
         assert done.returncode == 1
@@ -154,7 +151,7 @@ def test_a_urlconf_that_cannot_be_imported_is_named() -> None:
         )
 
 
-def test_ctrl_c_ends_a_running_call() -> None:
+def test_ctrl_c_ends_a_running_call():
     environment = {**ENVIRONMENT, "DJANGO_SETTINGS_MODULE": SETTINGS}
     # What a shell runs in the background has the interrupt ignored, and so has what that starts.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)

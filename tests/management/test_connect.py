@@ -20,7 +20,7 @@ JSON_CLIENTS = [slug for slug, host in CLIENTS.items() if host.format == "json"]
 
 
 @pytest.fixture(autouse=True)
-def _address(settings: Any) -> None:
+def _address(settings):
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
 
 
@@ -34,7 +34,7 @@ def command_of(*arguments: str) -> list[str]:
     return shlex.split(run("connect", *arguments).out)
 
 
-def test_vscode_asks_for_the_token_itself() -> None:
+def test_vscode_asks_for_the_token_itself():
     assert connected("vscode") == {
         "inputs": [
             {
@@ -63,14 +63,14 @@ def test_vscode_asks_for_the_token_itself() -> None:
         ("gemini-cli", "mcpServers", {"httpUrl": URL, "headers": "Bearer ${T}"}),
     ],
 )
-def test_a_token_is_read_from_the_environment(client: str, root: str, entry: Any) -> None:
+def test_a_token_is_read_from_the_environment(client, root, entry):
     headers = {"Authorization": entry["headers"]}
     found = connected(client, "--token-env", "T")
     assert found == {root: {NAME: {**entry, "headers": headers}}}
     assert "export T=…" in run("connect", client, "--token-env", "T").err
 
 
-def test_codex_is_told_the_variable_of_the_bare_token() -> None:
+def test_codex_is_told_the_variable_of_the_bare_token():
     assert connected("codex") == {
         "mcp_servers": {NAME: {"url": URL, "bearer_token_env_var": "MCP_TOKEN"}}
     }
@@ -84,7 +84,7 @@ def test_codex_is_told_the_variable_of_the_bare_token() -> None:
     }
 
 
-def test_the_inspector_is_told_to_begin_without_a_handshake() -> None:
+def test_the_inspector_is_told_to_begin_without_a_handshake():
     assert connected("inspector") == {
         "mcpServers": {
             NAME: {
@@ -97,7 +97,7 @@ def test_the_inspector_is_told_to_begin_without_a_handshake() -> None:
     }
 
 
-def test_claude_desktop_reaches_the_server_over_a_bridge() -> None:
+def test_claude_desktop_reaches_the_server_over_a_bridge():
     assert connected("claude-desktop") == {
         "mcpServers": {
             NAME: {
@@ -114,7 +114,7 @@ def test_claude_desktop_reaches_the_server_over_a_bridge() -> None:
     assert "--allow-http" in entry["args"]
 
 
-def test_claude_code_gets_a_command_and_a_file() -> None:
+def test_claude_code_gets_a_command_and_a_file():
     words = command_of("claude-code", "--server", "staff")
     assert words == [
         *("claude", "mcp", "add", "--transport", "http", "--scope", "project", NAME, URL),
@@ -128,7 +128,7 @@ def test_claude_code_gets_a_command_and_a_file() -> None:
 
 
 @pytest.mark.parametrize("client", ["claude", "chatgpt", "copilot-studio"])
-def test_a_client_in_a_cloud_is_told_the_address_and_no_token(client: str) -> None:
+def test_a_client_in_a_cloud_is_told_the_address_and_no_token(client):
     outcome = run("connect", client, "--server", "staff")
     assert outcome.out == f"{URL}\n"
     assert "OAuth" in outcome.err
@@ -140,7 +140,7 @@ def test_a_client_in_a_cloud_is_told_the_address_and_no_token(client: str) -> No
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_json_is_one_document_on_the_standard_output(client: str) -> None:
+def test_json_is_one_document_on_the_standard_output(client):
     outcome = run("connect", client, "--json")
     found = json.loads(outcome.out)
     assert outcome.out.count("\n") == 1
@@ -150,7 +150,7 @@ def test_json_is_one_document_on_the_standard_output(client: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_token_stands_there_only_when_it_was_given(client: str) -> None:
+def test_a_token_stands_there_only_when_it_was_given(client):
     for options in ([], ["--json"]):
         outcome = run("connect", client, *options)
         assert "mcp_" not in outcome.out.replace("mcp_servers", "")
@@ -162,7 +162,7 @@ def test_a_token_stands_there_only_when_it_was_given(client: str) -> None:
 
 
 @pytest.mark.parametrize("client", [slug for slug in CLIENTS if not CLIENTS[slug].is_cloud])
-def test_an_open_server_needs_no_token(client: str) -> None:
+def test_an_open_server_needs_no_token(client):
     outcome = run("connect", client, "--server", "open")
     assert "Bearer" not in outcome.out
     assert "oken" not in outcome.out
@@ -172,7 +172,7 @@ def test_an_open_server_needs_no_token(client: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_to_do_then_is_said_beside_it(client: str) -> None:
+def test_what_to_do_then_is_said_beside_it(client):
     outcome = run("connect", client)
     for step in CLIENTS[client].next_steps:
         assert str(step) in outcome.err
@@ -181,13 +181,13 @@ def test_what_to_do_then_is_said_beside_it(client: str) -> None:
     assert not {*CLIENTS[client].revisions} - {*REVISIONS}
 
 
-def test_files_are_named_for_each_system() -> None:
+def test_files_are_named_for_each_system():
     for client in ("claude-desktop", "vscode", "cursor", "gemini-cli", "codex"):
         places = " ".join(str(where) for where, _ in CLIENTS[client].files)
         assert all(system in places for system in ("macOS", "Windows", "Linux"))
 
 
-def test_several_servers_go_into_one_document() -> None:
+def test_several_servers_go_into_one_document():
     targets = [
         ConnectionTarget(name=name, url=f"https://x/{name}", credential=Credential())
         for name in "ab"
@@ -200,7 +200,7 @@ def test_several_servers_go_into_one_document() -> None:
     assert len(render_config(CLIENTS["claude-code"], targets).splitlines()) == 2
 
 
-def test_odd_names_stay_valid() -> None:
+def test_odd_names_stay_valid():
     found = connected("codex", "--name", 'Ünï "co" de', "--token", "t\\n")
     assert found["mcp_servers"]['Ünï "co" de']["http_headers"] == {"Authorization": "Bearer t\\n"}
     words = command_of("claude-code", "--name", "two words")
@@ -208,7 +208,7 @@ def test_odd_names_stay_valid() -> None:
 
 
 @pytest.mark.parametrize("client", [slug for slug, host in CLIENTS.items() if host.signs_in])
-def test_a_client_that_can_sign_in_needs_no_token(client: str, settings: Any) -> None:
+def test_a_client_that_can_sign_in_needs_no_token(client, settings):
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens", "oauth"]}
     outcome = run("connect", client, "--server", "staff")
     assert "Authorization" not in outcome.out
@@ -221,6 +221,6 @@ def test_a_client_that_can_sign_in_needs_no_token(client: str, settings: Any) ->
         assert "tok-en" in run("connect", client, "--server", "staff", "--token", "tok-en").out
 
 
-def test_a_request_by_hand_needs_a_token_however_others_sign_in(settings: Any) -> None:
+def test_a_request_by_hand_needs_a_token_however_others_sign_in(settings):
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens", "oauth"]}
     assert "Authorization: Bearer $MCP_TOKEN" in run("connect", "curl").out

@@ -20,17 +20,17 @@ from tests.management.console import attempt, fails, run, server_of
 
 
 @pytest.fixture(autouse=True)
-def _address(settings: Any) -> None:
+def _address(settings):
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
 
 
-def test_the_address_is_that_of_the_settings_and_the_urlconf() -> None:
+def test_the_address_is_that_of_the_settings_and_the_urlconf():
     outcome = run("connect", "chatgpt", "--server", "staff")
     assert outcome.out == "https://shop.example/staff/mcp\n"
     assert "BASE_URL" not in outcome.err
 
 
-def test_a_site_that_does_not_know_its_address_is_taken_to_be_local(settings: Any) -> None:
+def test_a_site_that_does_not_know_its_address_is_taken_to_be_local(settings):
     settings.MCP_DJANGO = {}
     outcome = run("connect", "curl")
     assert "curl -sS http://127.0.0.1:8000/mcp " in outcome.out
@@ -38,7 +38,7 @@ def test_a_site_that_does_not_know_its_address_is_taken_to_be_local(settings: An
     assert "BASE_URL" not in run("connect", "curl", "--url", "https://x.example/mcp").err
 
 
-def test_a_server_that_is_not_mounted_needs_its_address() -> None:
+def test_a_server_that_is_not_mounted_needs_its_address():
     server = server_of()
     assert "pass its URL with --url" in fails("connect", "cursor", "--server", server.name)
     given = ("--url", "https://x.example/mcp")
@@ -46,7 +46,7 @@ def test_a_server_that_is_not_mounted_needs_its_address() -> None:
     assert json.loads(out)["mcpServers"][server.name] == {"url": "https://x.example/mcp"}
 
 
-def test_a_site_without_a_default_server_has_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_without_a_default_server_has_to_choose(monkeypatch):
     servers = [server_of(), server_of()]
     monkeypatch.setattr(lookups, "all_servers", lambda: servers)
     url = ("--url", "https://x.example/mcp")
@@ -60,7 +60,7 @@ def test_a_site_without_a_default_server_has_to_choose(monkeypatch: pytest.Monke
 
 
 @pytest.mark.django_db
-def test_the_user_is_named_in_the_command_that_makes_a_token() -> None:
+def test_the_user_is_named_in_the_command_that_makes_a_token():
     person()
     assert "mcp token create ada" in run("connect", "cursor", "--user", "ada").err
     assert "No user named 'adam'. Did you mean ada?" in fails("connect", "cursor", "--user", "adam")
@@ -68,7 +68,7 @@ def test_the_user_is_named_in_the_command_that_makes_a_token() -> None:
     assert "Bearer" in run("connect", "cursor", "--server", "open", "--user", "ada").out
 
 
-def test_a_client_of_revisions_that_are_not_served_is_told(settings: Any) -> None:
+def test_a_client_of_revisions_that_are_not_served_is_told(settings):
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2026-07-28"]}
     assert (
         "Gemini CLI is known to support 2025-06-18; this site serves 2026-07-28."
@@ -78,7 +78,7 @@ def test_a_client_of_revisions_that_are_not_served_is_told(settings: Any) -> Non
     assert "is known to support 2025-11-25;" in run("connect", "claude-code", "--stdio").err
 
 
-def test_without_a_client_all_are_listed_a_line_each() -> None:
+def test_without_a_client_all_are_listed_a_line_each():
     lines = run("connect").out.splitlines()
     assert [line.split()[0] for line in lines] == list(CLIENTS)
     assert max(map(len, lines)) <= 80
@@ -109,17 +109,17 @@ def test_without_a_client_all_are_listed_a_line_each() -> None:
         (["cursor", "--user", "ada", "--token", "t"], "not allowed with argument"),
     ],
 )
-def test_a_mistake_is_named_with_the_way_out(arguments: list[str], words: str) -> None:
+def test_a_mistake_is_named_with_the_way_out(arguments, words):
     assert words in fails("connect", *arguments)
 
 
-def test_a_mistake_prints_nothing_else() -> None:
+def test_a_mistake_prints_nothing_else():
     assert attempt("connect", "cursr").out == ""
 
 
 @pytest.mark.outside
 @pytest.mark.django_db(transaction=True)
-def test_the_request_of_curl_is_answered(live_server: Any) -> None:
+def test_the_request_of_curl_is_answered(live_server):
     _, token = token_for(person())
     line = run("connect", "curl", "--url", f"{live_server.url}/mcp").out
     assert _sent(line, MCP_TOKEN=token)["result"]["tools"]

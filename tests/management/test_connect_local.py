@@ -1,7 +1,5 @@
 """`manage.py mcp connect --stdio`: the command by which a client starts the server."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -23,7 +21,7 @@ STDIO_CLIENTS = [slug for slug, host in CLIENTS.items() if host.stdio is not Non
 
 
 @pytest.fixture
-def _manage(monkeypatch: pytest.MonkeyPatch) -> None:
+def _manage(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr(sys, "argv", ["manage.py", "mcp"])
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -39,7 +37,7 @@ ENVIRONMENT = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 @pytest.mark.django_db
 @pytest.mark.usefixtures("_manage")
 @pytest.mark.parametrize("client", STDIO_CLIENTS)
-def test_a_client_starts_the_server_from_anywhere(client: str) -> None:
+def test_a_client_starts_the_server_from_anywhere(client):
     person()
     options = ("--server", "staff", "--stdio", "--user", "ada", "--json")
     found = json.loads(run("connect", client, *options).out)
@@ -56,7 +54,7 @@ def test_a_client_starts_the_server_from_anywhere(client: str) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("_manage")
-def test_the_command_and_the_table_of_a_local_server_are_valid() -> None:
+def test_the_command_and_the_table_of_a_local_server_are_valid():
     person()
     options = ("--server", "staff", "--stdio", "--user", "ada")
     assert shlex.split(run("connect", "claude-code", *options).out) == [
@@ -68,9 +66,7 @@ def test_the_command_and_the_table_of_a_local_server_are_valid() -> None:
     }
 
 
-def test_a_site_without_a_script_is_started_through_django(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_site_without_a_script_is_started_through_django(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for program in ("/usr/bin/django-admin", "/lib/django/__main__.py"):
         monkeypatch.setattr(sys, "argv", [program, "mcp"])
@@ -84,7 +80,7 @@ def test_a_site_without_a_script_is_started_through_django(
 
 @pytest.mark.outside
 @pytest.mark.usefixtures("_manage")
-def test_the_command_starts_a_server_that_answers() -> None:
+def test_the_command_starts_a_server_that_answers():
     found = json.loads(run("connect", "cursor", "--server", "open", "--stdio", "--json").out)
     entry = found["mcpServers"]["open"]
     message = {
@@ -110,7 +106,7 @@ def test_the_command_starts_a_server_that_answers() -> None:
     assert [tool["name"] for tool in tools] == ["echo", "echo_sync"], done.stderr
 
 
-def test_nobody_in_particular_is_let_into_a_closed_server() -> None:
+def test_nobody_in_particular_is_let_into_a_closed_server():
     assert (
         "rejects anonymous calls; set the user with --user"
         in run("connect", "cursor", "--stdio").err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> Iterator[None]:
+def _site(settings):
     settings.ROOT_URLCONF = urls.__name__
     fetcher = "tests.oauth.documents.PublishedFetcher"
     settings.OAUTH2_PROVIDER = {**settings.OAUTH2_PROVIDER, "CIMD_METADATA_FETCHER": fetcher}
@@ -70,7 +69,7 @@ def broken(host: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_whole_site_is_well_for_every_host(host: str) -> None:
+def test_a_whole_site_is_well_for_every_host(host):
     outcome: Outcome = attempt("doctor", "--server", "orders", "--host", host)
     assert outcome.status == 0, outcome.out + outcome.error
     assert "✗" not in outcome.out
@@ -81,7 +80,7 @@ def test_a_whole_site_is_well_for_every_host(host: str) -> None:
     assert any(line.startswith("✓ token: rejects a made-up code with") for line in lines)
 
 
-def test_what_concerns_every_host_is_told_once() -> None:
+def test_what_concerns_every_host_is_told_once():
     chart = examined("--host", "vscode")["every-host"]
     assert {one["step"] for one in chart["steps"]} == {
         "foreign origin",
@@ -99,18 +98,18 @@ def test_what_concerns_every_host_is_told_once() -> None:
     assert others == {"streams": "skipped", "chunked": "skipped"}
 
 
-def test_nothing_that_was_registered_stays() -> None:
+def test_nothing_that_was_registered_stays():
     run("doctor", "--server", "orders")
     assert not get_application_model().objects.exists()
 
 
-def test_a_cloud_needs_a_public_address(settings: Any) -> None:
+def test_a_cloud_needs_a_public_address(settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "BASE_URL": "http://shop.example"}
     assert "public https" in broken("chatgpt", "address")["fix"]
     assert examined("--host", "vscode")["vscode"]["ok"]
 
 
-def test_a_site_that_does_not_know_its_address_is_not_blamed_for_it(settings: Any) -> None:
+def test_a_site_that_does_not_know_its_address_is_not_blamed_for_it(settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "BASE_URL": ""}
     settings.ALLOWED_HOSTS = ["localhost"]
     chart = examined("--host", "claude")["claude"]
@@ -118,7 +117,7 @@ def test_a_site_that_does_not_know_its_address_is_not_blamed_for_it(settings: An
     assert chart["ok"]
 
 
-def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings: Any) -> None:
+def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings):
     settings.ROOT_URLCONF = "tests.sites.example.urls"
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
     outcome = run("doctor", "--server", "default", "--json")
@@ -135,14 +134,14 @@ def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings: Any) -> N
     assert asked.error == "These hosts cannot connect: ChatGPT."
 
 
-def test_only_errors_are_logged_beside_the_report(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_errors_are_logged_beside_the_report(caplog):
     run("doctor", "--server", "orders", "--host", "vscode")
     assert caplog.messages == []
     logging.getLogger("django.request").warning("as before")
     assert caplog.messages == ["as before"]
 
 
-def test_a_client_that_was_registered_by_hand_replaces_registration(settings: Any) -> None:
+def test_a_client_that_was_registered_by_hand_replaces_registration(settings):
     oauth = {**settings.MCP_DJANGO.get("OAUTH", {}), "DCR": "off", "CIMD": False}
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": oauth}
     fix = broken("claude", "registration")["fix"]
@@ -158,25 +157,25 @@ def test_a_client_that_was_registered_by_hand_replaces_registration(settings: An
     assert step(found, "authorization")["verdict"] == "ok"
 
 
-def test_an_open_server_is_for_every_host(settings: Any) -> None:
+def test_an_open_server_is_for_every_host(settings):
     settings.ROOT_URLCONF = "tests.sites.example.urls"
     outcome = run("doctor", "--server", "open")
     assert outcome.out.count("✓ endpoint: 200: anonymous access is allowed") == len(HOSTS)
 
 
-def test_a_host_that_is_not_allowed_is_told_with_the_setting(settings: Any) -> None:
+def test_a_host_that_is_not_allowed_is_told_with_the_setting(settings):
     settings.ALLOWED_HOSTS = ["other.example"]
     found = broken("gemini-cli", "endpoint")
     assert found["fix"] == "Add 'shop.example' to ALLOWED_HOSTS."
 
 
-def test_registration_that_is_off_stops_who_has_no_document(settings: Any) -> None:
+def test_registration_that_is_off_stops_who_has_no_document(settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"DCR": "off"}}
     assert "MCP_DJANGO['OAUTH']['DCR']" in broken("cursor", "registration")["fix"]
     assert examined("--host", "claude-code")["claude-code"]["ok"]
 
 
-def test_a_document_that_the_site_cannot_fetch_stops_its_host() -> None:
+def test_a_document_that_the_site_cannot_fetch_stops_its_host():
     address = HOSTS["claude-code"].client_id
     assert address in step(examined()["claude-code"], "registration")["found"]
     del documents.published[address]
@@ -185,14 +184,14 @@ def test_a_document_that_the_site_cannot_fetch_stops_its_host() -> None:
     assert "https" in found["fix"]
 
 
-def test_a_host_that_documents_are_not_taken_from_stops_it(settings: Any) -> None:
+def test_a_host_that_documents_are_not_taken_from_stops_it(settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"CIMD_HOSTS": ["other.example"]}}
     found = broken("claude-code", "registration")
     assert "does not accept documents from this host" in found["found"]
     assert "CIMD_HOSTS" in found["fix"]
 
 
-def test_documents_that_were_not_taken_lately_are_told() -> None:
+def test_documents_that_were_not_taken_lately_are_told():
     for reason in ("The document is too large.", "The document is not JSON."):
         security_log.record_event(
             "document", client_id="https://any.example/client.json", reason=reason
@@ -204,14 +203,14 @@ def test_documents_that_were_not_taken_lately_are_told() -> None:
     assert chart["ok"]
 
 
-def test_a_missing_app_scheme_stops_the_one_who_has_it(settings: Any) -> None:
+def test_a_missing_app_scheme_stops_the_one_who_has_it(settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"APP_REDIRECTS": []}}
     found = broken("cursor", "registration")
     assert "cursor://anysphere.cursor-mcp/oauth/callback" in found["fix"]
     assert "APP_REDIRECTS" in found["fix"]
 
 
-def test_an_issuer_elsewhere_is_told_with_the_setting(settings: Any) -> None:
+def test_an_issuer_elsewhere_is_told_with_the_setting(settings):
     settings.MCP_DJANGO = {
         **settings.MCP_DJANGO,
         "OAUTH": {"ISSUER": "https://shop.example/tenant"},
@@ -221,7 +220,7 @@ def test_an_issuer_elsewhere_is_told_with_the_setting(settings: Any) -> None:
     assert examined("--host", "vscode")["vscode"]["ok"]
 
 
-def test_a_mistake_on_the_command_line_is_named() -> None:
+def test_a_mistake_on_the_command_line_is_named():
     assert "No host named 'vscod'. Did you mean vscode" in fails("doctor", "--host", "vscod")
     assert "more than 0 seconds" in fails("doctor", "--timeout", "0")
     assert "is not an HTTP URL" in fails("doctor", "ftp://x")
@@ -230,7 +229,7 @@ def test_a_mistake_on_the_command_line_is_named() -> None:
     )
 
 
-def test_the_page_names_every_option_and_every_host() -> None:
+def test_the_page_names_every_option_and_every_host():
     page = (Path(__file__).parents[2] / "docs" / "howto" / "troubleshooting.md").read_text()
     parser = load_command_class("mcp_django", "mcp").create_parser("manage.py", "mcp")
     (choices,) = (one.choices for one in parser._actions if isinstance(one.choices, dict))

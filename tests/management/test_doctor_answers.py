@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -101,7 +100,7 @@ def last(site: Site, host: str = "vscode") -> ReportStep:
     return next(step for step in chart.steps if step.verdict == "failed")
 
 
-def test_nothing_is_wrong_with_a_site_that_does_everything_right() -> None:
+def test_nothing_is_wrong_with_a_site_that_does_everything_right():
     found = charts(Site())
     assert {step.verdict for step in found["vscode"].steps} == {"ok"}
     failed = [step for step in found["every-host"].steps if step.verdict == "failed"]
@@ -112,7 +111,7 @@ def test_nothing_is_wrong_with_a_site_that_does_everything_right() -> None:
     ("allowed", "verdict"),
     [("POST, OPTIONS, GET, DELETE", "ok"), ("POST, OPTIONS, DELETE", "warned"), ("POST", None)],
 )
-def test_a_site_that_cannot_stream_is_told_what_is_lost(allowed: str, verdict: str | None) -> None:
+def test_a_site_that_cannot_stream_is_told_what_is_lost(allowed, verdict):
     site = Site()
     site.replaced["OPTIONS", "/mcp"] = answer(204, allow=allowed)
     found = [one for one in charts(site)["every-host"].steps if one.name == "streams"]
@@ -136,7 +135,7 @@ def test_a_site_that_cannot_stream_is_told_what_is_lost(allowed: str, verdict: s
         ),
     ],
 )
-def test_resource_metadata(change: dict[str, Any], step: str, words: str) -> None:
+def test_resource_metadata(change, step, words):
     site = Site()
     site.resource |= change
     found = last(site)
@@ -155,9 +154,7 @@ def test_resource_metadata(change: dict[str, Any], step: str, words: str) -> Non
         ({"registration_endpoint": None}, "registration", "'DCR'"),
     ],
 )
-def test_metadata_of_the_authorization_server(
-    change: dict[str, Any], step: str, words: str
-) -> None:
+def test_metadata_of_the_authorization_server(change, step, words):
     site = Site()
     site.server |= change
     found = last(site)
@@ -165,7 +162,7 @@ def test_metadata_of_the_authorization_server(
     assert words in found.fix
 
 
-def test_an_issuer_elsewhere_is_the_one_to_be_mended() -> None:
+def test_an_issuer_elsewhere_is_the_one_to_be_mended():
     site, issuer = Site(), "https://id.vendor.example"
     site.resource["authorization_servers"] = [issuer]
     document = {**site.server, "issuer": issuer, "code_challenge_methods_supported": None}
@@ -243,7 +240,7 @@ def _other_method(site: Site) -> None:
         ),
     ],
 )
-def test_what_stops_a_host_later(replace: Callable[[Site], None], step: str, words: str) -> None:
+def test_what_stops_a_host_later(replace, step, words):
     site = Site()
     replace(site)
     found = last(site)
@@ -251,7 +248,7 @@ def test_what_stops_a_host_later(replace: Callable[[Site], None], step: str, wor
     assert words in found.fix
 
 
-def test_streams_that_are_compressed_fail_every_host() -> None:
+def test_streams_that_are_compressed_fail_every_host():
     site = Site()
     site.replaced["POST", "/mcp"] = answer(
         200, content_type="text/event-stream", content_encoding="gzip"
@@ -270,9 +267,7 @@ def test_streams_that_are_compressed_fail_every_host() -> None:
         (None, "the connection was reset"),
     ],
 )
-def test_a_server_that_does_not_decode_chunks_is_warned_of(
-    unread: ProbeResponse | None, words: str
-) -> None:
+def test_a_server_that_does_not_decode_chunks_is_warned_of(unread, words):
     class Undecoded(Site):
         def send(self, request: ProbeRequest) -> ProbeResponse:
             if not request.body.startswith(b"access_token="):
@@ -292,7 +287,7 @@ def test_a_server_that_does_not_decode_chunks_is_warned_of(
     assert right.verdict == "ok"
 
 
-def test_browsers_are_warned_of_and_not_failed() -> None:
+def test_browsers_are_warned_of_and_not_failed():
     site = Site()
     site.replaced["OPTIONS", "/token"] = answer(200, access_control_allow_origin="")
     chart = charts(site)["every-host"]
@@ -301,7 +296,7 @@ def test_browsers_are_warned_of_and_not_failed() -> None:
     assert chart.is_ok
 
 
-def test_a_foreign_origin_has_to_be_refused() -> None:
+def test_a_foreign_origin_has_to_be_refused():
     site = Site()
     site.replaced["POST", "/mcp"] = answer(
         401, {}, www_authenticate=f'Bearer resource_metadata="{ORIGIN}{RESOURCE}"'
@@ -311,7 +306,7 @@ def test_a_foreign_origin_has_to_be_refused() -> None:
     assert "ALLOWED_ORIGINS" in steps["foreign origin"].fix
 
 
-def test_a_compressed_document_is_read_like_any_other() -> None:
+def test_a_compressed_document_is_read_like_any_other():
     body = gzip.compress(json.dumps({"a": 1}).encode())
     packed = ProbeResponse(status=200, headers={"content-encoding": "gzip"}, body=body)
     assert packed.json() == {"a": 1}
@@ -319,7 +314,7 @@ def test_a_compressed_document_is_read_like_any_other() -> None:
     assert broken.json() is None
 
 
-def test_an_address_without_an_endpoint_is_told_that_of_the_site(settings: Any) -> None:
+def test_an_address_without_an_endpoint_is_told_that_of_the_site(settings):
     settings.ROOT_URLCONF = "tests.sites.example.urls"
     found = diagnose(Site(), ORIGIN, [HOSTS["vscode"]], Registration(), is_sure=True)
     # What every host needs cannot be checked where there is no endpoint.

@@ -30,7 +30,7 @@ def inspected(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.django_db
-def test_the_wire_shape_is_the_entry_that_a_client_finds() -> None:
+def test_the_wire_shape_is_the_entry_that_a_client_finds():
     client = MCPClient(user=person("bob", is_staff=True))
     entries = {
         **{one["name"]: one for one in client.list_tools()},
@@ -44,7 +44,7 @@ def test_the_wire_shape_is_the_entry_that_a_client_finds() -> None:
 
 
 @pytest.mark.parametrize("version", REVISIONS)
-def test_the_wire_shape_is_that_of_the_revision(version: str) -> None:
+def test_the_wire_shape_is_that_of_the_revision(version):
     newest = inspected("takings")["wire"]
     found = inspected("takings", "--protocol-version", version)
     assert found["protocol_version"] == version
@@ -52,7 +52,7 @@ def test_the_wire_shape_is_that_of_the_revision(version: str) -> None:
     assert ("outputSchema" in found["wire"]) == (REVISIONS[version].structured_output != "none")
 
 
-def test_everything_is_said_of_a_tool() -> None:
+def test_everything_is_said_of_a_tool():
     found = inspected("takings")
     code = inspect.unwrap(example.takings).__code__
     assert found["code"] == {
@@ -89,7 +89,7 @@ class UnmigratedForm(forms.Form):
         raise OperationalError("no such table: parcels")
 
 
-def test_a_tool_that_cannot_be_described_is_left_out_with_its_reason() -> None:
+def test_a_tool_that_cannot_be_described_is_left_out_with_its_reason():
     server = server_of()
 
     @server.tool(form=UnmigratedForm)
@@ -103,7 +103,7 @@ def test_a_tool_that_cannot_be_described_is_left_out_with_its_reason() -> None:
     assert MCPClient(server=server).list_tools() == []
 
 
-def test_what_a_host_chokes_on_is_found() -> None:
+def test_what_a_host_chokes_on_is_found():
     server = server_of()
     schema = {
         "type": "object",
@@ -124,7 +124,7 @@ def test_what_a_host_chokes_on_is_found() -> None:
     assert "portability\n  input: root: combines schemas with oneOf" in text
 
 
-def test_what_was_changed_for_clients_is_named() -> None:
+def test_what_was_changed_for_clients_is_named():
     server = server_of()
 
     @server.tool
@@ -142,7 +142,7 @@ def test_what_was_changed_for_clients_is_named() -> None:
     assert f"changed for clients\n  {pattern}\n  {form}" in text
 
 
-def test_who_may_see_it_is_said_with_what_guards_it() -> None:
+def test_who_may_see_it_is_said_with_what_guards_it():
     server = server_of(permission=IsStaff)
 
     @server.tool(permission="auth.view_group", scopes=["groups:read"])
@@ -158,14 +158,14 @@ def test_who_may_see_it_is_said_with_what_guards_it() -> None:
     )
 
 
-def test_the_filter_by_scopes_changes_who_sees_it(settings: Any) -> None:
+def test_the_filter_by_scopes_changes_who_sees_it(settings):
     settings.MCP_DJANGO = {"LIST_FILTER": "scopes"}
     found = inspected("scoped_tool")
     assert found["audience"].endswith("with the scopes: orders:write orders:read.")
 
 
 @pytest.mark.django_db
-def test_a_user_is_told_apart_from_one_who_may() -> None:
+def test_a_user_is_told_apart_from_one_who_may():
     person()
     person("bob", is_staff=True)
     hidden = inspected("secret_tool", "--user", "ada")["seen_by"]
@@ -176,7 +176,7 @@ def test_a_user_is_told_apart_from_one_who_may() -> None:
     assert "bob may see it." in run("inspect", "secret_tool", "--user", "bob").out
 
 
-def test_a_template_is_found_by_name_by_template_and_by_uri() -> None:
+def test_a_template_is_found_by_name_by_template_and_by_uri():
     for name in ("group", "shop://groups/{name}", "shop://groups/editors"):
         found = inspected(name)
         assert (found["kind"], found["uri"]) == ("template", "shop://groups/{name}")
@@ -188,7 +188,7 @@ def test_a_template_is_found_by_name_by_template_and_by_uri() -> None:
     assert "portability" not in text
 
 
-def test_the_arguments_of_a_prompt_are_in_words() -> None:
+def test_the_arguments_of_a_prompt_are_in_words():
     assert inspected("apologize")["arguments"] == [
         {"name": "number", "type": "string", "required": True, "description": "The order"},
         {
@@ -202,7 +202,7 @@ def test_the_arguments_of_a_prompt_are_in_words() -> None:
     assert '  tone    "formal" or "warm"  = "warm"' in run("inspect", "apologize").out
 
 
-def test_types_are_said_in_words() -> None:
+def test_types_are_said_in_words():
     server = server_of()
 
     @server.tool
@@ -221,7 +221,7 @@ def test_types_are_said_in_words() -> None:
     }
 
 
-def test_a_name_of_several_kinds_has_to_be_chosen() -> None:
+def test_a_name_of_several_kinds_has_to_be_chosen():
     server = server_of()
 
     def both() -> str:
@@ -238,7 +238,7 @@ def test_a_name_of_several_kinds_has_to_be_chosen() -> None:
         assert inspected("both", "--server", server.name, "--kind", kind)["kind"] == kind
 
 
-def test_a_name_of_several_resources_has_to_be_chosen_by_uri() -> None:
+def test_a_name_of_several_resources_has_to_be_chosen_by_uri():
     server = server_of()
 
     def both() -> str:
@@ -251,7 +251,7 @@ def test_a_name_of_several_resources_has_to_be_chosen_by_uri() -> None:
     assert inspected("x://b", "--server", server.name)["uri"] == "x://b"
 
 
-def test_a_name_on_several_servers_means_the_default_one() -> None:
+def test_a_name_on_several_servers_means_the_default_one():
     server = server_of()
 
     @server.tool
@@ -278,7 +278,7 @@ def wrapping(function: Any) -> Any:
     return wrapper
 
 
-def test_the_code_is_found_behind_what_wraps_it() -> None:
+def test_the_code_is_found_behind_what_wraps_it():
     server = server_of()
 
     def tool() -> str:
@@ -298,7 +298,7 @@ def test_the_code_is_found_behind_what_wraps_it() -> None:
     )
 
 
-def test_the_code_of_a_rest_framework_tool_is_its_view() -> None:
+def test_the_code_of_a_rest_framework_tool_is_its_view():
     viewsets = pytest.importorskip("tests.integrations.rest.viewsets")
     server = server_of()
     server.register_viewset(viewsets.OrderViewSet, basename="order", actions=["retrieve"])
@@ -319,7 +319,7 @@ def test_the_code_of_a_rest_framework_tool_is_its_view() -> None:
         ([], "name"),
     ],
 )
-def test_a_mistake_is_named_with_what_is_near(arguments: list[str], words: str) -> None:
+def test_a_mistake_is_named_with_what_is_near(arguments, words):
     assert words in fails("inspect", *arguments)
 
 
@@ -329,7 +329,7 @@ class CrowdMCP(ModelTools[Any]):
     fields = ("id", "name")
 
 
-def test_of_a_generated_tool_the_class_is_shown_that_it_was_made_for() -> None:
+def test_of_a_generated_tool_the_class_is_shown_that_it_was_made_for():
     server = server_of()
     server.register(Group, CrowdMCP)
     assert inspected("list_groups", "--server", server.name)["code"] == {

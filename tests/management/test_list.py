@@ -25,7 +25,7 @@ def names(server: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one["kind"], one["name"]) for one in server["components"]]
 
 
-def test_every_server_is_listed_the_default_one_first() -> None:
+def test_every_server_is_listed_the_default_one_first():
     found = [server["name"] for server in listed()]
     assert found[0] == "default"
     assert {"default", "open", "staff"} <= {*found}
@@ -34,7 +34,7 @@ def test_every_server_is_listed_the_default_one_first() -> None:
     assert "staff: Staff desk" in headings
 
 
-def test_a_server_is_described_with_all_its_components() -> None:
+def test_a_server_is_described_with_all_its_components():
     (server,) = listed("--server", "default")
     assert server["urls"] == ["/mcp"]
     assert server["permission"] == ["IsAuthenticated"]
@@ -64,19 +64,19 @@ def test_a_server_is_described_with_all_its_components() -> None:
     assert group["uri"] == "shop://groups/{name}"
 
 
-def test_the_address_is_whole_where_the_site_knows_its_own(settings: Any) -> None:
+def test_the_address_is_whole_where_the_site_knows_its_own(settings):
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example"}
     (server,) = listed("--server", "staff")
     assert server["urls"] == ["https://shop.example/staff/mcp"]
 
 
-def test_a_server_without_an_address_says_so() -> None:
+def test_a_server_without_an_address_says_so():
     server = server_of()
     assert listed("--server", server.name)[0]["urls"] == []
     assert "no URL without arguments in the URLconf" in run("list", "--server", server.name).out
 
 
-def test_every_component_is_one_aligned_line_with_its_flags() -> None:
+def test_every_component_is_one_aligned_line_with_its_flags():
     server = server_of()
 
     def asks(ctx: Context) -> str:
@@ -109,7 +109,7 @@ def test_every_component_is_one_aligned_line_with_its_flags() -> None:
     )
 
 
-def test_limits_and_approvals_are_among_the_flags() -> None:
+def test_limits_and_approvals_are_among_the_flags():
     server = server_of()
 
     @server.tool(destructive=True, rate=["10/m", "all: 5/h"], approval="staff")
@@ -123,7 +123,7 @@ def test_limits_and_approvals_are_among_the_flags() -> None:
     assert (entry["rate"], entry["approval"]) == (["10/m", "all: 5/h"], "staff")
 
 
-def test_lines_fit_eighty_columns_and_names_stay_whole() -> None:
+def test_lines_fit_eighty_columns_and_names_stay_whole():
     server = server_of()
 
     @server.tool(name="a_rather_long_name_for_a_tool", title="word " * 30, permission="auth.view_x")
@@ -139,7 +139,7 @@ def test_lines_fit_eighty_columns_and_names_stay_whole() -> None:
 
 
 @pytest.mark.django_db
-def test_a_user_is_shown_what_the_user_may_see() -> None:
+def test_a_user_is_shown_what_the_user_may_see():
     ada, bob = person(), person("bob", is_staff=True)
     for user in (ada, bob):
         (server,) = listed("--server", "default", "--user", user.get_username())
@@ -155,7 +155,7 @@ def test_a_user_is_shown_what_the_user_may_see() -> None:
 
 
 @pytest.mark.django_db
-def test_a_server_that_refuses_the_user_shows_nothing() -> None:
+def test_a_server_that_refuses_the_user_shows_nothing():
     person()
     (server,) = listed("--server", "staff", "--user", "ada")
     assert (server["admitted"], server["components"]) == (False, [])
@@ -166,12 +166,12 @@ def test_a_server_that_refuses_the_user_shows_nothing() -> None:
     ("kind", "name"),
     [("tools", "tool"), ("resources", "resource"), ("templates", "template"), ("prompt", "prompt")],
 )
-def test_one_kind_alone(kind: str, name: str) -> None:
+def test_one_kind_alone(kind, name):
     (server,) = listed("--server", "default", "--kind", kind)
     assert {kind for kind, _ in names(server)} == {name}
 
 
-def test_the_size_is_an_estimate_of_what_a_client_loads() -> None:
+def test_the_size_is_an_estimate_of_what_a_client_loads():
     server = server_of(instructions="Be kind.")
 
     @server.tool
@@ -189,21 +189,21 @@ def test_the_size_is_an_estimate_of_what_a_client_loads() -> None:
     assert f"about {total} tokens (estimate: UTF-8 bytes / 4)" in text
 
 
-def test_a_mistake_is_named_with_what_is_near() -> None:
+def test_a_mistake_is_named_with_what_is_near():
     assert "No server named 'stuff'. Did you mean staff?" in fails("list", "--server", "stuff")
     assert "use tools, resources, templates, prompts" in fails("list", "--kind", "tol")
     assert "unrecognized arguments: a=1" in fails("list", "a=1")
 
 
 @pytest.mark.django_db
-def test_a_user_who_does_not_exist_is_named_with_who_does() -> None:
+def test_a_user_who_does_not_exist_is_named_with_who_does():
     person("adelaide")
     person("gone", is_active=False)
     assert fails("list", "--user", "adelade") == ("No user named 'adelade'. Did you mean adelaide?")
     assert "'gone' is inactive" in fails("list", "--user", "gone")
 
 
-def test_a_title_that_is_lazy_or_has_lines_stays_on_its_line() -> None:
+def test_a_title_that_is_lazy_or_has_lines_stays_on_its_line():
     server: MCPServer = server_of(title="Several\nlines")
 
     @server.tool(title="Two\nlines")

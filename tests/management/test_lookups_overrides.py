@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _unpinned(_nothing_is_managed: None) -> None:
+def _unpinned(_nothing_is_managed):
     override_version.record_change()
     override_version.reset()
 
@@ -35,7 +35,7 @@ def plane() -> str:
 
 
 @pytest.fixture
-def bench() -> MCPServer:
+def bench():
     """A server of whose tools one is switched off, and the other narrowed."""
     server = server_of(saw, plane)
     common = {"server": server.name, "kind": "tool"}
@@ -51,9 +51,7 @@ def entries(server: MCPServer, *more: str) -> dict[str, Any]:
     return {one["name"]: one for one in found["components"]}
 
 
-def test_the_list_tells_what_is_switched_off_and_shows_the_rest_as_offered(
-    bench: MCPServer,
-) -> None:
+def test_the_list_tells_what_is_switched_off_and_shows_the_rest_as_offered(bench):
     found = entries(bench)
     assert (found["saw"]["enabled"], found["plane"]["enabled"]) == (False, True)
     assert found["plane"]["title"] == "Smooth"
@@ -63,14 +61,14 @@ def test_the_list_tells_what_is_switched_off_and_shows_the_rest_as_offered(
     assert "disabled in the admin" in line
 
 
-def test_the_list_of_a_user_has_what_that_user_sees(bench: MCPServer) -> None:
+def test_the_list_of_a_user_has_what_that_user_sees(bench):
     ada = person()
     assert entries(bench, "--user", "ada") == {}
     ada.groups.add(Group.objects.create(name="joiners"))
     assert set(entries(bench, "--user", "ada")) == {"plane"}
 
 
-def test_inspect_shows_what_is_offered(bench: MCPServer) -> None:
+def test_inspect_shows_what_is_offered(bench):
     place = ("--server", bench.name, "--json")
     found = json.loads(run("inspect", "plane", *place).out)
     assert (found["enabled"], found["wire"]["title"]) == (True, "Smooth")
@@ -80,20 +78,20 @@ def test_inspect_shows_what_is_offered(bench: MCPServer) -> None:
     assert "audience" not in disabled
 
 
-def test_inspect_says_why_a_user_does_not_see_it(bench: MCPServer) -> None:
+def test_inspect_says_why_a_user_does_not_see_it(bench):
     person()
     for name, reason in (("saw", "the admin"), ("plane", "group joiners")):
         text = run("inspect", name, "--server", bench.name, "--user", "ada").out
         assert f"ada may not see it: {reason}" in text
 
 
-def test_a_call_of_what_is_switched_off_says_so(bench: MCPServer) -> None:
+def test_a_call_of_what_is_switched_off_says_so(bench):
     person()
     error = fails("call", "saw", "--server", bench.name, "--user", "ada")
     assert "hidden from ada by the admin, where it is disabled" in error
 
 
-def test_a_server_that_is_switched_off_is_told_as_such() -> None:
+def test_a_server_that_is_switched_off_is_told_as_such():
     server = server_of(saw)
     Server.objects.create(name=server.name, is_enabled=False)
     assert "disabled in the admin" in run("list", "--server", server.name).out
@@ -104,7 +102,7 @@ def test_a_server_that_is_switched_off_is_told_as_such() -> None:
     assert error == f"The server {server.name!r} is disabled in the admin."
 
 
-def test_without_a_database_the_list_is_that_of_the_code(bench: MCPServer) -> None:
+def test_without_a_database_the_list_is_that_of_the_code(bench):
     def refuse(*args: Any) -> Any:
         raise OperationalError("gone")
 

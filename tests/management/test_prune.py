@@ -37,7 +37,7 @@ def prune(*options: str) -> str:
     return out.getvalue()
 
 
-def test_what_is_old_goes_and_what_is_new_stays() -> None:
+def test_what_is_old_goes_and_what_is_new_stays():
     now = timezone.now()
     old, new = session("old", age=OLD), session("new")
     Stream.objects.create(pk=1, session=new, kind="post", owner=1, expires_at=now - OLD)
@@ -58,7 +58,7 @@ def test_what_is_old_goes_and_what_is_new_stays() -> None:
     assert old.pk not in Session.objects.values_list("pk", flat=True)
 
 
-def test_a_second_run_finds_nothing() -> None:
+def test_a_second_run_finds_nothing():
     session("old", age=OLD)
     assert "1  sessions" in prune()
     assert "0  sessions" in prune()
@@ -69,7 +69,7 @@ def called(**fields: Any) -> Call:
     return Call.objects.create(**{**values, "outcome": "ok", "user_key": "anonymous", **fields})
 
 
-def test_old_calls_go_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_calls_go_in_chunks(monkeypatch):
     monkeypatch.setattr("mcp_django.storage.cleanup.CHUNK_SIZE", 2)
     for _ in range(5):
         called(at=timezone.now() - timedelta(days=91))
@@ -99,7 +99,7 @@ def approval(user: Any, **fields: Any) -> Approval:
     return Approval.objects.create(**{**values, **fields})
 
 
-def test_a_person_is_taken_out_of_the_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_is_taken_out_of_the_logs(monkeypatch):
     monkeypatch.setattr("mcp_django.storage.cleanup.CHUNK_SIZE", 2)
     # Not a name that a random identifier in hexadecimal could hold.
     grete, eve = person("grete"), person("eve")
@@ -134,18 +134,18 @@ def test_a_person_is_taken_out_of_the_logs(monkeypatch: pytest.MonkeyPatch) -> N
     assert (others.user_name, others.arguments) == ("eve", {"n": 1})
 
 
-def test_who_is_deleted_already_is_found_by_name() -> None:
+def test_who_is_deleted_already_is_found_by_name():
     called(user_key="user:77", user_name="ghost")
     assert "1  calls" in prune("--forget", "ghost")
     assert Call.objects.get().user_name == ""
 
 
-def test_nobody_cannot_be_forgotten() -> None:
+def test_nobody_cannot_be_forgotten():
     with pytest.raises(CommandError, match="No user named 'nobody'"):
         prune("--forget", "nobody")
 
 
-def test_a_deleted_user_stays_by_name() -> None:
+def test_a_deleted_user_stays_by_name():
     ada = person("ada")
     called(user_key=f"user:{ada.pk}", user_name="ada")
     ada.delete()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from io import StringIO
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -31,7 +30,7 @@ def fails(*arguments: str) -> str:
     return str(caught.value)
 
 
-def test_a_token_is_printed_alone_and_once() -> None:
+def test_a_token_is_printed_alone_and_once():
     person()
     out, err = run("create", "ada")
     plaintext = out.strip()
@@ -44,7 +43,7 @@ def test_a_token_is_printed_alone_and_once() -> None:
 
 
 @pytest.mark.parametrize("action", [["create", "ada"], ["list"], ["revoke", "1"]])
-def test_checks_are_left_to_check(action: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_are_left_to_check(action, monkeypatch):
     # As from a shell; `call_command` leaves checks out by itself.
     person()
     command, asked = Command(StringIO(), StringIO()), []
@@ -58,7 +57,7 @@ def test_checks_are_left_to_check(action: list[str], monkeypatch: pytest.MonkeyP
     assert asked == []
 
 
-def test_every_option_is_kept() -> None:
+def test_every_option_is_kept():
     person()
     before = timezone.now()
     out, err = run(
@@ -87,7 +86,7 @@ def test_every_option_is_kept() -> None:
     }
 
 
-def test_tokens_are_listed_with_their_state() -> None:
+def test_tokens_are_listed_with_their_state():
     ada, bob = person("ada"), person("bob")
     usable, _ = token_for(ada, "orders:read")
     expired, _ = token_for(ada, expires=timezone.now() - timedelta(days=1))
@@ -110,12 +109,12 @@ def test_tokens_are_listed_with_their_state() -> None:
     assert any(line.split()[2:6] == ["expired", "ada", "-", f"{day:%Y-%m-%d}"] for line in lines)
 
 
-def test_nothing_to_list_is_an_empty_list() -> None:
+def test_nothing_to_list_is_an_empty_list():
     assert run("list") == ("", "No tokens.\n")
     assert json.loads(run("list", "--json")[0]) == []
 
 
-def test_a_token_is_revoked_by_its_number() -> None:
+def test_a_token_is_revoked_by_its_number():
     token, _ = token_for(person())
     out, _ = run("revoke", str(token.pk))
     assert out == f"Revoked test (…{token.hint}).\n"
@@ -125,7 +124,7 @@ def test_a_token_is_revoked_by_its_number() -> None:
     assert (described["state"], described["revoked"]) == ("revoked", token.revoked_at.isoformat())
 
 
-def test_the_security_log_has_what_the_command_does() -> None:
+def test_the_security_log_has_what_the_command_does():
     person()
     run("create", "ada")
     token = AccessToken.objects.get()
@@ -161,18 +160,18 @@ def test_the_security_log_has_what_the_command_does() -> None:
         (["unknown"], "unknown"),
     ],
 )
-def test_a_mistake_is_named(arguments: list[str], words: str) -> None:
+def test_a_mistake_is_named(arguments, words):
     person()
     assert words in fails(*arguments)
     assert not AccessToken.objects.exists()
 
 
-def test_the_command_needs_a_subcommand() -> None:
+def test_the_command_needs_a_subcommand():
     with pytest.raises(CommandError, match="subcommand"):
         call_command("mcp")
 
 
-def test_a_token_made_by_the_command_works(client: Any) -> None:
+def test_a_token_made_by_the_command_works(client):
     from tests.kit.drivers import message
     from tests.kit.servers import post
 
@@ -181,7 +180,7 @@ def test_a_token_made_by_the_command_works(client: Any) -> None:
     assert post("/mcp", message("tools/list"), token=plaintext).status_code == 200
 
 
-def test_a_token_may_be_bound_to_servers_and_networks() -> None:
+def test_a_token_may_be_bound_to_servers_and_networks():
     person()
     servers = ["--server", "staff", "--server", "default"]
     out, _ = run(
@@ -195,7 +194,7 @@ def test_a_token_may_be_bound_to_servers_and_networks() -> None:
     assert not token.allows(server="open", address="192.0.2.9")
 
 
-def test_a_token_ends_when_the_command_line_says() -> None:
+def test_a_token_ends_when_the_command_line_says():
     person()
     run("create", "ada", "--name", "a", "--expires", "2999-01-31")
     run("create", "ada", "--name", "b", "--expires", "2999-01-31T12:00+02:00")
@@ -217,7 +216,7 @@ def test_a_token_ends_when_the_command_line_says() -> None:
         (["--expires", "2999-01-01", "--days", "2"], "not allowed with"),
     ],
 )
-def test_what_a_token_cannot_be_bound_to_makes_none(arguments: list[str], reason: str) -> None:
+def test_what_a_token_cannot_be_bound_to_makes_none(arguments, reason):
     person()
     assert reason in fails("create", "ada", *arguments)
     assert not AccessToken.objects.exists()

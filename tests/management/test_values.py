@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -89,7 +88,7 @@ def received(*pairs: str) -> dict[str, str]:
         ("anything=no json", "'no json'"),
     ],
 )
-def test_a_value_has_the_type_of_its_argument(pair: str, value: str) -> None:
+def test_a_value_has_the_type_of_its_argument(pair, value):
     assert received(pair)[pair.partition("=")[0].removesuffix(":")] == value
 
 
@@ -111,12 +110,12 @@ def test_a_value_has_the_type_of_its_argument(pair: str, value: str) -> None:
         ("numbr=5", "No argument named 'numbr'. Did you mean number?"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_before_the_call(pair: str, words: str) -> None:
+def test_a_value_that_does_not_fit_is_refused_before_the_call(pair, words):
     server = server_of(everything)
     assert words in fails("call", "everything", pair, "--server", server.name)
 
 
-def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:
+def test_a_value_is_read_from_a_file(tmp_path):
     text, numbers, data = (tmp_path / name for name in ("text", "numbers", "data"))
     text.write_text("ä\nb", encoding="utf-8")
     numbers.write_text("[1,\n2]\n")
@@ -128,15 +127,15 @@ def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:
     assert message == f"text: {data} is not text in UTF-8."
 
 
-def test_bytes_without_a_file_are_given_in_base64() -> None:
+def test_bytes_without_a_file_are_given_in_base64():
     assert received(f"data={base64.b64encode(b'x').decode()}")["data"] == "b'x'"
 
 
-def test_an_at_sign_is_given_as_json() -> None:
+def test_an_at_sign_is_given_as_json():
     assert received('text:="@home"')["text"] == "'@home'"
 
 
-def test_names_that_no_schema_lists_are_passed_on() -> None:
+def test_names_that_no_schema_lists_are_passed_on():
     server = server_of()
 
     @server.tool(input_schema={"type": "object", "properties": {"x": {"type": "integer"}}})

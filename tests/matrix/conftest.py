@@ -3,12 +3,8 @@
 Its call log, spans and callers need the extras of the tests, so without them nothing is compared.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,6 @@ pytest.importorskip("yaml")
 
 from mcp_django.auth import limits
 from mcp_django.execution import telemetry
-from mcp_django.storage.call_rows import CallLog
 from tests.matrix.callers import create_callers
 from tests.matrix.observing import Watch
 from tests.matrix.site import SETTINGS
@@ -29,9 +24,7 @@ NOW = 1_800_001_800
 
 
 @pytest.fixture
-def watch(
-    settings: Any, transactional_db: None, call_log: CallLog, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Watch]:
+def watch(settings, transactional_db, call_log, monkeypatch):
     """What watches requests to the site, whose callers exist."""
     settings.ROOT_URLCONF = "tests.matrix.site"
     settings.MCP_DJANGO = SETTINGS

@@ -17,7 +17,6 @@ from mcp_django.execution.threads import BoundedPool
 from tests.matrix.callers import CALLERS
 from tests.matrix.cases import HTTP, Case, call, get, read
 from tests.matrix.links import Answer, HttpLink
-from tests.matrix.observing import Watch
 
 
 def subscribe(uri: str) -> Case:
@@ -74,8 +73,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("mount", HTTP)
 async def test_what_is_hidden_is_answered_like_what_is_absent(
-    mount: str, version: str, kind: str, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    mount, version, kind, watch, monkeypatch
+):
     hidden, absent, make = PAIRS[kind]
     link = HttpLink(mount, version, CALLERS["member"])
     await link.prepare(make(hidden))

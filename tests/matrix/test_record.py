@@ -79,7 +79,7 @@ def places() -> list[Any]:
 
 
 @pytest.mark.parametrize(("mount", "version", "group"), places())
-async def test_answers_are_as_recorded(mount: str, version: str, group: str, watch: Watch) -> None:
+async def test_answers_are_as_recorded(mount, version, group, watch):
     cases = GROUPS[group]
     seen: Values = {name: {} for name in cases}
     asked = [(n, c) for n, c in cases.items() if c.applies(mount, version)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,13 +44,13 @@ def seen_at(values: Values, mount: str, version: str) -> Values:
 
 
 @pytest.fixture
-def recorded() -> Values:
+def recorded():
     """A group of the record."""
     return read_group("calls")
 
 
 @pytest.fixture
-def seen(recorded: Values) -> Values:
+def seen(recorded):
     """What was seen at one place, all of it as recorded."""
     found = seen_at(recorded, *PLACE[:2])
     assert compare(recorded, *PLACE[:2], found) == []
@@ -103,28 +102,26 @@ def lose_signal(parts: dict[str, Any]) -> None:
         (lose_signal, "signals", "call_started"),
     ],
 )
-def test_a_change_is_named(
-    change: Callable[[dict[str, Any]], None], part: str, text: str, recorded: Values, seen: Values
-) -> None:
+def test_a_change_is_named(change, part, text, recorded, seen):
     change(seen[CASE])
     (difference,) = compare(recorded, *PLACE[:2], seen)
     assert difference.startswith(f"{NAMED}{part}\n")
     assert text in difference
 
 
-def test_a_request_that_is_not_recorded_is_named(recorded: Values, seen: Values) -> None:
+def test_a_request_that_is_not_recorded_is_named(recorded, seen):
     del recorded[CASE]["status"][PLACE]
     (difference,) = compare(recorded, *PLACE[:2], seen)
     assert difference == f"{NAMED}status is not recorded"
 
 
-def test_a_request_that_is_not_sent_any_more_is_named(recorded: Values, seen: Values) -> None:
+def test_a_request_that_is_not_sent_any_more_is_named(recorded, seen):
     del seen[CASE]
     differences = compare(recorded, *PLACE[:2], seen)
     assert f"{NAMED}status is recorded, but was not asked for" in differences
 
 
-def test_recording_changes_only_its_own_place(recorded: Values, seen: Values) -> None:
+def test_recording_changes_only_its_own_place(recorded, seen):
     change_status(seen[CASE])
     found = replace_place(recorded, *PLACE[:2], seen)
     assert found[CASE]["status"][PLACE] == seen[CASE]["status"][PLACE]
@@ -132,7 +129,7 @@ def test_recording_changes_only_its_own_place(recorded: Values, seen: Values) ->
     assert found == recorded
 
 
-def test_places_are_written_and_read() -> None:
+def test_places_are_written_and_read():
     places = {
         ("raw", "2026-07-28", "member"),
         ("wsgi", "2026-07-28", "member"),
@@ -146,7 +143,7 @@ def test_places_are_written_and_read() -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_place_has_one_value_and_no_other_place_has_any(group: str) -> None:
+def test_every_place_has_one_value_and_no_other_place_has_any(group):
     written = json.loads((FOLDER / f"{group}.json").read_text())
     assert list(written) == list(GROUPS[group])
     for name, parts in written.items():
@@ -171,14 +168,14 @@ def places_of(case: Case) -> set[Place]:
     }
 
 
-def test_the_record_has_no_other_files() -> None:
+def test_the_record_has_no_other_files():
     assert {path.stem for path in FOLDER.iterdir()} == set(GROUPS)
 
 
 CONTEXT = {"mount": "raw", "version": "2025-11-25", "caller": "member"}
 
 
-def test_what_follows_from_the_place_is_left_out_and_anything_else_is_not() -> None:
+def test_what_follows_from_the_place_is_left_out_and_anything_else_is_not():
     usual = rules._usual_columns(rules.Context(**CONTEXT))
     row = {**rules.DEFAULTS, **usual, "outcome": "ok"}
     assert rules.replace_columns(row, **CONTEXT) == {"outcome": "ok"}
@@ -188,7 +185,7 @@ def test_what_follows_from_the_place_is_left_out_and_anything_else_is_not() -> N
     assert rules.replace_columns({**row, **other}, **CONTEXT) == {"outcome": "ok", **other}
 
 
-def test_an_attribute_that_is_missing_is_recorded() -> None:
+def test_an_attribute_that_is_missing_is_recorded():
     given = rules._usual_attributes(rules.Context(**CONTEXT), "tools/call", "add")
     assert rules.replace_attributes("tools/call add", given, **CONTEXT) == {}
     for name in given:
@@ -197,7 +194,7 @@ def test_an_attribute_that_is_missing_is_recorded() -> None:
         assert found == {name: "<missing>"}
 
 
-def test_a_length_is_that_of_the_body_or_recorded() -> None:
+def test_a_length_is_that_of_the_body_or_recorded():
     right, wrong = ([("content-length", length)] for length in ("4", "5"))
     assert rules.replace_headers(right, "body", **CONTEXT) == [
         "content-length: <length of the body>"
@@ -206,7 +203,7 @@ def test_a_length_is_that_of_the_body_or_recorded() -> None:
 
 
 @pytest.mark.parametrize("rule", rules.TEXTS, ids=lambda rule: rule.replacement)
-def test_every_rule_has_a_reason_and_is_needed(rule: rules.Rule) -> None:
+def test_every_rule_has_a_reason_and_is_needed(rule):
     assert rule.reason
     named = rule.replacement.rpartition("<")[2]
     texts = [(FOLDER / f"{group}.json").read_text() for group in GROUPS]

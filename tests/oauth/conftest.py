@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ setting_changed.connect(_forget_cores)
 
 
 @pytest.fixture(autouse=True)
-def site(settings: Any, only_declared_servers: None) -> Iterator[Any]:
+def site(settings, only_declared_servers):
     """The URLs, servers and scopes of the OAuth test site; limits start from nothing."""
     settings.ROOT_URLCONF = "tests.oauth.urls"
     settings.LOGIN_URL = "login"
@@ -41,12 +40,12 @@ def site(settings: Any, only_declared_servers: None) -> Iterator[Any]:
 
 
 @pytest.fixture
-def user(db: None) -> Any:
+def user(db):
     """A user who signs in."""
     return parties.make_user()
 
 
 @pytest.fixture
-def app(db: None) -> Any:
+def app(db):
     """A client that registered itself."""
     return parties.make_app()

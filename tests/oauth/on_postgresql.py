@@ -26,12 +26,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def user(transactional_db: None) -> Any:
+def user(transactional_db):
     return make_user()
 
 
 @pytest.fixture
-def app(transactional_db: None) -> Any:
+def app(transactional_db):
     return make_app()
 
 
@@ -50,9 +50,7 @@ def statuses(count: int, ask: Callable[[int], Any]) -> list[Any]:
     return sorted(at_once(count, ask), key=lambda response: response.status_code)
 
 
-def test_threat_15_of_two_redemptions_at_once_one_wins(
-    user: Any, app: Any, monkeypatch: Any
-) -> None:
+def test_threat_15_of_two_redemptions_at_once_one_wins(user, app, monkeypatch):
     code, verifier = make_code(user, app)
     together(monkeypatch, Validator, "_claim")
     won, lost = statuses(2, lambda _: redeem(app, code, verifier))
@@ -65,9 +63,7 @@ def test_threat_15_of_two_redemptions_at_once_one_wins(
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_threat_16_refreshes_at_once_get_the_same_pair(
-    user: Any, app: Any, monkeypatch: Any, count: int
-) -> None:
+def test_threat_16_refreshes_at_once_get_the_same_pair(user, app, monkeypatch, count):
     old = sign_in(user, app)["refresh_token"]
     together(monkeypatch, RefreshReplay, "mark_used", count)
     answers = [response.json() for response in at_once(count, lambda _: refresh(app, old))]
@@ -79,9 +75,7 @@ def test_threat_16_refreshes_at_once_get_the_same_pair(
     assert call(answers[0]["access_token"]).status_code == 200
 
 
-def test_a_refused_refresh_hands_over_to_the_one_that_waits(
-    user: Any, app: Any, monkeypatch: Any
-) -> None:
+def test_a_refused_refresh_hands_over_to_the_one_that_waits(user, app, monkeypatch):
     old = sign_in(user, app)["refresh_token"]
     together(monkeypatch, RefreshReplay, "mark_used")
     scopes = ["mcp", "orders:refund"]
@@ -92,7 +86,7 @@ def test_a_refused_refresh_hands_over_to_the_one_that_waits(
     assert RefreshReplay.objects.count() == 1
 
 
-def test_two_wishes_at_once_are_not_one_answer(user: Any, app: Any, monkeypatch: Any) -> None:
+def test_two_wishes_at_once_are_not_one_answer(user, app, monkeypatch):
     old = sign_in(user, app, resource=(RESOURCE, OTHER_RESOURCE))["refresh_token"]
     together(monkeypatch, RefreshReplay, "mark_used")
     wishes = [RESOURCE, OTHER_RESOURCE]
@@ -102,9 +96,7 @@ def test_two_wishes_at_once_are_not_one_answer(user: Any, app: Any, monkeypatch:
     assert get_refresh_token_model().objects.filter(revoked=None).count() == 1
 
 
-def test_threat_25_of_one_assertion_twice_at_once_one_is_taken(
-    user: Any, site: Any, monkeypatch: Any
-) -> None:
+def test_threat_25_of_one_assertion_twice_at_once_one_is_taken(user, site, monkeypatch):
     trust(site)
     client = make_app(
         client_type="confidential", client_secret=SECRET, registration_source="manual"
@@ -121,7 +113,7 @@ def test_threat_25_of_one_assertion_twice_at_once_one_is_taken(
     assert get_access_token_model().objects.count() == 1
 
 
-def test_odd_characters_are_refused_and_not_stored(app: Any) -> None:
+def test_odd_characters_are_refused_and_not_stored(app):
     for value in ("a\x00b", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "\u2028"):
         form = {"grant_type": "refresh_token", "refresh_token": value, "client_id": value}
         assert post(form).status_code in (400, 401)

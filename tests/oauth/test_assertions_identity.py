@@ -34,18 +34,18 @@ def trust(site: Any, **more: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _on(site: Any) -> None:
+def _on(site):
     trust(site)
 
 
 @pytest.fixture
-def assistant(db: None) -> Any:
+def assistant(db):
     """A client that the company knows, with a secret."""
     return make_app(client_type="confidential", client_secret=SECRET, registration_source="manual")
 
 
 @pytest.fixture
-def known(user: Any) -> Any:
+def known(user):
     """A user whom the site knows as the company's subject."""
     ExternalIdentity.objects.create(issuer=COMPANY, subject="u-1", user=user)
     return user
@@ -76,7 +76,7 @@ def bring(app: Any, assertion: str, **more: Any) -> Any:
 
 
 @spec("AUT-34")
-def test_the_companys_word_is_a_token_for_five_minutes(assistant: Any, known: Any) -> None:
+def test_the_companys_word_is_a_token_for_five_minutes(assistant, known):
     response = bring(assistant, word(assistant))
     answer = response.json()
     assert response.status_code == 200
@@ -91,9 +91,7 @@ def test_the_companys_word_is_a_token_for_five_minutes(assistant: Any, known: An
 
 @spec("AUT-34")
 @pytest.mark.parametrize("audience", [f"{ORIGIN}/", [ORIGIN]])
-def test_the_audience_is_our_issuer_in_either_form(
-    assistant: Any, known: Any, audience: Any
-) -> None:
+def test_the_audience_is_our_issuer_in_either_form(assistant, known, audience):
     assert bring(assistant, word(assistant, aud=audience)).status_code == 200
 
 
@@ -131,22 +129,20 @@ BAD = {
 
 @spec("AUT-34")
 @pytest.mark.parametrize("bad", list(BAD))
-def test_threat_25_an_assertion_that_does_not_hold_is_worth_nothing(
-    assistant: Any, known: Any, bad: str
-) -> None:
+def test_threat_25_an_assertion_that_does_not_hold_is_worth_nothing(assistant, known, bad):
     response = bring(assistant, word(assistant, **BAD[bad]))
     assert error_of(response) == (400, "invalid_grant")
     assert not get_access_token_model().objects.exists()
     assert not UsedAssertion.objects.exists()
 
 
-def test_the_log_says_what_an_assertion_lacks(assistant: Any, known: Any, caplog: Any) -> None:
+def test_the_log_says_what_an_assertion_lacks(assistant, known, caplog):
     caplog.set_level("INFO", logger="mcp_django.security")
     bring(assistant, word(assistant, resource=None))
     assert "The claim resource is missing." in caplog.text
 
 
-def test_threat_25_a_public_key_is_no_shared_secret(assistant: Any, known: Any) -> None:
+def test_threat_25_a_public_key_is_no_shared_secret(assistant, known):
     import base64
     import hmac
     from hashlib import sha256
@@ -166,16 +162,12 @@ def test_threat_25_a_public_key_is_no_shared_secret(assistant: Any, known: Any) 
 
 
 @pytest.mark.parametrize("resource", ["https://elsewhere.example/mcp", [1], [], 7, ORIGIN])
-def test_threat_25_the_resource_is_a_server_of_this_site(
-    assistant: Any, known: Any, resource: Any
-) -> None:
+def test_threat_25_the_resource_is_a_server_of_this_site(assistant, known, resource):
     response = bring(assistant, word(assistant, resource=resource))
     assert error_of(response) == (400, "invalid_grant")
 
 
-def test_threat_25_a_subject_of_another_tenant_is_somebody_else(
-    assistant: Any, known: Any, site: Any
-) -> None:
+def test_threat_25_a_subject_of_another_tenant_is_somebody_else(assistant, known, site):
     trust(site, TENANT="acme")
     assert bring(assistant, word(assistant, tenant="acme")).status_code == 200
     for tenant in ("other", None, ["acme"]):
@@ -183,7 +175,7 @@ def test_threat_25_a_subject_of_another_tenant_is_somebody_else(
         assert error_of(refused) == (400, "invalid_grant")
 
 
-def test_threat_25_the_request_narrows_and_never_widens(assistant: Any, known: Any) -> None:
+def test_threat_25_the_request_narrows_and_never_widens(assistant, known):
     wider = bring(assistant, word(assistant), resource=OTHER_RESOURCE)
     assert error_of(wider) == (400, "invalid_target")
     both = [RESOURCE, OTHER_RESOURCE]
@@ -192,7 +184,7 @@ def test_threat_25_the_request_narrows_and_never_widens(assistant: Any, known: A
     assert get_access_token_model().objects.get().resource == [RESOURCE]
 
 
-def test_threat_25_scopes_are_those_of_all_three(assistant: Any, known: Any) -> None:
+def test_threat_25_scopes_are_those_of_all_three(assistant, known):
     answer = bring(assistant, word(assistant, scope="mcp undeclared"), scope="mcp mcp:write")
     assert answer.json()["scope"] == "mcp"
     none = bring(assistant, word(assistant, scope="mcp"), scope="orders:refund")
@@ -201,7 +193,7 @@ def test_threat_25_scopes_are_those_of_all_three(assistant: Any, known: Any) -> 
     assert bring(assistant, word(assistant, scope=None)).json()["scope"] == "mcp"
 
 
-def test_threat_25_the_client_proves_who_it_is(assistant: Any, known: Any) -> None:
+def test_threat_25_the_client_proves_who_it_is(assistant, known):
     assertion = word(assistant)
     for secret in ("wrong", None):
         assert error_of(bring(assistant, assertion, client_secret=secret))[0] == 401
@@ -213,7 +205,7 @@ def test_threat_25_the_client_proves_who_it_is(assistant: Any, known: Any) -> No
 
 
 @spec("AUT-34")
-def test_threat_25_an_assertion_is_good_once(assistant: Any, known: Any) -> None:
+def test_threat_25_an_assertion_is_good_once(assistant, known):
     assertion = word(assistant)
     assert bring(assistant, assertion).status_code == 200
     assert error_of(bring(assistant, assertion)) == (400, "invalid_grant")
@@ -223,22 +215,20 @@ def test_threat_25_an_assertion_is_good_once(assistant: Any, known: Any) -> None
     assert assertion not in str(event.as_dict())
 
 
-def test_threat_25_an_inactive_user_gets_nothing(assistant: Any, known: Any) -> None:
+def test_threat_25_an_inactive_user_gets_nothing(assistant, known):
     known.is_active = False
     known.save()
     assert error_of(bring(assistant, word(assistant))) == (400, "invalid_grant")
 
 
-def test_who_may_not_connect_gets_no_token(assistant: Any, known: Any, settings: Any) -> None:
+def test_who_may_not_connect_gets_no_token(assistant, known, settings):
     oauth = settings.MCP_DJANGO["OAUTH"] | {"CAN_CONNECT": "tests.oauth.test_token_codes.nobody"}
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": oauth}
     assert error_of(bring(assistant, word(assistant))) == (400, "invalid_grant")
 
 
 @pytest.mark.parametrize("verified", [True, None])
-def test_an_address_links_where_the_company_owns_it(
-    assistant: Any, site: Any, verified: Any
-) -> None:
+def test_an_address_links_where_the_company_owns_it(assistant, site, verified):
     ada = make_user("ada", email="Ada@Company.example")
     said = {"email": "ada@company.example", "email_verified": verified}
     assert error_of(bring(assistant, word(assistant, **said))) == (400, "invalid_grant")
@@ -252,7 +242,7 @@ def test_an_address_links_where_the_company_owns_it(
 
 
 @pytest.mark.parametrize("case", ["unverified", "shared", "inactive", "none"])
-def test_an_address_that_says_nothing_links_nobody(assistant: Any, site: Any, case: str) -> None:
+def test_an_address_that_says_nothing_links_nobody(assistant, site, case):
     trust(site, EMAIL_AUTHORITATIVE=True)
     email = "ada@company.example"
     make_user("ada", email="" if case == "none" else email, is_active=case != "inactive")
@@ -263,7 +253,7 @@ def test_an_address_that_says_nothing_links_nobody(assistant: Any, site: Any, ca
     assert not ExternalIdentity.objects.exists()
 
 
-def test_rsa_keys_are_taken_as_well(assistant: Any, known: Any, site: Any) -> None:
+def test_rsa_keys_are_taken_as_well(assistant, known, site):
     trust(site, JWKS=jwks("company", kind="RSA"))
     header = {"kind": "RSA", "algorithm": "RS256"}
     assert bring(assistant, word(assistant, header=header)).status_code == 200
@@ -273,9 +263,7 @@ def test_rsa_keys_are_taken_as_well(assistant: Any, known: Any, site: Any) -> No
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_keys_are_fetched_where_none_are_given(
-    assistant: Any, known: Any, site: Any, monkeypatch: Any, answers: bool
-) -> None:
+def test_keys_are_fetched_where_none_are_given(assistant, known, site, monkeypatch, answers):
     asked: list[str] = []
 
     def fetch(url: str) -> dict[str, Any]:
@@ -310,7 +298,7 @@ def test_keys_are_fetched_where_none_are_given(
         {"ISSUER": COMPANY, "JWKS_URL": "ftp://company.example"},
     ],
 )
-def test_a_trusted_issuer_says_what_is_wrong_with_it(site: Any, entry: dict[str, Any]) -> None:
+def test_a_trusted_issuer_says_what_is_wrong_with_it(site, entry):
     site.MCP_DJANGO = {"OAUTH": {"TRUSTED_ISSUERS": [entry]}}
     with pytest.raises(ImproperlyConfigured, match="TRUSTED_ISSUERS"):
         get_settings()
@@ -318,7 +306,7 @@ def test_a_trusted_issuer_says_what_is_wrong_with_it(site: Any, entry: dict[str,
 
 @spec("AUT-34")
 @pytest.mark.parametrize("is_on", [True, False])
-def test_the_extension_is_advertised_only_when_it_is_on(site: Any, user: Any, is_on: bool) -> None:
+def test_the_extension_is_advertised_only_when_it_is_on(site, user, is_on):
     from tests.oauth.parties import make_token
 
     token = make_token(user, make_app())
@@ -346,7 +334,7 @@ def test_the_extension_is_advertised_only_when_it_is_on(site: Any, user: Any, is
 
 
 @spec("AUT-16", "AUT-34")
-def test_the_metadata_says_what_the_token_endpoint_takes(site: Any) -> None:
+def test_the_metadata_says_what_the_token_endpoint_takes(site):
     def metadata() -> dict[str, Any]:
         return dict(Client().get("/.well-known/oauth-authorization-server").json())
 

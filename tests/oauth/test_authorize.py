@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.test import Client
 from oauth2_provider.models import get_application_model, get_grant_model
 
 from mcp_django.models import AuthEvent
@@ -24,19 +23,19 @@ Grant = get_grant_model()
 
 
 @pytest.fixture
-def browser(client: Client, user: Any) -> Client:
+def browser(client, user):
     """The browser of a user who is signed in."""
     client.force_login(user)
     return client
 
 
-def test_the_user_signs_in_before_anything_is_looked_at(client: Client, app: Any) -> None:
+def test_the_user_signs_in_before_anything_is_looked_at(client, app):
     response = ask(client, app, client_id="https://evil.example/client.json")
     assert response.status_code == 302
     assert response["Location"].startswith("/login/?next=/oauth/authorize%3F")
 
 
-def test_the_way_back_from_signing_in_keeps_the_request(client: Client, app: Any) -> None:
+def test_the_way_back_from_signing_in_keeps_the_request(client, app):
     response = ask(client, app, approval_prompt="auto", resource=[parties.RESOURCE])
     back = urlsplit(parse_qs(urlsplit(response["Location"]).query)["next"][0])
     query = parse_qs(back.query)
@@ -46,19 +45,17 @@ def test_the_way_back_from_signing_in_keeps_the_request(client: Client, app: Any
 
 
 @pytest.mark.parametrize("path", ["/oauth/authorize/", "/authorize", "/authorize/"])
-def test_every_spelling_answers(browser: Client, app: Any, path: str) -> None:
+def test_every_spelling_answers(browser, app, path):
     assert browser.get(path).status_code == 400
 
 
 @pytest.mark.parametrize("method", ["head", "options", "put", "delete"])
-def test_other_methods_are_refused(browser: Client, method: str) -> None:
+def test_other_methods_are_refused(browser, method):
     assert getattr(browser, method)(AUTHORIZE).status_code == 405
 
 
 @pytest.mark.spec("AUT-28")
-def test_consent_gives_a_code_for_what_the_page_showed(
-    browser: Client, user: Any, app: Any
-) -> None:
+def test_consent_gives_a_code_for_what_the_page_showed(browser, user, app):
     response = answer(browser, ask(browser, app))
     grant = Grant.objects.get()
     assert set(told(response)) == {"code", "state", "iss"}
@@ -72,7 +69,7 @@ def test_consent_gives_a_code_for_what_the_page_showed(
     assert AuthEvent.objects.filter(kind=AuthEvent.Kind.CONSENT, user=user).count() == 1
 
 
-def test_denial_tells_the_client_and_keeps_nothing(browser: Client, user: Any, app: Any) -> None:
+def test_denial_tells_the_client_and_keeps_nothing(browser, user, app):
     response = answer(browser, ask(browser, app), "deny")
     assert told(response)["error"] == "access_denied"
     assert told(response)["state"] == "s t/1"
@@ -81,22 +78,22 @@ def test_denial_tells_the_client_and_keeps_nothing(browser: Client, user: Any, a
     assert AuthEvent.objects.filter(kind=AuthEvent.Kind.DENIAL, user=user).count() == 1
 
 
-def test_no_decision_is_a_denial(browser: Client, app: Any) -> None:
+def test_no_decision_is_a_denial(browser, app):
     assert told(answer(browser, ask(browser, app), ""))["error"] == "access_denied"
 
 
-def test_scopes_that_are_not_ticked_are_not_granted(browser: Client, app: Any) -> None:
+def test_scopes_that_are_not_ticked_are_not_granted(browser, app):
     page = ask(browser, app, scope="mcp mcp:write orders:refund")
     answer(browser, page, scope=["orders:refund", "admin:everything"])
     assert Grant.objects.get().scope == "mcp orders:refund"
 
 
-def test_what_every_connection_needs_cannot_be_unticked(browser: Client, app: Any) -> None:
+def test_what_every_connection_needs_cannot_be_unticked(browser, app):
     answer(browser, ask(browser, app, scope="mcp:write mcp"))
     assert Grant.objects.get().scope == "mcp"
 
 
-def test_nothing_ticked_at_all_is_asked_again(browser: Client, app: Any) -> None:
+def test_nothing_ticked_at_all_is_asked_again(browser, app):
     page = answer(browser, ask(browser, app, scope="mcp:write"))
     assert page.status_code == 400
     assert b'role="alert"' in page.content
@@ -104,16 +101,14 @@ def test_nothing_ticked_at_all_is_asked_again(browser: Client, app: Any) -> None
     assert Grant.objects.get().scope == "mcp:write"
 
 
-def test_a_step_up_says_what_is_new(browser: Client, app: Any) -> None:
+def test_a_step_up_says_what_is_new(browser, app):
     answer(browser, ask(browser, app))
     page = ask(browser, app, scope="mcp mcp:write").content.decode()
     assert page.count("Allowed before") == 1
     assert page.count('class="tag new"') == 1
 
 
-def test_unticking_what_was_allowed_takes_it_from_the_tokens_too(
-    browser: Client, user: Any, app: Any
-) -> None:
+def test_unticking_what_was_allowed_takes_it_from_the_tokens_too(browser, user, app):
     answer(browser, ask(browser, app, scope="mcp mcp:write"), scope=["mcp:write"])
     parties.make_token(user, app, scope="mcp mcp:write")
     answer(browser, ask(browser, app, scope="mcp mcp:write"))
@@ -121,7 +116,7 @@ def test_unticking_what_was_allowed_takes_it_from_the_tokens_too(
     assert Consent.objects.get().scopes == ["mcp"]
 
 
-def test_asking_for_more_keeps_what_was_allowed(browser: Client, user: Any, app: Any) -> None:
+def test_asking_for_more_keeps_what_was_allowed(browser, user, app):
     answer(browser, ask(browser, app))
     parties.make_token(user, app)
     answer(browser, ask(browser, app, scope="mcp:write"), scope=["mcp:write"])
@@ -130,9 +125,7 @@ def test_asking_for_more_keeps_what_was_allowed(browser: Client, user: Any, app:
 
 
 @pytest.mark.spec("AUT-24")
-def test_a_client_that_names_no_server_gets_all_and_the_page_says_so(
-    browser: Client, app: Any
-) -> None:
+def test_a_client_that_names_no_server_gets_all_and_the_page_says_so(browser, app):
     page = ask(browser, app, resource=None)
     assert parties.RESOURCE in page.content.decode()
     assert parties.OTHER_RESOURCE in page.content.decode()
@@ -141,14 +134,12 @@ def test_a_client_that_names_no_server_gets_all_and_the_page_says_so(
     assert Consent.objects.count() == 2
 
 
-def test_a_site_may_insist_on_the_resource(browser: Client, app: Any, settings: Any) -> None:
+def test_a_site_may_insist_on_the_resource(browser, app, settings):
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"MISSING_RESOURCE": "reject"}}
     assert told(ask(browser, app, resource=None))["error"] == "invalid_target"
 
 
-def test_who_may_not_connect_is_offered_another_account_or_the_way_back(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_who_may_not_connect_is_offered_another_account_or_the_way_back(browser, app, settings):
     rule = f"{__name__}.orders_are_closed"
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"CAN_CONNECT": rule}}
     assert told(ask(browser, app, prompt="none"))["error"] == "access_denied"
@@ -172,9 +163,7 @@ def test_who_may_not_connect_is_offered_another_account_or_the_way_back(
     assert not Grant.objects.exists()
 
 
-def test_who_names_no_server_gets_those_that_the_user_may_connect(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_who_names_no_server_gets_those_that_the_user_may_connect(browser, app, settings):
     rule = f"{__name__}.orders_are_closed"
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"CAN_CONNECT": rule}}
     answer(browser, ask(browser, app, resource=None))
@@ -185,9 +174,7 @@ def orders_are_closed(user: Any, server: Any, client_id: str) -> bool:
     return bool(server.name != "orders")
 
 
-def test_whoever_may_no_longer_connect_when_he_answers_gets_nothing(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_whoever_may_no_longer_connect_when_he_answers_gets_nothing(browser, app, settings):
     page = ask(browser, app)
     rule = f"{__name__}.orders_are_closed"
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"CAN_CONNECT": rule}}
@@ -195,7 +182,7 @@ def test_whoever_may_no_longer_connect_when_he_answers_gets_nothing(
     assert not Grant.objects.exists()
 
 
-def test_an_inactive_user_gets_nothing(browser: Client, user: Any, app: Any, settings: Any) -> None:
+def test_an_inactive_user_gets_nothing(browser, user, app, settings):
     settings.AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.AllowAllUsersModelBackend"]
     browser.force_login(user)
     page = ask(browser, app)
@@ -205,7 +192,7 @@ def test_an_inactive_user_gets_nothing(browser: Client, user: Any, app: Any, set
     assert not Grant.objects.exists()
 
 
-def test_another_account_is_asked_anew(browser: Client, app: Any) -> None:
+def test_another_account_is_asked_anew(browser, app):
     page = ask(browser, app, resource=None)
     response = answer(browser, page, "switch")
     assert "_auth_user_id" not in browser.session
@@ -217,20 +204,20 @@ def test_another_account_is_asked_anew(browser: Client, app: Any) -> None:
     assert Grant.objects.get().user.username == "grace"
 
 
-def test_a_page_that_another_account_was_shown_is_worth_nothing(browser: Client, app: Any) -> None:
+def test_a_page_that_another_account_was_shown_is_worth_nothing(browser, app):
     page = ask(browser, app)
     browser.force_login(parties.make_user("grace"))
     assert answer(browser, page).status_code == 400
     assert not Grant.objects.exists()
 
 
-def test_an_answer_after_signing_out_is_refused(browser: Client, app: Any) -> None:
+def test_an_answer_after_signing_out_is_refused(browser, app):
     page = ask(browser, app)
     browser.logout()
     assert answer(browser, page).status_code == 400
 
 
-def test_prompt_none_never_shows_a_page(client: Client, user: Any, app: Any) -> None:
+def test_prompt_none_never_shows_a_page(client, user, app):
     app.registration_source = "manual"
     app.save()
     assert told(ask(client, app, prompt="none"))["error"] == "login_required"
@@ -252,30 +239,26 @@ def test_prompt_none_never_shows_a_page(client: Client, user: Any, app: Any) -> 
         ({"claims": "\0"}, "invalid_request"),
     ],
 )
-def test_what_is_not_offered_is_refused_by_name(
-    browser: Client, app: Any, changes: Any, error: str
-) -> None:
+def test_what_is_not_offered_is_refused_by_name(browser, app, changes, error):
     response = ask(browser, app, **changes)
     assert told(response)["error"] == error
     assert told(response)["state"] == "s t/1"
 
 
 @pytest.mark.parametrize("name", ["client_id", "redirect_uri", "state"])
-def test_a_parameter_that_decides_where_the_answer_goes_comes_once(
-    browser: Client, app: Any, name: str
-) -> None:
+def test_a_parameter_that_decides_where_the_answer_goes_comes_once(browser, app, name):
     response = ask(browser, app, **{name: ["a", "b"]})
     assert response.status_code == 400
     assert "Location" not in response
 
 
-def test_a_huge_request_is_refused_whole(browser: Client, app: Any) -> None:
+def test_a_huge_request_is_refused_whole(browser, app):
     response = ask(browser, app, state="s" * 20_000)
     assert response.status_code == 400
     assert "Location" not in response
 
 
-def test_too_many_requests_of_one_account(browser: Client, app: Any) -> None:
+def test_too_many_requests_of_one_account(browser, app):
     answers = [ask(browser, app).status_code for _ in range(61)]
     assert answers == [200] * 60 + [429]
     response = ask(browser, app)
@@ -284,8 +267,8 @@ def test_too_many_requests_of_one_account(browser: Client, app: Any) -> None:
 
 
 def test_a_client_document_may_be_fetched_only_while_a_user_is_signed_in(
-    client: Client, user: Any, app: Any, monkeypatch: Any
-) -> None:
+    client, user, app, monkeypatch
+):
     seen: list[bool] = []
     monkeypatch.setattr(
         "mcp_django.oauth.cimd.SignedInOnly.has_permission",
@@ -298,7 +281,7 @@ def test_a_client_document_may_be_fetched_only_while_a_user_is_signed_in(
     assert not signed_in.get()
 
 
-def test_a_first_party_client_of_the_site_is_not_asked_about(browser: Client, app: Any) -> None:
+def test_a_first_party_client_of_the_site_is_not_asked_about(browser, app):
     app.skip_authorization, app.registration_source = True, "manual"
     app.save()
     assert "code" in told(ask(browser, app))
@@ -306,9 +289,7 @@ def test_a_first_party_client_of_the_site_is_not_asked_about(browser: Client, ap
     assert ask(browser, app, prompt="consent").status_code == 200
 
 
-def test_a_client_of_the_sites_own_api_keeps_tokens_without_a_server(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_a_client_of_the_sites_own_api_keeps_tokens_without_a_server(browser, app, settings):
     settings.OAUTH2_PROVIDER = {**settings.OAUTH2_PROVIDER, "SCOPES": {"photos": "See photos"}}
     app.registration_source = "manual"
     app.save()
@@ -318,7 +299,7 @@ def test_a_client_of_the_sites_own_api_keeps_tokens_without_a_server(
     assert (grant.scope, grant.resource) == ("photos", [])
 
 
-def test_an_unknown_scope_is_dropped_for_a_client_nobody_knows(browser: Client, app: Any) -> None:
+def test_an_unknown_scope_is_dropped_for_a_client_nobody_knows(browser, app):
     answer(browser, ask(browser, app, scope="mcp photos offline_access openid"))
     assert Grant.objects.get().scope == "mcp"
     app.registration_source = "manual"
@@ -327,16 +308,14 @@ def test_an_unknown_scope_is_dropped_for_a_client_nobody_knows(browser: Client, 
     assert ask(browser, app, scope="mcp offline_access").status_code == 200
 
 
-def test_a_listed_address_that_is_none_stops_no_client(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_a_listed_address_that_is_none_stops_no_client(browser, app, settings):
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"APP_REDIRECTS": ["https://["]}}
     app.registration_source = "manual"
     app.save()
     assert ask(browser, app).status_code == 200
 
 
-def test_no_scope_means_what_the_server_needs(browser: Client, app: Any) -> None:
+def test_no_scope_means_what_the_server_needs(browser, app):
     answer(browser, ask(browser, app, scope=None))
     assert Grant.objects.get().scope == "mcp"
 
@@ -349,9 +328,7 @@ def remembering(settings: Any, app: Any, **changes: Any) -> Any:
     return app
 
 
-def test_a_remembered_consent_is_not_asked_for_again(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_a_remembered_consent_is_not_asked_for_again(browser, app, settings):
     remembering(settings, app)
     answer(browser, ask(browser, app, scope="mcp mcp:write"), scope=["mcp:write"])
     given = Consent.objects.get().updated_at
@@ -372,9 +349,7 @@ def test_a_remembered_consent_is_not_asked_for_again(
         {"prompt": "select_account"},
     ],
 )
-def test_another_request_than_the_remembered_one_is_asked_about(
-    browser: Client, app: Any, settings: Any, changes: Any
-) -> None:
+def test_another_request_than_the_remembered_one_is_asked_about(browser, app, settings, changes):
     remembering(
         settings,
         app,
@@ -384,24 +359,20 @@ def test_another_request_than_the_remembered_one_is_asked_about(
     assert ask(browser, app, **changes).status_code == 200
 
 
-def test_a_public_client_that_registered_itself_is_never_remembered(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_a_public_client_that_registered_itself_is_never_remembered(browser, app, settings):
     remembering(settings, app, registration_source="dcr")
     answer(browser, ask(browser, app))
     assert ask(browser, app).status_code == 200
 
 
-def test_consent_is_remembered_no_longer_than_set(browser: Client, app: Any, settings: Any) -> None:
+def test_consent_is_remembered_no_longer_than_set(browser, app, settings):
     remembering(settings, app)
     answer(browser, ask(browser, app))
     Consent.objects.update(updated_at="2020-01-01T00:00:00Z")
     assert ask(browser, app).status_code == 200
 
 
-def test_approval_comes_before_anything_upstream(
-    browser: Client, app: Any, monkeypatch: Any
-) -> None:
+def test_approval_comes_before_anything_upstream(browser, app, monkeypatch):
     from django.http import HttpResponseRedirect
 
     from mcp_django.oauth.authorize import finish_request
@@ -427,7 +398,7 @@ def test_approval_comes_before_anything_upstream(
 
 
 @pytest.mark.spec("AUT-27")
-def test_threat_18_iss_is_on_every_answer_once(browser: Client, app: Any) -> None:
+def test_threat_18_iss_is_on_every_answer_once(browser, app):
     issuer = browser.get("/.well-known/oauth-authorization-server").json()["issuer"]
     app.redirect_uris = f"{parties.REDIRECT}?iss=https://evil.example&x=%20a+b&flag"
     app.save()
@@ -449,9 +420,7 @@ def test_threat_18_iss_is_on_every_answer_once(browser: Client, app: Any) -> Non
     assert all_told(ask(browser, app, redirect_uri=uri, prompt="none"))["iss"] == [issuer]
 
 
-def test_threat_18_a_pinned_issuer_is_the_one_told(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_threat_18_a_pinned_issuer_is_the_one_told(browser, app, settings):
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"ISSUER": "https://id.example/o"}}
     assert told(answer(browser, ask(browser, app)))["iss"] == "https://id.example/o"
 
@@ -470,7 +439,7 @@ def test_threat_18_a_pinned_issuer_is_the_one_told(
     ],
 )
 @pytest.mark.spec("AUT-21")
-def test_threat_14_no_code_without_s256(browser: Client, app: Any, kind: str, changes: Any) -> None:
+def test_threat_14_no_code_without_s256(browser, app, kind, changes):
     app.client_type = kind
     app.save()
     response = ask(browser, app, **changes)

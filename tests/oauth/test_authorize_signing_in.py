@@ -31,12 +31,12 @@ urlpatterns = [
 
 
 @pytest.fixture
-def staff(db: None) -> Any:
+def staff(db):
     return parties.make_user(is_staff=True)
 
 
 @pytest.fixture(params=["login", "admin:login", "sso"])
-def login_url(request: pytest.FixtureRequest, settings: Any) -> str:
+def login_url(request, settings):
     """Django's login page, that of its admin, and a login page that sends signed-in users away."""
     settings.ROOT_URLCONF = __name__
     settings.LOGIN_URL = request.param
@@ -65,7 +65,7 @@ def arrive(browser: Client, response: Any) -> tuple[Any, int]:
 
 @pytest.mark.parametrize("prompt", ["login", "login consent", "select_account login", "consent"])
 @pytest.mark.usefixtures("login_url", "staff")
-def test_signing_in_fulfills_prompt_login(client: Client, app: Any, prompt: str) -> None:
+def test_signing_in_fulfills_prompt_login(client, app, prompt):
     page, times = arrive(client, ask(client, app, prompt=prompt))
     assert times == 1
     assert told(answer(client, page))["state"] == "s t/1"
@@ -73,9 +73,7 @@ def test_signing_in_fulfills_prompt_login(client: Client, app: Any, prompt: str)
 
 @pytest.mark.parametrize("prompt", ["login", "login consent", "select_account login"])
 @pytest.mark.usefixtures("login_url")
-def test_a_signed_in_user_signs_in_again_for_prompt_login(
-    client: Client, staff: Any, app: Any, prompt: str
-) -> None:
+def test_a_signed_in_user_signs_in_again_for_prompt_login(client, staff, app, prompt):
     client.force_login(staff)
     page, times = arrive(client, ask(client, app, prompt=prompt))
     assert times == 1
@@ -83,9 +81,7 @@ def test_a_signed_in_user_signs_in_again_for_prompt_login(
 
 
 @pytest.mark.usefixtures("login_url")
-def test_the_address_alone_does_not_fulfill_prompt_login(
-    client: Client, staff: Any, app: Any
-) -> None:
+def test_the_address_alone_does_not_fulfill_prompt_login(client, staff, app):
     client.force_login(staff)
     page = ask(client, app, prompt="login")
     assert b"asks you to sign in again" in page.content
@@ -99,9 +95,7 @@ def test_the_address_alone_does_not_fulfill_prompt_login(
     assert times == 1
 
 
-def test_a_user_who_does_not_want_to_sign_in_again_goes_back(
-    client: Client, staff: Any, app: Any
-) -> None:
+def test_a_user_who_does_not_want_to_sign_in_again_goes_back(client, staff, app):
     client.force_login(staff)
     location = ask(client, app, prompt="login").context["location"]
     assert parse_qs(urlsplit(location).query)["error"] == ["login_required"]
@@ -109,8 +103,8 @@ def test_a_user_who_does_not_want_to_sign_in_again_goes_back(
 
 @pytest.mark.parametrize("prompt", ["login", "login consent"])
 def test_prompt_login_shows_the_consent_page_where_consent_is_remembered(
-    client: Client, staff: Any, app: Any, settings: Any, prompt: str
-) -> None:
+    client, staff, app, settings, prompt
+):
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"REMEMBER_CONSENT": 3600}}
     app.registration_source = "manual"
     app.save()
@@ -122,9 +116,7 @@ def test_prompt_login_shows_the_consent_page_where_consent_is_remembered(
     assert page.context["known_before"]
 
 
-def test_a_request_that_cannot_be_answered_signs_nobody_out(
-    client: Client, staff: Any, app: Any
-) -> None:
+def test_a_request_that_cannot_be_answered_signs_nobody_out(client, staff, app):
     client.force_login(staff)
     assert ask(client, app, prompt="login", client_id="nobody").status_code == 400
     response = ask(client, app, prompt="login", code_challenge=None)
@@ -132,9 +124,7 @@ def test_a_request_that_cannot_be_answered_signs_nobody_out(
     assert ask(client, app).context["account"] == staff
 
 
-def test_another_account_signs_in_once_for_prompt_login(
-    client: Client, staff: Any, app: Any, settings: Any
-) -> None:
+def test_another_account_signs_in_once_for_prompt_login(client, staff, app, settings):
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"CAN_CONNECT": f"{__name__}.is_ada"}}
     client.force_login(parties.make_user("grace"))
     page = ask(client, app, prompt="login")
@@ -165,7 +155,7 @@ def of_size(app: Any, size: int, **changes: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize("size", [1_400, 1_600, 2_100, 3_000, 16_384])
 @pytest.mark.usefixtures("login_url", "staff")
-def test_a_long_request_goes_on_after_signing_in(client: Client, app: Any, size: int) -> None:
+def test_a_long_request_goes_on_after_signing_in(client, app, size):
     url, state = of_size(app, size)
     page, times = arrive(client, client.get(url))
     assert times == 1
@@ -178,9 +168,7 @@ def test_a_long_request_goes_on_after_signing_in(client: Client, app: Any, size:
 
 @pytest.mark.parametrize("size", [3_000, 16_382])
 @pytest.mark.usefixtures("login_url")
-def test_a_long_request_goes_on_after_signing_in_again(
-    client: Client, staff: Any, app: Any, size: int
-) -> None:
+def test_a_long_request_goes_on_after_signing_in_again(client, staff, app, size):
     client.force_login(staff)
     url, state = of_size(app, size, prompt="login")
     page, times = arrive(client, client.get(url))
@@ -189,7 +177,7 @@ def test_a_long_request_goes_on_after_signing_in_again(
 
 
 @pytest.mark.usefixtures("login_url")
-def test_a_long_request_goes_on_with_another_account(client: Client, staff: Any, app: Any) -> None:
+def test_a_long_request_goes_on_with_another_account(client, staff, app):
     client.force_login(parties.make_user("grace"))
     url, state = of_size(app, 3_000)
     page, times = arrive(client, answer(client, client.get(url), "switch"))
@@ -198,9 +186,7 @@ def test_a_long_request_goes_on_with_another_account(client: Client, staff: Any,
     assert Grant.objects.get().user == staff
 
 
-def test_a_request_that_grew_too_long_is_refused_before_signing_in(
-    client: Client, app: Any
-) -> None:
+def test_a_request_that_grew_too_long_is_refused_before_signing_in(client, app):
     start = f"prompt=login&{urlencode(request_of(app), safe='/:')}"
     response = client.get(f"{AUTHORIZE}?{start}{'x' * (16_384 - len(start))}")
     assert response.status_code == 400
@@ -209,7 +195,7 @@ def test_a_request_that_grew_too_long_is_refused_before_signing_in(
 
 
 @pytest.mark.usefixtures("login_url", "staff")
-def test_a_request_may_leave_characters_unquoted(client: Client, app: Any) -> None:
+def test_a_request_may_leave_characters_unquoted(client, app):
     state = "/:@!$()*,;?[]\\^`{|}~=" * 600
     start = urlencode(request_of(app, state=""), safe="/:")
     # The state comes last, and the parameter before it has no value.
@@ -221,13 +207,13 @@ def test_a_request_may_leave_characters_unquoted(client: Client, app: Any) -> No
     assert told(answer(client, page))["state"] == state
 
 
-def test_a_short_request_opens_no_session(client: Client, app: Any) -> None:
+def test_a_short_request_opens_no_session(client, app):
     ask(client, app)
     assert "sessionid" not in client.cookies
 
 
 @pytest.mark.usefixtures("staff")
-def test_a_session_keeps_the_newest_requests(client: Client, app: Any) -> None:
+def test_a_session_keeps_the_newest_requests(client, app):
     urls = [of_size(app, size) for size in range(3_000, 3_006)]
     login_pages = [client.get(url)["Location"] for url, _state in urls]
     client.get(urls[-1][0])
@@ -241,9 +227,7 @@ def test_a_session_keeps_the_newest_requests(client: Client, app: Any) -> None:
 
 
 @pytest.mark.usefixtures("staff")
-def test_a_request_waits_for_an_hour(
-    client: Client, app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_waits_for_an_hour(client, app, monkeypatch):
     way = parse_qs(urlsplit(client.get(of_size(app, 3_000)[0])["Location"]).query)["next"][0]
     client.login(username="ada", password="ada")
     later = time.time() + 3_601
@@ -253,22 +237,20 @@ def test_a_request_waits_for_an_hour(
     assert b"Go back to your assistant and connect again." in page.content
 
 
-def test_a_request_waits_only_where_it_began(client: Client, staff: Any, app: Any) -> None:
+def test_a_request_waits_only_where_it_began(client, staff, app):
     way = parse_qs(urlsplit(client.get(of_size(app, 3_000)[0])["Location"]).query)["next"][0]
     other = Client()
     other.force_login(staff)
     assert other.get(way).status_code == 400
 
 
-def test_a_client_may_send_a_parameter_of_that_name(client: Client, staff: Any, app: Any) -> None:
+def test_a_client_may_send_a_parameter_of_that_name(client, staff, app):
     client.force_login(staff)
     assert ask(client, app, pending="x").status_code == 200
 
 
 @pytest.mark.usefixtures("staff")
-def test_the_session_of_a_stranger_ends_soon_and_that_of_a_user_does_not(
-    client: Client, app: Any
-) -> None:
+def test_the_session_of_a_stranger_ends_soon_and_that_of_a_user_does_not(client, app):
     response = client.get(of_size(app, 3_000)[0])
     assert response.cookies["sessionid"]["max-age"] == 3_600
     page, _times = arrive(client, response)
@@ -276,7 +258,7 @@ def test_the_session_of_a_stranger_ends_soon_and_that_of_a_user_does_not(
     assert client.session.get_expiry_age() == 14 * 24 * 3_600
 
 
-def test_an_address_opens_few_sessions_with_requests(app: Any) -> None:
+def test_an_address_opens_few_sessions_with_requests(app):
     url, _state = of_size(app, 3_000)
     answers = [Client().get(url) for _ in range(11)]
     assert [one.status_code for one in answers] == [302] * 10 + [429]
@@ -285,16 +267,14 @@ def test_an_address_opens_few_sessions_with_requests(app: Any) -> None:
     assert Client(REMOTE_ADDR="192.0.2.7").get(url).status_code == 302
 
 
-def test_requests_that_store_nothing_leave_room_for_those_that_do(app: Any) -> None:
+def test_requests_that_store_nothing_leave_room_for_those_that_do(app):
     for _ in range(11):
         assert ask(Client(), app, prompt="none").status_code == 400
     assert Client().get(of_size(app, 3_000)[0]).status_code == 302
 
 
 @pytest.mark.parametrize(("size", "status"), [(2_000, 302), (3_000, 400)])
-def test_sessions_in_cookies_have_no_room_for_a_request(
-    client: Client, app: Any, settings: Any, size: int, status: int
-) -> None:
+def test_sessions_in_cookies_have_no_room_for_a_request(client, app, settings, size, status):
     settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
     response = client.get(of_size(app, size)[0])
     assert response.status_code == status

@@ -42,7 +42,7 @@ def principal_of(token: str, *, path: str = "/mcp") -> Principal | None:
 
 
 @spec("AUT-3", "AUT-9")
-def test_a_token_is_its_users_with_its_scopes(user: Any, app: Any) -> None:
+def test_a_token_is_its_users_with_its_scopes(user, app):
     token = make_token(user, app, scope="mcp mcp:write")
     found = principal_of(token)
     assert found is not None
@@ -56,7 +56,7 @@ def test_a_token_is_its_users_with_its_scopes(user: Any, app: Any) -> None:
     assert token not in repr(found)
 
 
-def test_a_token_without_a_family_is_known_by_its_checksum(user: Any, app: Any) -> None:
+def test_a_token_without_a_family_is_known_by_its_checksum(user, app):
     token = make_token(user, app, refresh=False)
     found = principal_of(token)
     assert found is not None
@@ -66,7 +66,7 @@ def test_a_token_without_a_family_is_known_by_its_checksum(user: Any, app: Any) 
     assert not get_backend("oauth").is_current(found)
 
 
-def test_the_key_of_a_long_client_id_fits_its_column(user: Any) -> None:
+def test_the_key_of_a_long_client_id_fits_its_column(user):
     app = make_app(client_id="https://client.example/" + "x" * 200)
     found = principal_of(make_token(user, app))
     assert found is not None
@@ -74,7 +74,7 @@ def test_the_key_of_a_long_client_id_fits_its_column(user: Any) -> None:
     assert found.client_id == app.client_id
 
 
-def test_no_two_callers_share_a_key_whatever_their_primary_keys(user: Any, db: None) -> None:
+def test_no_two_callers_share_a_key_whatever_their_primary_keys(user, db):
     long = "u" * 250
     people = [
         AnonymousUser(),
@@ -102,9 +102,7 @@ def test_no_two_callers_share_a_key_whatever_their_primary_keys(user: Any, db: N
         ("http://testserver:8000/mcp",),
     ],
 )
-def test_threat_03_a_token_for_another_resource_opens_nothing(
-    user: Any, app: Any, resource: tuple[str, ...]
-) -> None:
+def test_threat_03_a_token_for_another_resource_opens_nothing(user, app, resource):
     assert call(make_token(user, app, resource=resource)).status_code == 401
 
 
@@ -112,13 +110,11 @@ def test_threat_03_a_token_for_another_resource_opens_nothing(
 @pytest.mark.parametrize(
     "resource", [f"{RESOURCE}/", "HTTP://TestServer/mcp", "http://testserver:80/mcp"]
 )
-def test_threat_03_another_spelling_is_the_same_resource(
-    user: Any, app: Any, resource: str
-) -> None:
+def test_threat_03_another_spelling_is_the_same_resource(user, app, resource):
     assert call(make_token(user, app, resource=(resource,))).status_code == 200
 
 
-def test_threat_05_a_registration_token_is_no_bearer(user: Any, app: Any) -> None:
+def test_threat_05_a_registration_token_is_no_bearer(user, app):
     scope = f"mcp {oauth2_settings.DCR_REGISTRATION_SCOPE}"
     assert call(make_token(user, app, scope=scope)).status_code == 401
 
@@ -127,12 +123,12 @@ def test_threat_05_a_registration_token_is_no_bearer(user: Any, app: Any) -> Non
     "grant",
     ["urn:ietf:params:oauth:grant-type:device_code", "password", "implicit", "client-credentials"],
 )
-def test_threat_05_a_token_of_another_grant_is_no_bearer(user: Any, grant: str) -> None:
+def test_threat_05_a_token_of_another_grant_is_no_bearer(user, grant):
     app = make_app(authorization_grant_type=grant, registration_source="manual")
     assert call(make_token(user, app, refresh=False)).status_code == 401
 
 
-def test_threat_05_a_token_of_nobody_or_of_no_client_is_no_bearer(user: Any, app: Any) -> None:
+def test_threat_05_a_token_of_nobody_or_of_no_client_is_no_bearer(user, app):
     for owner, client in ((None, app), (user, None)):
         value = secrets.token_urlsafe(32)
         token = get_access_token_model()(
@@ -148,12 +144,12 @@ def test_threat_05_a_token_of_nobody_or_of_no_client_is_no_bearer(user: Any, app
 
 
 @spec("AUT-3")
-def test_an_expired_token_opens_nothing(user: Any, app: Any) -> None:
+def test_an_expired_token_opens_nothing(user, app):
     assert call(make_token(user, app, seconds=-1)).status_code == 401
 
 
 @spec("AUT-3")
-def test_threat_17_a_deactivated_users_token_opens_nothing(user: Any, app: Any) -> None:
+def test_threat_17_a_deactivated_users_token_opens_nothing(user, app):
     token = make_token(user, app)
     principal = principal_of(token)
     assert principal is not None
@@ -164,7 +160,7 @@ def test_threat_17_a_deactivated_users_token_opens_nothing(user: Any, app: Any) 
     assert not get_backend("oauth").is_current(principal)
 
 
-def test_a_principal_outlives_the_token_that_a_refresh_replaced(user: Any, app: Any) -> None:
+def test_a_principal_outlives_the_token_that_a_refresh_replaced(user, app):
     from tests.oauth.exchanges import refresh
 
     answer = sign_in(user, app)
@@ -174,7 +170,7 @@ def test_a_principal_outlives_the_token_that_a_refresh_replaced(user: Any, app: 
     assert get_backend("oauth").is_current(principal)
 
 
-def test_an_unusable_client_opens_nothing(user: Any, app: Any, monkeypatch: Any) -> None:
+def test_an_unusable_client_opens_nothing(user, app, monkeypatch):
     token = make_token(user, app)
     seen: list[Any] = []
     monkeypatch.setattr(type(app), "is_usable", lambda self, request: seen.append(request))
@@ -182,12 +178,12 @@ def test_an_unusable_client_opens_nothing(user: Any, app: Any, monkeypatch: Any)
     assert token not in str(seen[0].headers)
 
 
-def test_a_foreign_bearer_is_left_to_others(db: None) -> None:
+def test_a_foreign_bearer_is_left_to_others(db):
     assert principal_of("somebody-elses") is None
     assert principal_of("mcp_" + "x" * 40) is None
 
 
-def test_a_refusal_does_not_say_why(user: Any, app: Any) -> None:
+def test_a_refusal_does_not_say_why(user, app):
     answers = {
         call(make_token(user, app, seconds=-1)).content,
         call(make_token(user, app, resource=(OTHER_RESOURCE,))).content,
@@ -197,18 +193,14 @@ def test_a_refusal_does_not_say_why(user: Any, app: Any) -> None:
     assert len(answers) == 1
 
 
-def test_threat_29_a_call_without_a_session_costs_one_query(
-    user: Any, app: Any, django_assert_num_queries: Any
-) -> None:
+def test_threat_29_a_call_without_a_session_costs_one_query(user, app, django_assert_num_queries):
     token = make_token(user, app)
     call(token)
     with django_assert_num_queries(1):
         assert call(token).status_code == 200
 
 
-def test_threat_29_permissions_cost_at_most_three_more(
-    user: Any, app: Any, django_assert_max_num_queries: Any
-) -> None:
+def test_threat_29_permissions_cost_at_most_three_more(user, app, django_assert_max_num_queries):
     from django.contrib.auth.models import Permission
 
     user.user_permissions.add(Permission.objects.get(codename="change_user"))
@@ -219,9 +211,7 @@ def test_threat_29_permissions_cost_at_most_three_more(
     assert response.json()["result"]["content"][0]["text"] == "Hired Bo."
 
 
-def test_threat_29_a_call_in_a_session_costs_two_queries(
-    user: Any, app: Any, django_assert_num_queries: Any
-) -> None:
+def test_threat_29_a_call_in_a_session_costs_two_queries(user, app, django_assert_num_queries):
     token = make_token(user, app)
     headers = {
         "Accept": "application/json, text/event-stream",

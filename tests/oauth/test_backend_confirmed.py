@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 @pytest.fixture
-def one(settings: Any) -> SignedIn:
+def one(settings):
     """A user whose client has a token."""
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "CONFIRM_SECONDS": 1}
     return SignedIn()
@@ -50,7 +50,7 @@ def _asked_of_callers(database: Database) -> int:
     return sum(table in sql for sql in database.statements)
 
 
-def test_a_token_in_use_needs_no_statement(one: SignedIn, database: Database, clock: Clock) -> None:
+def test_a_token_in_use_needs_no_statement(one, database, clock):
     heat(one, database)
     for _ in range(3):
         clock.move(0.4)
@@ -61,9 +61,7 @@ def test_a_token_in_use_needs_no_statement(one: SignedIn, database: Database, cl
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_a_token_of_this_site_is_never_sent_to_another_issuer(
-    one: SignedIn, settings: Any, monkeypatch: pytest.MonkeyPatch, seconds: int
-) -> None:
+def test_a_token_of_this_site_is_never_sent_to_another_issuer(one, settings, monkeypatch, seconds):
     pytest.importorskip("jwt")
     asked: list[str] = []
     monkeypatch.setattr(outbound, "fetch_json", lambda url, **options: asked.append(url) or {})
@@ -122,9 +120,7 @@ CHANGES: dict[str, Callable[[SignedIn], Any]] = {
 
 @spec("AUT-1", "AUT-3", "AUT-23")
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_token_whose_access_ends_is_refused_at_once(
-    one: SignedIn, database: Database, change: str
-) -> None:
+def test_a_token_whose_access_ends_is_refused_at_once(one, database, change):
     heat(one, database)
     CHANGES[change](one)
     assert call(one.access).status_code == 401
@@ -138,9 +134,7 @@ def test_a_token_whose_access_ends_is_refused_at_once(
         lambda: get_application_model().objects.update(authorization_grant_type="implicit"),
     ],
 )
-def test_what_sends_no_signal_is_noticed_within_a_second(
-    one: SignedIn, database: Database, clock: Clock, change: Callable[[], Any]
-) -> None:
+def test_what_sends_no_signal_is_noticed_within_a_second(one, database, clock, change):
     heat(one, database)
     change()
     clock.move(0.99)
@@ -149,9 +143,7 @@ def test_what_sends_no_signal_is_noticed_within_a_second(
     assert call(one.access).status_code == 401
 
 
-def test_a_token_is_not_used_beyond_its_end(
-    one: SignedIn, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_not_used_beyond_its_end(one, database, monkeypatch):
     heat(one, database)
     ended = timezone.now() + timedelta(days=365)
     monkeypatch.setattr(authentication, "timezone", SimpleNamespace(now=lambda: ended))
@@ -160,16 +152,14 @@ def test_a_token_is_not_used_beyond_its_end(
 
 
 @spec("AUT-9", "AUT-11")
-def test_a_token_in_use_is_not_valid_at_another_server(one: SignedIn, database: Database) -> None:
+def test_a_token_in_use_is_not_valid_at_another_server(one, database):
     heat(one, database)
     assert call(one.access, path="/billing/mcp", tool="invoices").status_code == 401
 
 
 @spec("AUT-9")
 @pytest.mark.parametrize("mount", ["raw", "view"])
-async def test_a_token_in_use_is_not_valid_at_another_address(
-    one: SignedIn, settings: Any, mount: str
-) -> None:
+async def test_a_token_in_use_is_not_valid_at_another_address(one, settings, mount):
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     body = message_of("whoami", {})
 
@@ -191,14 +181,14 @@ async def test_a_token_in_use_is_not_valid_at_another_address(
     assert await status() == 200
 
 
-def test_after_a_refresh_the_new_token_is_used(one: SignedIn, database: Database) -> None:
+def test_after_a_refresh_the_new_token_is_used(one, database):
     heat(one, database)
     answer = refresh(one.app, one.refresh)
     assert answer.status_code == 200
     assert call(answer.json()["access_token"]).status_code == 200
 
 
-def test_tokens_of_both_kinds_are_confirmed_together(one: SignedIn, database: Database) -> None:
+def test_tokens_of_both_kinds_are_confirmed_together(one, database):
     heat(one, database)
     _, plaintext = token_for(person("bob"))
     assert call(plaintext).status_code == call(plaintext).status_code == 200
@@ -207,9 +197,7 @@ def test_tokens_of_both_kinds_are_confirmed_together(one: SignedIn, database: Da
 
 
 @pytest.mark.parametrize(("model", "name"), [("application", "is_usable"), ("token", "is_expired")])
-def test_models_of_the_site_are_asked_each_time(
-    one: SignedIn, monkeypatch: pytest.MonkeyPatch, model: str, name: str
-) -> None:
+def test_models_of_the_site_are_asked_each_time(one, monkeypatch, model, name):
     assert why_not_cached(("tokens", "oauth")) == ""
     models = {"application": get_application_model(), "token": get_access_token_model()}
     monkeypatch.setattr(models[model], name, lambda self, *args: name == "is_usable")
@@ -218,7 +206,7 @@ def test_models_of_the_site_are_asked_each_time(
     why_not_cached.cache_clear()
 
 
-def test_when_a_token_in_use_was_used_last_is_stored(one: SignedIn, database: Database) -> None:
+def test_when_a_token_in_use_was_used_last_is_stored(one, database):
     heat(one, database)
     long_ago = timezone.now() - timedelta(minutes=30)
     get_access_token_model().objects.update(updated=long_ago)

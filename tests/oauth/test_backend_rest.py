@@ -1,9 +1,5 @@
 """OAuth tokens that come in by REST framework's classes are looked at like any other."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from django.apps import apps
 
@@ -21,12 +17,12 @@ TOOLKIT = "oauth2_provider.contrib.rest_framework.OAuth2Authentication"
 
 
 @pytest.fixture(autouse=True)
-def by_rest_framework(site: Any) -> None:
+def by_rest_framework(site):
     """Nothing but the toolkit's class for REST framework."""
     site.MCP_DJANGO = {**parties.SETTINGS, "AUTH": ["drf"], "DRF": [TOOLKIT]}
 
 
-def test_a_token_for_the_endpoint_is_taken(user: Any, app: Any) -> None:
+def test_a_token_for_the_endpoint_is_taken(user, app):
     response = post("/mcp", WHOAMI, token=parties.make_token(user, app))
     assert response.status_code == 200, response.content
     assert "ada" in str(response.json()["result"])
@@ -34,25 +30,21 @@ def test_a_token_for_the_endpoint_is_taken(user: Any, app: Any) -> None:
 
 @spec("AUT-9")
 @pytest.mark.parametrize("resource", [(), (parties.OTHER_RESOURCE,), (parties.ORIGIN,)])
-def test_a_token_for_something_else_is_refused(
-    resource: tuple[str, ...], user: Any, app: Any
-) -> None:
+def test_a_token_for_something_else_is_refused(resource, user, app):
     token = parties.make_token(user, app, resource=resource)
     response = post("/mcp", WHOAMI, token=token)
     assert response.status_code == 401
     assert 'error="invalid_token"' in response["WWW-Authenticate"]
 
 
-def test_the_token_of_an_inactive_user_is_refused(user: Any, app: Any) -> None:
+def test_the_token_of_an_inactive_user_is_refused(user, app):
     token = parties.make_token(user, app)
     user.is_active = False
     user.save()
     assert post("/mcp", WHOAMI, token=token).status_code == 401
 
 
-def test_without_the_app_that_knows_for_what_no_token_is_taken(
-    user: Any, app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_app_that_knows_for_what_no_token_is_taken(user, app, monkeypatch):
     token = parties.make_token(user, app)
     is_installed = apps.is_installed
     monkeypatch.setattr(

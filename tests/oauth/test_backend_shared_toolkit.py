@@ -55,7 +55,7 @@ class API(ProtectedResourceView):
 
 
 @pytest.fixture(params=["provider_settings", "its own dictionary"], autouse=True)
-def shared(request: pytest.FixtureRequest, settings: Any) -> Any:
+def shared(request, settings):
     """The site, in either way of taking our classes on."""
     if request.param == "provider_settings":
         settings.OAUTH2_PROVIDER = provider_settings(**LEGACY)
@@ -68,7 +68,7 @@ def shared(request: pytest.FixtureRequest, settings: Any) -> Any:
         rotation = {"REFRESH_TOKEN_REUSE_PROTECTION": True, "CIMD_ENABLED": True}
         settings.OAUTH2_PROVIDER = {**LEGACY, **ours, **rotation}
     module = ModuleType("urlconf")
-    module.urlpatterns = [  # type: ignore[attr-defined]
+    module.urlpatterns = [
         *urls.urlpatterns,
         path("o/", include("oauth2_provider.urls", namespace="oauth2_provider")),
         path("api/", API.as_view()),
@@ -105,9 +105,7 @@ def call(client: Client, token: str) -> tuple[int, int]:
 
 
 @pytest.mark.spec("AUT-9", "AUT-10")
-def test_threat_30_a_code_without_pkce_or_audience_goes_on_to_work(
-    client: Client, user: Any
-) -> None:
+def test_threat_30_a_code_without_pkce_or_audience_goes_on_to_work(client, user):
     app = make_client()
     client.force_login(user)
     query = urlencode(
@@ -139,9 +137,7 @@ def test_threat_30_a_code_without_pkce_or_audience_goes_on_to_work(
 
 @pytest.mark.spec("AUT-9")
 @pytest.mark.parametrize("grant", ["client-credentials", "password"])
-def test_threat_30_grants_that_assistants_cannot_have_go_on_to_work(
-    client: Client, user: Any, grant: str
-) -> None:
+def test_threat_30_grants_that_assistants_cannot_have_go_on_to_work(client, user, grant):
     app = make_client(authorization_grant_type=grant, user=user)
     form = {"grant_type": grant.replace("-", "_"), "username": "ada", "password": "ada"}
     issued = client.post("/o/token/", {**form, "scope": "api:write"}, headers=basic(app)).json()
@@ -150,7 +146,7 @@ def test_threat_30_grants_that_assistants_cannot_have_go_on_to_work(
 
 
 @pytest.mark.spec("AUT-9", "AUT-2")
-def test_threat_30_the_other_ways_of_the_toolkit_go_on_to_work(client: Client, user: Any) -> None:
+def test_threat_30_the_other_ways_of_the_toolkit_go_on_to_work(client, user):
     app = make_client(authorization_grant_type="implicit", client_type="public")
     client.force_login(user)
     query = {"response_type": "token", "client_id": app.client_id, "redirect_uri": REDIRECT}
@@ -163,9 +159,7 @@ def test_threat_30_the_other_ways_of_the_toolkit_go_on_to_work(client: Client, u
     assert asked.status_code == 200
 
 
-def test_threat_30_an_openid_provider_with_a_path_keeps_its_documents(
-    client: Client, shared: Any, user: Any
-) -> None:
+def test_threat_30_an_openid_provider_with_a_path_keeps_its_documents(client, shared, user):
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(
         serialization.Encoding.PEM,
@@ -212,8 +206,8 @@ def test_threat_30_an_openid_provider_with_a_path_keeps_its_documents(
 @pytest.mark.parametrize("source", ["dcr", "cimd"])
 @pytest.mark.parametrize("more", [{}, {"approval_prompt": "auto"}, {"resource": RESOURCE}])
 def test_threat_30_a_client_that_registered_itself_gets_nothing_from_the_toolkits_own_page(
-    client: Client, user: Any, source: str, more: dict[str, str]
-) -> None:
+    client, user, source, more
+):
     # Its page shows no server, and can be told to skip the question.
     identifier = "https://client.example/metadata.json" if source == "cimd" else "dynamic"
     app = make_app(registration_source=source, skip_authorization=True, client_id=identifier)
@@ -236,9 +230,7 @@ def test_threat_30_a_client_that_registered_itself_gets_nothing_from_the_toolkit
 
 
 @pytest.mark.spec("AUT-9")
-def test_threat_05_the_registration_token_of_the_toolkit_opens_no_server(
-    client: Client, shared: Any
-) -> None:
+def test_threat_05_the_registration_token_of_the_toolkit_opens_no_server(client, shared):
     everybody = ("oauth2_provider.dcr.AllowAllDCRPermission",)
     shared.OAUTH2_PROVIDER = {
         **shared.OAUTH2_PROVIDER,
@@ -259,7 +251,7 @@ def test_threat_05_the_registration_token_of_the_toolkit_opens_no_server(
     assert get_application_model().objects.get().registration_source == "dcr"
 
 
-def test_threat_30_such_a_site_has_no_errors_and_learns_what_could_be_stricter(shared: Any) -> None:
+def test_threat_30_such_a_site_has_no_errors_and_learns_what_could_be_stricter(shared):
     found = run_checks(tags=["mcp_oauth"])
     assert [one for one in found if one.is_serious()] == []
     told = {str(one.id) for one in found}
@@ -270,8 +262,8 @@ def test_threat_30_such_a_site_has_no_errors_and_learns_what_could_be_stricter(s
 @pytest.mark.spec("AUT-9")
 @pytest.mark.parametrize("resource", ["http://testserver", "http://testserver/api"])
 def test_threat_03_an_assistants_token_opens_no_api_below_the_address_of_a_server(
-    client: Client, user: Any, shared: Any, resource: str
-) -> None:
+    client, user, shared, resource
+):
     # The toolkit takes whatever is below an audience for a part of it.
     own = make_token(user, make_client(), resource=(resource,))
     assert call(client, own)[0] == 200
@@ -287,8 +279,8 @@ def test_threat_03_an_assistants_token_opens_no_api_below_the_address_of_a_serve
     ],
 )
 def test_threat_13_what_any_user_registers_on_the_toolkits_pages_is_not_approved_by_the_site(
-    client: Client, user: Any, is_staff: bool, badge: str
-) -> None:
+    client, user, is_staff, badge
+):
     mallory = make_user("mallory", is_staff=is_staff)
     client.force_login(mallory)
     form = {

@@ -48,7 +48,7 @@ def without(settings: Any, *apps: str) -> None:
 
 def routed(settings: Any, *patterns: Any) -> None:
     module = ModuleType("urlconf")
-    module.urlpatterns = list(patterns)  # type: ignore[attr-defined]
+    module.urlpatterns = list(patterns)
     settings.ROOT_URLCONF = module
     clear_url_caches()
 
@@ -58,16 +58,16 @@ def configured(settings: Any, **oauth: Any) -> None:
 
 
 @pytest.fixture
-def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_servers(monkeypatch):
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
 
 
-def test_a_site_that_follows_the_page_passes(settings: Any, db: None) -> None:
+def test_a_site_that_follows_the_page_passes(settings, db):
     settings.SILENCED_SYSTEM_CHECKS = []
     assert run_checks(tags=[checks.TAG], include_deployment_checks=True) == []
 
 
-def test_the_toolkit_that_is_missing_is_found(settings: Any) -> None:
+def test_the_toolkit_that_is_missing_is_found(settings):
     assert checks.check_toolkit(None) == []
     without(settings, "oauth2_provider", "mcp_django.oauth")
     assert ids(checks.check_toolkit(None)) == ["E001"]
@@ -76,7 +76,7 @@ def test_the_toolkit_that_is_missing_is_found(settings: Any) -> None:
 
 
 @pytest.mark.usefixtures("no_servers")
-def test_tokens_of_an_authorization_server_that_is_missing_are_found(settings: Any) -> None:
+def test_tokens_of_an_authorization_server_that_is_missing_are_found(settings):
     kept = MCPServer("inline", auth=["tokens", "oauth"])
     assert core.check_oauth_app(None) == []
     without(settings, "oauth2_provider", "mcp_django.oauth")
@@ -93,7 +93,7 @@ def test_tokens_of_an_authorization_server_that_is_missing_are_found(settings: A
 
 @pytest.mark.parametrize("key", checks.REQUIRED_CLASSES)
 @pytest.mark.parametrize("value", ["oauth2_provider.scopes.SettingsScopes", "no.such.module"])
-def test_a_class_that_is_not_ours_is_found(settings: Any, key: str, value: str) -> None:
+def test_a_class_that_is_not_ours_is_found(settings, key, value):
     given: Any = (value,) if key.endswith("CLASSES") else value
     settings.OAUTH2_PROVIDER = provider_settings(**{key: given})
     (found,) = checks.check_classes(None)
@@ -101,7 +101,7 @@ def test_a_class_that_is_not_ours_is_found(settings: Any, key: str, value: str) 
     assert repr(key) in found.msg
 
 
-def test_a_site_that_did_not_call_provider_settings_is_found(settings: Any) -> None:
+def test_a_site_that_did_not_call_provider_settings_is_found(settings):
     settings.OAUTH2_PROVIDER = {"SCOPES": {"read": "Read"}}
     assert ids(checks.check_classes(None)) == ["E003"] * 4
     assert ids(checks.check_refresh_tokens(None)) == ["E004"]
@@ -109,13 +109,13 @@ def test_a_site_that_did_not_call_provider_settings_is_found(settings: Any) -> N
     assert ids(checks.check_documents(None)) == ["W008"]
 
 
-def test_a_class_made_of_ours_is_as_good(settings: Any) -> None:
+def test_a_class_made_of_ours_is_as_good(settings):
     settings.OAUTH2_PROVIDER = provider_settings(SCOPES_BACKEND_CLASS=OwnScopes)
     assert checks.check_classes(None) == []
 
 
 @pytest.mark.parametrize("key", ["ROTATE_REFRESH_TOKEN", "REFRESH_TOKEN_REUSE_PROTECTION"])
-def test_refresh_tokens_that_can_be_stolen_unnoticed_are_found(settings: Any, key: str) -> None:
+def test_refresh_tokens_that_can_be_stolen_unnoticed_are_found(settings, key):
     assert checks.check_refresh_tokens(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(**{key: False})
     (found,) = checks.check_refresh_tokens(None)
@@ -124,7 +124,7 @@ def test_refresh_tokens_that_can_be_stolen_unnoticed_are_found(settings: Any, ke
 
 
 @pytest.mark.parametrize("key", [*checks.SECURITY_SETTINGS, "ALLOW_URI_WILDCARDS"])
-def test_each_gate_that_is_open_is_found(settings: Any, key: str) -> None:
+def test_each_gate_that_is_open_is_found(settings, key):
     assert checks.check_security_settings(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(**{key: key == "ALLOW_URI_WILDCARDS"})
     (found,) = checks.check_security_settings(None)
@@ -132,13 +132,13 @@ def test_each_gate_that_is_open_is_found(settings: Any, key: str) -> None:
     assert repr(key) in found.msg
 
 
-def test_the_registration_of_the_toolkit_is_found(settings: Any) -> None:
+def test_the_registration_of_the_toolkit_is_found(settings):
     assert checks.check_toolkit_registration(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(DCR_ENABLED=True)
     assert ids(checks.check_toolkit_registration(None)) == ["W007"]
 
 
-def test_documents_that_are_promised_and_not_read_are_found(settings: Any) -> None:
+def test_documents_that_are_promised_and_not_read_are_found(settings):
     assert checks.check_documents(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(CIMD_ENABLED=False)
     assert ids(checks.check_documents(None)) == ["W008"]
@@ -167,9 +167,7 @@ CATCH_ALL = re_path(r"^.*$", anything)
         ([re_path(r"^\.well-known/oauth-authorization", anything), AT_ROOT], ["E006"]),
     ],
 )
-def test_urls_that_lead_elsewhere_are_found(
-    settings: Any, patterns: list[Any], expected: list[str]
-) -> None:
+def test_urls_that_lead_elsewhere_are_found(settings, patterns, expected):
     routed(settings, *patterns)
     assert ids(checks.check_urls(None)) == expected
 
@@ -186,9 +184,7 @@ def test_urls_that_lead_elsewhere_are_found(
         ("admin:nothing", ["E008"]),
     ],
 )
-def test_a_sign_in_page_that_is_missing_is_found(
-    settings: Any, url: str, expected: list[str]
-) -> None:
+def test_a_sign_in_page_that_is_missing_is_found(settings, url, expected):
     settings.LOGIN_URL = url
     assert ids(checks.check_login(None)) == expected
 
@@ -202,9 +198,7 @@ def test_a_sign_in_page_that_is_missing_is_found(
         ("django.middleware.clickjacking.XFrameOptionsMiddleware", []),
     ],
 )
-def test_middleware_that_is_missing_is_found(
-    settings: Any, middleware: str, expected: list[str]
-) -> None:
+def test_middleware_that_is_missing_is_found(settings, middleware, expected):
     others = [one for one in settings.MIDDLEWARE if one != middleware]
     settings.MIDDLEWARE = [*others, "no.such.middleware"]
     assert ids(checks.check_middleware(None)) == expected
@@ -230,14 +224,12 @@ def test_middleware_that_is_missing_is_found(
         ("ftp://shop.example", ["E010"]),
     ],
 )
-def test_an_issuer_that_identifies_nobody_is_found(
-    settings: Any, issuer: str, expected: list[str]
-) -> None:
+def test_an_issuer_that_identifies_nobody_is_found(settings, issuer, expected):
     configured(settings, ISSUER=issuer)
     assert ids(checks.check_issuer(None)) == expected
 
 
-def test_a_path_is_no_trouble_where_the_oldest_clients_are_not_served(settings: Any) -> None:
+def test_a_path_is_no_trouble_where_the_oldest_clients_are_not_served(settings):
     settings.MCP_DJANGO = {
         "PROTOCOL_VERSIONS": ["2025-11-25"],
         "OAUTH": {"ISSUER": "https://shop.example/o"},
@@ -256,9 +248,7 @@ def test_a_path_is_no_trouble_where_the_oldest_clients_are_not_served(settings: 
         (True, {"BASE_URL": "http://shop.example"}, []),
     ],
 )
-def test_tokens_that_can_be_read_on_their_way_are_found(
-    settings: Any, debug: bool, values: dict[str, Any], expected: list[str]
-) -> None:
+def test_tokens_that_can_be_read_on_their_way_are_found(settings, debug, values, expected):
     settings.DEBUG = debug
     settings.MCP_DJANGO = values
     assert ids(checks.check_scheme(None)) == expected
@@ -273,16 +263,14 @@ def test_tokens_that_can_be_read_on_their_way_are_found(
         (["*"], {"BASE_URL": "https://shop.example"}, []),
     ],
 )
-def test_an_issuer_that_callers_decide_is_found(
-    settings: Any, hosts: list[str], values: dict[str, Any], expected: list[str]
-) -> None:
+def test_an_issuer_that_callers_decide_is_found(settings, hosts, values, expected):
     settings.ALLOWED_HOSTS = hosts
     settings.MCP_DJANGO = values
     assert ids(checks.check_hosts(None)) == expected
 
 
 @pytest.mark.usefixtures("no_servers")
-def test_tokens_that_no_server_takes_are_found(settings: Any) -> None:
+def test_tokens_that_no_server_takes_are_found(settings):
     first = MCPServer("first", auth=["tokens"])
     assert ids(checks.check_use(None)) == ["W004"]
     second = MCPServer("second", resource_url="https://mcp.shop.example/second")
@@ -293,7 +281,7 @@ def test_tokens_that_no_server_takes_are_found(settings: Any) -> None:
 
 
 @pytest.mark.usefixtures("no_servers")
-def test_a_server_that_no_url_leads_to_is_found(settings: Any) -> None:
+def test_a_server_that_no_url_leads_to_is_found(settings):
     server = MCPServer("nowhere")
     (found,) = checks.check_use(None)
     assert ids([found]) == ["W011"]
@@ -302,7 +290,7 @@ def test_a_server_that_no_url_leads_to_is_found(settings: Any) -> None:
     assert checks.check_use(None) == []
 
 
-def test_a_key_that_the_toolkit_passes_over_is_found(settings: Any) -> None:
+def test_a_key_that_the_toolkit_passes_over_is_found(settings):
     assert checks.check_keys(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(PKCE_REQURED=False, XYZZY=1)
     first, second = checks.check_keys(None)
@@ -312,7 +300,7 @@ def test_a_key_that_the_toolkit_passes_over_is_found(settings: Any) -> None:
     assert "MCP_DJANGO" in str(second.hint)
 
 
-def test_pages_that_cannot_be_shown_are_found(settings: Any, tmp_path: Path) -> None:
+def test_pages_that_cannot_be_shown_are_found(settings, tmp_path):
     assert checks.check_templates(None) == []
     (engine,) = settings.TEMPLATES
     settings.TEMPLATES = [{**engine, "APP_DIRS": False, "OPTIONS": {}}]
@@ -337,9 +325,7 @@ def test_pages_that_cannot_be_shown_are_found(settings: Any, tmp_path: Path) -> 
         ("/app", "https://shop.example/app", ["W002"]),
     ],
 )
-def test_an_issuer_above_the_site_is_found(
-    settings: Any, prefix: str, issuer: str, expected: list[str]
-) -> None:
+def test_an_issuer_above_the_site_is_found(settings, prefix, issuer, expected):
     configured(settings, ISSUER=issuer)
     settings.FORCE_SCRIPT_NAME = prefix
     found = checks.check_issuer(None)
@@ -348,17 +334,17 @@ def test_an_issuer_above_the_site_is_found(
 
 
 @pytest.mark.parametrize("url", [None, ""])
-def test_no_sign_in_page_at_all_is_found(settings: Any, url: str | None) -> None:
+def test_no_sign_in_page_at_all_is_found(settings, url):
     settings.LOGIN_URL = url
     assert ids(checks.check_login(None)) == ["E008"]
 
 
-def test_an_issuer_that_is_none_has_no_metadata_to_look_for(settings: Any) -> None:
+def test_an_issuer_that_is_none_has_no_metadata_to_look_for(settings):
     configured(settings, ISSUER="shop.example")
     assert checks.check_urls(None) == []
 
 
-def test_a_third_party_without_keys_is_found(settings: Any) -> None:
+def test_a_third_party_without_keys_is_found(settings):
     assert checks.check_field_keys(None) == []
     configured(settings, UPSTREAM={"acme": {}})
     assert ids(checks.check_field_keys(None)) == ["E012"]
@@ -368,7 +354,7 @@ def test_a_third_party_without_keys_is_found(settings: Any) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("grant", ["client-credentials", "password", "implicit"])
-def test_threat_09_a_client_with_a_grant_that_asks_nobody_is_found(grant: str) -> None:
+def test_threat_09_a_client_with_a_grant_that_asks_nobody_is_found(grant):
     make_app()
     make_app(registration_source="manual", authorization_grant_type=grant)
     assert checks.check_clients(None, databases=["default"]) == []
@@ -381,7 +367,7 @@ def test_threat_09_a_client_with_a_grant_that_asks_nobody_is_found(grant: str) -
     assert "mcp_oauth.E013" in {one.id for one in told}
 
 
-def test_settings_that_cannot_be_read_are_told_by_their_own_check(settings: Any) -> None:
+def test_settings_that_cannot_be_read_are_told_by_their_own_check(settings):
     settings.MCP_DJANGO = {"PAGE_SIZ": 5}
     assert all(one(None) == [] for one in all_checks())
     assert core.check_oauth_app(None) == []
@@ -414,7 +400,7 @@ def started(*apps: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.outside
-def test_the_admin_says_what_is_missing_before_anything_else_does() -> None:
+def test_the_admin_says_what_is_missing_before_anything_else_does():
     result = started("django.contrib.admin", "mcp_django.oauth")
     assert result.stderr.rstrip().endswith(
         "ImproperlyConfigured: mcp_django.oauth is installed without django-oauth-toolkit: pip "
@@ -423,7 +409,7 @@ def test_the_admin_says_what_is_missing_before_anything_else_does() -> None:
 
 
 @pytest.mark.outside
-def test_urls_without_their_app_say_so() -> None:
+def test_urls_without_their_app_say_so():
     result = started("oauth2_provider")
     assert result.stderr.rstrip().endswith(
         'ImproperlyConfigured: mcp_django.oauth.urls needs its app: add "mcp_django.oauth" to '
@@ -432,7 +418,7 @@ def test_urls_without_their_app_say_so() -> None:
 
 
 @pytest.mark.outside
-def test_the_urls_say_what_is_missing_before_anything_else_does() -> None:
+def test_the_urls_say_what_is_missing_before_anything_else_does():
     result = started("mcp_django.oauth")
     assert result.stdout == "['mcp_oauth.E001']\n"
     assert result.stderr.rstrip().endswith(
@@ -441,7 +427,7 @@ def test_the_urls_say_what_is_missing_before_anything_else_does() -> None:
     )
 
 
-def test_the_checks_run_with_the_others() -> None:
+def test_the_checks_run_with_the_others():
     assert len(all_checks()) == 20
     assert all_checks() <= set(django_checks.registry.registry.get_checks(True))
     assert checks.check_scheme in django_checks.registry.registry.deployment_checks
@@ -450,7 +436,7 @@ def test_the_checks_run_with_the_others() -> None:
     assert urls.urlpatterns
 
 
-def test_the_page_lists_every_check() -> None:
+def test_the_page_lists_every_check():
     folder = Path(checks.__file__).parent
     files = [*folder.glob("*.py"), Path(core.__file__)]
     used = set(re.findall(r'"mcp_oauth\.([EW]\d{3})"', "".join(one.read_text() for one in files)))

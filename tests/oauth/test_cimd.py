@@ -6,7 +6,6 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from django.test import Client
 from django.utils import timezone
 from oauth2_provider.cimd import CIMDError, resolve_cimd_application
 from oauth2_provider.models import get_application_model
@@ -38,7 +36,7 @@ from tests.oauth.parties import RESOURCE, SETTINGS, make_app, pkce
 
 
 @pytest.fixture(autouse=True)
-def web(settings: Any) -> Iterator[None]:
+def web(settings):
     """An empty web, of which our fetcher alone knows."""
     path = "tests.oauth.documents.PublishedFetcher"
     settings.OAUTH2_PROVIDER = {**settings.OAUTH2_PROVIDER, "CIMD_METADATA_FETCHER": path}
@@ -53,7 +51,7 @@ def web(settings: Any) -> Iterator[None]:
 
 
 @pytest.mark.spec("AUT-26")
-def test_a_good_document_is_accepted() -> None:
+def test_a_good_document_is_accepted():
     found, seconds = fetcher(answer(document())).fetch(CLIENT)
     assert found == document()
     assert seconds == 86400
@@ -64,7 +62,7 @@ def test_a_good_document_is_accepted() -> None:
 
 
 @pytest.mark.spec("AUT-26")
-def test_what_goes_too_far_is_left_out() -> None:
+def test_what_goes_too_far_is_left_out():
     found = validate_document(
         document(
             client_name="  Cli\u202eent\n ",
@@ -108,7 +106,7 @@ def test_what_goes_too_far_is_left_out() -> None:
         },
     ],
 )
-def test_threat_08_a_document_that_is_no_client_is_refused(more: dict[str, Any]) -> None:
+def test_threat_08_a_document_that_is_no_client_is_refused(more):
     with pytest.raises(CIMDError):
         validate_document(document(**more), CLIENT)
 
@@ -130,14 +128,14 @@ def test_threat_08_a_document_that_is_no_client_is_refused(more: dict[str, Any])
         answer(json.dumps(document()).encode().ljust(20 * 1024)),
     ],
 )
-def test_threat_08_an_answer_that_is_no_document_is_refused(given: OutboundResponse) -> None:
+def test_threat_08_an_answer_that_is_no_document_is_refused(given):
     with pytest.raises(CIMDError):
         fetcher(given).fetch(CLIENT)
     assert len(documents.asked) == 1
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/vnd.x+json"])
-def test_json_has_several_names(kind: str) -> None:
+def test_json_has_several_names(kind):
     found, _ = fetcher(answer(document(), headers={"content-type": kind})).fetch(CLIENT)
     assert found["client_id"] == CLIENT
 
@@ -156,7 +154,7 @@ def test_json_has_several_names(kind: str) -> None:
         ("s-maxage=600", 86400),
     ],
 )
-def test_a_document_is_kept_as_long_as_its_host_says(control: str, expected: int) -> None:
+def test_a_document_is_kept_as_long_as_its_host_says(control, expected):
     given = answer(document(), headers={"cache-control": control})
     assert fetcher(given).fetch(CLIENT)[1] == expected
 
@@ -188,7 +186,7 @@ def test_a_document_is_kept_as_long_as_its_host_says(control: str, expected: int
         "ftp://client.example/x",
     ],
 )
-def test_threat_08_an_address_that_hides_something_is_not_called(url: str) -> None:
+def test_threat_08_an_address_that_hides_something_is_not_called(url):
     with pytest.raises(CIMDError):
         fetcher(answer(document(client_id=url))).fetch(url)
     assert documents.asked == []
@@ -237,7 +235,7 @@ INSIDE = [
 
 @pytest.mark.spec("AUT-26")
 @pytest.mark.parametrize("address", INSIDE)
-def test_threat_08_an_address_inside_is_not_called(address: str) -> None:
+def test_threat_08_an_address_inside_is_not_called(address):
     assert not is_public(address)
     with pytest.raises(CIMDError, match="not public"):
         fetcher(answer(document()), lambda host, port: [address]).fetch(CLIENT)
@@ -250,11 +248,11 @@ def test_threat_08_an_address_inside_is_not_called(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["8.8.8.8", "203.0.114.10", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"]
 )
-def test_a_public_address_is_called(address: str) -> None:
+def test_a_public_address_is_called(address):
     assert is_public(address)
 
 
-def test_a_literal_address_is_looked_at_like_any_other() -> None:
+def test_a_literal_address_is_looked_at_like_any_other():
     assert outbound.resolve_host("127.0.0.1", 443) == ["127.0.0.1"]
     for url in ("https://127.0.0.1/x", "https://[::1]/x", "https://2130706433/x"):
         with pytest.raises(CIMDError):
@@ -263,7 +261,7 @@ def test_a_literal_address_is_looked_at_like_any_other() -> None:
 
 
 @pytest.mark.spec("AUT-26")
-def test_threat_08_a_name_is_looked_up_once(web: None) -> None:
+def test_threat_08_a_name_is_looked_up_once(web):
     looked_up = []
 
     def rebinding(host: str, port: int) -> list[str]:
@@ -276,7 +274,7 @@ def test_threat_08_a_name_is_looked_up_once(web: None) -> None:
 
 
 @pytest.mark.parametrize("problem", [OSError("no such host"), UnicodeError("label too long")])
-def test_a_host_that_does_not_exist_has_no_document(problem: Exception) -> None:
+def test_a_host_that_does_not_exist_has_no_document(problem):
     def missing(host: str, port: int) -> list[str]:
         raise problem
 
@@ -285,7 +283,7 @@ def test_a_host_that_does_not_exist_has_no_document(problem: Exception) -> None:
             fetcher(answer(document()), resolve).fetch(CLIENT)
 
 
-def test_the_next_address_is_tried() -> None:
+def test_the_next_address_is_tried():
     tried = []
 
     def second(target: RequestTarget, max_bytes: int, seconds: float) -> OutboundResponse:
@@ -303,7 +301,7 @@ def test_the_next_address_is_tried() -> None:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificate(tmp_path_factory):
     """A certificate of client.example that nobody vouches for, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client.example")])
@@ -379,7 +377,7 @@ def trusting(certificate: Path) -> ssl.SSLContext:
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
 
 
-def test_a_document_is_fetched_by_tls(certificate: Path) -> None:
+def test_a_document_is_fetched_by_tls(certificate):
     host = Host(certificate, HEAD + b"Content-Length: 2\r\n\r\n{}")
     with host as target:
         found = https_get(target, 100, 20, context=trusting(certificate))
@@ -391,13 +389,13 @@ def test_a_document_is_fetched_by_tls(certificate: Path) -> None:
     assert b"Authorization" not in host.request
 
 
-def test_threat_08_a_redirect_is_not_followed(certificate: Path) -> None:
+def test_threat_08_a_redirect_is_not_followed(certificate):
     moved = b"HTTP/1.1 302 Found\r\nLocation: https://127.0.0.1/\r\nContent-Length: 0\r\n\r\n"
     with Host(certificate, moved) as target:
         assert https_get(target, 100, 20, context=trusting(certificate)).status == 302
 
 
-def test_threat_08_a_large_body_is_not_read_to_its_end(certificate: Path) -> None:
+def test_threat_08_a_large_body_is_not_read_to_its_end(certificate):
     large = HEAD + b"Content-Length: 100000000\r\n\r\n" + b"x" * 20_000
     with Host(certificate, large) as target:
         assert len(https_get(target, 16_384, 20, context=trusting(certificate)).body) == 16_385
@@ -408,7 +406,7 @@ def test_threat_08_a_large_body_is_not_read_to_its_end(certificate: Path) -> Non
     [(), (b"HTTP/1.1 200 OK\r\nX: ",), (HEAD + b"Content-Length: 100000\r\n\r\n", b"{")],
     ids=["from the start", "within the head", "within the body"],
 )
-def test_threat_08_a_slow_host_is_hung_up_on(certificate: Path, chunks: tuple[bytes, ...]) -> None:
+def test_threat_08_a_slow_host_is_hung_up_on(certificate, chunks):
     # At that pace it would take half an hour: that it ends at all is the watchdog's doing.
     with Host(certificate, *chunks, drips=True) as target:
         try:
@@ -418,7 +416,7 @@ def test_threat_08_a_slow_host_is_hung_up_on(certificate: Path, chunks: tuple[by
         assert len(found.body) < 100_000
 
 
-def test_threat_08_a_host_has_to_prove_its_name(certificate: Path) -> None:
+def test_threat_08_a_host_has_to_prove_its_name(certificate):
     with Host(certificate, HEAD) as target, pytest.raises(FetchFailed):
         https_get(target, 100, 20)
     other = Host(certificate, HEAD)
@@ -429,7 +427,7 @@ def test_threat_08_a_host_has_to_prove_its_name(certificate: Path) -> None:
     assert other.request == b""
 
 
-def test_a_closed_port_is_no_host() -> None:
+def test_a_closed_port_is_no_host():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(FetchFailed, match="No connection"):
@@ -453,9 +451,7 @@ def test_a_closed_port_is_no_host() -> None:
         (True, {"CIMD_HOSTS": []}, False),
     ],
 )
-def test_only_a_signed_in_user_has_documents_fetched(
-    settings: Any, is_signed_in: bool | None, oauth: dict[str, Any], expected: bool
-) -> None:
+def test_only_a_signed_in_user_has_documents_fetched(settings, is_signed_in, oauth, expected):
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": oauth}
     token = signed_in.set(is_signed_in)
     try:
@@ -492,7 +488,7 @@ def stale() -> Any:
 @pytest.mark.django_db
 @pytest.mark.spec("AUT-26")
 @pytest.mark.parametrize("is_known", [False, True])
-def test_threat_08_nobody_else_has_a_document_fetched(client: Client, is_known: bool) -> None:
+def test_threat_08_nobody_else_has_a_document_fetched(client, is_known):
     publish()
     if is_known:
         stale()
@@ -523,7 +519,7 @@ def test_threat_08_nobody_else_has_a_document_fetched(client: Client, is_known: 
 
 @pytest.mark.django_db
 @pytest.mark.spec("AUT-26")
-def test_a_signed_in_user_has_the_document_of_a_client_fetched(client: Client, user: Any) -> None:
+def test_a_signed_in_user_has_the_document_of_a_client_fetched(client, user):
     publish()
     client.force_login(user)
     response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
@@ -555,14 +551,8 @@ def test_a_signed_in_user_has_the_document_of_a_client_fetched(client: Client, u
     ],
 )
 def test_a_document_that_is_not_taken_is_told(
-    client: Client,
-    user: Any,
-    settings: Any,
-    caplog: pytest.LogCaptureFixture,
-    published: dict[str, Any] | None,
-    oauth: dict[str, Any],
-    reason: str,
-) -> None:
+    client, user, settings, caplog, published, oauth, reason
+):
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": oauth}
     if published is not None:
         publish(document(**published))
@@ -581,7 +571,7 @@ def test_a_document_that_is_not_taken_is_told(
 
 
 @pytest.mark.django_db
-def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client: Client, user: Any) -> None:
+def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client, user):
     client.force_login(user)
     for number in range(security_log.MAX_PER_SOURCE + 3):
         address = f"https://client.example/{number}?access_token={'s' * 40}"
@@ -598,7 +588,7 @@ def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client: Client, 
 
 
 @pytest.mark.django_db
-def test_a_document_that_is_gone_locks_nobody_out(client: Client, user: Any) -> None:
+def test_a_document_that_is_gone_locks_nobody_out(client, user):
     stale()
     client.force_login(user)
     response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
@@ -612,7 +602,7 @@ def test_a_document_that_is_gone_locks_nobody_out(client: Client, user: Any) -> 
 
 
 @pytest.mark.django_db
-def test_a_document_never_replaces_a_client_that_was_registered_by_hand() -> None:
+def test_a_document_never_replaces_a_client_that_was_registered_by_hand():
     publish()
     make_app(client_id=CLIENT, registration_source="manual", name="Ours")
     token = signed_in.set(True)

@@ -18,7 +18,7 @@ LONG = timedelta(days=40)
 
 
 @pytest.mark.django_db
-def test_digests_go_when_what_they_stand_for_is_long_over() -> None:
+def test_digests_go_when_what_they_stand_for_is_long_over():
     now = timezone.now()
     for model in (RefreshReplay, UsedAssertion):
         model.objects.create(digest="old", expires_at=now - timedelta(minutes=1), **_more(model))
@@ -35,7 +35,7 @@ def _more(model: Any) -> dict[str, Any]:
     return {"client_id": "x", "answer": b""} if model is RefreshReplay else {}
 
 
-def test_expired_codes_and_tokens_go(user: Any, app: Any) -> None:
+def test_expired_codes_and_tokens_go(user, app):
     make_code(user, app, seconds=-5)
     make_code(user, app)
     make_token(user, app, refresh=False, seconds=-5)
@@ -46,14 +46,14 @@ def test_expired_codes_and_tokens_go(user: Any, app: Any) -> None:
     assert get_access_token_model().objects.count() == 1
 
 
-def test_what_can_still_be_refreshed_stays(user: Any, app: Any) -> None:
+def test_what_can_still_be_refreshed_stays(user, app):
     answer = sign_in(user, app)
     get_access_token_model().objects.update(expires=timezone.now() - timedelta(days=1))
     delete_expired()
     assert refresh(app, answer["refresh_token"]).status_code == 200
 
 
-def test_a_replaced_refresh_token_stays_as_long_as_its_reuse_matters(user: Any, app: Any) -> None:
+def test_a_replaced_refresh_token_stays_as_long_as_its_reuse_matters(user, app):
     answer = sign_in(user, app)
     new = refresh(app, answer["refresh_token"]).json()
     delete_expired()
@@ -66,7 +66,7 @@ def test_a_replaced_refresh_token_stays_as_long_as_its_reuse_matters(user: Any, 
     assert call(new["access_token"]).status_code == 200
 
 
-def test_what_nobody_refreshed_in_time_goes(user: Any, app: Any) -> None:
+def test_what_nobody_refreshed_in_time_goes(user, app):
     make_token(user, app)
     get_access_token_model().objects.update(expires=timezone.now() - LONG)
     delete_expired()
@@ -75,7 +75,7 @@ def test_what_nobody_refreshed_in_time_goes(user: Any, app: Any) -> None:
     assert not get_access_token_model().objects.exists()
 
 
-def test_threat_30_what_the_sites_other_clients_leave_is_left_alone(user: Any) -> None:
+def test_threat_30_what_the_sites_other_clients_leave_is_left_alone(user):
     app = make_app(registration_source="manual")
     make_token(user, app, resource=(), seconds=-LONG.total_seconds().__int__(), refresh=False)
     make_code(user, app, resource=(), seconds=-5)

@@ -38,14 +38,12 @@ def is_kept(app: Any) -> bool:
     ("source", "hours", "kept"),
     [("dcr", 23, True), ("dcr", 25, False), ("cimd", 25, False), ("manual", 10_000, True)],
 )
-def test_threat_09_a_client_that_never_got_a_token_is_deleted(
-    source: str, hours: int, kept: bool
-) -> None:
+def test_threat_09_a_client_that_never_got_a_token_is_deleted(source, hours, kept):
     app = aged(make_app(registration_source=source), timedelta(hours=hours))
     assert is_kept(app) is kept
 
 
-def test_a_client_with_tokens_is_kept(user: Any) -> None:
+def test_a_client_with_tokens_is_kept(user):
     app = aged(make_app(), timedelta(days=2))
     make_token(user, app)
     assert is_kept(app)
@@ -53,7 +51,7 @@ def test_a_client_with_tokens_is_kept(user: Any) -> None:
     assert is_kept(app)
 
 
-def test_a_client_whose_user_is_at_the_page_is_kept(user: Any) -> None:
+def test_a_client_whose_user_is_at_the_page_is_kept(user):
     app = aged(make_app(), timedelta(days=2))
     grant = get_grant_model().objects.create(
         user=user, application=app, code="c", expires=timezone.now() + timedelta(minutes=1)
@@ -64,7 +62,7 @@ def test_a_client_whose_user_is_at_the_page_is_kept(user: Any) -> None:
     assert not is_kept(app)
 
 
-def test_a_client_that_has_been_silent_for_months_is_deleted(user: Any) -> None:
+def test_a_client_that_has_been_silent_for_months_is_deleted(user):
     app = aged(make_app(), MONTHS)
     make_token(user, app, seconds=-60)
     assert is_kept(app)
@@ -79,7 +77,7 @@ def test_a_client_that_has_been_silent_for_months_is_deleted(user: Any) -> None:
     assert not get_access_token_model().objects.exists()
 
 
-def test_a_client_that_was_used_once_is_kept_for_months() -> None:
+def test_a_client_that_was_used_once_is_kept_for_months():
     app = aged(make_app(), timedelta(days=30))
     ClientProfile.objects.create(
         client_id=app.client_id, last_used_at=timezone.now() - timedelta(days=29)
@@ -87,7 +85,7 @@ def test_a_client_that_was_used_once_is_kept_for_months() -> None:
     assert is_kept(app)
 
 
-def test_unused_clients_are_swept_up_with_everything_else() -> None:
+def test_unused_clients_are_swept_up_with_everything_else():
     app = aged(make_app(), timedelta(days=2))
     told = {}
     delete_expired(told.__setitem__)

@@ -23,18 +23,18 @@ ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 @pytest.fixture(autouse=True)
-def _on(site: Any) -> None:
+def _on(site):
     site.MCP_DJANGO = {**site.MCP_DJANGO, "OAUTH": {"CLIENT_CREDENTIALS": True}}
 
 
 @pytest.fixture
-def robot(db: None) -> Any:
+def robot(db):
     """The service account."""
     return make_user("robot")
 
 
 @pytest.fixture
-def machine(robot: Any) -> Any:
+def machine(robot):
     """A client that acts as it, with a secret."""
     app = make_machine()
     ClientProfile.objects.create(client_id=app.client_id, service_user=robot)
@@ -77,7 +77,7 @@ def prove(app: Any, by: str = "machine", **more: Any) -> Any:
 
 
 @spec("AUT-34")
-def test_a_machine_acts_as_its_service_account(machine: Any, robot: Any) -> None:
+def test_a_machine_acts_as_its_service_account(machine, robot):
     response = ask(machine)
     answer = response.json()
     assert response.status_code == 200
@@ -91,7 +91,7 @@ def test_a_machine_acts_as_its_service_account(machine: Any, robot: Any) -> None
 
 
 @spec("AUT-34")
-def test_by_basic_authentication_as_well(machine: Any) -> None:
+def test_by_basic_authentication_as_well(machine):
     import base64
 
     basic = base64.b64encode(f"{machine.client_id}:{SECRET}".encode()).decode()
@@ -99,7 +99,7 @@ def test_by_basic_authentication_as_well(machine: Any) -> None:
     assert post(form, Authorization=f"Basic {basic}").status_code == 200
 
 
-def test_the_owner_of_a_registration_is_not_who_the_client_acts_as(db: None) -> None:
+def test_the_owner_of_a_registration_is_not_who_the_client_acts_as(db):
     app = make_machine(user=make_user("owner", is_superuser=True))
     assert error_of(ask(app)) == (400, "unauthorized_client")
     ClientProfile.objects.create(client_id=app.client_id)
@@ -115,7 +115,7 @@ def test_the_owner_of_a_registration_is_not_who_the_client_acts_as(db: None) -> 
         {"client_type": "public"},
     ],
 )
-def test_threat_09_no_other_client_is_a_machine(robot: Any, change: dict[str, str]) -> None:
+def test_threat_09_no_other_client_is_a_machine(robot, change):
     app = make_machine(**change)
     ClientProfile.objects.create(client_id=app.client_id, service_user=robot)
     status, _ = error_of(ask(app))
@@ -123,12 +123,12 @@ def test_threat_09_no_other_client_is_a_machine(robot: Any, change: dict[str, st
     assert not get_access_token_model().objects.exists()
 
 
-def test_the_secret_has_to_be_right(machine: Any) -> None:
+def test_the_secret_has_to_be_right(machine):
     for secret in ("wrong", "", None):
         assert error_of(ask(machine, client_secret=secret)) == (401, "invalid_client")
 
 
-def test_scopes_are_what_the_profile_allows(machine: Any) -> None:
+def test_scopes_are_what_the_profile_allows(machine):
     assert error_of(ask(machine, scope="mcp:write")) == (400, "invalid_scope")
     ClientProfile.objects.update(allowed_scopes=["mcp", "mcp:write", "undeclared"])
     assert ask(machine).json()["scope"] == "mcp mcp:write"
@@ -136,7 +136,7 @@ def test_scopes_are_what_the_profile_allows(machine: Any) -> None:
     assert error_of(ask(machine, scope="orders:refund")) == (400, "invalid_scope")
 
 
-def test_resources_are_what_the_profile_allows(machine: Any) -> None:
+def test_resources_are_what_the_profile_allows(machine):
     assert error_of(ask(machine, resource=None)) == (400, "invalid_target")
     ClientProfile.objects.update(allowed_resources=[f"{OTHER_RESOURCE}/"])
     assert error_of(ask(machine)) == (400, "invalid_target")
@@ -146,15 +146,13 @@ def test_resources_are_what_the_profile_allows(machine: Any) -> None:
     assert error_of(ask(machine, resource="https://evil.example/")) == (400, "invalid_target")
 
 
-def test_who_may_not_connect_gets_no_token(machine: Any, settings: Any) -> None:
+def test_who_may_not_connect_gets_no_token(machine, settings):
     rule = {"CAN_CONNECT": "tests.oauth.test_token_codes.nobody", "CLIENT_CREDENTIALS": True}
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": rule}
     assert error_of(ask(machine)) == (400, "invalid_target")
 
 
-def test_threat_17_an_inactive_account_gets_nothing_and_calls_nothing(
-    machine: Any, robot: Any
-) -> None:
+def test_threat_17_an_inactive_account_gets_nothing_and_calls_nothing(machine, robot):
     token = ask(machine).json()["access_token"]
     robot.is_active = False
     robot.save()
@@ -163,7 +161,7 @@ def test_threat_17_an_inactive_account_gets_nothing_and_calls_nothing(
 
 
 @pytest.mark.parametrize("change", ["edit", "delete", "off"])
-def test_what_is_changed_holds_at_once(machine: Any, settings: Any, change: str) -> None:
+def test_what_is_changed_holds_at_once(machine, settings, change):
     token = ask(machine).json()["access_token"]
     assert call(token).status_code == 200
     if change == "edit":
@@ -179,7 +177,7 @@ def test_what_is_changed_holds_at_once(machine: Any, settings: Any, change: str)
 @pytest.mark.parametrize(
     "audience", [ORIGIN, f"{ORIGIN}/", f"{ORIGIN}{TOKEN}", [ORIGIN], ["https://a.example", ORIGIN]]
 )
-def test_a_key_proves_the_client(machine: Any, audience: Any) -> None:
+def test_a_key_proves_the_client(machine, audience):
     ClientProfile.objects.update(jwks=jwks("other", "machine"))
     response = prove(machine, aud=audience)
     assert response.status_code == 200, response.content
@@ -208,7 +206,7 @@ def test_a_key_proves_the_client(machine: Any, audience: Any) -> None:
         {"KIND": "RSA", "ALGORITHM": "RS256"},
     ],
 )
-def test_an_assertion_that_does_not_hold_proves_nothing(machine: Any, bad: dict[str, Any]) -> None:
+def test_an_assertion_that_does_not_hold_proves_nothing(machine, bad):
     ClientProfile.objects.update(jwks=jwks("machine"))
     if bad.get("ALGORITHM") == "none":
         claims = {"iss": machine.client_id, "sub": machine.client_id, "aud": ORIGIN}
@@ -218,7 +216,7 @@ def test_an_assertion_that_does_not_hold_proves_nothing(machine: Any, bad: dict[
     assert not UsedAssertion.objects.exists()
 
 
-def test_keys_may_be_fetched(machine: Any, monkeypatch: Any) -> None:
+def test_keys_may_be_fetched(machine, monkeypatch):
     asked: list[str] = []
     monkeypatch.setattr(
         "mcp_django.auth.outbound.fetch_json", lambda url: asked.append(url) or jwks("machine")
@@ -231,7 +229,7 @@ def test_keys_may_be_fetched(machine: Any, monkeypatch: Any) -> None:
     clear_key_stores()
 
 
-def test_an_assertion_is_good_once(machine: Any) -> None:
+def test_an_assertion_is_good_once(machine):
     ClientProfile.objects.update(jwks=jwks("machine"))
     claims = {"iss": machine.client_id, "sub": machine.client_id, "aud": ORIGIN}
     assertion = signed(claims, by="machine")
@@ -239,12 +237,12 @@ def test_an_assertion_is_good_once(machine: Any) -> None:
     assert error_of(prove(machine, ASSERTION=assertion)) == (401, "invalid_client")
 
 
-def test_a_client_with_keys_proves_itself_with_nothing_else(machine: Any) -> None:
+def test_a_client_with_keys_proves_itself_with_nothing_else(machine):
     ClientProfile.objects.update(jwks=jwks("machine"))
     assert error_of(ask(machine)) == (401, "invalid_client")
 
 
-def test_a_client_without_keys_cannot_bring_its_own(machine: Any) -> None:
+def test_a_client_without_keys_cannot_bring_its_own(machine):
     assert error_of(prove(machine)) == (401, "invalid_client")
 
 
@@ -259,7 +257,7 @@ def test_a_client_without_keys_cannot_bring_its_own(machine: Any) -> None:
         ("jwks_url", "http://client.example/jwks"),
     ],
 )
-def test_a_profile_says_what_is_wrong_with_it(field: str, value: Any) -> None:
+def test_a_profile_says_what_is_wrong_with_it(field, value):
     profile = ClientProfile(client_id="x", **{field: value})
     if field == "jwks" and not value:
         assert not profile.has_keys
@@ -270,7 +268,7 @@ def test_a_profile_says_what_is_wrong_with_it(field: str, value: Any) -> None:
 
 
 @spec("AUT-34")
-def test_the_extension_is_advertised_only_when_it_is_on(settings: Any) -> None:
+def test_the_extension_is_advertised_only_when_it_is_on(settings):
     from mcp_django.auth.authentication import authorization_extensions
 
     assert authorization_extensions(("oauth",)) == {CLIENT_CREDENTIALS: {}}
@@ -280,7 +278,7 @@ def test_the_extension_is_advertised_only_when_it_is_on(settings: Any) -> None:
 
 
 @pytest.mark.usefixtures("unpinned")
-def test_a_server_that_another_process_has_closed_is_no_target(machine: Any) -> None:
+def test_a_server_that_another_process_has_closed_is_no_target(machine):
     assert ask(machine).status_code == 200
     decide_of_server_elsewhere("orders", is_enabled=False)
     assert error_of(ask(machine)) == (400, "invalid_target")

@@ -1,9 +1,5 @@
 """Which addresses a client may register, and which one of them a request may name."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from django.core.checks import Error
 from oauth2_provider.settings import oauth2_settings
@@ -68,14 +64,14 @@ REFUSED = [
 
 @pytest.mark.spec("AUT-22")
 @pytest.mark.parametrize("uri", ALLOWED)
-def test_an_address_that_hosts_register_is_accepted(uri: str) -> None:
+def test_an_address_that_hosts_register_is_accepted(uri):
     assert clients.redirect_problem(uri) == ""
     assert clients.is_redirect_allowed(uri)
 
 
 @pytest.mark.spec("AUT-22")
 @pytest.mark.parametrize("uri", REFUSED)
-def test_threat_02_an_address_that_could_mislead_is_refused(uri: object) -> None:
+def test_threat_02_an_address_that_could_mislead_is_refused(uri):
     problem = clients.redirect_problem(uri)
     assert problem.endswith(".")
     assert not clients.is_redirect_allowed(uri)
@@ -83,7 +79,7 @@ def test_threat_02_an_address_that_could_mislead_is_refused(uri: object) -> None
     assert "evil" not in problem
 
 
-def test_an_address_of_an_application_is_accepted_once_it_is_listed(settings: Any) -> None:
+def test_an_address_of_an_application_is_accepted_once_it_is_listed(settings):
     listed = ["com.example.app:/callback", "myapp://host/cb"]
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": {"APP_REDIRECTS": listed}}
     assert all(map(clients.is_redirect_allowed, listed))
@@ -108,7 +104,7 @@ def test_an_address_of_an_application_is_accepted_once_it_is_listed(settings: An
         "https://[",
     ],
 )
-def test_an_application_address_that_can_never_be_used_is_told(settings: Any, uri: str) -> None:
+def test_an_application_address_that_can_never_be_used_is_told(settings, uri):
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": {"APP_REDIRECTS": [uri]}}
     assert (
         uri.startswith("http://localhost") or not clients.is_redirect_allowed(uri) or "https" in uri
@@ -120,7 +116,7 @@ def test_an_application_address_that_can_never_be_used_is_told(settings: Any, ur
     assert "http" in oauth2_settings.ALLOWED_REDIRECT_URI_SCHEMES
 
 
-def test_schemes_are_a_sequence_that_follows_the_setting(settings: Any) -> None:
+def test_schemes_are_a_sequence_that_follows_the_setting(settings):
     schemes = RedirectSchemes()
     assert list(schemes) == ["https", "http", "cursor"]
     assert "cursor" in schemes
@@ -141,7 +137,7 @@ def test_schemes_are_a_sequence_that_follows_the_setting(settings: Any) -> None:
         ("cursor://anysphere.cursor-mcp/oauth/callback",) * 2,
     ],
 )
-def test_the_port_of_a_loopback_address_may_differ(db: None, registered: str, asked: str) -> None:
+def test_the_port_of_a_loopback_address_may_differ(db, registered, asked):
     app = make_app(redirect_uris=registered)
     app.full_clean()
     assert app.redirect_uri_allowed(asked)
@@ -169,8 +165,6 @@ def test_the_port_of_a_loopback_address_may_differ(db: None, registered: str, as
         "javascript:alert(1)",
     ],
 )
-def test_threat_02_an_address_that_was_not_registered_is_never_redirected_to(
-    db: None, asked: str
-) -> None:
+def test_threat_02_an_address_that_was_not_registered_is_never_redirected_to(db, asked):
     app = make_app(redirect_uris="https://client.example/callback http://127.0.0.1/callback")
     assert not app.redirect_uri_allowed(asked)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.test import Client
 from oauth2_provider.scopes import get_scopes_backend
 from oauth2_provider.settings import oauth2_settings
 
@@ -22,7 +21,7 @@ OWN = {"api:read": "Read the API", "api:write": "Write the API"}
 
 
 @pytest.fixture
-def shared(settings: Any) -> None:
+def shared(settings):
     """A site whose toolkit serves an API of its own as well."""
     settings.OAUTH2_PROVIDER = provider_settings(SCOPES=OWN, DEFAULT_SCOPES=["api:read"])
 
@@ -35,9 +34,7 @@ def client_of(source: str) -> Any:
 @pytest.mark.spec("AUT-25")
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("source", ["dcr", "cimd"])
-def test_threat_10_a_client_that_registered_itself_sees_the_scopes_of_servers_alone(
-    source: str,
-) -> None:
+def test_threat_10_a_client_that_registered_itself_sees_the_scopes_of_servers_alone(source):
     app = client_of(source)
     assert list(requestable_scopes(app)) == MCP
     assert get_scopes_backend().get_available_scopes(app) == [*MCP, "offline_access"]
@@ -55,7 +52,7 @@ def test_threat_10_a_client_that_registered_itself_sees_the_scopes_of_servers_al
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("shared")
-def test_a_client_that_was_registered_by_hand_has_the_scopes_of_the_site_too() -> None:
+def test_a_client_that_was_registered_by_hand_has_the_scopes_of_the_site_too():
     app = client_of("manual")
     assert list(requestable_scopes(app)) == [*OWN, *MCP]
     assert get_scopes_backend().get_default_scopes(app) == ["api:read"]
@@ -65,7 +62,7 @@ def test_a_client_that_was_registered_by_hand_has_the_scopes_of_the_site_too() -
 
 
 @pytest.mark.usefixtures("shared")
-def test_the_toolkit_knows_the_description_of_every_scope(settings: Any) -> None:
+def test_the_toolkit_knows_the_description_of_every_scope(settings):
     found = get_scopes_backend().get_all_scopes()
     assert isinstance(get_scopes_backend(), Scopes)
     assert found["api:read"] == "Read the API"
@@ -78,13 +75,13 @@ def test_the_toolkit_knows_the_description_of_every_scope(settings: Any) -> None
 
 
 @pytest.mark.django_db
-def test_without_scopes_of_its_own_a_site_has_those_of_its_servers() -> None:
+def test_without_scopes_of_its_own_a_site_has_those_of_its_servers():
     assert list(requestable_scopes(client_of("manual"))) == MCP
     assert get_scopes_backend().get_default_scopes(client_of("dcr")) == ["mcp"]
     assert list(requestable_scopes(None)) == MCP
 
 
-def test_what_servers_need_is_what_is_declared(settings: Any) -> None:
+def test_what_servers_need_is_what_is_declared(settings):
     settings.MCP_DJANGO = {"SCOPES": {"other": "Something else"}}
     assert required_scopes([orders, billing]) == []
     settings.MCP_DJANGO = SETTINGS
@@ -92,7 +89,7 @@ def test_what_servers_need_is_what_is_declared(settings: Any) -> None:
     assert required_scopes([]) == []
 
 
-def test_the_scopes_of_the_toolkit_follow_the_setting(settings: Any) -> None:
+def test_the_scopes_of_the_toolkit_follow_the_setting(settings):
     scopes = DeclaredScopes()
     assert (list(scopes), len(scopes), scopes["mcp"]) == (MCP, 3, SETTINGS["SCOPES"]["mcp"])
     assert dict(oauth2_settings.SCOPES) == SETTINGS["SCOPES"]
@@ -101,7 +98,7 @@ def test_the_scopes_of_the_toolkit_follow_the_setting(settings: Any) -> None:
 
 
 @pytest.mark.spec("AUT-12")
-def test_staying_connected_is_known_to_the_authorization_server_alone(client: Client) -> None:
+def test_staying_connected_is_known_to_the_authorization_server_alone(client):
     metadata = client.get("/.well-known/oauth-authorization-server").json()
     assert "offline_access" in metadata["scopes_supported"]
     resource = client.get("/.well-known/oauth-protected-resource/mcp").json()

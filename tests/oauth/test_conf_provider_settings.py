@@ -1,13 +1,10 @@
 """What ``settings.py`` calls: it needs nothing but Python, and gives the site the last word."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
 import sys
 from copy import deepcopy
-from typing import Any
 
 import pytest
 from django.core.checks import run_checks
@@ -20,7 +17,7 @@ GATES = [name for name in DEFAULTS if name.startswith("COMPLIANT_BCP_RFC9700_")]
 
 
 @pytest.mark.outside
-def test_it_is_called_before_settings_exist_and_without_the_toolkit() -> None:
+def test_it_is_called_before_settings_exist_and_without_the_toolkit():
     program = (
         "import sys; sys.modules['oauth2_provider'] = sys.modules['oauthlib'] = None; "
         "from mcp_django.oauth import provider_settings; found = provider_settings(); "
@@ -41,7 +38,7 @@ def test_it_is_called_before_settings_exist_and_without_the_toolkit() -> None:
 
 
 @pytest.mark.spec("AUT-21", "AUT-23")
-def test_every_gate_of_the_toolkit_is_shut_but_one() -> None:
+def test_every_gate_of_the_toolkit_is_shut_but_one():
     found = provider_settings()
     # A gate that a later release adds has to be decided about.
     assert len(GATES) == 10
@@ -51,13 +48,13 @@ def test_every_gate_of_the_toolkit_is_shut_but_one() -> None:
 
 
 @pytest.mark.spec("AUT-21", "AUT-23")
-def test_the_toolkit_has_nothing_to_advise_but_about_loopback_addresses() -> None:
+def test_the_toolkit_has_nothing_to_advise_but_about_loopback_addresses():
     found = run_checks(tags=["security"], include_deployment_checks=True)
     told = [str(one.id) for one in found if str(one.id).startswith("oauth2_provider.")]
     assert told == ["oauth2_provider.W008"]
 
 
-def test_the_site_has_the_last_word() -> None:
+def test_the_site_has_the_last_word():
     found = provider_settings(PKCE_REQUIRED=False, OIDC_ENABLED=True, SCOPES={"a": "A"})
     assert (found["PKCE_REQUIRED"], found["OIDC_ENABLED"], found["SCOPES"]) == (
         False,
@@ -67,7 +64,7 @@ def test_the_site_has_the_last_word() -> None:
     assert found["OAUTH2_VALIDATOR_CLASS"] == "mcp_django.oauth.validator.Validator"
 
 
-def test_the_toolkit_reads_it(settings: Any) -> None:
+def test_the_toolkit_reads_it(settings):
     assert oauth2_settings.DCR_ENABLED is False
     assert oauth2_settings.OIDC_ENABLED is False
     assert oauth2_settings.CIMD_ENABLED is True
@@ -75,7 +72,7 @@ def test_the_toolkit_reads_it(settings: Any) -> None:
     assert dict(settings.MCP_DJANGO["SCOPES"]) == oauth2_settings.SCOPES
 
 
-def test_it_can_be_copied_as_settings_are() -> None:
+def test_it_can_be_copied_as_settings_are():
     found = provider_settings()
     for copy in (deepcopy(found), pickle.loads(pickle.dumps(found))):
         assert list(copy["ALLOWED_REDIRECT_URI_SCHEMES"]) == ["https", "http", "cursor"]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
-from django.test import Client
 from django.utils import timezone
 from django.utils.formats import date_format
 from oauth2_provider.models import (
@@ -41,15 +40,13 @@ def live(user: Any) -> tuple[int, int]:
     return get_access_token_model().objects.filter(user=user).count(), refreshes.count()
 
 
-def test_the_page_is_for_whoever_is_signed_in(client: Client, user: Any) -> None:
+def test_the_page_is_for_whoever_is_signed_in(client, user):
     assert client.get(PAGE)["Location"] == f"/login/?next={PAGE}"
     client.force_login(user)
     assert b"No assistant is connected." in client.get(PAGE).content
 
 
-def test_the_page_says_who_may_do_what_where_and_since_when(
-    client: Client, user: Any, app: Any
-) -> None:
+def test_the_page_says_who_may_do_what_where_and_since_when(client, user, app):
     client.force_login(user)
     answer(client, ask(client, app, scope="mcp mcp:write"), scope=["mcp:write"])
     page = client.get(PAGE).content.decode()
@@ -62,9 +59,7 @@ def test_the_page_says_who_may_do_what_where_and_since_when(
 
 
 @pytest.mark.usefixtures("unpinned")
-def test_the_page_calls_a_server_as_another_process_has_titled_it(
-    client: Client, user: Any, app: Any
-) -> None:
+def test_the_page_calls_a_server_as_another_process_has_titled_it(client, user, app):
     consent(user, app)
     client.force_login(user)
     assert "Orders" in client.get(PAGE).content.decode()
@@ -72,9 +67,7 @@ def test_the_page_calls_a_server_as_another_process_has_titled_it(
     assert "Tickets" in client.get(PAGE).content.decode()
 
 
-def test_the_page_costs_the_same_for_one_and_for_many(
-    client: Client, user: Any, django_assert_num_queries: Any
-) -> None:
+def test_the_page_costs_the_same_for_one_and_for_many(client, user, django_assert_num_queries):
     client.force_login(user)
     for number in range(3):
         consent(user, parties.make_app(name=f"Client {number}"))
@@ -82,9 +75,7 @@ def test_the_page_costs_the_same_for_one_and_for_many(
         client.get(PAGE)
 
 
-def test_other_users_connections_are_not_seen_and_not_found(
-    client: Client, user: Any, app: Any
-) -> None:
+def test_other_users_connections_are_not_seen_and_not_found(client, user, app):
     row = consent(parties.make_user("grace"), app)
     client.force_login(user)
     assert "Example Client" not in client.get(PAGE).content.decode()
@@ -93,14 +84,14 @@ def test_other_users_connections_are_not_seen_and_not_found(
     assert Consent.objects.filter(pk=row.pk).exists()
 
 
-def test_looking_disconnects_nothing(client: Client, user: Any, app: Any) -> None:
+def test_looking_disconnects_nothing(client, user, app):
     row = consent(user, app)
     client.force_login(user)
     assert client.get(f"{PAGE}{row.pk}/disconnect/").status_code == 405
     assert Consent.objects.exists()
 
 
-def test_disconnecting_ends_one_client_at_one_server(client: Client, user: Any, app: Any) -> None:
+def test_disconnecting_ends_one_client_at_one_server(client, user, app):
     other = parties.make_app(name="Other")
     row = consent(user, app)
     consent(user, app, resource=parties.OTHER_RESOURCE)
@@ -120,7 +111,7 @@ def test_disconnecting_ends_one_client_at_one_server(client: Client, user: Any, 
     assert client.post(f"{PAGE}{row.pk}/disconnect/").status_code == 404
 
 
-def test_disconnecting_all(client: Client, user: Any, app: Any) -> None:
+def test_disconnecting_all(client, user, app):
     for one in (app, parties.make_app(name="Other")):
         consent(user, one)
         parties.make_token(user, one)
@@ -131,9 +122,7 @@ def test_disconnecting_all(client: Client, user: Any, app: Any) -> None:
     assert b"0 connections ended." in client.post(PAGE, follow=True).content
 
 
-def test_a_client_that_is_gone_can_still_be_disconnected(
-    client: Client, user: Any, app: Any
-) -> None:
+def test_a_client_that_is_gone_can_still_be_disconnected(client, user, app):
     row = consent(user, app)
     get_application_model().objects.all().delete()
     client.force_login(user)
@@ -143,8 +132,8 @@ def test_a_client_that_is_gone_can_still_be_disconnected(
 
 
 def test_revoking_tells_open_streams_of_every_credential(
-    user: Any, app: Any, monkeypatch: Any, django_capture_on_commit_callbacks: Any
-) -> None:
+    user, app, monkeypatch, django_capture_on_commit_callbacks
+):
     told: list[str] = []
     monkeypatch.setattr(
         "mcp_django.oauth.revoking.notify_revoked", lambda *names: told.extend(names)
@@ -163,27 +152,27 @@ def test_revoking_tells_open_streams_of_every_credential(
     assert AuthEvent.objects.filter(kind=AuthEvent.Kind.REVOKE).count() == 1
 
 
-def test_a_code_that_waits_is_ended_too(client: Client, user: Any, app: Any) -> None:
+def test_a_code_that_waits_is_ended_too(client, user, app):
     client.force_login(user)
     answer(client, ask(client, app))
     revoke_access(user, app.client_id, parties.RESOURCE)
     assert not get_grant_model().objects.exists()
 
 
-def test_a_token_for_several_servers_ends_with_any_of_them(user: Any, app: Any) -> None:
+def test_a_token_for_several_servers_ends_with_any_of_them(user, app):
     parties.make_token(user, app, resource=(parties.RESOURCE, parties.OTHER_RESOURCE))
     revoke_access(user, app.client_id, parties.OTHER_RESOURCE)
     assert live(user) == (0, 0)
 
 
-def test_a_refresh_token_older_than_families_ends_too(user: Any, app: Any) -> None:
+def test_a_refresh_token_older_than_families_ends_too(user, app):
     parties.make_token(user, app)
     get_refresh_token_model().objects.update(token_family=None)
     revoke_access(user, app.client_id)
     assert live(user) == (0, 0)
 
 
-def test_everything_of_a_user_and_everything_of_a_client(user: Any, app: Any) -> None:
+def test_everything_of_a_user_and_everything_of_a_client(user, app):
     grace, other = parties.make_user("grace"), parties.make_app(name="Other")
     for one in (user, grace):
         for each in (app, other):
@@ -201,7 +190,7 @@ def staff(name: str, *codenames: str) -> Any:
     return one
 
 
-def test_administrators_see_and_find_everybodys(client: Client, user: Any, app: Any) -> None:
+def test_administrators_see_and_find_everybodys(client, user, app):
     row = consent(user, app)
     client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
     for address in ("", "?q=ada", "?q=client.example", f"?user__pk__exact={user.pk}"):
@@ -212,13 +201,13 @@ def test_administrators_see_and_find_everybodys(client: Client, user: Any, app: 
     assert client.get(f"{ADMIN}add/").status_code == 403
 
 
-def test_staff_without_the_permission_see_nothing(client: Client, user: Any, app: Any) -> None:
+def test_staff_without_the_permission_see_nothing(client, user, app):
     consent(user, app)
     client.force_login(staff("clerk"))
     assert client.get(ADMIN).status_code == 403
 
 
-def test_staff_who_may_look_may_not_revoke(client: Client, user: Any, app: Any) -> None:
+def test_staff_who_may_look_may_not_revoke(client, user, app):
     row = consent(user, app)
     client.force_login(staff("clerk", "view_consent"))
     assert "Revoke access" not in client.get(ADMIN).content.decode()
@@ -226,7 +215,7 @@ def test_staff_who_may_look_may_not_revoke(client: Client, user: Any, app: Any) 
     assert Consent.objects.exists()
 
 
-def test_administrators_revoke_and_leave_a_trace(client: Client, user: Any, app: Any) -> None:
+def test_administrators_revoke_and_leave_a_trace(client, user, app):
     row = consent(user, app)
     parties.make_token(user, app)
     clerk = staff("clerk", "view_consent", "delete_consent")
@@ -242,7 +231,7 @@ def test_administrators_revoke_and_leave_a_trace(client: Client, user: Any, app:
     assert (event.user, event.details["by"]) == (user, "clerk")
 
 
-def test_administrators_revoke_everything_of_a_user(client: Client, user: Any, app: Any) -> None:
+def test_administrators_revoke_everything_of_a_user(client, user, app):
     row = consent(user, app)
     other = parties.make_app(name="Other")
     consent(user, other)
@@ -260,9 +249,7 @@ def test_administrators_revoke_everything_of_a_user(client: Client, user: Any, a
     assert LogEntry.objects.count() == 2
 
 
-def test_the_owner_sees_when_an_assistant_was_last_used(
-    client: Client, user: Any, app: Any
-) -> None:
+def test_the_owner_sees_when_an_assistant_was_last_used(client, user, app):
     row, other = consent(user, app), consent(parties.make_user("grace"), app)
     parties.make_token(user, app)
     used = timezone.now() + timedelta(days=40)
@@ -275,9 +262,7 @@ def test_the_owner_sees_when_an_assistant_was_last_used(
     assert shown not in client.get(f"{ADMIN}{other.pk}/change/").content.decode()
 
 
-def test_the_page_of_a_consent_ends_its_tokens_after_it_has_asked(
-    client: Client, user: Any, app: Any
-) -> None:
+def test_the_page_of_a_consent_ends_its_tokens_after_it_has_asked(client, user, app):
     row = consent(user, app)
     parties.make_token(user, app)
     client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
@@ -293,7 +278,7 @@ def test_the_page_of_a_consent_ends_its_tokens_after_it_has_asked(
     assert LogEntry.objects.get().is_deletion()
 
 
-def test_a_client_is_revoked_for_everybody(client: Client, user: Any, app: Any) -> None:
+def test_a_client_is_revoked_for_everybody(client, user, app):
     profile = ClientProfile.objects.create(client_id=app.client_id)
     grace = parties.make_user("grace")
     for one in (user, grace):
@@ -312,9 +297,7 @@ def test_a_client_is_revoked_for_everybody(client: Client, user: Any, app: Any) 
     assert LogEntry.objects.get().object_id == str(profile.pk)
 
 
-def test_no_machine_gets_an_account_that_may_more_than_whoever_gives_it(
-    client: Client, app: Any
-) -> None:
+def test_no_machine_gets_an_account_that_may_more_than_whoever_gives_it(client, app):
     clerk = staff("clerk", "add_clientprofile", "change_clientprofile")
     root = parties.make_user("root", is_superuser=True)
     client.force_login(clerk)
@@ -336,7 +319,7 @@ def test_no_machine_gets_an_account_that_may_more_than_whoever_gives_it(
     assert (profile.service_user, profile.jwks) == (root, None)
 
 
-def test_scopes_and_servers_of_a_client_are_selected(client: Client, app: Any) -> None:
+def test_scopes_and_servers_of_a_client_are_selected(client, app):
     profile = ClientProfile.objects.create(
         client_id=app.client_id, allowed_scopes=["former"], allowed_resources=[parties.RESOURCE]
     )
@@ -361,8 +344,8 @@ def test_scopes_and_servers_of_a_client_are_selected(client: Client, app: Any) -
 
 @pytest.mark.parametrize("model", ["consent", "clientprofile"])
 def test_the_lists_of_the_admin_cost_the_same_for_one_and_for_many(
-    client: Client, user: Any, model: str, django_assert_max_num_queries: Any
-) -> None:
+    client, user, model, django_assert_max_num_queries
+):
     for number in range(5):
         one = parties.make_app(name=f"Client {number}")
         consent(parties.make_user(f"user-{number}"), one)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from oauth2_provider.models import get_access_token_model
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def token(user: Any, app: Any) -> str:
+def token(user, app):
     """A token that was issued half an hour ago and not used since."""
     plaintext = parties.make_token(user, app, refresh=False)
     Consent.objects.create(
@@ -45,21 +44,21 @@ def last_used(user: Any, rf: Any) -> Any:
     return connection["last_used"]
 
 
-def test_last_used_is_the_last_call(user: Any, token: str, rf: Any) -> None:
+def test_last_used_is_the_last_call(user, token, rf):
     before = timezone.now()
     assert last_used(user, rf) < before
     assert call(token).status_code == 200
     assert last_used(user, rf) >= before
 
 
-def test_a_call_that_is_refused_is_no_use(user: Any, token: str, rf: Any) -> None:
+def test_a_call_that_is_refused_is_no_use(user, token, rf):
     then = aged(minutes=30)
     assert call(token, path="/billing/mcp", tool="invoices").status_code == 401
     assert last_used(user, rf) == then
 
 
 @pytest.mark.spec("AUT-3")
-def test_threat_29_a_call_is_noted_once_a_minute_at_most(token: str) -> None:
+def test_threat_29_a_call_is_noted_once_a_minute_at_most(token):
     writes = []
     for minutes in (30, 0, 0.9, 1.1):
         aged(minutes=minutes)
@@ -69,6 +68,6 @@ def test_threat_29_a_call_is_noted_once_a_minute_at_most(token: str) -> None:
     assert writes == [1, 0, 0, 1]
 
 
-def test_the_page_shows_no_other_accounts_where_there_are_none(client: Client, user: Any) -> None:
+def test_the_page_shows_no_other_accounts_where_there_are_none(client, user):
     client.force_login(user)
     assert b"Accounts at other providers" not in client.get("/oauth/connections/").content

@@ -1,13 +1,9 @@
 """The consent page: it cannot be forged, framed, skipped or made to lie."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import pytest
 from django.contrib.staticfiles import finders
@@ -33,7 +29,7 @@ CSP = (
 
 
 @pytest.fixture
-def browser(client: Client, user: Any) -> Client:
+def browser(client, user):
     client.force_login(user)
     return client
 
@@ -64,8 +60,8 @@ OTHER_SPELLINGS = [
 @pytest.mark.parametrize("signed_in", [True, False])
 @pytest.mark.spec("AUT-22")
 def test_threat_02_nobody_is_sent_where_the_client_did_not_register(
-    client: Client, user: Any, app: Any, uri: str, signed_in: bool
-) -> None:
+    client, user, app, uri, signed_in
+):
     # With two registered addresses none of them is the default of a request without one.
     app.redirect_uris = f"{parties.REDIRECT} https://client.example/second"
     app.save()
@@ -78,18 +74,14 @@ def test_threat_02_nobody_is_sent_where_the_client_did_not_register(
 
 
 @pytest.mark.parametrize("client_id", ["unknown", "", "\0", "https://unknown.example/c.json"])
-def test_threat_02_an_unknown_client_is_sent_nowhere(
-    browser: Client, app: Any, client_id: str
-) -> None:
+def test_threat_02_an_unknown_client_is_sent_nowhere(browser, app, client_id):
     response = ask(browser, app, client_id=client_id)
     assert response.status_code == 400
     assert "Location" not in response
 
 
 @pytest.mark.parametrize("uri", ["javascript:alert(1)", "http://evil.example/cb", "data:,x"])
-def test_threat_02_what_was_registered_under_no_policy_is_not_trusted(
-    browser: Client, app: Any, uri: str
-) -> None:
+def test_threat_02_what_was_registered_under_no_policy_is_not_trusted(browser, app, uri):
     get_application_model().objects.update(redirect_uris=uri)
     for changes in ({}, {"response_type": "token"}, {"code_challenge": None}):
         response = ask(browser, app, redirect_uri=uri, **changes)
@@ -106,9 +98,7 @@ def test_threat_02_what_was_registered_under_no_policy_is_not_trusted(
     ],
 )
 @pytest.mark.spec("AUT-22")
-def test_programs_on_the_users_machine_get_their_answer(
-    browser: Client, app: Any, registered: str, asked: str
-) -> None:
+def test_programs_on_the_users_machine_get_their_answer(browser, app, registered, asked):
     get_application_model().objects.update(redirect_uris=registered)
     page = ask(browser, app, redirect_uri=asked)
     assert page.status_code == 200
@@ -130,9 +120,7 @@ def test_programs_on_the_users_machine_get_their_answer(
     ],
 )
 @pytest.mark.spec("AUT-24")
-def test_threat_04_an_unknown_server_is_refused_to_the_client(
-    browser: Client, app: Any, resource: Any
-) -> None:
+def test_threat_04_an_unknown_server_is_refused_to_the_client(browser, app, resource):
     response = ask(browser, app, resource=resource)
     assert told(response)["error"] == "invalid_target"
     assert told(response)["state"] == "s t/1"
@@ -140,9 +128,7 @@ def test_threat_04_an_unknown_server_is_refused_to_the_client(
     assert not Consent.objects.exists()
 
 
-def test_threat_04_what_the_form_says_beside_the_signed_request_counts_for_nothing(
-    browser: Client, app: Any
-) -> None:
+def test_threat_04_what_the_form_says_beside_the_signed_request_counts_for_nothing(browser, app):
     other = parties.make_app(name="Other")
     answer(
         browser,
@@ -158,9 +144,7 @@ def test_threat_04_what_the_form_says_beside_the_signed_request_counts_for_nothi
     assert (grant.resource, grant.code_challenge) == ([parties.RESOURCE], CHALLENGE)
 
 
-def test_threat_04_a_tampered_request_is_refused_and_nothing_is_stored(
-    browser: Client, user: Any, app: Any
-) -> None:
+def test_threat_04_a_tampered_request_is_refused_and_nothing_is_stored(browser, user, app):
     page = ask(browser, app)
     text = signed(page)
     values = asdict(AuthorizationRequest.unsign(text, user)) | {"user": str(user.pk)}
@@ -182,16 +166,14 @@ def test_threat_04_a_tampered_request_is_refused_and_nothing_is_stored(
     assert not Consent.objects.exists()
 
 
-def test_a_page_that_stood_open_for_an_hour_is_refused(
-    browser: Client, app: Any, monkeypatch: Any
-) -> None:
+def test_a_page_that_stood_open_for_an_hour_is_refused(browser, app, monkeypatch):
     page = ask(browser, app)
     monkeypatch.setattr("mcp_django.oauth.authorization_request.MAX_AGE_SECONDS", -1)
     assert answer(browser, page).status_code == 400
 
 
 @pytest.mark.spec("AUT-32")
-def test_threat_11_consent_is_for_one_client(browser: Client, user: Any, app: Any) -> None:
+def test_threat_11_consent_is_for_one_client(browser, user, app):
     answer(browser, ask(browser, app))
     parties.make_token(user, app)
     other = parties.make_app(name="Other", client_type="confidential")
@@ -208,9 +190,7 @@ def test_threat_11_consent_is_for_one_client(browser: Client, user: Any, app: An
     ],
 )
 @pytest.mark.parametrize("source", ["dcr", "cimd"])
-def test_threat_11_nothing_a_client_says_skips_the_question(
-    browser: Client, user: Any, app: Any, changes: Any, source: str
-) -> None:
+def test_threat_11_nothing_a_client_says_skips_the_question(browser, user, app, changes, source):
     get_application_model().objects.update(
         redirect_uris=f"{parties.REDIRECT} http://localhost/callback",
         skip_authorization=True,
@@ -225,9 +205,7 @@ def test_threat_11_nothing_a_client_says_skips_the_question(
 
 @pytest.mark.parametrize("with_middleware", [True, False])
 @pytest.mark.spec("AUT-28")
-def test_threat_12_consent_cannot_be_forged(
-    user: Any, app: Any, settings: Any, with_middleware: bool
-) -> None:
+def test_threat_12_consent_cannot_be_forged(user, app, settings, with_middleware):
     if not with_middleware:
         settings.MIDDLEWARE = [
             one for one in settings.MIDDLEWARE if "csrf" not in one and "clickjacking" not in one
@@ -256,9 +234,7 @@ def test_threat_12_consent_cannot_be_forged(
 
 
 @pytest.mark.parametrize("with_middleware", [True, False])
-def test_threat_12_disconnecting_cannot_be_forged(
-    user: Any, app: Any, settings: Any, with_middleware: bool
-) -> None:
+def test_threat_12_disconnecting_cannot_be_forged(user, app, settings, with_middleware):
     if not with_middleware:
         settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if "csrf" not in one]
     browser = Client(enforce_csrf_checks=True)
@@ -269,9 +245,7 @@ def test_threat_12_disconnecting_cannot_be_forged(
     assert Consent.objects.exists()
 
 
-def test_styles_may_come_from_the_host_of_static_files(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_styles_may_come_from_the_host_of_static_files(browser, app, settings):
     settings.STATIC_URL = "https://cdn.example/static/"
     response = ask(browser, app)
     assert "style-src 'self' https://cdn.example;" in response["Content-Security-Policy"]
@@ -279,9 +253,7 @@ def test_styles_may_come_from_the_host_of_static_files(
         assert b'href="https://cdn.example/static/mcp_django/' + sheet + b'"' in response.content
 
 
-def test_under_debug_the_page_holds_its_style(
-    browser: Client, app: Any, settings: Any, tmp_path: Path
-) -> None:
+def test_under_debug_the_page_holds_its_style(browser, app, settings, tmp_path):
     settings.DEBUG = True
     response = ask(browser, app)
     page, policy = response.content.decode(), response["Content-Security-Policy"]
@@ -307,9 +279,7 @@ def test_under_debug_the_page_holds_its_style(
 
 @pytest.mark.parametrize("uri", ["http://localhost:4000/callback", "http://127.0.0.1:4000/cb"])
 @pytest.mark.spec("AUT-26")
-def test_threat_13_a_program_on_this_computer_is_warned_about(
-    browser: Client, app: Any, uri: str
-) -> None:
+def test_threat_13_a_program_on_this_computer_is_warned_about(browser, app, uri):
     get_application_model().objects.update(
         redirect_uris=uri, registration_source="cimd", client_id="https://vendor.example/c.json"
     )
@@ -320,7 +290,7 @@ def test_threat_13_a_program_on_this_computer_is_warned_about(
     assert "Published by vendor.example" in page
 
 
-def test_threat_13_an_app_is_warned_about(browser: Client, app: Any) -> None:
+def test_threat_13_an_app_is_warned_about(browser, app):
     uri = "cursor://anysphere.cursor-mcp/oauth/callback"
     get_application_model().objects.update(redirect_uris=uri)
     page = ask(browser, app, redirect_uri=uri).content.decode()
@@ -336,9 +306,7 @@ def test_threat_13_an_app_is_warned_about(browser: Client, app: Any) -> None:
     ],
 )
 @pytest.mark.spec("AUT-25")
-def test_threat_13_the_page_says_how_the_name_is_known(
-    browser: Client, app: Any, source: str, badge: str
-) -> None:
+def test_threat_13_the_page_says_how_the_name_is_known(browser, app, source, badge):
     get_application_model().objects.update(registration_source=source)
     assert badge in ask(browser, app).content.decode()
 
@@ -352,7 +320,7 @@ def test_threat_13_the_page_says_how_the_name_is_known(
         ("\u202e\u200f", ""),
     ],
 )
-def test_threat_13_names_cannot_turn_or_hide_text(name: str, shown: str) -> None:
+def test_threat_13_names_cannot_turn_or_hide_text(name, shown):
     assert printable(name) == shown
 
 
@@ -367,7 +335,7 @@ def test_threat_13_names_cannot_turn_or_hide_text(name: str, shown: str) -> None
         ("com.example.app:/cb", "com.example.app:", "app"),
     ],
 )
-def test_threat_13_the_host_is_shown_as_it_is(uri: str, shown: str, kind: str) -> None:
+def test_threat_13_the_host_is_shown_as_it_is(uri, shown, kind):
     destination = destination_of(uri)
     assert (destination.shown, destination.kind) == (shown, kind)
 
@@ -375,7 +343,7 @@ def test_threat_13_the_host_is_shown_as_it_is(uri: str, shown: str, kind: str) -
 SCRIPT = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
 
-def test_threat_20_what_a_client_says_of_itself_is_text(browser: Client, app: Any) -> None:
+def test_threat_20_what_a_client_says_of_itself_is_text(browser, app):
     get_application_model().objects.update(name=SCRIPT)
     page = ask(browser, app).content.decode()
     assert "&lt;script&gt;" in page
@@ -391,9 +359,7 @@ def test_threat_20_what_a_client_says_of_itself_is_text(browser: Client, app: An
     "name", ["client_id", "redirect_uri", "resource", "scope", "state", "nonce", "response_type"]
 )
 @pytest.mark.parametrize("value", [SCRIPT, "a\r\nSet-Cookie: a=b", '"; x="'])
-def test_threat_20_no_value_of_a_request_becomes_markup_or_a_header(
-    browser: Client, app: Any, name: str, value: str
-) -> None:
+def test_threat_20_no_value_of_a_request_becomes_markup_or_a_header(browser, app, name, value):
     response = ask(browser, app, **{name: value})
     assert response.status_code in (200, 302, 400)
     assert "<script" not in response.content.decode()
@@ -401,9 +367,7 @@ def test_threat_20_no_value_of_a_request_becomes_markup_or_a_header(
     assert "a" not in browser.cookies
 
 
-def test_a_site_may_override_parts_of_the_pages(
-    browser: Client, app: Any, settings: Any, tmp_path: Any
-) -> None:
+def test_a_site_may_override_parts_of_the_pages(browser, app, settings, tmp_path):
     place = tmp_path / "mcp_django" / "oauth"
     place.mkdir(parents=True)
     (place / "base.html").write_text(
@@ -417,9 +381,7 @@ def test_a_site_may_override_parts_of_the_pages(
     assert 'value="allow"' in page
 
 
-def test_the_page_reads_from_right_to_left_where_the_language_does(
-    browser: Client, app: Any, settings: Any
-) -> None:
+def test_the_page_reads_from_right_to_left_where_the_language_does(browser, app, settings):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]
     browser.cookies[settings.LANGUAGE_COOKIE_NAME] = "ar"
     try:
@@ -428,7 +390,7 @@ def test_the_page_reads_from_right_to_left_where_the_language_does(
         translation.activate(settings.LANGUAGE_CODE)
 
 
-def test_the_page_says_what_the_server_offers_this_user(browser: Client, app: Any) -> None:
+def test_the_page_says_what_the_server_offers_this_user(browser, app):
     page = ask(browser, app, scope="mcp mcp:write").content.decode()
     assert "Orders" in page
     assert "3 tools" in page  # `hire` is for those who may change users
@@ -438,14 +400,14 @@ def test_the_page_says_what_the_server_offers_this_user(browser: Client, app: An
     assert "/oauth/connections/" in page
 
 
-def test_nothing_on_the_pages_is_inline(browser: Client, app: Any) -> None:
+def test_nothing_on_the_pages_is_inline(browser, app):
     answer(browser, ask(browser, app))
     for page in (ask(browser, app), browser.get("/oauth/connections/")):
         text = page.content.decode()
         assert not re.search(r"<script|<style|style=|\son\w+=|javascript:", text)
 
 
-def test_the_page_counts_nothing_that_was_switched_off_elsewhere(browser: Client, app: Any) -> None:
+def test_the_page_counts_nothing_that_was_switched_off_elsewhere(browser, app):
     override_version.record_change()
     override_version.reset()
     details = {"server": "orders", "kind": "tool", "key": "place", "name": "place"}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import gettext
 import re
 from pathlib import Path
-from typing import Any
 
 import django
 import pytest
-from django.test import Client
 from django.utils import translation
 
 import mcp_django
@@ -70,12 +68,12 @@ SHARED = {
 
 
 @pytest.fixture
-def browser(client: Client, user: Any) -> Client:
+def browser(client, user):
     client.force_login(user)
     return client
 
 
-def test_no_word_is_one_that_django_translates_as_something_else() -> None:
+def test_no_word_is_one_that_django_translates_as_something_else():
     # Catalogs are merged: the month would be shown where "May" meant "is allowed to".
     texts = set()
     for suffix in ("*.html", "*.py"):
@@ -90,7 +88,7 @@ def test_no_word_is_one_that_django_translates_as_something_else() -> None:
     assert known <= SHARED
 
 
-def test_every_text_of_the_templates_is_marked_for_translation() -> None:
+def test_every_text_of_the_templates_is_marked_for_translation():
     unmarked = {}
     for path in (HERE / "oauth" / "templates").rglob("*.html"):
         source = path.read_text(encoding="utf-8")
@@ -111,18 +109,14 @@ def test_every_text_of_the_templates_is_marked_for_translation() -> None:
         (None, "did not say which server"),
     ],
 )
-def test_only_a_client_that_named_no_server_is_said_to(
-    browser: Client, app: Any, resource: Any, text: str
-) -> None:
+def test_only_a_client_that_named_no_server_is_said_to(browser, app, resource, text):
     page = ask(browser, app, resource=resource).content.decode()
     assert text in page
     assert page.count("did not say which server") == (resource is None)
 
 
 @pytest.mark.django_db
-def test_a_server_that_is_gone_is_named_by_its_address_once(
-    browser: Client, user: Any, app: Any
-) -> None:
+def test_a_server_that_is_gone_is_named_by_its_address_once(browser, user, app):
     url = f"{parties.ORIGIN}/gone/mcp"
     Consent.objects.create(user=user, client_id=app.client_id, resource=url, scopes=["mcp"])
     assert browser.get("/oauth/connections/").content.decode().count(url) == 1
@@ -130,9 +124,7 @@ def test_a_server_that_is_gone_is_named_by_its_address_once(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("language", "direction"), [("ar", "rtl"), ("de", "ltr")])
-def test_the_page_of_a_server_has_the_direction_of_its_language(
-    client: Client, language: str, direction: str
-) -> None:
+def test_the_page_of_a_server_has_the_direction_of_its_language(client, language, direction):
     with translation.override(language):
         page = client.get("/mcp", headers={"Accept": "text/html"}).content.decode()
     assert f'<html lang="{language}" dir="{direction}">' in page

@@ -41,19 +41,19 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def nothing_said_yet() -> None:
+def nothing_said_yet():
     event_limiter.clear()
 
 
 @pytest.fixture
-def browser(user: Any) -> Client:
+def browser(user):
     client = Client()
     client.force_login(user)
     return client
 
 
 @pytest.fixture
-def remembering(site: Any) -> Any:
+def remembering(site):
     """A client whose approvals are remembered for an hour."""
     site.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"REMEMBER_CONSENT": 3600}}
     return parties.make_app(
@@ -64,9 +64,7 @@ def remembering(site: Any) -> Any:
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
-def test_threat_27_asking_too_often_does_not_fill_the_security_log(
-    user: Any, app: Any, signed_in: bool
-) -> None:
+def test_threat_27_asking_too_often_does_not_fill_the_security_log(user, app, signed_in):
     client = Client()
     if signed_in:
         client.force_login(user)
@@ -76,8 +74,8 @@ def test_threat_27_asking_too_often_does_not_fill_the_security_log(
 
 
 def test_threat_27_a_code_that_is_replayed_again_and_again_does_not_fill_the_security_log(
-    user: Any, app: Any
-) -> None:
+    user, app
+):
     code, verifier = make_code(user, app)
     issued = redeem(app, code, verifier).json()["access_token"]
     for _ in range(20):
@@ -94,9 +92,7 @@ PARAMETERS = (
 
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("signed_in", [True, False])
-def test_a_nul_in_an_authorization_request_is_no_error_of_the_server(
-    browser: Client, app: Any, signed_in: bool, name: str
-) -> None:
+def test_a_nul_in_an_authorization_request_is_no_error_of_the_server(browser, app, signed_in, name):
     client = browser if signed_in else Client()
     for value in ("\0", "a\0b"):
         for more in ({}, {"prompt": "none"}):
@@ -114,7 +110,7 @@ def test_a_nul_in_an_authorization_request_is_no_error_of_the_server(
     ],
 )
 @pytest.mark.parametrize("address", [TOKEN, REVOKE])
-def test_a_nul_in_a_form_is_refused(app: Any, address: str, name: str) -> None:
+def test_a_nul_in_a_form_is_refused(app, address, name):
     credentials = b64encode(b"a\0b:c\0d").decode()
     with refusing_nul():
         for form in ({name: "a\0b"}, {name: "x", "b\0": "x"}):
@@ -123,7 +119,7 @@ def test_a_nul_in_a_form_is_refused(app: Any, address: str, name: str) -> None:
         assert answered.status_code in (400, 401)
 
 
-def test_a_nul_in_what_a_client_says_of_itself_registers_nothing(site: Any) -> None:
+def test_a_nul_in_what_a_client_says_of_itself_registers_nothing(site):
     good = {"redirect_uris": [parties.REDIRECT], "token_endpoint_auth_method": "none"}
     for odd in (
         *(
@@ -140,9 +136,7 @@ def test_a_nul_in_what_a_client_says_of_itself_registers_nothing(site: Any) -> N
             assert "\\u0000" not in answered.content.decode()
 
 
-def test_threat_11_an_approval_renews_only_what_it_was_of(
-    browser: Client, remembering: Any
-) -> None:
+def test_threat_11_an_approval_renews_only_what_it_was_of(browser, remembering):
     wide = {"scope": "mcp mcp:write"}
     told(answer(browser, ask(browser, remembering, **wide), scope=["mcp:write"]))
     assert "code" in told(ask(browser, remembering, **wide))
@@ -154,9 +148,7 @@ def test_threat_11_an_approval_renews_only_what_it_was_of(
     assert Consent.objects.get().scopes == ["mcp", "mcp:write"]
 
 
-def test_threat_11_an_approval_for_one_address_is_none_for_another(
-    browser: Client, remembering: Any
-) -> None:
+def test_threat_11_an_approval_for_one_address_is_none_for_another(browser, remembering):
     wide = {"scope": "mcp mcp:write"}
     told(answer(browser, ask(browser, remembering, **wide), scope=["mcp:write"]))
     other = {"redirect_uri": "https://other.example/callback"}
@@ -174,9 +166,7 @@ def test_threat_11_an_approval_for_one_address_is_none_for_another(
         ("::1", "::/64"),
     ],
 )
-def test_threat_27_the_addresses_of_one_subscriber_are_one_source(
-    address: str, source: str
-) -> None:
+def test_threat_27_the_addresses_of_one_subscriber_are_one_source(address, source):
     assert rate_limit_source(address) == source
 
 
@@ -184,16 +174,14 @@ def _register(body: str, **more: Any) -> int:
     return Client().post("/oauth/register", body, "application/json", **more).status_code
 
 
-def test_threat_09_who_has_many_addresses_of_ipv6_registers_no_more_clients() -> None:
+def test_threat_09_who_has_many_addresses_of_ipv6_registers_no_more_clients():
     for number in range(registration.PER_ADDRESS_PER_HOUR):
         assert _register("{}", REMOTE_ADDR=f"2001:db8::{number + 1:x}") == 400
     assert _register("{}", REMOTE_ADDR="2001:db8::ffff:1") == 429
     assert _register("{}", REMOTE_ADDR="2001:db8:0:1::1") == 400
 
 
-def test_threat_09_no_header_switches_the_limit_of_registrations_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threat_09_no_header_switches_the_limit_of_registrations_off(monkeypatch):
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
     # An unmentioned proxy has many clients: they may more than one address.
     for number in range(2 * registration.PER_ADDRESS_PER_HOUR):
@@ -204,9 +192,7 @@ def test_threat_09_no_header_switches_the_limit_of_registrations_off(
     assert _register("{}", REMOTE_ADDR="127.0.0.1") == 400
 
 
-def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(monkeypatch):
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
     monkeypatch.setattr(token, "MAX_FAILURES_OF_ADDRESS", token.MAX_FAILURES + 1)
 
@@ -220,9 +206,7 @@ def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(
     assert [fail(number) for number in range(times + 1)] == [401] * times + [429]
 
 
-def test_threat_27_no_header_switches_the_limit_of_the_consent_page_off(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threat_27_no_header_switches_the_limit_of_the_consent_page_off(app, monkeypatch):
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
 
     def statuses(times: int, **meta: str) -> list[int]:
@@ -248,7 +232,7 @@ class _Endless(BytesIO):
         return b"a" * size
 
 
-def test_threat_27_a_body_without_a_length_is_not_read_to_its_end() -> None:
+def test_threat_27_a_body_without_a_length_is_not_read_to_its_end():
     body = _Endless()
     scope = {
         "type": "http",
@@ -264,13 +248,13 @@ def test_threat_27_a_body_without_a_length_is_not_read_to_its_end() -> None:
 
 @pytest.mark.parametrize("path", [TOKEN, REVOKE])
 @pytest.mark.parametrize("charset", ["utf-16", "iso-8859-1", "utf8"])
-def test_threat_20_a_form_in_another_charset_is_refused_in_json(path: str, charset: str) -> None:
+def test_threat_20_a_form_in_another_charset_is_refused_in_json(path, charset):
     response = Client().post(path, b"token=x", content_type=f"{FORM}; charset={charset}")
     assert error_of(response) == (400, "invalid_request")
     assert response["Access-Control-Allow-Origin"] == "*"
 
 
-def test_threat_15_a_client_cannot_authenticate_as_one_and_ask_as_another(user: Any) -> None:
+def test_threat_15_a_client_cannot_authenticate_as_one_and_ask_as_another(user):
     confidential = {"client_type": "confidential", "client_secret": SECRET}
     mine, theirs = parties.make_app(**confidential), parties.make_app(**confidential)
     pair = b64encode(f"{mine.client_id}:{SECRET}".encode()).decode()
@@ -296,8 +280,8 @@ def test_threat_15_a_client_cannot_authenticate_as_one_and_ask_as_another(user: 
     "more", [{}, {"response_type": "token"}, {"resource": "https://a.example/"}]
 )
 def test_threat_02_a_link_to_this_site_leads_nobody_on_who_is_not_signed_in(
-    user: Any, app: Any, source: str, more: dict[str, str]
-) -> None:
+    user, app, source, more
+):
     app.registration_source = source
     app.save()
     response = ask(Client(), app, prompt="none", **more)
@@ -312,8 +296,8 @@ def test_threat_02_a_link_to_this_site_leads_nobody_on_who_is_not_signed_in(
     "step", ["get_code_challenge", "get_code_challenge_method", "confirm_redirect_uri"]
 )
 def test_threat_15_a_code_that_is_gone_halfway_is_an_error_like_any_other(
-    user: Any, app: Any, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+    user, app, monkeypatch, step
+):
     code, verifier = make_code(user, app)
     usual = getattr(Validator, step)
 

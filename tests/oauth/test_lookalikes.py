@@ -6,7 +6,6 @@ file runs on all three (`tests/storage/test_other_databases.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jwt
@@ -44,14 +43,14 @@ UNVERIFIED: Any = {"verify_signature": False}
 
 
 @pytest.fixture
-def assistant(db: None, site: Any) -> Any:
+def assistant(db, site):
     """A client that the company knows, with a secret."""
     trust(site)
     return make_app(client_type="confidential", client_secret=SECRET, registration_source="manual")
 
 
 @pytest.fixture
-def idp(db: None, site: Any) -> Iterator[Issuer]:
+def idp(db, site):
     """An issuer whose access tokens the site accepts; loopback needs DEBUG."""
     clear_key_stores()
     with issuer() as company:
@@ -78,16 +77,14 @@ def caller(token: str) -> Any:
 
 
 @pytest.mark.parametrize("subject", LOOKALIKES)
-def test_a_subject_that_looks_alike_is_not_the_user_of_a_bearer(idp: Issuer, subject: str) -> None:
+def test_a_subject_that_looks_alike_is_not_the_user_of_a_bearer(idp, subject):
     ExternalIdentity.objects.create(issuer=idp.url, subject=SUBJECT, user=make_user("alice"))
     assert caller(idp.token(sub=subject)) is None
     assert caller(idp.token(sub=SUBJECT)) == "alice"
 
 
 @pytest.mark.parametrize("subject", LOOKALIKES)
-def test_a_subject_that_looks_alike_is_not_the_user_of_an_assertion(
-    assistant: Any, subject: str
-) -> None:
+def test_a_subject_that_looks_alike_is_not_the_user_of_an_assertion(assistant, subject):
     ExternalIdentity.objects.create(issuer=COMPANY, subject=SUBJECT, user=make_user("alice"))
     response = bring(assistant, word(assistant, sub=subject))
     assert error_of(response) == (400, "invalid_grant")
@@ -95,7 +92,7 @@ def test_a_subject_that_looks_alike_is_not_the_user_of_an_assertion(
     assert bring(assistant, word(assistant, sub=SUBJECT)).status_code == 200
 
 
-def test_subjects_that_look_alike_are_two_users(idp: Issuer, site: Any) -> None:
+def test_subjects_that_look_alike_are_two_users(idp, site):
     accept(site, idp, UNKNOWN_USERS="create")
     names = {subject: f"user-{number}" for number, subject in enumerate([SUBJECT, *LOOKALIKES])}
     for subject, name in names.items():
@@ -109,7 +106,7 @@ def test_subjects_that_look_alike_are_two_users(idp: Issuer, site: Any) -> None:
 
 
 @pytest.mark.parametrize("verified", ["false", "true", 0, 1, "", [], {}, False])
-def test_an_address_links_only_if_it_is_verified(assistant: Any, site: Any, verified: Any) -> None:
+def test_an_address_links_only_if_it_is_verified(assistant, site, verified):
     trust(site, EMAIL_AUTHORITATIVE=True)
     make_user("mike", email="mike@corp.example")
     claims = {"email": "mike@corp.example", "email_verified": verified}
@@ -119,9 +116,7 @@ def test_an_address_links_only_if_it_is_verified(assistant: Any, site: Any, veri
 
 
 @pytest.mark.parametrize(("claims", "status"), [({"email_verified": None}, 400), ({}, 200)])
-def test_an_address_whose_verification_is_null_is_not_verified(
-    assistant: Any, site: Any, claims: dict[str, Any], status: int
-) -> None:
+def test_an_address_whose_verification_is_null_is_not_verified(assistant, site, claims, status):
     trust(site, EMAIL_AUTHORITATIVE=True)
     make_user("mike", email="mike@corp.example")
     assertion = word(assistant, email="mike@corp.example")
@@ -148,7 +143,7 @@ def test_an_address_whose_verification_is_null_is_not_verified(
         "mike%",
     ],
 )
-def test_an_address_that_looks_alike_links_no_user(assistant: Any, site: Any, address: str) -> None:
+def test_an_address_that_looks_alike_links_no_user(assistant, site, address):
     trust(site, EMAIL_AUTHORITATIVE=True)
     mike = make_user("mike", email="mike@corp.example")
     response = bring(assistant, word(assistant, sub="new", email=address, email_verified=True))
@@ -159,9 +154,7 @@ def test_an_address_that_looks_alike_links_no_user(assistant: Any, site: Any, ad
     assert ExternalIdentity.objects.get().user == mike
 
 
-def test_users_with_addresses_that_look_alike_do_not_prevent_a_link(
-    assistant: Any, site: Any
-) -> None:
+def test_users_with_addresses_that_look_alike_do_not_prevent_a_link(assistant, site):
     trust(site, EMAIL_AUTHORITATIVE=True)
     mike = make_user("mike", email="mike@corp.example")
     for number, address in enumerate(["m\u0131ke@corp.example", "mik\u00e9@corp.example"]):
@@ -175,9 +168,7 @@ def test_users_with_addresses_that_look_alike_do_not_prevent_a_link(
 @pytest.mark.parametrize(
     "name", ["\uff41lice", "ALICE", "\u00e1lice", "alice ", "alice\0", "a\u0301lice"]
 )
-def test_a_name_that_looks_alike_is_not_linked(
-    idp: Issuer, site: Any, name: str, mode: str
-) -> None:
+def test_a_name_that_looks_alike_is_not_linked(idp, site, name, mode):
     accept(site, idp, UNKNOWN_USERS=mode)
     alice = make_user("alice")
     linked = caller(idp.token(sub="new", preferred_username=name))
@@ -187,7 +178,7 @@ def test_a_name_that_looks_alike_is_not_linked(
     assert ExternalIdentity.objects.get(user=alice).subject == "known"
 
 
-def test_a_name_that_is_not_normalized_creates_no_user(idp: Issuer, site: Any) -> None:
+def test_a_name_that_is_not_normalized_creates_no_user(idp, site):
     accept(site, idp, UNKNOWN_USERS="link-or-create")
     assert caller(idp.token(sub="first", preferred_username="\uff41lice")) is None
     assert not get_user_model().objects.exists()
@@ -201,9 +192,7 @@ def test_a_name_that_is_not_normalized_creates_no_user(idp: Issuer, site: Any) -
         ("new@corp.example\0", ""),
     ],
 )
-def test_a_created_user_does_not_get_the_address_of_another(
-    idp: Issuer, site: Any, address: str, stored: str
-) -> None:
+def test_a_created_user_does_not_get_the_address_of_another(idp, site, address, stored):
     accept(site, idp, UNKNOWN_USERS="create")
     make_user("mike", email="mike@corp.example")
     token = idp.token(preferred_username="copycat", email=address, email_verified=True)
@@ -211,7 +200,7 @@ def test_a_created_user_does_not_get_the_address_of_another(
     assert get_user_model().objects.get(username="copycat").email == stored
 
 
-def test_groups_are_mapped_by_their_exact_names(idp: Issuer, site: Any) -> None:
+def test_groups_are_mapped_by_their_exact_names(idp, site):
     accept(site, idp, GROUPS={"admins": "Staff"}, GROUPS_CLAIM="groups")
     user = make_user("alice")
     user.groups.add(Group.objects.create(name="staff"))
@@ -226,9 +215,7 @@ def test_groups_are_mapped_by_their_exact_names(idp: Issuer, site: Any) -> None:
 
 @pytest.mark.parametrize("text", UNSTORABLE)
 @pytest.mark.parametrize("claim", ["sub", "email", "jti", "client_id", "scope", "tenant"])
-def test_an_assertion_with_a_text_that_cannot_be_stored_is_rejected(
-    assistant: Any, site: Any, claim: str, text: str
-) -> None:
+def test_an_assertion_with_a_text_that_cannot_be_stored_is_rejected(assistant, site, claim, text):
     trust(site, EMAIL_AUTHORITATIVE=True, UNKNOWN_USERS="link")
     make_user("mike", email="mike@corp.example")
     response = bring(assistant, word(assistant, **{claim: text}))
@@ -237,23 +224,19 @@ def test_an_assertion_with_a_text_that_cannot_be_stored_is_rejected(
 
 @pytest.mark.parametrize("text", UNSTORABLE)
 @pytest.mark.parametrize("claim", ["sub", "preferred_username"])
-def test_a_bearer_with_a_text_that_cannot_be_stored_is_rejected(
-    idp: Issuer, site: Any, claim: str, text: str
-) -> None:
+def test_a_bearer_with_a_text_that_cannot_be_stored_is_rejected(idp, site, claim, text):
     accept(site, idp, UNKNOWN_USERS="link-or-create")
     assert caller(idp.token(**{claim: text})) is None
 
 
-def test_the_id_of_a_bearer_may_be_any_text(idp: Issuer) -> None:
+def test_the_id_of_a_bearer_may_be_any_text(idp):
     ExternalIdentity.objects.create(issuer=idp.url, subject=SUBJECT, user=make_user("alice"))
     assert caller(idp.token(sub=SUBJECT, jti="\ud800")) == "alice"
 
 
 @pytest.mark.parametrize("text", UNSTORABLE)
 @pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke"])
-def test_an_unsigned_client_assertion_with_such_a_subject_is_rejected(
-    db: None, path: str, text: str
-) -> None:
+def test_an_unsigned_client_assertion_with_such_a_subject_is_rejected(db, path, text):
     form = {
         "grant_type": "refresh_token",
         "refresh_token": "x",
@@ -268,7 +251,7 @@ def test_an_unsigned_client_assertion_with_such_a_subject_is_rejected(
 
 
 @pytest.mark.parametrize("presented", ["CLIENT-ONE", "cli\u00e9nt-one", "client-one "])
-def test_a_client_id_that_looks_alike_is_unknown(db: None, site: Any, presented: str) -> None:
+def test_a_client_id_that_looks_alike_is_unknown(db, site, presented):
     user = make_user()
     app = make_app(client_id="client-one")
     code, verifier = make_code(user, app)
@@ -280,7 +263,7 @@ def test_a_client_id_that_looks_alike_is_unknown(db: None, site: Any, presented:
 # Rows of this package -----------------------------------------------------------------------------
 
 
-def test_rows_whose_keys_look_alike_are_different_rows(db: None) -> None:
+def test_rows_whose_keys_look_alike_are_different_rows(db):
     user = make_user()
     for subject in (SUBJECT, *LOOKALIKES):
         ExternalIdentity.objects.create(issuer=COMPANY, subject=subject, user=user)
@@ -319,7 +302,7 @@ def test_rows_whose_keys_look_alike_are_different_rows(db: None) -> None:
         ClientProfile.objects.create(client_id=SUBJECT)
 
 
-def test_access_at_a_provider_is_found_by_the_exact_subject_and_session(db: None) -> None:
+def test_access_at_a_provider_is_found_by_the_exact_subject_and_session(db):
     for number, subject in enumerate([SUBJECT, *LOOKALIKES]):
         UpstreamGrant.objects.create(
             provider="acme",
@@ -332,7 +315,7 @@ def test_access_at_a_provider_is_found_by_the_exact_subject_and_session(db: None
     assert UpstreamGrant.objects.filter(session_id__in=["", SUBJECT]).count() == 1
 
 
-def test_components_whose_names_differ_in_case_have_a_row_each(db: None) -> None:
+def test_components_whose_names_differ_in_case_have_a_row_each(db):
     server: MCPServer = server_of("letters", "plain")
 
     @server.tool(read_only=True)

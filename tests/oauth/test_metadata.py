@@ -19,7 +19,7 @@ OPENID = "/.well-known/openid-configuration"
 
 def urlconf(*patterns: Any) -> ModuleType:
     module = ModuleType("urlconf")
-    module.urlpatterns = list(patterns)  # type: ignore[attr-defined]
+    module.urlpatterns = list(patterns)
     clear_url_caches()
     return module
 
@@ -29,7 +29,7 @@ def configured(settings: Any, **oauth: Any) -> None:
 
 
 @pytest.mark.spec("AUT-16", "AUT-20", "AUT-27", "AUT-12")
-def test_the_document_of_a_site_says_all_that_clients_ask_for(client: Client) -> None:
+def test_the_document_of_a_site_says_all_that_clients_ask_for(client):
     response = client.get(ROOT)
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "application/json"
@@ -62,7 +62,7 @@ def test_the_document_of_a_site_says_all_that_clients_ask_for(client: Client) ->
 
 
 @pytest.mark.spec("AUT-16")
-def test_what_is_off_is_not_offered_and_what_is_on_is(client: Client, settings: Any) -> None:
+def test_what_is_off_is_not_offered_and_what_is_on_is(client, settings):
     configured(settings, DCR="off", CIMD=False)
     document = client.get(ROOT).json()
     assert "registration_endpoint" not in document
@@ -81,9 +81,7 @@ def test_what_is_off_is_not_offered_and_what_is_on_is(client: Client, settings: 
 @pytest.mark.spec("AUT-17", "AUT-20")
 @pytest.mark.parametrize("asked", ["/evil", "/mcp", "/o/", "/.well-known", "/%2e%2e"])
 @pytest.mark.parametrize("form", [ROOT, OPENID])
-def test_threat_19_an_address_of_another_issuer_has_no_document(
-    client: Client, form: str, asked: str
-) -> None:
+def test_threat_19_an_address_of_another_issuer_has_no_document(client, form, asked):
     response = client.get(form + asked)
     assert response.status_code == 404
     assert response.json()["error"] == "not_found"
@@ -93,9 +91,7 @@ def test_threat_19_an_address_of_another_issuer_has_no_document(
 
 @pytest.mark.spec("AUT-18", "AUT-17")
 @pytest.mark.parametrize("address", [f"{ROOT}/o", f"{OPENID}/o", f"/o{OPENID}", f"{ROOT}/o/"])
-def test_an_issuer_with_a_path_is_found_in_each_form(
-    client: Client, settings: Any, address: str
-) -> None:
+def test_an_issuer_with_a_path_is_found_in_each_form(client, settings, address):
     configured(settings, ISSUER="https://shop.example/o")
     document = client.get(address).json()
     assert document["issuer"] == "https://shop.example/o"
@@ -107,25 +103,21 @@ def test_an_issuer_with_a_path_is_found_in_each_form(
 @pytest.mark.parametrize(
     "address", [ROOT, OPENID, f"{ROOT}/other", f"{ROOT}/o/p", f"/other{OPENID}", f"/x/o{OPENID}"]
 )
-def test_threat_19_an_issuer_with_a_path_is_found_nowhere_else(
-    client: Client, settings: Any, address: str
-) -> None:
+def test_threat_19_an_issuer_with_a_path_is_found_nowhere_else(client, settings, address):
     configured(settings, ISSUER="https://shop.example/o")
     assert client.get(address).status_code == 404
 
 
 @pytest.mark.spec("AUT-18", "AUT-19")
 @pytest.mark.parametrize("address", [ROOT, f"{ROOT}/", OPENID, f"{OPENID}/"])
-def test_an_issuer_without_a_path_is_found_at_the_root(client: Client, address: str) -> None:
+def test_an_issuer_without_a_path_is_found_at_the_root(client, address):
     response = client.get(address, headers={"MCP-Protocol-Version": "2025-03-26"})
     assert response.json()["issuer"] == "http://testserver"
 
 
 @pytest.mark.spec("AUT-18", "AUT-19")
 @pytest.mark.parametrize("base", ["", "http://testserver", "http://testserver/"])
-def test_both_documents_name_the_same_issuer_without_a_root_slash(
-    client: Client, settings: Any, base: str
-) -> None:
+def test_both_documents_name_the_same_issuer_without_a_root_slash(client, settings, base):
     # The Python SDK compares the two letter by letter, and both with the address it asked at.
     settings.MCP_DJANGO = {**SETTINGS, "BASE_URL": base}
     for end in ("", "/"):
@@ -135,7 +127,7 @@ def test_both_documents_name_the_same_issuer_without_a_root_slash(
 
 
 @pytest.mark.spec("AUT-18")
-def test_the_form_of_openid_carries_what_its_clients_insist_on(client: Client) -> None:
+def test_the_form_of_openid_carries_what_its_clients_insist_on(client):
     document = client.get(OPENID).json()
     assert document["subject_types_supported"] == ["public"]
     assert document["id_token_signing_alg_values_supported"] == ["RS256"]
@@ -145,7 +137,7 @@ def test_the_form_of_openid_carries_what_its_clients_insist_on(client: Client) -
     assert client.get(ROOT).json().items() <= document.items()
 
 
-def test_a_site_under_a_script_name_has_it_within_its_prefix(client: Client, settings: Any) -> None:
+def test_a_site_under_a_script_name_has_it_within_its_prefix(client, settings):
     configured(settings, ISSUER="https://shop.example/app")
     within = {"SCRIPT_NAME": "/app", "PATH_INFO": OPENID}
     document = client.get(f"/app{OPENID}", **within).json()
@@ -160,9 +152,7 @@ def test_a_site_under_a_script_name_has_it_within_its_prefix(client: Client, set
 
 
 @pytest.mark.spec("AUT-16")
-def test_threat_19_a_host_that_a_client_made_up_is_not_believed(
-    client: Client, settings: Any
-) -> None:
+def test_threat_19_a_host_that_a_client_made_up_is_not_believed(client, settings):
     forwarded = {
         "X-Forwarded-Host": "evil.example",
         "X-Forwarded-Proto": "https",
@@ -177,7 +167,7 @@ def test_threat_19_a_host_that_a_client_made_up_is_not_believed(
     assert "evil" not in str(document)
 
 
-def test_a_proxy_that_the_site_trusts_is_believed(client: Client, settings: Any) -> None:
+def test_a_proxy_that_the_site_trusts_is_believed(client, settings):
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     settings.USE_X_FORWARDED_HOST = True
     settings.ALLOWED_HOSTS = ["shop.example"]
@@ -188,7 +178,7 @@ def test_a_proxy_that_the_site_trusts_is_believed(client: Client, settings: Any)
 
 
 @pytest.mark.parametrize("address", [ROOT, OPENID, "/oauth/jwks"])
-def test_a_page_of_any_origin_may_ask_first(client: Client, address: str) -> None:
+def test_a_page_of_any_origin_may_ask_first(client, address):
     response = client.options(
         address,
         headers={
@@ -203,7 +193,7 @@ def test_a_page_of_any_origin_may_ask_first(client: Client, address: str) -> Non
     assert "GET" in response.headers["Access-Control-Allow-Methods"]
 
 
-def test_only_reading_is_served(client: Client) -> None:
+def test_only_reading_is_served(client):
     head = client.head(ROOT)
     assert (head.status_code, head.content) == (200, b"")
     for method in (client.post, client.put, client.delete):
@@ -213,7 +203,7 @@ def test_only_reading_is_served(client: Client) -> None:
         assert response.json()["error"] == "invalid_request"
 
 
-def test_the_document_needs_neither_a_user_nor_the_database(settings: Any) -> None:
+def test_the_document_needs_neither_a_user_nor_the_database(settings):
     # A site that asks everybody to sign in everywhere.
     login = "django.contrib.auth.middleware.LoginRequiredMiddleware"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, login]
@@ -222,7 +212,7 @@ def test_the_document_needs_neither_a_user_nor_the_database(settings: Any) -> No
     assert not response.cookies
 
 
-def test_the_other_urls_of_the_site_are_left_alone(client: Client, settings: Any) -> None:
+def test_the_other_urls_of_the_site_are_left_alone(client, settings):
     def own(request: object, **kwargs: Any) -> HttpResponse:
         return HttpResponse("own")
 
@@ -238,7 +228,7 @@ def test_the_other_urls_of_the_site_are_left_alone(client: Client, settings: Any
     assert client.get(ROOT).json()["issuer"] == "http://testserver"
 
 
-def test_the_urls_work_below_others(client: Client, settings: Any) -> None:
+def test_the_urls_work_below_others(client, settings):
     settings.ROOT_URLCONF = urlconf(path("deep/", include(urls.urlpatterns)))
     document = client.get(f"/deep{ROOT}").json()
     assert document["token_endpoint"] == "http://testserver/deep/oauth/token"

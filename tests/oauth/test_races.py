@@ -1,7 +1,5 @@
 """Races are decided by the database, so they are run on one that lets two writers in at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,6 @@ FILES = ["on_postgresql.py", "test_token_codes.py", "test_token_refreshing.py"]
 
 @pytest.mark.requires("shared")
 @pytest.mark.parametrize("name", FILES)
-def test_threats_15_16_and_25_are_met_on_postgresql_as_well(name: str) -> None:
+def test_threats_15_16_and_25_are_met_on_postgresql_as_well(name):
     output = run_under("tests.kit.settings_postgres", HERE / name)
     assert "skipped" not in output, output

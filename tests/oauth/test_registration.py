@@ -117,7 +117,7 @@ def configured(settings: Any, **oauth: Any) -> None:
 @pytest.mark.spec("AUT-25", "AUT-22")
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("address", ["/oauth/register", "/oauth/register/", "/register"])
-def test_each_host_registers(client: Client, host: str, address: str) -> None:
+def test_each_host_registers(client, host, address):
     asked = HOSTS[host]
     response = post(client, asked, address=address)
     assert response.status_code == 201
@@ -161,15 +161,13 @@ def test_each_host_registers(client: Client, host: str, address: str) -> None:
         (["cursor://anysphere.cursor-mcp/oauth/callback"], None, "native"),
     ],
 )
-def test_the_type_of_a_client_is_what_its_addresses_make_it(
-    client: Client, uris: list[str], asked: str | None, expected: str
-) -> None:
+def test_the_type_of_a_client_is_what_its_addresses_make_it(client, uris, asked, expected):
     answer = post(client, {"redirect_uris": uris, "application_type": asked}).json()
     assert answer["application_type"] == expected
 
 
 @pytest.mark.spec("AUT-25")
-def test_what_is_left_out_has_the_defaults_of_the_standard(client: Client) -> None:
+def test_what_is_left_out_has_the_defaults_of_the_standard(client):
     nothing = dict.fromkeys(
         ("client_name", "grant_types", "response_types", "token_endpoint_auth_method", "scope")
     )
@@ -182,7 +180,7 @@ def test_what_is_left_out_has_the_defaults_of_the_standard(client: Client) -> No
         assert answer["client_secret"]
 
 
-def test_a_name_is_cleaned(client: Client) -> None:
+def test_a_name_is_cleaned(client):
     name = "Tru\u202estworthy\x00\r\n <b>App\u200b</b> \ud800" + "x" * 500
     answer = post(client, {"redirect_uris": ["https://a.example/cb"], "client_name": name}).json()
     assert answer["client_name"].startswith("Trustworthy <b>App</b> xxx")
@@ -194,7 +192,7 @@ def test_a_name_is_cleaned(client: Client) -> None:
     ("asked", "expected"),
     [("mcp", "mcp"), ("claudeai mcp:write mcp", "mcp mcp:write"), ("other", KNOWN), ("", KNOWN)],
 )
-def test_scopes_that_do_not_exist_are_dropped(client: Client, asked: str, expected: str) -> None:
+def test_scopes_that_do_not_exist_are_dropped(client, asked, expected):
     answer = post(client, {"redirect_uris": ["https://a.example/cb"], "scope": asked}).json()
     assert answer["scope"] == expected
 
@@ -233,9 +231,7 @@ GOOD = {"redirect_uris": ["https://a.example/cb"]}
         {**GOOD, "scope": ["mcp"]},
     ],
 )
-def test_threat_09_metadata_that_reaches_further_is_refused(
-    client: Client, metadata: object
-) -> None:
+def test_threat_09_metadata_that_reaches_further_is_refused(client, metadata):
     response = post(client, metadata)
     assert response.status_code == 400
     assert response.json()["error"] == "invalid_client_metadata"
@@ -266,7 +262,7 @@ def test_threat_09_metadata_that_reaches_further_is_refused(
         [f"https://a.example/{one}" for one in range(3000)],
     ],
 )
-def test_threat_09_addresses_that_could_mislead_are_refused(client: Client, uris: object) -> None:
+def test_threat_09_addresses_that_could_mislead_are_refused(client, uris):
     response = post(client, {"redirect_uris": uris})
     # The longest is too long as a document.
     assert response.status_code in {400, 413}
@@ -274,7 +270,7 @@ def test_threat_09_addresses_that_could_mislead_are_refused(client: Client, uris
     assert not get_application_model().objects.exists()
 
 
-def test_threat_09_a_large_document_is_refused(client: Client, settings: Any) -> None:
+def test_threat_09_a_large_document_is_refused(client, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
     padded = {**GOOD, "client_uri": "x" * view.MAX_BYTES}
     response = post(client, padded)
@@ -285,7 +281,7 @@ def test_threat_09_a_large_document_is_refused(client: Client, settings: Any) ->
 
 
 @pytest.mark.spec("AUT-25")
-def test_threat_09_one_address_registers_twenty_clients_an_hour(client: Client) -> None:
+def test_threat_09_one_address_registers_twenty_clients_an_hour(client):
     for _ in range(view.PER_ADDRESS_PER_HOUR):
         assert post(client, "{}").status_code == 400
     response = post(client, GOOD)
@@ -301,9 +297,7 @@ def test_threat_09_one_address_registers_twenty_clients_an_hour(client: Client) 
     ("one_of_it", "outside"),
     [("2001:db8:7:{:x}::1", "2001:db8:8::1"), ("203.0.113.{}", "203.0.112.1")],
 )
-def test_threat_09_one_network_takes_a_part_of_what_the_site_registers(
-    client: Client, one_of_it: str, outside: str
-) -> None:
+def test_threat_09_one_network_takes_a_part_of_what_the_site_registers(client, one_of_it, outside):
     assert 2 * view.PER_NETWORK_PER_HOUR < view.PER_SITE_PER_HOUR
     for number in range(view.PER_NETWORK_PER_HOUR):
         address = one_of_it.format(number // view.PER_ADDRESS_PER_HOUR)
@@ -335,9 +329,7 @@ def _with_last_use(client: Any, user: Any) -> None:
 
 
 @pytest.mark.parametrize("use", [_with_token, _with_refresh_token, _with_code, _with_last_use])
-def test_clients_that_are_used_leave_room_for_others(
-    client: Client, user: Any, monkeypatch: pytest.MonkeyPatch, use: Any
-) -> None:
+def test_clients_that_are_used_leave_room_for_others(client, user, monkeypatch, use):
     monkeypatch.setattr(view, "PER_SITE_PER_HOUR", 2)
     made = [make_app(), make_app()]
     ClientProfile.objects.create(client_id=made[1].client_id)
@@ -347,9 +339,7 @@ def test_clients_that_are_used_leave_room_for_others(
     assert post(client, GOOD).status_code == 429
 
 
-def test_threat_09_the_site_registers_so_many_clients_an_hour(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threat_09_the_site_registers_so_many_clients_an_hour(client, monkeypatch):
     monkeypatch.setattr(view, "PER_SITE_PER_HOUR", 2)
     older = make_app()
     get_application_model().objects.filter(pk=older.pk).update(
@@ -365,7 +355,7 @@ def test_threat_09_the_site_registers_so_many_clients_an_hour(
         assert post(client, "{}", REMOTE_ADDR="").status_code == 400
 
 
-def test_a_site_may_register_nobody(client: Client, settings: Any) -> None:
+def test_a_site_may_register_nobody(client, settings):
     configured(settings, DCR="off")
     response = post(client, GOOD)
     assert response.status_code == 404
@@ -378,9 +368,7 @@ def bearer(token: str) -> dict[str, Any]:
 
 
 @pytest.mark.spec("AUT-25")
-def test_a_site_may_register_those_who_have_a_token_for_it(
-    client: Client, settings: Any, user: Any
-) -> None:
+def test_a_site_may_register_those_who_have_a_token_for_it(client, settings, user):
     configured(settings, DCR="initial-token")
     response = post(client, GOOD)
     assert response.status_code == 401
@@ -399,9 +387,7 @@ def test_a_site_may_register_those_who_have_a_token_for_it(
 
 
 @pytest.mark.parametrize("scopes", [[], ["mcp"], ["registered"]])
-def test_a_token_for_something_else_registers_nobody(
-    client: Client, settings: Any, user: Any, scopes: list[str]
-) -> None:
+def test_a_token_for_something_else_registers_nobody(client, settings, user, scopes):
     configured(settings, DCR="initial-token")
     _, plaintext = AccessToken.objects.issue(user, name="other", scopes=scopes)
     for presented in (
@@ -417,7 +403,7 @@ def test_a_token_for_something_else_registers_nobody(
     assert not get_application_model().objects.exists()
 
 
-def test_a_token_registers_from_its_own_networks(client: Client, settings: Any, user: Any) -> None:
+def test_a_token_registers_from_its_own_networks(client, settings, user):
     configured(settings, DCR="initial-token")
     _, plaintext = AccessToken.objects.issue(
         user, name="registrar", scopes=["register"], networks=["192.0.2.0/24"]
@@ -427,7 +413,7 @@ def test_a_token_registers_from_its_own_networks(client: Client, settings: Any, 
     assert answer.status_code == 201
 
 
-def test_an_owner_who_left_registers_nobody(client: Client, settings: Any, user: Any) -> None:
+def test_an_owner_who_left_registers_nobody(client, settings, user):
     configured(settings, DCR="initial-token")
     _, plaintext = AccessToken.objects.issue(user, name="registrar", scopes=["register"])
     user.is_active = False
@@ -435,7 +421,7 @@ def test_an_owner_who_left_registers_nobody(client: Client, settings: Any, user:
     assert post(client, GOOD, **bearer(plaintext)).status_code == 401
 
 
-def test_a_page_of_any_origin_may_register(settings: Any) -> None:
+def test_a_page_of_any_origin_may_register(settings):
     client = Client(enforce_csrf_checks=True)
     origin = {"Origin": "http://localhost:6274"}
     preflight = client.options(
@@ -460,19 +446,19 @@ def test_a_page_of_any_origin_may_register(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("address", ["/oauth/register", "/oauth/register/"])
-def test_other_methods_are_told_which_one_is_served(client: Client, address: str) -> None:
+def test_other_methods_are_told_which_one_is_served(client, address):
     for method in (client.get, client.put, client.delete, client.head):
         response = method(address)
         assert response.status_code == 405
         assert response.headers["Allow"] == "POST, OPTIONS"
 
 
-def test_a_site_that_asks_everybody_to_sign_in_still_registers(settings: Any) -> None:
+def test_a_site_that_asks_everybody_to_sign_in_still_registers(settings):
     login = "django.contrib.auth.middleware.LoginRequiredMiddleware"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, login]
     assert post(Client(), GOOD).status_code == 201
 
 
-def test_the_limits_are_those_that_the_documentation_names() -> None:
+def test_the_limits_are_those_that_the_documentation_names():
     assert (view.MAX_BYTES, view.PER_ADDRESS_PER_HOUR, view.PER_SITE_PER_HOUR) == (32768, 20, 1000)
     assert registration.MAX_REDIRECTS == 10

@@ -23,14 +23,8 @@ def revoke(app: Any, token: str, *, path: str = REVOKE, **more: str) -> Any:
 @pytest.mark.parametrize("hint", ["", "access_token", "refresh_token", "unheard-of"])
 @pytest.mark.parametrize("path", [REVOKE, f"{REVOKE}/"])
 def test_either_token_ends_the_whole_sign_in(
-    user: Any,
-    app: Any,
-    which: str,
-    hint: str,
-    path: str,
-    django_capture_on_commit_callbacks: Any,
-    monkeypatch: Any,
-) -> None:
+    user, app, which, hint, path, django_capture_on_commit_callbacks, monkeypatch
+):
     told: list[str] = []
     monkeypatch.setattr("mcp_django.oauth.revoking.notify_revoked", lambda *a: told.extend(a))
     answer = sign_in(user, app)
@@ -47,7 +41,7 @@ def test_either_token_ends_the_whole_sign_in(
     assert not AuthEvent.objects.filter(kind="reuse").exists()
 
 
-def test_another_sign_in_of_the_same_client_goes_on(user: Any, app: Any) -> None:
+def test_another_sign_in_of_the_same_client_goes_on(user, app):
     laptop, desktop = sign_in(user, app), sign_in(user, app)
     revoke(app, laptop["refresh_token"])
     assert call(laptop["access_token"]).status_code == 401
@@ -55,27 +49,27 @@ def test_another_sign_in_of_the_same_client_goes_on(user: Any, app: Any) -> None
     assert refresh(app, desktop["refresh_token"]).status_code == 200
 
 
-def test_an_unknown_token_is_no_error(app: Any) -> None:
+def test_an_unknown_token_is_no_error(app):
     for _ in range(2):
         assert revoke(app, "unheard-of").status_code == 200
     assert not AuthEvent.objects.filter(kind="revoke").exists()
 
 
-def test_another_client_ends_nothing_and_learns_nothing(user: Any, app: Any) -> None:
+def test_another_client_ends_nothing_and_learns_nothing(user, app):
     answer, other = sign_in(user, app), make_app(name="Other")
     known, unknown = revoke(other, answer["refresh_token"]), revoke(other, "unheard-of")
     assert (known.status_code, known.content) == (unknown.status_code, unknown.content)
     assert call(answer["access_token"]).status_code == 200
 
 
-def test_a_token_without_a_family_ends_alone(user: Any, app: Any) -> None:
+def test_a_token_without_a_family_ends_alone(user, app):
     token, other = make_token(user, app, refresh=False), make_token(user, app, refresh=False)
     assert revoke(app, token).status_code == 200
     assert call(token).status_code == 401
     assert call(other).status_code == 200
 
 
-def test_the_client_has_to_be_known_and_prove_who_it_is(user: Any, app: Any) -> None:
+def test_the_client_has_to_be_known_and_prove_who_it_is(user, app):
     answer = sign_in(user, app)
     assert error_of(post({"token": answer["access_token"]}, path=REVOKE))[0] == 401
     closed = make_app(client_type="confidential", client_secret="s" * 40)
@@ -86,5 +80,5 @@ def test_the_client_has_to_be_known_and_prove_who_it_is(user: Any, app: Any) -> 
     assert call(token).status_code == 401
 
 
-def test_the_token_is_asked_for(app: Any) -> None:
+def test_the_token_is_asked_for(app):
     assert error_of(post({"client_id": app.client_id}, path=REVOKE)) == (400, "invalid_request")

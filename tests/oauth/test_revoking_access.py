@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +29,7 @@ LISTEN = message("subscriptions/listen", {"notifications": {"toolsListChanged": 
 
 
 @pytest.fixture(autouse=True)
-def _no_minute_is_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_minute_is_over(monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
     close_asgiref_connections()
     yield
@@ -69,7 +68,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @spec("AUT-1", "AUT-3", "AUT-23")
-def test_threat_17_nothing_works_any_more(way: str) -> None:
+def test_threat_17_nothing_works_any_more(way):
     one = SignedIn()
     assert call(one.access).status_code == 200
     WAYS[way](one)
@@ -82,7 +81,7 @@ def test_threat_17_nothing_works_any_more(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mount", ["lane", "view"])
 @spec("AUT-1")
-async def test_threat_17_an_open_stream_ends_at_once(way: str, mount: str) -> None:
+async def test_threat_17_an_open_stream_ends_at_once(way, mount):
     one = await in_thread(SignedIn)
     bearer = f"Bearer {one.access}"
     async with connect(vault.MOUNTS[mount], "/mcp", LISTEN, authorization=bearer) as connection:
@@ -93,7 +92,7 @@ async def test_threat_17_an_open_stream_ends_at_once(way: str, mount: str) -> No
 
 @pytest.mark.parametrize("mount", ["lane", "view"])
 @spec("AUT-1", "AUT-23")
-async def test_a_stream_outlives_a_refresh_of_its_token(mount: str) -> None:
+async def test_a_stream_outlives_a_refresh_of_its_token(mount):
     one = await in_thread(SignedIn)
     bearer = f"Bearer {one.access}"
     async with connect(vault.MOUNTS[mount], "/mcp", LISTEN, authorization=bearer) as connection:
@@ -110,9 +109,7 @@ async def test_a_stream_outlives_a_refresh_of_its_token(mount: str) -> None:
 
 
 @spec("AUT-1")
-async def test_threat_17_a_stream_ends_when_its_token_expires(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_threat_17_a_stream_ends_when_its_token_expires(monkeypatch):
     one = await in_thread(SignedIn)
     almost = timezone.now() + timedelta(seconds=3599.9)
     # Before the stream opens, which may look at the time at once.
@@ -125,7 +122,7 @@ async def test_threat_17_a_stream_ends_when_its_token_expires(
 
 
 @spec("AUT-11")
-def test_threat_17_a_permission_that_is_taken_away_hides_its_tool_in_the_next_call() -> None:
+def test_threat_17_a_permission_that_is_taken_away_hides_its_tool_in_the_next_call():
     one = SignedIn()
     one.user.user_permissions.add(Permission.objects.get(codename="change_user"))
     assert call(one.access, tool="hire", name="Bo").json()["result"]["content"]
@@ -138,7 +135,7 @@ def test_threat_17_a_permission_that_is_taken_away_hides_its_tool_in_the_next_ca
 
 
 @spec("AUT-6")
-def test_more_scopes_that_were_asked_for_are_in_the_security_log() -> None:
+def test_more_scopes_that_were_asked_for_are_in_the_security_log():
     one = SignedIn()
     assert call(one.access, tool="place", item="tea").status_code == 403
     event = AuthEvent.objects.get(kind="step_up")
@@ -179,10 +176,8 @@ def _authorized(one: SignedIn, code: tuple[str, str]) -> Any:
     ],
 )
 def test_no_token_is_issued_for_a_server_that_another_process_has_closed(
-    ask_for_a_token: Callable[[SignedIn, tuple[str, str]], Any],
-    refusal: Any,
-    decision: dict[str, Any],
-) -> None:
+    ask_for_a_token, refusal, decision
+):
     one = SignedIn()
     code = make_code(one.user, one.app)
     decide_of_server_elsewhere("orders", **decision)

@@ -9,7 +9,6 @@ import io
 import json
 import logging
 from base64 import b64encode
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -51,7 +50,7 @@ class Log(logging.Handler):
 
 
 @pytest.fixture
-def log() -> Iterator[Log]:
+def log():
     """The log at DEBUG; statements of the database have their own place to be looked at."""
     handler, root = Log(), logging.getLogger()
     level = root.level
@@ -136,7 +135,7 @@ def assert_absent(secrets: dict[str, str], where: str, text: str) -> None:
         assert not found, f"The {name} is in {where}."
 
 
-def test_threat_23_no_secret_is_in_the_database_or_the_log(user: Any, app: Any, log: Log) -> None:
+def test_threat_23_no_secret_is_in_the_database_or_the_log(user, app, log):
     secrets = issue_everything(user, app)
     text = dump()
     assert "oauth2_provider_accesstoken" in text
@@ -145,9 +144,9 @@ def test_threat_23_no_secret_is_in_the_database_or_the_log(user: Any, app: Any, 
     assert_absent(secrets, "the log", log.text.getvalue())
 
 
-def test_threat_23_no_secret_is_in_the_cache(user: Any, app: Any) -> None:
+def test_threat_23_no_secret_is_in_the_cache(user, app):
     secrets = issue_everything(user, app)
-    held = cache._cache  # type: ignore[attr-defined]  # of the local-memory cache
+    held = cache._cache
     assert held
     assert_absent(secrets, "the cache", repr(held))
 
@@ -165,9 +164,7 @@ def test_threat_23_no_secret_is_in_the_cache(user: Any, app: Any) -> None:
         ("Valid token: %s, after %d of %r", (True, 3, object), "Valid token: True, after 3 of <cl"),
     ],
 )
-def test_threat_23_the_libraries_log_no_secret(
-    text: str, given: tuple[Any, ...], shown: str, log: Log
-) -> None:
+def test_threat_23_the_libraries_log_no_secret(text, given, shown, log):
     logging.getLogger("oauthlib.oauth2.rfc6749.grant_types.base").debug(text, *given)
     assert shown in log.text.getvalue()
     assert "s3cret" not in log.text.getvalue()
@@ -175,7 +172,7 @@ def test_threat_23_the_libraries_log_no_secret(
 
 # Fifty pages.
 @pytest.mark.outside
-def test_threat_23_the_admin_shows_no_secret(user: Any, app: Any, few_servers: None) -> None:
+def test_threat_23_the_admin_shows_no_secret(user, app, few_servers):
     secrets = issue_everything(user, app)
     browser = Client()
     browser.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
@@ -202,7 +199,7 @@ def credentials_of(bearer: str, path: str = "/mcp") -> Credentials:
 
 
 @pytest.mark.parametrize("kind", ["own token", "refreshed access"])
-def test_threat_23_no_repr_shows_a_secret(user: Any, app: Any, kind: str) -> None:
+def test_threat_23_no_repr_shows_a_secret(user, app, kind):
     secret = issue_everything(user, app)[kind]
     credentials = credentials_of(secret)
     principal = authenticate(("tokens", "oauth"), credentials)
@@ -214,9 +211,7 @@ def test_threat_23_no_repr_shows_a_secret(user: Any, app: Any, kind: str) -> Non
 
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("kind", ["own token", "refreshed access"])
-def test_threat_23_no_error_report_shows_a_bearer(
-    user: Any, app: Any, kind: str, debug: bool, settings: Any
-) -> None:
+def test_threat_23_no_error_report_shows_a_bearer(user, app, kind, debug, settings):
     secret = issue_everything(user, app)[kind]
     settings.DEBUG = debug
     credentials = credentials_of(secret)
@@ -233,9 +228,7 @@ def test_threat_23_no_error_report_shows_a_bearer(
 
 
 @pytest.mark.parametrize("kind", ["own token", "refreshed access"])
-def test_threat_23_no_report_of_a_failing_database_shows_a_bearer(
-    user: Any, app: Any, kind: str, settings: Any
-) -> None:
+def test_threat_23_no_report_of_a_failing_database_shows_a_bearer(user, app, kind, settings):
     secret = issue_everything(user, app)[kind]
     credentials = credentials_of(secret)
     with patch.object(SQLCompiler, "execute_sql", side_effect=ZeroDivisionError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ STREAMED = "/vault/mcp"
 
 
 @pytest.fixture(autouse=True)
-def _vault(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _vault(settings, monkeypatch):
     settings.ROOT_URLCONF = "tests.oauth.vault"
     settings.MCP_DJANGO = {
         **parties.SETTINGS,
@@ -40,7 +39,7 @@ def _vault(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(params=vault.MOUNTS)
-def mount(request: pytest.FixtureRequest) -> str:
+def mount(request):
     """One mount after the other that has streams."""
     name: str = request.param
     return name
@@ -69,12 +68,12 @@ class Cast:
 
 
 @pytest.fixture
-async def cast(transactional_db: None) -> Cast:
+async def cast(transactional_db):
     return await in_thread(Cast)
 
 
 @spec("SES-6", "AUT-1")
-async def test_threat_07_a_session_is_nobody_elses(mount: str, cast: Cast) -> None:
+async def test_threat_07_a_session_is_nobody_elses(mount, cast):
     peer = await opened(mount, "/mcp", version=C, token=cast.mine)
     for name, thief in cast.thieves.items():
         for answer in (
@@ -88,7 +87,7 @@ async def test_threat_07_a_session_is_nobody_elses(mount: str, cast: Cast) -> No
 
 
 @spec("SES-6")
-async def test_threat_07_a_session_is_of_its_server(mount: str, cast: Cast) -> None:
+async def test_threat_07_a_session_is_of_its_server(mount, cast):
     peer = await opened(mount, "/mcp", version=C, token=cast.mine)
     peer.path = "/billing/mcp"
     for answer in (
@@ -101,7 +100,7 @@ async def test_threat_07_a_session_is_of_its_server(mount: str, cast: Cast) -> N
 
 
 @spec("SES-6", "RSM-6")
-async def test_threat_07_an_event_id_is_nobody_elses(mount: str, cast: Cast) -> None:
+async def test_threat_07_an_event_id_is_nobody_elses(mount, cast):
     peer = await opened(mount, STREAMED, version=D, token=cast.mine)
     async with peer.stream(call("slowly", progress="p")) as connection:
         reader = Reader(connection)
@@ -117,7 +116,7 @@ async def test_threat_07_an_event_id_is_nobody_elses(mount: str, cast: Cast) -> 
 
 
 @spec("SES-6", "AUT-23")
-async def test_a_refreshed_token_goes_on_with_sessions_and_streams(mount: str, cast: Cast) -> None:
+async def test_a_refreshed_token_goes_on_with_sessions_and_streams(mount, cast):
     peer = await opened(mount, STREAMED, version=D, token=cast.mine)
     async with peer.stream(call("slowly", progress="p")) as connection:
         reader = Reader(connection)
@@ -134,7 +133,7 @@ async def page(mount: str, bearer: str, cursor: str | None = None, path: str = "
 
 
 @pytest.fixture
-def _long_list() -> Iterator[None]:
+def _long_list():
     """A list of tools that is longer than a page."""
     names = ("long", "longer")
     for name in names:
@@ -145,7 +144,7 @@ def _long_list() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_long_list")
-async def test_threat_07_a_cursor_is_nobody_elses(mount: str, cast: Cast) -> None:
+async def test_threat_07_a_cursor_is_nobody_elses(mount, cast):
     first = (await page(mount, cast.mine)).json()["result"]
     for thief in cast.thieves.values():
         assert code_of(await page(mount, thief, first["nextCursor"])) == INVALID_PARAMS
@@ -156,7 +155,7 @@ async def test_threat_07_a_cursor_is_nobody_elses(mount: str, cast: Cast) -> Non
 
 
 @spec("SES-6")
-async def test_a_long_client_id_fits_the_columns(mount: str, cast: Cast) -> None:
+async def test_a_long_client_id_fits_the_columns(mount, cast):
     long = await sync_to_async(parties.make_app)(
         name="Long", client_id="https://client.example/" + "x" * 200
     )

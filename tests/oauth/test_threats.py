@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -33,13 +32,13 @@ API = {"photos": "See photos"}
 def mounted(settings: Any, *patterns: Any) -> None:
     """The site with more mounted."""
     module = ModuleType("urlconf")
-    module.urlpatterns = [*patterns, *urls.urlpatterns]  # type: ignore[attr-defined]
+    module.urlpatterns = [*patterns, *urls.urlpatterns]
     settings.ROOT_URLCONF = module
     clear_url_caches()
 
 
 @pytest.fixture
-def statements() -> Iterator[list[str]]:
+def statements():
     """What is sent to the database, by whichever thread."""
     seen: list[str] = []
     execute = CursorWrapper.execute
@@ -58,9 +57,7 @@ def statements() -> Iterator[list[str]]:
 @pytest.mark.parametrize("resource", [(), ("http://testserver/api",), ("https://api.example/",)])
 @pytest.mark.parametrize("scope", ["photos", "photos mcp"])
 @spec("AUT-9", "AUT-10")
-def test_threat_05_a_token_for_another_api_is_no_bearer(
-    user: Any, settings: Any, resource: tuple[str, ...], scope: str
-) -> None:
+def test_threat_05_a_token_for_another_api_is_no_bearer(user, settings, resource, scope):
     settings.OAUTH2_PROVIDER = provider_settings(SCOPES=API)
     app = parties.make_app(registration_source="manual")
     token = parties.make_token(user, app, scope=scope, resource=resource)
@@ -84,9 +81,7 @@ def asked(server: MCPServer, where: str, bearer: str, **params: Any) -> dict[str
 
 
 @spec("MRT-5", "SES-6")
-def test_threat_07_the_state_of_a_question_is_nobody_elses(
-    user: Any, app: Any, settings: Any
-) -> None:
+def test_threat_07_the_state_of_a_question_is_nobody_elses(user, app, settings):
     server, second = questions.asking("first"), questions.asking("second")
     mounted(settings, path("first/mcp", server.urls), path("second/mcp", second.urls))
     both = (f"{parties.ORIGIN}/first/mcp", f"{parties.ORIGIN}/second/mcp")
@@ -110,9 +105,7 @@ def test_threat_07_the_state_of_a_question_is_nobody_elses(
 
 @pytest.mark.filterwarnings("ignore:.*RFC 9700:DeprecationWarning")
 @spec("AUT-26")
-def test_threat_08_the_toolkits_own_addresses_fetch_nothing_either(
-    client: Client, user: Any, settings: Any
-) -> None:
+def test_threat_08_the_toolkits_own_addresses_fetch_nothing_either(client, user, settings):
     settings.OAUTH2_PROVIDER = {
         **settings.OAUTH2_PROVIDER,
         "CIMD_METADATA_FETCHER": "tests.oauth.documents.PublishedFetcher",
@@ -138,9 +131,7 @@ def test_threat_08_the_toolkits_own_addresses_fetch_nothing_either(
 
 
 @pytest.mark.parametrize("source", ["dcr", "cimd"])
-def test_threat_10_a_scope_of_another_api_is_never_in_a_token(
-    client: Client, user: Any, app: Any, settings: Any, source: str
-) -> None:
+def test_threat_10_a_scope_of_another_api_is_never_in_a_token(client, user, app, settings, source):
     settings.OAUTH2_PROVIDER = provider_settings(SCOPES=API)
     get_application_model().objects.update(registration_source=source)
     client.force_login(user)
@@ -157,7 +148,7 @@ def test_threat_10_a_scope_of_another_api_is_never_in_a_token(
 
 
 @spec("AUT-11")
-def test_threat_17_who_leaves_a_group_loses_its_tools_in_the_next_call(user: Any, app: Any) -> None:
+def test_threat_17_who_leaves_a_group_loses_its_tools_in_the_next_call(user, app):
     staff = Group.objects.create(name="Staff")
     staff.permissions.add(Permission.objects.get(codename="change_user"))
     user.groups.add(staff)
@@ -199,9 +190,7 @@ def check_harmless(response: Any) -> None:
 
 @pytest.mark.parametrize("at", GET)
 @pytest.mark.parametrize("signed_in", [True, False])
-def test_threat_20_no_address_repeats_markup(
-    client: Client, user: Any, app: Any, at: str, signed_in: bool
-) -> None:
+def test_threat_20_no_address_repeats_markup(client, user, app, at, signed_in):
     if signed_in:
         client.force_login(user)
     for accept in ("text/html", "application/json"):
@@ -213,9 +202,7 @@ def test_threat_20_no_address_repeats_markup(
 
 @pytest.mark.parametrize("at", POST)
 @pytest.mark.parametrize("signed_in", [True, False])
-def test_threat_20_no_form_and_no_document_becomes_markup(
-    client: Client, user: Any, app: Any, at: str, signed_in: bool
-) -> None:
+def test_threat_20_no_form_and_no_document_becomes_markup(client, user, app, at, signed_in):
     if signed_in:
         client.force_login(user)
     form = dict.fromkeys(NAMES, SCRIPT)
@@ -233,9 +220,7 @@ def test_threat_20_no_form_and_no_document_becomes_markup(
 
 
 @spec("AUT-3")
-def test_threat_27_a_token_over_four_kibibytes_is_not_looked_up(
-    db: None, statements: list[str]
-) -> None:
+def test_threat_27_a_token_over_four_kibibytes_is_not_looked_up(db, statements):
     assert call("x" * 4096).status_code == 401
     assert [one for one in statements if one.startswith("SELECT")] != []
     statements.clear()
@@ -245,9 +230,7 @@ def test_threat_27_a_token_over_four_kibibytes_is_not_looked_up(
 
 @pytest.mark.parametrize("signed_in", [True, False])
 @pytest.mark.parametrize("name", ["state", "scope", "resource", "nonce", "other"])
-def test_threat_27_a_request_of_a_megabyte_is_refused_whole(
-    client: Client, user: Any, app: Any, name: str, signed_in: bool
-) -> None:
+def test_threat_27_a_request_of_a_megabyte_is_refused_whole(client, user, app, name, signed_in):
     if signed_in:
         client.force_login(user)
     for more in ({}, {"prompt": "none"}, {"prompt": "login"}):
@@ -258,9 +241,7 @@ def test_threat_27_a_request_of_a_megabyte_is_refused_whole(
         assert len(response.content) < 20_000
 
 
-def test_threat_27_a_form_of_a_megabyte_is_refused_whole(
-    client: Client, user: Any, app: Any
-) -> None:
+def test_threat_27_a_form_of_a_megabyte_is_refused_whole(client, user, app):
     client.force_login(user)
     response = client.post(AUTHORIZE, {"request": "s" * 1_000_000, "decision": "allow"})
     assert response.status_code == 400

@@ -21,14 +21,14 @@ EVIL = "<script>alert('evil-value')</script>"
 @spec("AUT-29")
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", ["get", "put", "delete", "patch"])
-def test_other_verbs_are_refused_in_json(path: str, method: str) -> None:
+def test_other_verbs_are_refused_in_json(path, method):
     response = getattr(Client(), method)(path)
     assert error_of(response) == (405, "invalid_request")
     assert response["Allow"] == "POST, OPTIONS"
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_any_origin_may_ask_without_credentials(path: str) -> None:
+def test_any_origin_may_ask_without_credentials(path):
     asked = {"Origin": "http://localhost:6274", "Access-Control-Request-Method": "POST"}
     response = Client().options(path, headers=asked)
     assert response.status_code == 204
@@ -53,11 +53,11 @@ def test_any_origin_may_ask_without_credentials(path: str) -> None:
         (b"\xff\xfe=%ff", 400),
     ],
 )
-def test_malformed_forms_are_refused(form: Any, status: int) -> None:
+def test_malformed_forms_are_refused(form, status):
     assert error_of(post(form)) == (status, "invalid_request")
 
 
-def test_parameters_in_the_address_are_refused(user: Any, app: Any) -> None:
+def test_parameters_in_the_address_are_refused(user, app):
     code, verifier = make_code(user, app)
     form = {"grant_type": "authorization_code", "code": code, "client_id": app.client_id}
     response = post(form, path=f"{TOKEN}?code_verifier={verifier}")
@@ -65,7 +65,7 @@ def test_parameters_in_the_address_are_refused(user: Any, app: Any) -> None:
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain", ""])
-def test_other_types_of_body_are_refused(content_type: str) -> None:
+def test_other_types_of_body_are_refused(content_type):
     response = Client().post(TOKEN, "{}", content_type=content_type)
     assert error_of(response) == (400, "invalid_request")
 
@@ -81,7 +81,7 @@ def test_other_types_of_body_are_refused(content_type: str) -> None:
         EVIL,
     ],
 )
-def test_grants_that_are_not_on_are_unknown(app: Any, grant_type: str) -> None:
+def test_grants_that_are_not_on_are_unknown(app, grant_type):
     form = {"grant_type": grant_type, "client_id": app.client_id, "username": "a", "password": "b"}
     assert error_of(post(form)) == (400, "unsupported_grant_type")
 
@@ -102,9 +102,7 @@ def test_grants_that_are_not_on_are_unknown(app: Any, grant_type: str) -> None:
     ],
 )
 @pytest.mark.parametrize("grant_type", ["authorization_code", "refresh_token"])
-def test_threat_20_no_answer_repeats_a_value(
-    user: Any, app: Any, name: str, grant_type: str
-) -> None:
+def test_threat_20_no_answer_repeats_a_value(user, app, name, grant_type):
     code, verifier = make_code(user, app)
     form = {
         "grant_type": grant_type,
@@ -120,9 +118,7 @@ def test_threat_20_no_answer_repeats_a_value(
     assert not any("evil-value" in value for value in response.headers.values())
 
 
-def test_a_mistake_of_ours_is_told_in_json_without_what_was_sent(
-    user: Any, app: Any, monkeypatch: Any, caplog: Any
-) -> None:
+def test_a_mistake_of_ours_is_told_in_json_without_what_was_sent(user, app, monkeypatch, caplog):
     def fail(request: Any) -> None:
         raise RuntimeError("broken")
 
@@ -134,7 +130,7 @@ def test_a_mistake_of_ours_is_told_in_json_without_what_was_sent(
 
 
 @spec("AUT-29")
-def test_an_unknown_client_gets_401_in_the_scheme_that_it_tried() -> None:
+def test_an_unknown_client_gets_401_in_the_scheme_that_it_tried():
     form = {"grant_type": "authorization_code", "code": "x", "code_verifier": "y" * 43}
     response = post(form | {"client_id": "nobody"})
     assert error_of(response) == (401, "invalid_client")
@@ -145,7 +141,7 @@ def test_an_unknown_client_gets_401_in_the_scheme_that_it_tried() -> None:
     assert response["WWW-Authenticate"] == 'Basic realm="oauth"'
 
 
-def test_a_client_authenticates_in_one_way(user: Any) -> None:
+def test_a_client_authenticates_in_one_way(user):
     app = make_app(client_type="confidential", client_secret="s" * 40)
     code, verifier = make_code(user, app)
     basic = base64.b64encode(f"{app.client_id}:{'s' * 40}".encode()).decode()
@@ -160,7 +156,7 @@ def test_a_client_authenticates_in_one_way(user: Any) -> None:
     assert post(form, Authorization=f"Basic {basic}").status_code == 200
 
 
-def test_threat_08_an_unknown_client_document_is_not_fetched(app: Any, monkeypatch: Any) -> None:
+def test_threat_08_an_unknown_client_document_is_not_fetched(app, monkeypatch):
     fetched: list[str] = []
     from mcp_django.oauth.cimd import Fetcher
 
@@ -176,7 +172,7 @@ def test_threat_08_an_unknown_client_document_is_not_fetched(app: Any, monkeypat
 
 
 @pytest.mark.parametrize("path", [TOKEN, REVOKE])
-def test_threat_27_who_fails_too_often_waits(app: Any, path: str) -> None:
+def test_threat_27_who_fails_too_often_waits(app, path):
     form = {
         "grant_type": "refresh_token",
         "refresh_token": "x",
@@ -193,13 +189,13 @@ def test_threat_27_who_fails_too_often_waits(app: Any, path: str) -> None:
     assert other.status_code in (200, 400)
 
 
-def test_a_success_is_not_counted(user: Any, app: Any) -> None:
+def test_a_success_is_not_counted(user, app):
     for _ in range(token.MAX_FAILURES + 2):
         code, verifier = make_code(user, app)
         assert redeem(app, code, verifier).status_code == 200
 
 
-def test_a_form_may_come_in_parts(user: Any, app: Any) -> None:
+def test_a_form_may_come_in_parts(user, app):
     code, verifier = make_code(user, app)
     form = {
         "grant_type": "authorization_code",

@@ -27,9 +27,7 @@ def post(path: str, form: dict[str, Any], kind: Callable[[bytes], Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["decoded", "development server"])
-def test_a_client_that_sends_chunks_signs_in_and_out(
-    user: Any, app: Any, kind: Callable[[bytes], Any]
-) -> None:
+def test_a_client_that_sends_chunks_signs_in_and_out(user, app, kind):
     code, verifier = make_code(user, app)
     form = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier}
     answer = post(TOKEN, {**form, "redirect_uri": REDIRECT, "client_id": app.client_id}, kind)
@@ -45,13 +43,13 @@ def test_a_client_that_sends_chunks_signs_in_and_out(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["decoded", "development server"])
-def test_a_client_registers_in_chunks(db: None, kind: Callable[[bytes], Any]) -> None:
+def test_a_client_registers_in_chunks(db, kind):
     document = {"redirect_uris": ["http://127.0.0.1:1179/callback"], "client_name": "In chunks"}
     response = send(REGISTER, kind(json.dumps(document).encode()))
     assert (response.status_code, response.json()["client_name"]) == (201, "In chunks")
 
 
-def test_a_form_of_several_parts_is_read(user: Any, app: Any) -> None:
+def test_a_form_of_several_parts_is_read(user, app):
     token = sign_in(user, app)["refresh_token"]
     form = {"token": token, "client_id": app.client_id}
     parts = "".join(
@@ -66,9 +64,7 @@ def test_a_form_of_several_parts_is_read(user: Any, app: Any) -> None:
 
 
 @pytest.mark.parametrize(("path", "content_type", "error"), ENDPOINTS)
-def test_a_refused_body_is_told_in_the_words_of_the_endpoint(
-    db: None, path: str, content_type: str, error: str
-) -> None:
+def test_a_refused_body_is_told_in_the_words_of_the_endpoint(db, path, content_type, error):
     def refusal(given: Any, **options: Any) -> tuple[int, str, str]:
         response = send(path, given, content_type=content_type, **options)
         assert response["Access-Control-Allow-Origin"] == "*"

@@ -20,7 +20,7 @@ CONFIDENTIAL = {"client_type": "confidential", "client_secret": "s" * 40}
 
 
 @spec("AUT-21", "AUT-24")
-def test_a_code_becomes_a_pair_for_the_resource_that_was_agreed_to(user: Any, app: Any) -> None:
+def test_a_code_becomes_a_pair_for_the_resource_that_was_agreed_to(user, app):
     answer = sign_in(user, app)
     assert answer["token_type"] == "Bearer"
     assert answer["scope"] == "mcp"
@@ -29,7 +29,7 @@ def test_a_code_becomes_a_pair_for_the_resource_that_was_agreed_to(user: Any, ap
     assert call(answer["access_token"]).status_code == 200
 
 
-def test_codes_are_stored_as_digests(user: Any, app: Any) -> None:
+def test_codes_are_stored_as_digests(user, app):
     request = Request("/", "GET", headers={})
     request.client, request.user, request.scopes = app, user, ["mcp"]
     request.redirect_uri, request.resource = REDIRECT, [RESOURCE]
@@ -40,7 +40,7 @@ def test_codes_are_stored_as_digests(user: Any, app: Any) -> None:
 
 
 @spec("AUT-21")
-def test_threat_15_a_code_that_is_used_again_ends_what_came_of_it(user: Any, app: Any) -> None:
+def test_threat_15_a_code_that_is_used_again_ends_what_came_of_it(user, app):
     code, verifier = make_code(user, app)
     first = redeem(app, code, verifier).json()
     assert error_of(redeem(app, code, verifier)) == (400, "invalid_grant")
@@ -50,9 +50,7 @@ def test_threat_15_a_code_that_is_used_again_ends_what_came_of_it(user: Any, app
 
 
 @pytest.mark.parametrize("change", ["client", "redirect", "late"])
-def test_threat_15_a_code_is_its_clients_at_its_address_for_a_minute(
-    user: Any, app: Any, change: str
-) -> None:
+def test_threat_15_a_code_is_its_clients_at_its_address_for_a_minute(user, app, change):
     code, verifier = make_code(user, app, seconds=-1 if change == "late" else 60)
     other = make_app(name="Other")
     who = other if change == "client" else app
@@ -65,9 +63,7 @@ def test_threat_15_a_code_is_its_clients_at_its_address_for_a_minute(
 @spec("AUT-21")
 @pytest.mark.parametrize("verifier", [None, "", "short", "x" * 43])
 @pytest.mark.parametrize("kind", ["public", "confidential"])
-def test_threat_14_a_code_needs_its_verifier(
-    user: Any, app: Any, verifier: str | None, kind: str
-) -> None:
+def test_threat_14_a_code_needs_its_verifier(user, app, verifier, kind):
     more: dict[str, Any] = {}
     if kind == "confidential":
         app = make_app(**CONFIDENTIAL)
@@ -79,14 +75,14 @@ def test_threat_14_a_code_needs_its_verifier(
     assert redeem(app, code, right, **more).status_code == 200
 
 
-def test_threat_14_a_code_without_a_challenge_is_worth_nothing(user: Any, app: Any) -> None:
+def test_threat_14_a_code_without_a_challenge_is_worth_nothing(user, app):
     code, _ = make_code(user, app)
     get_grant_model().objects.update(code_challenge="", code_challenge_method="")
     assert error_of(redeem(app, code, pkce()[0]))[0] == 400
     assert error_of(redeem(app, code, "", code_verifier=None))[0] == 400
 
 
-def test_threat_17_a_deactivated_user_gets_nothing_for_a_code(user: Any, app: Any) -> None:
+def test_threat_17_a_deactivated_user_gets_nothing_for_a_code(user, app):
     code, verifier = make_code(user, app)
     user.is_active = False
     user.save()
@@ -97,7 +93,7 @@ def nobody(user: Any, server: Any, client_id: str) -> bool:
     return False
 
 
-def test_who_may_not_connect_gets_nothing_for_a_code(user: Any, app: Any, settings: Any) -> None:
+def test_who_may_not_connect_gets_nothing_for_a_code(user, app, settings):
     code, verifier = make_code(user, app)
     rule = {"CAN_CONNECT": "tests.oauth.test_token_codes.nobody"}
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": rule}
@@ -109,9 +105,7 @@ def test_who_may_not_connect_gets_nothing_for_a_code(user: Any, app: Any, settin
     "resource",
     ["https://elsewhere.example/mcp", "http://testserver/nothing", "<script>", "http://testserver"],
 )
-def test_threat_04_an_unknown_resource_is_refused_and_nothing_stored(
-    user: Any, app: Any, resource: str
-) -> None:
+def test_threat_04_an_unknown_resource_is_refused_and_nothing_stored(user, app, resource):
     code, verifier = make_code(user, app)
     response = redeem(app, code, verifier, resource=resource)
     assert error_of(response) == (400, "invalid_target")
@@ -120,7 +114,7 @@ def test_threat_04_an_unknown_resource_is_refused_and_nothing_stored(
 
 
 @spec("AUT-24")
-def test_threat_04_a_token_is_narrowed_and_never_widened(user: Any, app: Any) -> None:
+def test_threat_04_a_token_is_narrowed_and_never_widened(user, app):
     both = (RESOURCE, OTHER_RESOURCE)
     code, verifier = make_code(user, app, resource=both)
     answer = redeem(app, code, verifier, resource="HTTP://TestServer:80/mcp/").json()
@@ -133,15 +127,13 @@ def test_threat_04_a_token_is_narrowed_and_never_widened(user: Any, app: Any) ->
     assert error_of(wider) == (400, "invalid_target")
 
 
-def test_no_token_of_a_client_that_registered_itself_is_without_an_audience(
-    user: Any, app: Any
-) -> None:
+def test_no_token_of_a_client_that_registered_itself_is_without_an_audience(user, app):
     code, verifier = make_code(user, app, resource=())
     assert error_of(redeem(app, code, verifier)) == (400, "invalid_target")
     assert not get_access_token_model().objects.exists()
 
 
-def test_what_was_bound_to_nothing_is_bound_to_no_server_later(user: Any) -> None:
+def test_what_was_bound_to_nothing_is_bound_to_no_server_later(user):
     app = make_app(registration_source="manual")
     code, verifier = make_code(user, app, resource=())
     assert error_of(redeem(app, code, verifier, resource=RESOURCE)) == (400, "invalid_target")
@@ -154,7 +146,7 @@ def test_what_was_bound_to_nothing_is_bound_to_no_server_later(user: Any) -> Non
 
 @spec("AUT-22")
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_a_loopback_client_redeems_at_the_port_that_it_got(user: Any, host: str) -> None:
+def test_a_loopback_client_redeems_at_the_port_that_it_got(user, host):
     app = make_app(redirect_uris=f"http://{host}/callback")
     at = f"http://{host}:54321/callback"
     code, verifier = make_code(user, app, redirect_uri=at)
@@ -162,7 +154,7 @@ def test_a_loopback_client_redeems_at_the_port_that_it_got(user: Any, host: str)
 
 
 @pytest.fixture
-def openid(settings: Any) -> Any:
+def openid(settings):
     """A client that was registered by hand, at a site that is an OpenID provider as well."""
     pem = key("site", "RSA").private_bytes(
         serialization.Encoding.PEM,
@@ -179,16 +171,14 @@ def openid(settings: Any) -> Any:
     return make_app(registration_source="manual", algorithm="RS256")
 
 
-def test_threat_30_an_openid_client_of_the_site_still_gets_its_id_token(
-    user: Any, openid: Any
-) -> None:
+def test_threat_30_an_openid_client_of_the_site_still_gets_its_id_token(user, openid):
     code, verifier = make_code(user, openid, scope="openid", resource=())
     answer = redeem(openid, code, verifier).json()
     assert answer["id_token"].count(".") == 2
 
 
 @spec("AUT-9")
-def test_threat_05_an_id_token_is_no_bearer(user: Any, openid: Any) -> None:
+def test_threat_05_an_id_token_is_no_bearer(user, openid):
     # It proves who signed in, and opens nothing, whatever the access token beside it opens.
     code, verifier = make_code(user, openid, scope="openid mcp")
     answer = redeem(openid, code, verifier).json()

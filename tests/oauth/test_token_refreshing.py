@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -29,7 +28,7 @@ def is_dead() -> bool:
 
 
 @spec("AUT-23")
-def test_a_refresh_replaces_both_tokens(user: Any, app: Any) -> None:
+def test_a_refresh_replaces_both_tokens(user, app):
     first = sign_in(user, app)
     second = refresh(app, first["refresh_token"])
     assert second.status_code == 200
@@ -41,9 +40,7 @@ def test_a_refresh_replaces_both_tokens(user: Any, app: Any) -> None:
 
 
 @spec("AUT-23")
-def test_threat_16_within_the_window_the_same_client_gets_the_same_pair(
-    user: Any, app: Any
-) -> None:
+def test_threat_16_within_the_window_the_same_client_gets_the_same_pair(user, app):
     old = sign_in(user, app)["refresh_token"]
     first, again = refresh(app, old).json(), refresh(app, old).json()
     lifetimes = first.pop("expires_in"), again.pop("expires_in")
@@ -52,7 +49,7 @@ def test_threat_16_within_the_window_the_same_client_gets_the_same_pair(
     assert get_access_token_model().objects.count() == 1
 
 
-def test_threat_16_another_client_gets_nothing_and_ends_nothing(user: Any, app: Any) -> None:
+def test_threat_16_another_client_gets_nothing_and_ends_nothing(user, app):
     old, other = sign_in(user, app)["refresh_token"], make_app(name="Other")
     assert error_of(refresh(other, old)) == (400, "invalid_grant")
     new = refresh(app, old).json()
@@ -63,8 +60,8 @@ def test_threat_16_another_client_gets_nothing_and_ends_nothing(user: Any, app: 
 
 @spec("AUT-23")
 def test_threat_16_after_the_window_the_family_dies(
-    user: Any, app: Any, django_capture_on_commit_callbacks: Any, monkeypatch: Any
-) -> None:
+    user, app, django_capture_on_commit_callbacks, monkeypatch
+):
     told: list[str] = []
     monkeypatch.setattr("mcp_django.oauth.revoking.notify_revoked", lambda *a: told.extend(a))
     old = sign_in(user, app)["refresh_token"]
@@ -81,7 +78,7 @@ def test_threat_16_after_the_window_the_family_dies(
     assert AuthEvent.objects.filter(kind="reuse", user=user, client_id=app.client_id).count() == 1
 
 
-def test_threat_16_a_token_two_generations_old_ends_the_family_at_once(user: Any, app: Any) -> None:
+def test_threat_16_a_token_two_generations_old_ends_the_family_at_once(user, app):
     old = sign_in(user, app)["refresh_token"]
     new = refresh(app, old).json()["refresh_token"]
     assert refresh(app, new).status_code == 200
@@ -89,7 +86,7 @@ def test_threat_16_a_token_two_generations_old_ends_the_family_at_once(user: Any
     assert is_dead()
 
 
-def test_the_answer_is_given_again_for_the_same_question_alone(user: Any, app: Any) -> None:
+def test_the_answer_is_given_again_for_the_same_question_alone(user, app):
     old = sign_in(user, app, resource=(RESOURCE, OTHER_RESOURCE))["refresh_token"]
     first = refresh(app, old, resource=RESOURCE).json()
     assert error_of(refresh(app, old, resource=OTHER_RESOURCE)) == (400, "invalid_grant")
@@ -98,7 +95,7 @@ def test_the_answer_is_given_again_for_the_same_question_alone(user: Any, app: A
     )
 
 
-def test_the_answer_is_kept_under_the_token_that_it_was_the_answer_to(user: Any, app: Any) -> None:
+def test_the_answer_is_kept_under_the_token_that_it_was_the_answer_to(user, app):
     old = sign_in(user, app)["refresh_token"]
     answer = refresh(app, old).json()
     row = RefreshReplay.objects.get()
@@ -107,7 +104,7 @@ def test_the_answer_is_kept_under_the_token_that_it_was_the_answer_to(user: Any,
         assert secret.encode() not in bytes(row.answer)
 
 
-def test_without_a_window_a_second_use_ends_the_family(user: Any, app: Any, settings: Any) -> None:
+def test_without_a_window_a_second_use_ends_the_family(user, app, settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"REFRESH_REPLAY_SECONDS": 0}}
     old = sign_in(user, app)["refresh_token"]
     assert refresh(app, old).status_code == 200
@@ -116,20 +113,20 @@ def test_without_a_window_a_second_use_ends_the_family(user: Any, app: Any, sett
     assert not RefreshReplay.objects.exists()
 
 
-def test_made_up_refresh_tokens_leave_no_rows(app: Any) -> None:
+def test_made_up_refresh_tokens_leave_no_rows(app):
     assert error_of(refresh(app, "made-up")) == (400, "invalid_grant")
     assert error_of(refresh(app, "")) == (400, "invalid_grant")
     assert not RefreshReplay.objects.exists()
 
 
-def test_a_refusal_leaves_the_refresh_token_as_it_was(user: Any, app: Any) -> None:
+def test_a_refusal_leaves_the_refresh_token_as_it_was(user, app):
     old = sign_in(user, app)["refresh_token"]
     assert error_of(refresh(app, old, scope="mcp:write")) == (400, "invalid_scope")
     assert refresh(app, old).status_code == 200
 
 
 @spec("AUT-24")
-def test_threat_10_a_refresh_never_widens(user: Any, app: Any) -> None:
+def test_threat_10_a_refresh_never_widens(user, app):
     old = sign_in(user, app)["refresh_token"]
     assert error_of(refresh(app, old, scope="mcp orders:refund")) == (400, "invalid_scope")
     assert error_of(refresh(app, old, resource=OTHER_RESOURCE)) == (400, "invalid_target")
@@ -137,13 +134,13 @@ def test_threat_10_a_refresh_never_widens(user: Any, app: Any) -> None:
 
 
 @spec("AUT-24")
-def test_threat_04_a_refresh_for_an_unknown_resource_is_refused(user: Any, app: Any) -> None:
+def test_threat_04_a_refresh_for_an_unknown_resource_is_refused(user, app):
     old = sign_in(user, app)["refresh_token"]
     assert error_of(refresh(app, old, resource="https://evil.example/")) == (400, "invalid_target")
     assert refresh(app, old).status_code == 200
 
 
-def test_a_narrowed_access_token_leaves_the_refresh_token_its_reach(user: Any, app: Any) -> None:
+def test_a_narrowed_access_token_leaves_the_refresh_token_its_reach(user, app):
     old = sign_in(user, app, resource=(RESOURCE, OTHER_RESOURCE))["refresh_token"]
     narrow = refresh(app, old, resource=RESOURCE).json()
     assert call(narrow["access_token"], path="/billing/mcp", tool="invoices").status_code == 401
@@ -152,7 +149,7 @@ def test_a_narrowed_access_token_leaves_the_refresh_token_its_reach(user: Any, a
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_threat_17_a_deactivated_user_cannot_refresh(user: Any, app: Any, used: bool) -> None:
+def test_threat_17_a_deactivated_user_cannot_refresh(user, app, used):
     old = sign_in(user, app)["refresh_token"]
     if used:
         refresh(app, old)
@@ -165,21 +162,21 @@ def test_threat_17_a_deactivated_user_cannot_refresh(user: Any, app: Any, used: 
     assert refresh(app, old).status_code == 200
 
 
-def test_who_may_not_connect_any_more_cannot_refresh(user: Any, app: Any, settings: Any) -> None:
+def test_who_may_not_connect_any_more_cannot_refresh(user, app, settings):
     old = sign_in(user, app)["refresh_token"]
     rule = {"CAN_CONNECT": "tests.oauth.test_token_codes.nobody"}
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": rule}
     assert error_of(refresh(app, old)) == (400, "invalid_grant")
 
 
-def test_a_refresh_token_expires(user: Any, app: Any) -> None:
+def test_a_refresh_token_expires(user, app):
     old = sign_in(user, app)["refresh_token"]
     long_ago = timezone.now() - timedelta(days=31)
     get_access_token_model().objects.update(expires=long_ago)
     assert error_of(refresh(app, old)) == (400, "invalid_grant")
 
 
-def test_a_client_with_a_secret_refreshes_with_it_alone(user: Any) -> None:
+def test_a_client_with_a_secret_refreshes_with_it_alone(user):
     app = make_app(client_type="confidential", client_secret="s" * 40)
     from tests.oauth.exchanges import make_code, redeem
 
@@ -192,7 +189,7 @@ def test_a_client_with_a_secret_refreshes_with_it_alone(user: Any) -> None:
     assert refresh(app, old, client_secret="s" * 40).status_code == 200
 
 
-def test_the_last_use_of_a_client_is_noted(user: Any, app: Any) -> None:
+def test_the_last_use_of_a_client_is_noted(user, app):
     answer = sign_in(user, app)
     first = ClientProfile.objects.get(client_id=app.client_id).last_used_at
     assert first is not None

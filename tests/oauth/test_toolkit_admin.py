@@ -26,7 +26,7 @@ SECRET = "a-secret-that-the-clerk-knows"
 
 
 @pytest.fixture
-def clerk(client: Client) -> Any:
+def clerk(client):
     """A staff user without permissions, logged in."""
     user = make_user("clerk", is_staff=True)
     client.force_login(user)
@@ -34,7 +34,7 @@ def clerk(client: Client) -> Any:
 
 
 @pytest.fixture
-def boss() -> Any:
+def boss():
     """A superuser."""
     return make_user("boss", is_staff=True, is_superuser=True)
 
@@ -78,8 +78,8 @@ def make_rows(user: Any, app: Any) -> str:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_own_rows_cannot_be_assigned_to_a_user_with_more_permissions(
-    client: Client, clerk: Any, boss: Any, app: Any, model: Any
-) -> None:
+    client, clerk, boss, app, model
+):
     row = model().objects.get() if make_rows(clerk, app) else None
     allow(clerk, f"change_{row._meta.model_name}")
     answer = client.post(address_of(row), form_of(client, row, user=boss.pk))
@@ -89,7 +89,7 @@ def test_own_rows_cannot_be_assigned_to_a_user_with_more_permissions(
     assert row.user == clerk
 
 
-def test_a_token_keeps_acting_as_its_user(client: Client, clerk: Any, boss: Any, app: Any) -> None:
+def test_a_token_keeps_acting_as_its_user(client, clerk, boss, app):
     allow(clerk, "change_accesstoken")
     bearer, row = make_token(clerk, app), get_access_token_model().objects.get()
     client.post(address_of(row), form_of(client, row, user=boss.pk))
@@ -98,9 +98,7 @@ def test_a_token_keeps_acting_as_its_user(client: Client, clerk: Any, boss: Any,
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_rows_of_a_user_with_more_permissions_are_read_only(
-    client: Client, clerk: Any, boss: Any, app: Any, model: Any
-) -> None:
+def test_rows_of_a_user_with_more_permissions_are_read_only(client, clerk, boss, app, model):
     row = model().objects.get() if make_rows(boss, app) else None
     allow(clerk, f"change_{row._meta.model_name}")
     assert b'name="_save"' not in client.get(address_of(row)).content
@@ -110,9 +108,7 @@ def test_rows_of_a_user_with_more_permissions_are_read_only(
 
 
 @pytest.mark.parametrize(("verb", "ends"), [("view", False), ("change", True)])
-def test_the_view_permission_does_not_revoke(
-    client: Client, clerk: Any, user: Any, app: Any, verb: str, ends: bool
-) -> None:
+def test_the_view_permission_does_not_revoke(client, clerk, user, app, verb, ends):
     allow(clerk, f"{verb}_accesstoken", f"{verb}_refreshtoken")
     bearer = make_token(user, app, refresh=False)
     row = get_access_token_model().objects.get()
@@ -121,7 +117,7 @@ def test_the_view_permission_does_not_revoke(
     assert call(bearer).status_code == (401 if ends else 200)
 
 
-def test_lists_are_filtered_by_their_filters_only(client: Client, clerk: Any, app: Any) -> None:
+def test_lists_are_filtered_by_their_filters_only(client, clerk, app):
     allow(clerk, "view_accesstoken", "view_grant")
     make_rows(clerk, app)
     assert client.get(f"{ADMIN}accesstoken/?application__id__exact={app.pk}").status_code == 200
@@ -133,7 +129,7 @@ def test_lists_are_filtered_by_their_filters_only(client: Client, clerk: Any, ap
 
 
 @pytest.fixture
-def machine(site: Any) -> Any:
+def machine(site):
     """A machine client whose service account has more permissions than the clerk."""
     site.MCP_DJANGO = {**site.MCP_DJANGO, "OAUTH": {"CLIENT_CREDENTIALS": True}}
     robot = make_user("robot")
@@ -144,8 +140,8 @@ def machine(site: Any) -> Any:
 
 
 def test_the_secret_of_a_machine_client_with_more_permissions_cannot_be_set(
-    client: Client, clerk: Any, boss: Any, machine: Any
-) -> None:
+    client, clerk, boss, machine
+):
     allow(clerk, "change_application")
     assert b'name="_save"' not in client.get(address_of(machine)).content
     assert client.post(address_of(machine), {"client_secret": SECRET}).status_code == 403
@@ -158,8 +154,8 @@ def test_the_secret_of_a_machine_client_with_more_permissions_cannot_be_set(
 
 @pytest.mark.parametrize("way", ["add", "change"])
 def test_the_id_of_a_machine_client_with_more_permissions_cannot_be_taken(
-    client: Client, clerk: Any, boss: Any, machine: Any, way: str
-) -> None:
+    client, clerk, boss, machine, way
+):
     allow(clerk, "add_application", "change_application")
     own = make_machine(name="own")
     taken = form_of(client, own, client_id=machine.client_id, client_secret=SECRET)
@@ -174,7 +170,7 @@ def test_the_id_of_a_machine_client_with_more_permissions_cannot_be_taken(
     assert ask(machine, client_secret=SECRET).status_code == 200
 
 
-def test_other_clients_can_be_changed(client: Client, clerk: Any) -> None:
+def test_other_clients_can_be_changed(client, clerk):
     allow(clerk, "change_application")
     app = make_machine(name="before")
     ClientProfile.objects.create(client_id=app.client_id)

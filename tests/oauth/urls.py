@@ -1,7 +1,5 @@
 """Where a site with an authorization server of its own mounts it."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path

@@ -1,7 +1,5 @@
 """The vault on a site that does not serve the metadata of its endpoints."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from tests.oauth.vault import vault

@@ -1,7 +1,5 @@
 """Settings of worker processes that serve a server and the admin over a shared database."""
 
-from __future__ import annotations
-
 from tests.transports.http_session.settings import *  # noqa: F403
 
 ROOT_URLCONF = "tests.overrides.live_urls"

@@ -1,7 +1,5 @@
 """The addresses of the worker processes."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.urls import path
 

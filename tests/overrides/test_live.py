@@ -55,7 +55,7 @@ class Site:
 
 
 @pytest.fixture(scope="module", params=PLACES)
-def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(request, tmp_path_factory):
     """Two processes over one kind of database after the other."""
     kind, has_bell = request.param
     directory: Path = tmp_path_factory.mktemp(kind)
@@ -156,7 +156,7 @@ async def standing(site: Site) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     """The messages of the GET stream of a session of 2025-11-25."""
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(connections())
-        client = Client(http, site)  # type: ignore[arg-type]
+        client = Client(http, site)
         await client.initialize()
         response = await stack.enter_async_context(client.get(at=site.here))
         coming = await stack.enter_async_context(aclosing(events(response)))
@@ -165,9 +165,7 @@ async def standing(site: Site) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
         yield (said async for _, said in coming if said is not None)
 
 
-async def test_a_tool_that_is_switched_off_leaves_every_list_and_every_client_hears_of_it(
-    site: Site,
-) -> None:
+async def test_a_tool_that_is_switched_off_leaves_every_list_and_every_client_hears_of_it(site):
     async with (
         asyncio.timeout(PATIENCE),
         owner(site) as admin,
@@ -205,9 +203,9 @@ async def until_told(site: Site, coming: AsyncIterator[dict[str, Any]], *, is_th
                 return
 
 
-async def test_a_server_that_is_switched_off_refuses_in_every_process(site: Site) -> None:
+async def test_a_server_that_is_switched_off_refuses_in_every_process(site):
     async with asyncio.timeout(PATIENCE), owner(site) as admin, connections() as http:
-        client = Client(http, site)  # type: ignore[arg-type]
+        client = Client(http, site)
         await client.initialize()
         async with listening(site) as coming:
             await admin.switch("sessions", on=False)

@@ -22,7 +22,7 @@ def found(**options: Any) -> list[checks.CheckMessage]:
     return [one for one in messages if one.id == "mcp_django.W015"]
 
 
-def test_names_that_are_not_there_are_told() -> None:
+def test_names_that_are_not_there_are_told():
     Group.objects.create(name="clerks")
     Server.objects.create(name="checked", groups=["clerks", "ghosts"])
     Component.objects.create(
@@ -34,21 +34,19 @@ def test_names_that_are_not_there_are_told() -> None:
         assert sum(f": {name}." in text for text in texts) == 1
 
 
-def test_all_is_well_where_all_names_are_there() -> None:
+def test_all_is_well_where_all_names_are_there():
     Component.objects.create(**ROW, key="tool", permissions=["auth.view_group"], scopes=["mcp"])
     assert found() == []
 
 
-def test_what_is_missing_in_code_is_left_alone() -> None:
+def test_what_is_missing_in_code_is_left_alone():
     Component.objects.create(
         **ROW, key="gone", groups=["ghosts"], missing_since="2026-01-01T00:00:00Z"
     )
     assert found() == []
 
 
-def test_the_database_is_asked_where_that_is_wanted_alone(
-    django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_database_is_asked_where_that_is_wanted_alone(django_assert_num_queries, monkeypatch):
     # Forms of servers that other tests have declared may query.
     monkeypatch.setattr(server_module, "_servers", WeakSet())
     Server.objects.create(name="checked", groups=["ghosts"])
@@ -59,7 +57,7 @@ def test_the_database_is_asked_where_that_is_wanted_alone(
     assert "mcp_django.W015" not in {one.id for one in messages}
 
 
-def test_a_site_that_is_not_migrated_is_checked_all_the_same() -> None:
+def test_a_site_that_is_not_migrated_is_checked_all_the_same():
     def refuse(*args: Any) -> Any:
         raise OperationalError("no such table")
 

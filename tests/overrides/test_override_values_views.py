@@ -1,7 +1,5 @@
 """What the admin says of a tool holds for its view, and what it says of the view for that alone."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import Group
 
@@ -18,13 +16,13 @@ URI = "ui://hall/board"
 
 
 @pytest.fixture
-def hall() -> MCPServer:
+def hall():
     server = MCPServer("hall", permission=AllowAny)
     server.tool("board", description="A board.", ui="admin/base_site.html")(lambda: "x")
     return server
 
 
-def test_a_tool_that_is_off_takes_its_view_along(hall: MCPServer) -> None:
+def test_a_tool_that_is_off_takes_its_view_along(hall):
     client = MCPClient(server=hall, user=person("ada"))
     assert [one["uri"] for one in client.list_resources()] == [URI]
     decide("hall", "board", is_enabled=False)
@@ -33,7 +31,7 @@ def test_a_tool_that_is_off_takes_its_view_along(hall: MCPServer) -> None:
         client.read_resource(URI)
 
 
-def test_a_tool_for_a_group_has_a_view_for_that_group(hall: MCPServer) -> None:
+def test_a_tool_for_a_group_has_a_view_for_that_group(hall):
     clerks = Group.objects.create(name="clerks")
     ada, bob = person("ada"), person("bob")
     ada.groups.add(clerks)
@@ -45,7 +43,7 @@ def test_a_tool_for_a_group_has_a_view_for_that_group(hall: MCPServer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tool", "resource"])
-def test_a_new_name_of_the_tool_opens_no_view(kind: str) -> None:
+def test_a_new_name_of_the_tool_opens_no_view(kind):
     server = MCPServer("hall", permission=AllowAny)
     server.tool("notices", aliases=["board"], ui="admin/base_site.html")(lambda: "x")
     client = MCPClient(server=server, user=person("ada"))
@@ -58,7 +56,7 @@ def test_a_new_name_of_the_tool_opens_no_view(kind: str) -> None:
             client.read_resource(uri)
 
 
-def test_a_view_that_is_off_leaves_the_tool_with_its_text(hall: MCPServer) -> None:
+def test_a_view_that_is_off_leaves_the_tool_with_its_text(hall):
     sync_rows([hall])
     assert Component.objects.filter(server="hall", kind="resource", key=URI).exists()
     decide("hall", URI, kind="resource", is_enabled=False)

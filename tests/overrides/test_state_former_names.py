@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from mcp_django import MCPServer
 from mcp_django.models import Component
 from mcp_django.test import MCPClient
 from mcp_django.test.answers import ErrorResponse
@@ -18,7 +16,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unpinned")]
 
 
 @pytest.fixture
-def shop() -> MCPServer:
+def shop():
     """A server with one tool that has a new name."""
     server = server_of("renamed", "other")
     server.tool("find_orders", aliases=["orders"])(_work)
@@ -38,9 +36,7 @@ def refusal(client: MCPClient, name: str) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("decided", ["find_orders", "orders"])
-def test_what_is_switched_off_by_any_name_is_gone_by_every_name(
-    shop: MCPServer, decided: str
-) -> None:
+def test_what_is_switched_off_by_any_name_is_gone_by_every_name(shop, decided):
     client = real_client(server=shop)
     decide(shop.name, decided, is_enabled=False)
     unknown = refusal(client, "never_was")
@@ -48,9 +44,7 @@ def test_what_is_switched_off_by_any_name_is_gone_by_every_name(
 
 
 @pytest.mark.parametrize("decided", ["shop://About", "Shop://About", "OLD://About"])
-def test_what_is_switched_off_by_a_uri_is_gone_whatever_the_case_of_its_scheme(
-    decided: str,
-) -> None:
+def test_what_is_switched_off_by_a_uri_is_gone_whatever_the_case_of_its_scheme(decided):
     shop = server_of("capitals")
     shop.resource("Shop://About", aliases=["OLD://About"])(_work)
     client = real_client(server=shop)
@@ -62,7 +56,7 @@ def test_what_is_switched_off_by_a_uri_is_gone_whatever_the_case_of_its_scheme(
             client.read_resource(uri)
 
 
-def test_what_was_narrowed_under_the_former_name_stays_narrow(shop: MCPServer) -> None:
+def test_what_was_narrowed_under_the_former_name_stays_narrow(shop):
     decide(shop.name, "orders", permissions=["auth.view_group"])
     for user, names in (
         (person(), ["other"]),
@@ -72,14 +66,14 @@ def test_what_was_narrowed_under_the_former_name_stays_narrow(shop: MCPServer) -
         assert [one["name"] for one in found] == names
 
 
-def test_the_new_words_win_and_other_components_are_left_alone(shop: MCPServer) -> None:
+def test_the_new_words_win_and_other_components_are_left_alone(shop):
     decide(shop.name, "orders", description="Old words")
     decide(shop.name, "find_orders", description="New words")
     found = {one["name"]: one["description"] for one in real_client(server=shop).list_tools()}
     assert found == {"find_orders": "New words", "other": "Work."}
 
 
-def test_the_admin_says_what_answers_to_which_name(shop: MCPServer, client: Client) -> None:
+def test_the_admin_says_what_answers_to_which_name(shop, client):
     decide(shop.name, "orders")
     decide(shop.name, "find_orders")
     client.force_login(person("root", is_superuser=True, is_staff=True))

@@ -14,7 +14,6 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error, InterfaceError, OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from mcp_django import MCPServer
 from mcp_django.models import Call, Component, Topic
 from mcp_django.overrides.state import is_in_transaction, override_cache, override_version
 from mcp_django.server import all_servers
@@ -32,7 +31,7 @@ LIST = message("tools/list")
 
 
 @pytest.fixture
-def shed(settings: Any) -> Iterator[MCPServer]:
+def shed(settings):
     """A server with two tools, at an address."""
     from tests.overrides import urls
 
@@ -71,7 +70,7 @@ def away(*tables: str, error: type[Error] = OperationalError) -> Iterator[None]:
 # What it costs ------------------------------------------------------------------------------------
 
 
-def test_a_call_asks_the_database_once_a_second_at_most(shed: MCPServer) -> None:
+def test_a_call_asks_the_database_once_a_second_at_most(shed):
     ask(CALL)
     assert queries(lambda: ask(CALL)) == 0
     a_second_later()
@@ -80,7 +79,7 @@ def test_a_call_asks_the_database_once_a_second_at_most(shed: MCPServer) -> None
 
 
 @pytest.mark.usefixtures("call_log")
-def test_the_owner_learns_that_a_requested_tool_is_disabled(shed: MCPServer) -> None:
+def test_the_owner_learns_that_a_requested_tool_is_disabled(shed):
     decide("shed", "spade", is_enabled=False)
     missing = message("tools/call", {"name": "spadee", "arguments": {}})
     answers = [ask(body).json()["error"] for body in (CALL, missing)]
@@ -91,7 +90,7 @@ def test_the_owner_learns_that_a_requested_tool_is_disabled(shed: MCPServer) -> 
     ]
 
 
-def test_a_version_in_use_is_confirmed(shed: MCPServer) -> None:
+def test_a_version_in_use_is_confirmed(shed):
     ask(CALL)
     # It was read, and not used since.
     assert queries(override_version.confirm) == 0
@@ -102,9 +101,7 @@ def test_a_version_in_use_is_confirmed(shed: MCPServer) -> None:
     assert "error" in ask(CALL).json()
 
 
-def test_a_thread_confirms_it(
-    shed: MCPServer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_confirms_it(shed, settings, monkeypatch):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 0.01}
     monkeypatch.setattr(cache, "is_under_test", lambda: False)
     confirmed = threading.Event()
@@ -118,15 +115,13 @@ def test_a_thread_confirms_it(
     assert confirmed.wait(PATIENCE)
 
 
-def test_a_list_asks_the_database_once_always(shed: MCPServer) -> None:
+def test_a_list_asks_the_database_once_always(shed):
     ask(LIST)
     assert queries(lambda: ask(LIST)) == 1
     assert queries(lambda: ask(LIST)) == 1
 
 
-def test_decisions_are_read_once_for_all_servers_and_again_when_there_are_new_ones(
-    shed: MCPServer,
-) -> None:
+def test_decisions_are_read_once_for_all_servers_and_again_when_there_are_new_ones(shed):
     for server in all_servers():
         server.refresh()
     assert queries(lambda: [server.refresh() for server in all_servers()]) == 0
@@ -138,7 +133,7 @@ def test_decisions_are_read_once_for_all_servers_and_again_when_there_are_new_on
 # What it sees -------------------------------------------------------------------------------------
 
 
-def test_what_is_switched_off_is_unknown_and_in_no_list(shed: MCPServer) -> None:
+def test_what_is_switched_off_is_unknown_and_in_no_list(shed):
     unknown = ask(message("tools/call", {"name": "anvil", "arguments": {}})).json()["error"]
     decide("shed", "spade", is_enabled=False)
     assert listed() == ["rake"]
@@ -148,27 +143,27 @@ def test_what_is_switched_off_is_unknown_and_in_no_list(shed: MCPServer) -> None
     assert listed() == ["rake", "spade"]
 
 
-def test_what_another_process_decides_is_seen_in_a_list_at_once(shed: MCPServer) -> None:
+def test_what_another_process_decides_is_seen_in_a_list_at_once(shed):
     assert listed() == ["rake", "spade"]
     decide_elsewhere("shed", "spade", is_enabled=False)
     assert listed() == ["rake"]
 
 
-def test_what_another_process_decides_is_seen_by_a_call_a_second_later(shed: MCPServer) -> None:
+def test_what_another_process_decides_is_seen_by_a_call_a_second_later(shed):
     assert "result" in ask(CALL).json()
     decide_elsewhere("shed", "spade", is_enabled=False)
     a_second_later()
     assert "error" in ask(CALL).json()
 
 
-def test_what_was_decided_before_anybody_told_of_it_holds_too(shed: MCPServer) -> None:
+def test_what_was_decided_before_anybody_told_of_it_holds_too(shed):
     Component.objects.create(
         server="shed", kind="tool", key="spade", name="spade", is_enabled=False
     )
     assert listed() == ["rake"]
 
 
-def test_a_decision_outlives_the_sweeping_of_what_changed(shed: MCPServer) -> None:
+def test_a_decision_outlives_the_sweeping_of_what_changed(shed):
     decide("shed", "spade", is_enabled=False)
     Topic.objects.update(changed_at=seconds_ago(365 * 24 * 3600))
     delete_expired()
@@ -176,7 +171,7 @@ def test_a_decision_outlives_the_sweeping_of_what_changed(shed: MCPServer) -> No
     assert Topic.objects.filter(pk=OVERRIDES.digest).exists()
 
 
-def test_a_decision_that_is_taken_back_with_its_transaction_was_none(shed: MCPServer) -> None:
+def test_a_decision_that_is_taken_back_with_its_transaction_was_none(shed):
     ask(CALL)
     with transaction.atomic():
         decide("shed", "spade", is_enabled=False)
@@ -187,14 +182,14 @@ def test_a_decision_that_is_taken_back_with_its_transaction_was_none(shed: MCPSe
     assert list(shed.catalog.tools) == ["spade", "rake"]
 
 
-def test_a_decision_counts_in_the_transaction_of_its_rows(shed: MCPServer) -> None:
+def test_a_decision_counts_in_the_transaction_of_its_rows(shed):
     with transaction.atomic():
         decide("shed", "spade", is_enabled=False)
         transaction.set_rollback(True)
     assert not Topic.objects.filter(pk=OVERRIDES.digest).exists()
 
 
-def test_a_server_that_is_switched_off_refuses_everybody(shed: MCPServer) -> None:
+def test_a_server_that_is_switched_off_refuses_everybody(shed):
     switch_off("shed")
     for body in (CALL, LIST, message("server/discover")):
         answer = ask(body)
@@ -202,14 +197,12 @@ def test_a_server_that_is_switched_off_refuses_everybody(shed: MCPServer) -> Non
         assert b"disabled" in answer.body
 
 
-async def test_nothing_is_asked_on_an_event_loop(shed: MCPServer) -> None:
+async def test_nothing_is_asked_on_an_event_loop(shed):
     with pytest.raises(SynchronousOnlyOperation):
         override_cache.overrides_at((7, None, 0))
 
 
-async def test_a_server_of_which_nothing_is_decided_needs_no_database_on_an_event_loop(
-    shed: MCPServer,
-) -> None:
+async def test_a_server_of_which_nothing_is_decided_needs_no_database_on_an_event_loop(shed):
     await sync_to_async(ask)(CALL)
     override_version.pin()
     # Whatever the process knew before.
@@ -220,7 +213,7 @@ async def test_a_server_of_which_nothing_is_decided_needs_no_database_on_an_even
 # When it cannot be seen ---------------------------------------------------------------------------
 
 
-def test_without_a_database_that_says_what_is_off_nothing_is_served(shed: MCPServer) -> None:
+def test_without_a_database_that_says_what_is_off_nothing_is_served(shed):
     with away():
         for body in (CALL, LIST):
             answer = ask(body)
@@ -228,16 +221,14 @@ def test_without_a_database_that_says_what_is_off_nothing_is_served(shed: MCPSer
             assert "spade" not in answer.body.decode()
 
 
-def test_rows_that_cannot_be_read_are_as_bad_as_none(shed: MCPServer) -> None:
+def test_rows_that_cannot_be_read_are_as_bad_as_none(shed):
     with away("mcp_django_component"):
         assert ask(CALL).status == 503
 
 
 # A connection that broke before says so in its own way.
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
-def test_what_was_known_goes_on_while_the_database_is_away(
-    shed: MCPServer, caplog: pytest.LogCaptureFixture, error: type[Error]
-) -> None:
+def test_what_was_known_goes_on_while_the_database_is_away(shed, caplog, error):
     decide("shed", "spade", is_enabled=False)
     assert listed() == ["rake"]
     with away(error=error):
@@ -247,9 +238,7 @@ def test_what_was_known_goes_on_while_the_database_is_away(
     assert [one.levelname for one in caplog.records].count("WARNING") == 1
 
 
-def test_what_was_known_goes_on_while_new_decisions_cannot_be_read(
-    shed: MCPServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_was_known_goes_on_while_new_decisions_cannot_be_read(shed, caplog):
     decide("shed", "spade", is_enabled=False)
     assert listed() == ["rake"]
     decide_elsewhere("shed", "rake", is_enabled=False)
@@ -259,17 +248,13 @@ def test_what_was_known_goes_on_while_new_decisions_cannot_be_read(
     assert "error" in ask(LIST).json()
 
 
-def test_a_site_that_is_not_migrated_yet_serves_what_code_says(
-    shed: MCPServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_site_that_is_not_migrated_yet_serves_what_code_says(shed, monkeypatch, caplog):
     monkeypatch.setattr(connection.introspection, "table_names", list)
     with away("mcp_django_topic"):
         assert listed() == ["rake", "spade"]
 
 
-def test_a_site_without_a_database_serves_what_code_says(
-    shed: MCPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_without_a_database_serves_what_code_says(shed, monkeypatch):
     monkeypatch.setitem(connection.settings_dict, "ENGINE", "django.db.backends.dummy")
     with away():
         assert listed() == ["rake", "spade"]
@@ -279,26 +264,24 @@ def test_a_site_without_a_database_serves_what_code_says(
     "written",
     [{"rate": "often"}, {"permissions": ["nodot"]}, {"scopes": ['"']}, {"approval": "nobody"}],
 )
-def test_a_row_that_means_nothing_switches_off_its_own_component_alone(
-    shed: MCPServer, caplog: pytest.LogCaptureFixture, written: dict[str, Any]
-) -> None:
+def test_a_row_that_means_nothing_switches_off_its_own_component_alone(shed, caplog, written):
     decide("shed", "spade", **written)
     assert listed() == ["rake"]
     assert "'spade' is disabled" in caplog.text
 
 
-def test_nothing_of_an_override_is_in_what_a_client_gets(shed: MCPServer) -> None:
+def test_nothing_of_an_override_is_in_what_a_client_gets(shed):
     decide("shed", "spade", groups=["gardeners"], rate="5/m")
     assert "gardeners" not in json.dumps(ask(LIST).json())
 
 
-async def test_a_request_on_an_event_loop_makes_no_connection_to_look_at() -> None:
+async def test_a_request_on_an_event_loop_makes_no_connection_to_look_at():
     # Each task has connections of its own, and making one costs as much as a call.
     assert not is_in_transaction()
     assert not connections.all(initialized_only=True)
 
 
-def test_a_transaction_of_the_rows_is_seen() -> None:
+def test_a_transaction_of_the_rows_is_seen():
     with transaction.atomic():
         assert is_in_transaction()
     assert not is_in_transaction()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import ModuleType
@@ -47,7 +47,7 @@ PER_PAGE = 4
 
 
 @pytest.fixture(autouse=True)
-def kept(monkeypatch: pytest.MonkeyPatch) -> Any:
+def kept(monkeypatch):
     """The pages of this test."""
     found = listing._Pages()
     monkeypatch.setattr(listing, "_pages", found)
@@ -55,7 +55,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def shop() -> Iterator[MCPServer]:
+def shop():
     """A server with tools for everybody, for some, and with a text in several languages."""
     server = MCPServer("shop", auth=["tokens"], permission=AllowAny)
     server.tool("spade")(_work)
@@ -88,7 +88,7 @@ def tools(server: MCPServer, token: str = "") -> list[str]:
 
 
 @pytest.fixture
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def no_threads(monkeypatch):
     """Let no request of the raw mount take a thread from now on."""
 
     async def fail(received: Any) -> Any:
@@ -100,9 +100,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @pytest.mark.parametrize(
     "method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
 )
-async def test_a_list_in_use_needs_no_statement_and_no_thread(
-    method: str, database: Database, clock: Clock, no_threads: Callable[[], None]
-) -> None:
+async def test_a_list_in_use_needs_no_statement_and_no_thread(method, database, clock, no_threads):
     server = MCPServer("shelf", permission=AllowAny)
     server.tool("spade")(_work)
     server.prompt("rake")(_work)
@@ -117,9 +115,7 @@ async def test_a_list_in_use_needs_no_statement_and_no_thread(
     assert again.json()["id"] == "other"
 
 
-async def test_a_caller_who_is_known_takes_no_thread_either(
-    shop: MCPServer, database: Database, clock: Clock, no_threads: Callable[[], None]
-) -> None:
+async def test_a_caller_who_is_known_takes_no_thread_either(shop, database, clock, no_threads):
     user = await in_thread(person)
     _, token = await in_thread(token_for, user)
     bearer = f"Bearer {token}"
@@ -130,20 +126,20 @@ async def test_a_caller_who_is_known_takes_no_thread_either(
     assert first.body == again.body
 
 
-async def test_an_invalid_cursor_is_rejected_as_ever(shop: MCPServer, clock: Clock) -> None:
+async def test_an_invalid_cursor_is_rejected_as_ever(shop, clock):
     await send(shop.asgi, "/", LIST)
     answer = await send(shop.asgi, "/", message("tools/list", {"cursor": "x"}))
     assert answer.json()["error"]["code"] == INVALID_PARAMS
 
 
-def test_without_the_second_each_list_asks(shop: MCPServer, settings: Any) -> None:
+def test_without_the_second_each_list_asks(shop, settings):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 0}
     assert tools(shop) == ["rake", "spade"]
     decide_elsewhere("shop", "spade", is_enabled=False)
     assert tools(shop) == ["rake"]
 
 
-def test_a_list_is_at_most_a_second_old(shop: MCPServer, clock: Clock) -> None:
+def test_a_list_is_at_most_a_second_old(shop, clock):
     assert tools(shop) == ["rake", "spade"]
     decide_elsewhere("shop", "spade", is_enabled=False)
     # Its clients are not notified before that.
@@ -152,7 +148,7 @@ def test_a_list_is_at_most_a_second_old(shop: MCPServer, clock: Clock) -> None:
     assert tools(shop) == ["rake"]
 
 
-def test_who_asks_for_the_current_catalog_gets_it(shop: MCPServer, clock: Clock) -> None:
+def test_who_asks_for_the_current_catalog_gets_it(shop, clock):
     # Rows are synchronized with it, and commands and pages of the admin show it.
     assert tools(shop) == ["rake", "spade"]
     decide_elsewhere("shop", "spade", is_enabled=False)
@@ -160,9 +156,7 @@ def test_who_asks_for_the_current_catalog_gets_it(shop: MCPServer, clock: Clock)
     assert "spade" not in shop.catalog.tools
 
 
-def test_a_short_second_is_one_for_lists_too(
-    shop: MCPServer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_second_is_one_for_lists_too(shop, settings, monkeypatch):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 0.5}
     tools(shop)
     now = override_version.checked_at
@@ -173,9 +167,7 @@ def test_a_short_second_is_one_for_lists_too(
     assert tools(shop) == ["rake"]
 
 
-def test_what_this_process_changes_while_it_asks_is_asked_again(
-    shop: MCPServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_this_process_changes_while_it_asks_is_asked_again(shop, clock, monkeypatch):
     query = VersionCache._query_version
 
     def overtaken(self: VersionCache) -> Any:
@@ -248,9 +240,7 @@ class Site:
             return ask(self.server, token)["result"]
 
 
-def test_lists_are_right_while_everything_changes(
-    shop: MCPServer, clock: Clock, kept: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_are_right_while_everything_changes(shop, clock, kept, monkeypatch):
     site = Site(shop)
     told: list[Any] = []
     for _ in site.changes():
@@ -266,7 +256,7 @@ def test_lists_are_right_while_everything_changes(
     assert len(kept._pages) <= 2 * len(told)
 
 
-def test_clients_of_many_threads_see_each_change(shop: MCPServer, clock: Clock) -> None:
+def test_clients_of_many_threads_see_each_change(shop, clock):
     def client(seen: int) -> list[str]:
         try:
             return tools(shop)
@@ -283,15 +273,13 @@ def test_clients_of_many_threads_see_each_change(shop: MCPServer, clock: Clock) 
 # Whose page it is ---------------------------------------------------------------------------------
 
 
-def test_callers_with_the_same_access_share_a_page(
-    shop: MCPServer, clock: Clock, kept: Any
-) -> None:
+def test_callers_with_the_same_access_share_a_page(shop, clock, kept):
     tokens = [token_for(person(name))[1] for name in ("ada", "bob")]
     assert [tools(shop, one) for one in tokens] == [["rake", "spade"]] * 2
     assert len(kept._pages) == 1
 
 
-def test_a_cursor_is_that_of_its_caller(shop: MCPServer, clock: Clock, settings: Any) -> None:
+def test_a_cursor_is_that_of_its_caller(shop, clock, settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "MAX_EVENT_BYTES": 65_536}
     for name in ("rake", "spade"):
         shop.unregister(shop.tools[name])
@@ -307,7 +295,7 @@ def test_a_cursor_is_that_of_its_caller(shop: MCPServer, clock: Clock, settings:
         assert ask(shop, tokens[0], cursors[1])["error"]["code"] == INVALID_PARAMS
 
 
-def test_users_who_were_loaded_for_a_request_share_no_page(shop: MCPServer, kept: Any) -> None:
+def test_users_who_were_loaded_for_a_request_share_no_page(shop, kept):
     ada, bob = person("ada"), person("bob")
     ada.user_permissions.add(Permission.objects.get(codename="change_user"))
     for _ in range(2):
@@ -317,7 +305,7 @@ def test_users_who_were_loaded_for_a_request_share_no_page(shop: MCPServer, kept
     assert len(kept._pages) == 0
 
 
-def test_a_token_lists_what_its_scopes_reach(shop: MCPServer, settings: Any, clock: Clock) -> None:
+def test_a_token_lists_what_its_scopes_reach(shop, settings, clock):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, "LIST_FILTER": "scopes"}
     shop = MCPServer("scoped", auth=["tokens"], permission=AllowAny)
     shop.tool("read", scopes=["read"])(_work)
@@ -329,9 +317,7 @@ def test_a_token_lists_what_its_scopes_reach(shop: MCPServer, settings: Any, clo
             assert tools(shop, token) == [scope]
 
 
-async def test_revisions_share_no_page(
-    shop: MCPServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_revisions_share_no_page(shop, clock, monkeypatch):
     monkeypatch.setitem(MOUNTS, "shop", shop.asgi)
     # The oldest revisions know no titles.
     for version, known in (("2025-11-25", True), ("2024-11-05", False)) * 2:
@@ -341,7 +327,7 @@ async def test_revisions_share_no_page(
         assert ["title" in tool for tool in listed] == [known, False]
 
 
-def test_a_server_for_members_is_private_at_once(shop: MCPServer, clock: Clock) -> None:
+def test_a_server_for_members_is_private_at_once(shop, clock):
     server, token = MCPServer("open", auth=["tokens"], permission=AllowAny), token_for(person())[1]
     server.tool("spade")(_work)
     assert ask(server, token)["result"]["cacheScope"] == "public"
@@ -349,7 +335,7 @@ def test_a_server_for_members_is_private_at_once(shop: MCPServer, clock: Clock) 
     assert ask(server, token)["result"]["cacheScope"] == "private"
 
 
-def test_a_setting_holds_for_the_next_list(settings: Any, clock: Clock) -> None:
+def test_a_setting_holds_for_the_next_list(settings, clock):
     server = MCPServer("drawn", permission=AllowAny)
     server.tool("spade", icons=[Icon("/spade.png")])(_work)
     for place in ("https://one.example", "https://two.example"):
@@ -358,13 +344,13 @@ def test_a_setting_holds_for_the_next_list(settings: Any, clock: Clock) -> None:
         assert tool["icons"][0]["src"] == f"{place}/spade.png"
 
 
-def test_a_schema_follows_the_urlconf(clock: Clock, kept: Any) -> None:
+def test_a_schema_follows_the_urlconf(clock, kept):
     server = MCPServer("yard", permission=AllowAny)
     server.register_view("tool-of-the-yard", name="spade")
     for variable in ("length", "width"):
         urlconf = ModuleType(f"urls_of_{variable}")
         route = path(f"<int:{variable}>/", HttpResponse, name="tool-of-the-yard")
-        urlconf.urlpatterns = [route]  # type: ignore[attr-defined]
+        urlconf.urlpatterns = [route]
         # As a middleware does for a host.
         set_urlconf(urlconf)
         try:
@@ -386,9 +372,7 @@ class Coin(BasePermission):
         return Coin.is_up
 
 
-def test_a_permission_of_the_site_decides_each_time(
-    shop: MCPServer, clock: Clock, kept: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_permission_of_the_site_decides_each_time(shop, clock, kept, monkeypatch):
     shop.tool("coin", permission=Coin)(_work)
     assert tools(shop) == ["coin", "rake", "spade"]
     monkeypatch.setattr(Coin, "is_up", False)
@@ -411,9 +395,7 @@ class Tide:
         return {}
 
 
-def test_a_schema_that_is_computed_is_computed_each_time(
-    clock: Clock, kept: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schema_that_is_computed_is_computed_each_time(clock, kept, monkeypatch):
     server, tide = MCPServer("harbor", permission=AllowAny), Tide()
     server.tool("spade")(_work)
     object.__setattr__(server.tools["spade"], "arguments", tide)
@@ -426,9 +408,7 @@ def test_a_schema_that_is_computed_is_computed_each_time(
 # What is kept -------------------------------------------------------------------------------------
 
 
-def test_pages_take_a_limited_space(
-    clock: Clock, kept: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_pages_take_a_limited_space(clock, kept, monkeypatch, settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "MAX_EVENT_BYTES": 65_536}
     server = MCPServer("long", permission=AllowAny)
     for number in range(12):
@@ -444,9 +424,7 @@ def test_pages_take_a_limited_space(
     assert 8 < len(kept._pages) < 12
 
 
-def test_a_very_long_page_is_not_kept(
-    clock: Clock, kept: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_very_long_page_is_not_kept(clock, kept, monkeypatch):
     server = MCPServer("long", permission=AllowAny)
     server.tool("spade", description="x" * 3000)(_work)
     monkeypatch.setattr(listing._Pages, "MAX_BYTES", 16_000)
@@ -454,7 +432,7 @@ def test_a_very_long_page_is_not_kept(
     assert len(kept._pages) == 0
 
 
-async def test_a_list_that_cannot_be_encoded_is_an_error_each_time(clock: Clock, kept: Any) -> None:
+async def test_a_list_that_cannot_be_encoded_is_an_error_each_time(clock, kept):
     server = MCPServer("odd", permission=AllowAny)
     server.tool("spade", description="\ud800")(_work)
     for _ in range(2):

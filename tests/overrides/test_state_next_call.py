@@ -6,7 +6,6 @@ process never looks by itself, so that it is the decision that reaches the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -95,7 +94,7 @@ def _rows() -> Any:
 
 
 @pytest.fixture
-def owner(settings: Any) -> Iterator[Owner]:
+def owner(settings):
     """The owner of the site, signed in."""
     settings.ROOT_URLCONF = __name__
     servers._servers.add(cellar)
@@ -108,13 +107,13 @@ def owner(settings: Any) -> Iterator[Owner]:
 
 
 @pytest.fixture(params=MOUNTS)
-def app(request: pytest.FixtureRequest) -> Any:
+def app(request):
     """The mounts that serve a call in different ways."""
     return MOUNTS[request.param]
 
 
 @pytest.fixture(params=REVISIONS)
-async def caller(request: pytest.FixtureRequest, owner: Owner, app: Any) -> Caller:
+async def caller(request, owner, app):
     """A client that has used everything before."""
     found = Caller(app, "/cellar/mcp", request.param)
     await found.open()
@@ -129,7 +128,7 @@ async def statuses(caller: Caller) -> set[int]:
     return {(await caller.ask("tools/call", name=tool, arguments={})).status for tool in TOOLS}
 
 
-async def test_tools_are_switched_off_and_on_in_the_list(owner: Owner, caller: Caller) -> None:
+async def test_tools_are_switched_off_and_on_in_the_list(owner, caller):
     for _ in range(2):
         await owner.act("disable")
         assert await caller.texts(*TOOLS) == [UNKNOWN] * 4
@@ -137,7 +136,7 @@ async def test_tools_are_switched_off_and_on_in_the_list(owner: Owner, caller: C
         assert await caller.texts(*TOOLS) == ["done"] * 4
 
 
-async def test_tools_are_switched_off_and_on_on_their_pages(owner: Owner, caller: Caller) -> None:
+async def test_tools_are_switched_off_and_on_on_their_pages(owner, caller):
     for _ in range(2):
         await owner.save_tools(is_enabled="")
         assert await caller.texts(*TOOLS) == [UNKNOWN] * 4
@@ -145,7 +144,7 @@ async def test_tools_are_switched_off_and_on_on_their_pages(owner: Owner, caller
         assert await caller.texts(*TOOLS) == ["done"] * 4
 
 
-async def test_the_server_is_switched_off_and_on(owner: Owner, caller: Caller) -> None:
+async def test_the_server_is_switched_off_and_on(owner, caller):
     for _ in range(2):
         await owner.save_server(is_enabled="")
         assert await statuses(caller) == {403}
@@ -153,7 +152,7 @@ async def test_the_server_is_switched_off_and_on(owner: Owner, caller: Caller) -
         assert await caller.texts(*TOOLS) == ["done"] * 4
 
 
-async def test_tools_get_a_rate(owner: Owner, caller: Caller) -> None:
+async def test_tools_get_a_rate(owner, caller):
     await owner.save_tools(rate="1/h")
     assert await caller.texts(*TOOLS) == ["done"] * 4
     assert await caller.texts(*TOOLS) == [LIMITED] * 4
@@ -161,7 +160,7 @@ async def test_tools_get_a_rate(owner: Owner, caller: Caller) -> None:
     assert await caller.texts(*TOOLS) == ["done"] * 4
 
 
-async def test_the_server_gets_a_rate(owner: Owner, caller: Caller) -> None:
+async def test_the_server_gets_a_rate(owner, caller):
     await owner.save_server(rate="1/h")
     assert await caller.texts("later", *TOOLS) == ["done", *[LIMITED] * 4]
     await owner.save_server()
@@ -169,9 +168,7 @@ async def test_the_server_gets_a_rate(owner: Owner, caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("needed", [{"groups": "clerks"}, {"permissions": "auth.view_group"}])
-async def test_tools_and_the_server_require_something(
-    owner: Owner, caller: Caller, needed: dict[str, str]
-) -> None:
+async def test_tools_and_the_server_require_something(owner, caller, needed):
     for save in (owner.save_tools, owner.save_server):
         await save(**needed)
         assert await statuses(caller) == {401}
@@ -179,7 +176,7 @@ async def test_tools_and_the_server_require_something(
         assert await caller.texts(*TOOLS) == ["done"] * 4
 
 
-async def test_a_user_needs_a_group(owner: Owner, caller: Caller) -> None:
+async def test_a_user_needs_a_group(owner, caller):
     def authorization() -> str:
         return f"Bearer {token_for(person())[1]}"
 
@@ -195,14 +192,14 @@ async def test_a_user_needs_a_group(owner: Owner, caller: Caller) -> None:
     assert await caller.texts(*TOOLS) == ["done"] * 4
 
 
-async def test_tools_need_an_approval(owner: Owner, caller: Caller) -> None:
+async def test_tools_need_an_approval(owner, caller):
     await owner.save_tools(approval="staff")
     assert await statuses(caller) == {401}
     await owner.save_tools()
     assert await caller.texts(*TOOLS) == ["done"] * 4
 
 
-async def test_tools_and_the_server_get_other_titles(owner: Owner, caller: Caller) -> None:
+async def test_tools_and_the_server_get_other_titles(owner, caller):
     for title in ("First", "Second"):
         await owner.save_tools(title=title)
         assert await caller.titles() == {**dict.fromkeys(TOOLS, title), "left_alone": ""}

@@ -44,18 +44,18 @@ class InTransactions(TestCase):
         assert MCPClient(server=bench).call_tool(mine).text == "done"
         Component.objects.update(is_enabled=False)
 
-    def test_one(self) -> None:
+    def test_one(self):
         self._decide("saw", "plane")
 
-    def test_other(self) -> None:
+    def test_other(self):
         self._decide("plane", "saw")
 
-    def test_told(self) -> None:
+    def test_told(self):
         with self.captureOnCommitCallbacks(execute=True):
             decide("bench", "saw", is_enabled=False)
         assert listed() == ["plane"]
 
-    def test_nothing_is_counted(self) -> None:
+    def test_nothing_is_counted(self):
         with self.assertNumQueries(0):
             MCPClient(server=bench).call_tool("saw")
 
@@ -65,14 +65,14 @@ class WithoutTransactions(TransactionTestCase):
 
     available_apps: ClassVar[list[str] | None] = None
 
-    def test_one(self) -> None:
+    def test_one(self):
         for transport in TRANSPORTS:
             assert sorted(listed(transport=transport)) == ["plane", "saw"]
         switch_off("saw")
         for transport in TRANSPORTS:
             assert listed(transport=transport) == ["plane"]
 
-    def test_other(self) -> None:
+    def test_other(self):
         switch_off("plane")
         for transport in TRANSPORTS:
             assert listed(transport=transport) == ["saw"]
@@ -81,30 +81,30 @@ class WithoutTransactions(TransactionTestCase):
 class WithoutDatabase(SimpleTestCase):
     """Django keeps these tests from the database."""
 
-    def test_calls(self) -> None:
+    def test_calls(self):
         assert MCPClient(server=bench).call_tool("saw").text == "done"
         assert sorted(listed()) == ["plane", "saw"]
 
 
 @pytest.mark.django_db
-def test_what_a_test_decides_is_gone_with_it() -> None:
+def test_what_a_test_decides_is_gone_with_it():
     switch_off("saw")
     assert listed() == ["plane"]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_test_that_may_not_use_the_database_goes_on_without(transport: str) -> None:
+def test_a_test_that_may_not_use_the_database_goes_on_without(transport):
     assert sorted(listed(transport=transport)) == ["plane", "saw"]
     with MCPClient(server=bench, transport=transport) as client:
         assert client.call_tool("saw").text == "done"
 
 
-async def test_an_asynchronous_test_that_may_not_use_the_database_does_too() -> None:
+async def test_an_asynchronous_test_that_may_not_use_the_database_does_too():
     assert (await MCPClient(server=bench).acall_tool("saw")).text == "done"
 
 
 @pytest.mark.django_db
-def test_a_test_counts_the_queries_of_its_component_alone() -> None:
+def test_a_test_counts_the_queries_of_its_component_alone():
     server = MCPServer("counted", permission=bench.permission)
 
     @server.tool
@@ -120,7 +120,7 @@ def test_a_test_counts_the_queries_of_its_component_alone() -> None:
 
 
 @pytest.mark.django_db
-def test_a_server_whose_decisions_cannot_be_read_says_so_to_a_test() -> None:
+def test_a_server_whose_decisions_cannot_be_read_says_so_to_a_test():
     server = server_of("blind", "saw")
 
     def refuse(*args: Any) -> Any:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unpinned")]
 
 
 @pytest.fixture
-def archive() -> MCPServer:
+def archive():
     """A server with one paper for its clerks, and a template for whatever lies about."""
     server = MCPServer("archive", permission=AllowAny)
 
@@ -49,9 +49,7 @@ def archive() -> MCPServer:
         ("resource template", "paper://year/{number}", "paper://year/1984"),
     ],
 )
-def test_a_resource_that_is_off_is_not_read_through_a_template(
-    archive: MCPServer, kind: str, key: str, uri: str
-) -> None:
+def test_a_resource_that_is_off_is_not_read_through_a_template(archive, kind, key, uri):
     client = MCPClient(server=archive, user=person("ada"))
     with pytest.raises(ErrorResponse) as before:
         client.read_resource(uri)

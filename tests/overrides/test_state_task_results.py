@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mcp_django import Context, MCPServer
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.test import ErrorResponse, MCPClient
-from tests.execution.tasks.shop import Worker, call, make_worker, send, text_of
+from tests.execution.tasks.shop import call, make_worker, send, text_of
 from tests.kit.servers import person, token_for
 from tests.overrides.site import decide
 
@@ -32,7 +30,7 @@ def sweep() -> str:
     return "swept"
 
 
-def test_they_are_not_there_until_it_is_on_again() -> None:
+def test_they_are_not_there_until_it_is_on_again():
     client = MCPClient(
         server=attic, user=person(), protocol_version="2025-11-25", raise_exceptions=False
     )
@@ -64,9 +62,7 @@ def test_they_are_not_there_until_it_is_on_again() -> None:
         ({"description": "Sell it."}, "Sold to Eve."),
     ],
 )
-def test_what_is_decided_before_a_run_holds_for_it(
-    worker: Worker, decided: dict[str, Any], said: str
-) -> None:
+def test_what_is_decided_before_a_run_holds_for_it(worker, decided, said):
     server = MCPServer("inline", scopes=[])
     _, token = token_for(person())
 

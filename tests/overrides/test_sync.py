@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
@@ -21,7 +19,7 @@ def row(key: str, server: str = "synced") -> Component:
     return Component.objects.get(server=server, key=key)
 
 
-def test_every_component_gets_a_row_with_what_code_says() -> None:
+def test_every_component_gets_a_row_with_what_code_says():
     server = server_of("synced", "plain")
 
     @server.tool(read_only=True, permission=["auth.view_group", "auth.add_group"])
@@ -48,7 +46,7 @@ def test_every_component_gets_a_row_with_what_code_says() -> None:
     assert row("synced://one/{n}").name == "one"
 
 
-def test_a_component_of_a_model_belongs_to_the_app_of_the_model() -> None:
+def test_a_component_of_a_model_belongs_to_the_app_of_the_model():
     server = MCPServer("synced")
 
     @server.register(Group)
@@ -60,7 +58,7 @@ def test_a_component_of_a_model_belongs_to_the_app_of_the_model() -> None:
     assert (found.app, found.origin) == ("auth", "Groups of auth.Group")
 
 
-def test_nothing_is_lost_of_what_is_gone_and_it_comes_back_as_it_was() -> None:
+def test_nothing_is_lost_of_what_is_gone_and_it_comes_back_as_it_was():
     server = server_of("synced", "left", "right")
     sync_rows([server])
     Component.objects.filter(key="left").update(title="Mine", is_enabled=False)
@@ -79,7 +77,7 @@ def test_nothing_is_lost_of_what_is_gone_and_it_comes_back_as_it_was() -> None:
     assert (back.pk, back.title, back.is_enabled) == (gone.pk, "Mine", False)
 
 
-def test_a_row_follows_its_component() -> None:
+def test_a_row_follows_its_component():
     sync_rows([server_of("synced", "tool")])
     assert row("tool").is_destructive is None
     server = MCPServer("synced")
@@ -88,7 +86,7 @@ def test_a_row_follows_its_component() -> None:
     assert row("tool").is_destructive
 
 
-def test_what_only_narrows_is_never_written_into_the_facts() -> None:
+def test_what_only_narrows_is_never_written_into_the_facts():
     server = server_of("synced", "tool")
     sync_rows([server])
     Component.objects.update(groups=["clerks"], is_enabled=False)
@@ -98,7 +96,7 @@ def test_what_only_narrows_is_never_written_into_the_facts() -> None:
     assert row("tool").missing_since is None
 
 
-def test_two_processes_that_sync_at_once_make_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_that_sync_at_once_make_one_row(monkeypatch):
     server = server_of("synced", "tool")
     # What the other one has made meanwhile is not seen by the look before.
     sync_rows([server])
@@ -109,14 +107,14 @@ def test_two_processes_that_sync_at_once_make_one_row(monkeypatch: pytest.Monkey
     assert Component.objects.count() == 1
 
 
-def test_a_uri_too_long_for_an_index_has_no_row_and_harms_nothing() -> None:
+def test_a_uri_too_long_for_an_index_has_no_row_and_harms_nothing():
     server = server_of("synced", "tool")
     server.resource("synced://" + "x" * 600)(lambda: "")
     sync_rows([server])
     assert [one.key for one in Component.objects.all()] == ["tool"]
 
 
-def test_a_thousand_components_cost_few_queries(django_assert_num_queries: Any) -> None:
+def test_a_thousand_components_cost_few_queries(django_assert_num_queries):
     server = server_of("synced", *(f"tool_{number}" for number in range(1000)))
     with CaptureQueriesContext(connection) as first:
         sync_rows([server])

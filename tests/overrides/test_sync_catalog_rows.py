@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,7 +51,7 @@ def keys() -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> Iterator[None]:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
     catalog_rows.reset()
     yield
@@ -59,7 +59,7 @@ def _site(settings: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Site:
+def serving(monkeypatch):
     """A process that no test runner has prepared."""
     site = Site()
     server._servers.add(site.shop)
@@ -72,13 +72,13 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Site:
 # When the site is migrated --------------------------------------------------------------------
 
 
-def test_a_site_that_is_migrated_has_its_rows(serving: Site) -> None:
+def test_a_site_that_is_migrated_has_its_rows(serving):
     call_command("migrate", verbosity=0)
     assert keys() == {"sell"}
     assert Server.objects.filter(name="shop").exists()
 
 
-def test_migrating_marks_nothing_as_missing(serving: Site) -> None:
+def test_migrating_marks_nothing_as_missing(serving):
     Component.objects.create(server="by the URLconf", kind="tool", key="kept", name="kept")
     call_command("migrate", verbosity=0)
     assert Component.objects.get(key="kept").missing_since is None
@@ -95,15 +95,13 @@ class Elsewhere:
         return "elsewhere" if model is Component else None
 
 
-def test_another_database_is_migrated_without_rows(serving: Site, settings: Any) -> None:
+def test_another_database_is_migrated_without_rows(serving, settings):
     settings.DATABASE_ROUTERS = [f"{__name__}.Elsewhere"]
     call_command("migrate", verbosity=0)
     assert keys() == set()
 
 
-def test_a_table_that_lacks_a_column_does_not_break_migrating(
-    serving: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_that_lacks_a_column_does_not_break_migrating(serving, caplog):
     rename = "ALTER TABLE mcp_django_component RENAME COLUMN {} TO {}"
     with connection.cursor() as cursor:
         cursor.execute(rename.format("origin", "later"))
@@ -117,7 +115,7 @@ def test_a_table_that_lacks_a_column_does_not_break_migrating(
 # When a process serves ------------------------------------------------------------------------
 
 
-def test_the_first_request_has_the_rows_written_and_does_not_write_itself(serving: Site) -> None:
+def test_the_first_request_has_the_rows_written_and_does_not_write_itself(serving):
     Client().get(PAGE)
     assert keys() == set()
     assert len(serving.waiting) == 1
@@ -126,7 +124,7 @@ def test_the_first_request_has_the_rows_written_and_does_not_write_itself(servin
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_thread_of_the_store_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_of_the_store_writes(monkeypatch):
     shop = server_of("shop", "sell")
     server._servers.add(shop)
     monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
@@ -140,8 +138,8 @@ def test_the_thread_of_the_store_writes(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_catalog_is_compared_once_a_minute_and_without_a_query(
-    serving: Site, django_assert_num_queries: Any
-) -> None:
+    serving, django_assert_num_queries
+):
     Client().get(PAGE)
     serving.work()
     serving.shop.tool("lend")(lambda: "")
@@ -159,7 +157,7 @@ def test_the_catalog_is_compared_once_a_minute_and_without_a_query(
         serving.work()
 
 
-def test_a_change_of_a_component_is_written_as_well(serving: Site) -> None:
+def test_a_change_of_a_component_is_written_as_well(serving):
     Client().get(PAGE)
     serving.work()
     serving.shop.unregister(serving.shop.tools["sell"])
@@ -170,14 +168,14 @@ def test_a_change_of_a_component_is_written_as_well(serving: Site) -> None:
     assert Component.objects.get(server="shop").is_read_only
 
 
-def test_no_more_than_one_comparison_waits(serving: Site) -> None:
+def test_no_more_than_one_comparison_waits(serving):
     for _ in range(3):
         Client().get(PAGE)
         serving.now += CHECK_SECONDS
     assert len(serving.waiting) == 1
 
 
-def test_a_forked_process_begins_anew(serving: Site) -> None:
+def test_a_forked_process_begins_anew(serving):
     Client().get(PAGE)
     # The thread that would have done the work stays with the parent.
     serving.waiting.clear()
@@ -187,9 +185,7 @@ def test_a_forked_process_begins_anew(serving: Site) -> None:
     assert keys() == {"sell"}
 
 
-def test_a_process_that_ends_answers_all_the_same(
-    serving: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_ends_answers_all_the_same(serving, monkeypatch):
     def refuse(*args: Any) -> None:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
@@ -217,8 +213,8 @@ FORMS = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_what_is_written_in_the_admin_has_its_row_after_the_commit(
-    name: str, serving: Site, settings: Any, django_capture_on_commit_callbacks: Any
-) -> None:
+    name, serving, settings, django_capture_on_commit_callbacks
+):
     data, model, key = FORMS[name]
     settings.ROOT_URLCONF = "tests.admin.test_permission_table"
     client, address = superuser(), f"/admin/mcp_django/{name}/"
@@ -237,9 +233,7 @@ def test_what_is_written_in_the_admin_has_its_row_after_the_commit(
 # Under a test runner --------------------------------------------------------------------------
 
 
-def test_nothing_writes_behind_a_test(
-    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_nothing_writes_behind_a_test(monkeypatch, django_capture_on_commit_callbacks):
     site = Site()
     monkeypatch.setattr(databases, "submit_to_db_thread", site.submit)
     shop: MCPServer = site.shop
@@ -272,9 +266,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> int:
     return sum("Cannot update the admin's rows" in one.getMessage() for one in caplog.records)
 
 
-def test_a_database_that_takes_no_rows_is_told_of_once_until_it_does(
-    serving: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_database_that_takes_no_rows_is_told_of_once_until_it_does(serving, caplog):
     with broken("INSERT"):
         for _ in range(3):
             assert Client().get(PAGE).status_code == 200
@@ -294,8 +286,8 @@ def test_a_database_that_takes_no_rows_is_told_of_once_until_it_does(
 
 
 def test_a_form_is_saved_where_the_rows_cannot_be(
-    serving: Site, caplog: pytest.LogCaptureFixture, django_capture_on_commit_callbacks: Any
-) -> None:
+    serving, caplog, django_capture_on_commit_callbacks
+):
     with broken("INSERT"), django_capture_on_commit_callbacks(execute=True):
         answer = superuser().post("/admin/mcp_django/prompttext/add/", {**TOLD, "text": "Note it."})
     assert answer.status_code == 302
@@ -303,9 +295,7 @@ def test_a_form_is_saved_where_the_rows_cannot_be(
     assert warnings(caplog) == 1
 
 
-def test_a_site_that_is_not_migrated_is_left_alone(
-    serving: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_site_that_is_not_migrated_is_left_alone(serving, monkeypatch, caplog):
     with monkeypatch.context() as patch, caplog.at_level(logging.INFO, "mcp_django"):
         patch.setattr(connection.introspection, "table_names", list)
         Client().get(PAGE)

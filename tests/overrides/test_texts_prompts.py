@@ -30,7 +30,7 @@ TEXT = 'Write as {{ from }}{% if tone == "warm" %}, warmly{% endif %}.\n--- assi
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     """A server of its own, with one prompt in code."""
     server = MCPServer("prompts", permission=AllowAny)
 
@@ -55,7 +55,7 @@ def names(client: MCPClient) -> list[str]:
     return [one["name"] for one in client.list_prompts()]
 
 
-def test_a_written_prompt_is_listed_got_and_completed(server: MCPServer) -> None:
+def test_a_written_prompt_is_listed_got_and_completed(server):
     client = MCPClient(server=server)
     assert names(client) == ["in_code"]
     saved(title="Letter", description="Write a letter.")
@@ -85,7 +85,7 @@ def test_a_written_prompt_is_listed_got_and_completed(server: MCPServer) -> None
         ({"from": "a" * 100_001}, "from: must have at most 100000 characters"),
     ],
 )
-def test_wrong_arguments_are_named(server: MCPServer, arguments: dict[str, str], text: str) -> None:
+def test_wrong_arguments_are_named(server, arguments, text):
     saved()
     with pytest.raises(ErrorResponse) as caught:
         MCPClient(server=server).get_prompt("letter", arguments)
@@ -93,20 +93,20 @@ def test_wrong_arguments_are_named(server: MCPServer, arguments: dict[str, str],
     assert caught.value.code == -32602
 
 
-def test_an_empty_choice_is_one_that_was_left_out(server: MCPServer) -> None:
+def test_an_empty_choice_is_one_that_was_left_out(server):
     saved()
     user, _assistant = MCPClient(server=server).get_prompt("letter", {"from": "Ada", "tone": ""})
     assert user["content"]["text"] == "Write as Ada."
 
 
-def test_code_has_its_own_prompt_whatever_is_written(server: MCPServer) -> None:
+def test_code_has_its_own_prompt_whatever_is_written(server):
     saved(name="in_code", text="mine {{ from }}")
     client = MCPClient(server=server)
     assert names(client) == ["in_code"]
     assert client.get_prompt("in_code")[0]["content"]["text"] == "code"
 
 
-def test_another_server_has_none_of_it(server: MCPServer) -> None:
+def test_another_server_has_none_of_it(server):
     saved(server="elsewhere")
     assert names(MCPClient(server=server)) == ["in_code"]
 
@@ -135,9 +135,7 @@ def test_another_server_has_none_of_it(server: MCPServer) -> None:
         {"scopes": [1]},
     ],
 )
-def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(
-    server: MCPServer, values: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(server, values, caplog):
     good = saved(name="good")
     # Whoever writes rows past the admin asks for it.
     bad = PromptText(**{"server": "prompts", "name": "bad", "text": TEXT, **values})
@@ -149,7 +147,7 @@ def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(
     assert names(MCPClient(server=server)) == [good.name, "in_code"]
 
 
-def test_groups_permissions_and_scopes_hide_it(server: MCPServer) -> None:
+def test_groups_permissions_and_scopes_hide_it(server):
     saved(groups=["Editors"], permissions=["auth.view_group"])
     ada = person()
     assert names(MCPClient(server=server, user=ada)) == ["in_code"]
@@ -159,7 +157,7 @@ def test_groups_permissions_and_scopes_hide_it(server: MCPServer) -> None:
     assert names(MCPClient(server=server, user=ada)) == ["in_code", "letter"]
 
 
-def test_what_the_admin_says_of_components_narrows_a_written_prompt_too(server: MCPServer) -> None:
+def test_what_the_admin_says_of_components_narrows_a_written_prompt_too(server):
     saved()
     row = Component.objects.create(
         server="prompts", kind="prompt", key="letter", name="letter", title="Brief"
@@ -175,7 +173,7 @@ def test_what_the_admin_says_of_components_narrows_a_written_prompt_too(server: 
         client.get_prompt("letter", {"from": "a"})
 
 
-def test_a_prompt_that_is_switched_off_or_gone_is_unknown(server: MCPServer) -> None:
+def test_a_prompt_that_is_switched_off_or_gone_is_unknown(server):
     row = saved()
     client = MCPClient(server=server)
     assert "letter" in names(client)
@@ -187,7 +185,7 @@ def test_a_prompt_that_is_switched_off_or_gone_is_unknown(server: MCPServer) -> 
 # Versions -------------------------------------------------------------------------------------
 
 
-def test_a_version_is_written_when_a_prompt_says_something_new() -> None:
+def test_a_version_is_written_when_a_prompt_says_something_new():
     ada = person()
     row = saved()
     assert PROMPTS.save(row, author=ada, based_on=1) is False
@@ -199,7 +197,7 @@ def test_a_version_is_written_when_a_prompt_says_something_new() -> None:
     assert kept == [(2, ada, "New {{ from }}."), (1, None, TEXT)]
 
 
-def test_whoever_has_an_older_version_before_him_overwrites_nothing() -> None:
+def test_whoever_has_an_older_version_before_him_overwrites_nothing():
     row = saved()
     other = PromptText.objects.get()
     row.text = "Mine."
@@ -211,7 +209,7 @@ def test_whoever_has_an_older_version_before_him_overwrites_nothing() -> None:
     assert PromptText.objects.get().text == "Mine."
 
 
-def test_a_version_that_is_restored_becomes_a_new_one_and_loosens_nothing() -> None:
+def test_a_version_that_is_restored_becomes_a_new_one_and_loosens_nothing():
     row = saved(title="Old")
     row.text, row.title, row.groups, row.is_enabled = "New.", "New", ["Editors"], False
     PROMPTS.save(row, author=None, based_on=1)
@@ -221,7 +219,7 @@ def test_a_version_that_is_restored_becomes_a_new_one_and_loosens_nothing() -> N
     assert (row.groups, row.is_enabled) == (["Editors"], False)
 
 
-def test_differences_name_what_went_and_what_came() -> None:
+def test_differences_name_what_went_and_what_came():
     before = {"title": "A", "arguments": ARGUMENTS, "text": "one\ntwo"}
     after = {"title": "A", "arguments": [], "text": "one\nthree"}
     found = [(one.kind, one.text) for one in PROMPTS.differences(before, after)]
@@ -232,7 +230,7 @@ def test_differences_name_what_went_and_what_came() -> None:
     assert all(line.kind == "same" for line in PROMPTS.differences(before, before))
 
 
-def test_texts_that_are_too_long_to_compare_stand_below_each_other() -> None:
+def test_texts_that_are_too_long_to_compare_stand_below_each_other():
     long = {"text": "\n".join("ab" * MAX_COMPARED_LINES)}
     kinds = {one.kind for one in PROMPTS.differences(long, {"text": "a"})}
     assert kinds == {"removed", "added"}

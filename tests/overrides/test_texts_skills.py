@@ -39,7 +39,7 @@ FILES = "--- file: references/codes.md\nLHR is London.\n"
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     """A server of its own, with one skill in code."""
     server = MCPServer("skills", permission=AllowAny)
     said = {"name": "in-code", "description": "Code."}
@@ -71,7 +71,7 @@ def uris(client: MCPClient) -> list[str]:
     return [one["uri"] for one in client.request("skills/list")["skills"]]
 
 
-def test_a_written_skill_is_listed_and_read(server: MCPServer) -> None:
+def test_a_written_skill_is_listed_and_read(server):
     client = MCPClient(server=server)
     assert uris(client) == ["skill://in-code/SKILL.md"]
     saved(license="MIT", description='Closes "it": é\n# no comment')
@@ -88,7 +88,7 @@ def test_a_written_skill_is_listed_and_read(server: MCPServer) -> None:
     assert client.read_resource(MORE)[0]["text"] == "LHR is London.\n"
 
 
-def test_the_frontmatter_is_what_a_parser_of_yaml_reads() -> None:
+def test_the_frontmatter_is_what_a_parser_of_yaml_reads():
     pytest.importorskip("yaml")
     row = saved(description='yes: "a" \\ \t\U0001f600 # {x}', compatibility="2026-01-31")
     said = parse_skill_row(Skill.objects.values().get(pk=row.pk))
@@ -96,14 +96,14 @@ def test_the_frontmatter_is_what_a_parser_of_yaml_reads() -> None:
     assert skills.parse_frontmatter(render_skill_md(said)) == skill.frontmatter
 
 
-def test_code_has_its_own_skill_whatever_is_written(server: MCPServer) -> None:
+def test_code_has_its_own_skill_whatever_is_written(server):
     saved(name="in-code")
     client = MCPClient(server=server)
     assert uris(client) == ["skill://in-code/SKILL.md"]
     assert client.read_resource("skill://in-code/SKILL.md")[0]["text"] == "code"
 
 
-def test_nothing_that_is_written_becomes_a_part_of_a_skill_in_code(server: MCPServer) -> None:
+def test_nothing_that_is_written_becomes_a_part_of_a_skill_in_code(server):
     said = {"name": "billing", "description": "Code."}
     for one in built(
         "acme/billing", {"SKILL.md": b"x"}, {"SKILL.md": said}, origin="", module="", options={}
@@ -143,9 +143,7 @@ def test_nothing_that_is_written_becomes_a_part_of_a_skill_in_code(server: MCPSe
     ],
     ids=lambda values: f"{values!r:.30}",
 )
-def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(
-    server: MCPServer, values: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(server, values, caplog):
     saved(name="good")
     # Whoever writes rows past the admin asks for it.
     said = {"server": "skills", "name": "bad", "description": "d", "text": "t", **values}
@@ -156,13 +154,13 @@ def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(
     assert "is left out" in caplog.text
 
 
-def test_files_are_counted_before_they_are_compared() -> None:
+def test_files_are_counted_before_they_are_compared():
     # Each with all others, that would take minutes of whoever previews it.
     with pytest.raises(SkillError, match="too many files"):
         parse_files("".join(f"--- file: {n}\n" for n in range(30_000)))
 
 
-def test_half_a_character_is_refused() -> None:
+def test_half_a_character_is_refused():
     # JSON of a browser can hold it, and no database.
     for field in ("text", "description", "supporting_files"):
         said = SkillSpec(**{"name": "a", "description": "d", "text": "t", field: "\ud800"})
@@ -170,7 +168,7 @@ def test_half_a_character_is_refused() -> None:
             build_skill(said)
 
 
-def test_only_who_may_sees_it(server: MCPServer) -> None:
+def test_only_who_may_sees_it(server):
     group = Group.objects.create(name="Desk")
     saved(groups=["Desk"])
     inside, outside = person("inside"), person("outside")
@@ -184,7 +182,7 @@ def test_only_who_may_sees_it(server: MCPServer) -> None:
         assert caught.value.code == -32602
 
 
-def test_what_is_decided_of_a_skill_holds_for_its_files(server: MCPServer) -> None:
+def test_what_is_decided_of_a_skill_holds_for_its_files(server):
     saved()
     sync_rows([server])
     # One row for the skill, none for the files that belong to it.
@@ -215,7 +213,7 @@ def test_what_is_decided_of_a_skill_holds_for_its_files(server: MCPServer) -> No
     assert entry["frontmatter"]["description"] == "Closes."
 
 
-def test_versions_are_kept_compared_and_restored(server: MCPServer) -> None:
+def test_versions_are_kept_compared_and_restored(server):
     row = saved()
     row.text = "Do it otherwise."
     assert SKILLS.save(row, author=None, based_on=1)
@@ -234,7 +232,7 @@ def test_versions_are_kept_compared_and_restored(server: MCPServer) -> None:
         SKILLS.restore(row, old, author=None, based_on=3)
 
 
-async def test_a_listener_hears_of_a_written_skill(server: MCPServer) -> None:
+async def test_a_listener_hears_of_a_written_skill(server):
     async with MCPClient(server=server).listen(lists=["resources"]) as heard:
         await anext(heard)
         await sync_to_async(saved)()

@@ -1,7 +1,5 @@
 """A site with a shed, which the tests narrow."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from tests.overrides.site import server_of

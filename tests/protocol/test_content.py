@@ -28,7 +28,7 @@ META = {"com.example/a": 1}
 
 
 @spec("TOOL-13")
-def test_text_is_written_as_a_text_block() -> None:
+def test_text_is_written_as_a_text_block():
     assert Text("hi").to_wire() == {"type": "text", "text": "hi"}
 
 
@@ -37,15 +37,13 @@ def test_text_is_written_as_a_text_block() -> None:
     ("block", "type_", "mime_type"),
     [(Image(b"\x00\xff"), "image", "image/png"), (Audio(b"\x00\xff"), "audio", "audio/wav")],
 )
-def test_binary_content_is_written_in_base64(
-    block: Image | Audio, type_: str, mime_type: str
-) -> None:
+def test_binary_content_is_written_in_base64(block, type_, mime_type):
     assert block.to_wire() == {"type": type_, "data": "AP8=", "mimeType": mime_type}
     assert dataclasses.replace(block, mime_type="x/y").to_wire()["mimeType"] == "x/y"
 
 
 @spec("TOOL-13", "RSC-3")
-def test_an_embedded_resource_is_text_or_a_blob() -> None:
+def test_an_embedded_resource_is_text_or_a_blob():
     assert EmbeddedResource("shop://x", text="").to_wire() == {
         "type": "resource",
         "resource": {"uri": "shop://x", "text": ""},
@@ -57,13 +55,13 @@ def test_an_embedded_resource_is_text_or_a_blob() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, {"text": "x", "data": b"x"}])
-def test_an_embedded_resource_with_both_or_neither_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_embedded_resource_with_both_or_neither_is_refused(wrong):
     with pytest.raises(ValueError, match="either text or data"):
         EmbeddedResource("shop://x", **wrong)
 
 
 @spec("TOOL-13")
-def test_a_link_writes_what_is_set() -> None:
+def test_a_link_writes_what_is_set():
     assert ResourceLink("shop://x", "x").to_wire() == {
         "type": "resource_link",
         "uri": "shop://x",
@@ -103,7 +101,7 @@ BLOCKS: list[Block] = [
 
 @spec("UIX-4", "MET-6")
 @pytest.mark.parametrize("block", BLOCKS)
-def test_every_block_carries_annotations_and_meta(block: Block) -> None:
+def test_every_block_carries_annotations_and_meta(block):
     wire = block.to_wire()
     assert wire["annotations"] == {"priority": 1}
     assert wire["_meta"] == META
@@ -111,7 +109,7 @@ def test_every_block_carries_annotations_and_meta(block: Block) -> None:
     assert not {"annotations", "_meta"} & {*bare}
 
 
-def test_what_is_written_can_be_changed_without_changing_the_value() -> None:
+def test_what_is_written_can_be_changed_without_changing_the_value():
     block = Text("x", meta=META)
     block.to_wire()["_meta"]["more"] = 1
     assert block.to_wire()["_meta"] == META == {"com.example/a": 1}
@@ -130,7 +128,7 @@ def test_what_is_written_can_be_changed_without_changing_the_value() -> None:
         lambda meta: ToolResult(meta=meta),
     ],
 )
-def test_a_reserved_meta_key_is_refused_where_it_is_set(make: Any) -> None:
+def test_a_reserved_meta_key_is_refused_where_it_is_set(make):
     with pytest.raises(ValueError, match="reserved"):
         make({"io.modelcontextprotocol/x": 1})
 
@@ -144,7 +142,7 @@ def test_a_reserved_meta_key_is_refused_where_it_is_set(make: Any) -> None:
         lambda uri: ResourceContents("x", uri=uri),
     ],
 )
-def test_a_uri_that_is_none_is_refused_where_it_is_set(make: Any) -> None:
+def test_a_uri_that_is_none_is_refused_where_it_is_set(make):
     with pytest.raises(ValueError, match="not a URI"):
         make("no uri")
 
@@ -158,13 +156,13 @@ def test_a_uri_that_is_none_is_refused_where_it_is_set(make: Any) -> None:
         lambda data: EmbeddedResource("shop://x", data=data),
     ],
 )
-def test_binary_content_of_another_type_is_refused(make: Any) -> None:
+def test_binary_content_of_another_type_is_refused(make):
     with pytest.raises(TypeError, match="not int"):
         make(5)
 
 
 @spec("PRM-2")
-def test_a_message_holds_one_block_and_a_role() -> None:
+def test_a_message_holds_one_block_and_a_role():
     assert Message("hi").to_wire() == {"role": "user", "content": {"type": "text", "text": "hi"}}
     assert Message(Image(b""), role="assistant").to_wire() == {
         "role": "assistant",
@@ -176,7 +174,7 @@ def test_a_message_holds_one_block_and_a_role() -> None:
 
 
 @spec("RSC-2", "RSC-3", "RSC-5")
-def test_contents_take_what_they_lack_from_the_resource() -> None:
+def test_contents_take_what_they_lack_from_the_resource():
     assert ResourceContents("").to_wire("shop://x") == {"uri": "shop://x", "text": ""}
     assert ResourceContents(b"\xff").to_wire("shop://x", "a/b") == {
         "uri": "shop://x",
@@ -193,7 +191,7 @@ def test_contents_take_what_they_lack_from_the_resource() -> None:
 
 
 @spec("TOOL-5")
-def test_a_tool_result_always_has_content() -> None:
+def test_a_tool_result_always_has_content():
     assert ToolResult().to_wire() == {"content": []}
     assert ToolResult("a", Image(b"")).to_wire() == {
         "content": [
@@ -210,14 +208,14 @@ def test_a_tool_result_always_has_content() -> None:
 
 @spec("OUT-4")
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
-def test_a_falsy_structured_value_is_a_value(value: Any) -> None:
+def test_a_falsy_structured_value_is_a_value(value):
     result = ToolResult(structured=value)
     assert result.to_wire() == {"content": [], "structuredContent": value}
     assert ToolResult().structured is UNSET
 
 
-def test_values_are_frozen() -> None:
+def test_values_are_frozen():
     for value in (Text("x"), ToolResult("x"), ResourceContents("x")):
         with pytest.raises(dataclasses.FrozenInstanceError):
-            value.meta = {}  # type: ignore[misc]
+            value.meta = {}
     assert ToolResult("x") == ToolResult("x")

@@ -1,9 +1,6 @@
 """Annotations and icons."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
@@ -12,7 +9,7 @@ from tests.spec import spec
 
 
 @spec("UIX-4")
-def test_annotations_write_what_is_set() -> None:
+def test_annotations_write_what_is_set():
     assert Annotations().to_wire() == {}
     assert Annotations(
         audience=("user", "assistant"), priority=0, last_modified="2025-01-12T15:00:58Z"
@@ -36,7 +33,7 @@ def test_annotations_write_what_is_set() -> None:
         (datetime(2025, 1, 12, 15, 0, 58), "2025-01-12T15:00:58"),  # noqa: DTZ001
     ],
 )
-def test_a_moment_is_written_in_iso_8601(moment: datetime, text: str) -> None:
+def test_a_moment_is_written_in_iso_8601(moment, text):
     assert Annotations(last_modified=moment).to_wire() == {"lastModified": text}
 
 
@@ -52,13 +49,13 @@ def test_a_moment_is_written_in_iso_8601(moment: datetime, text: str) -> None:
         ({"last_modified": "yesterday"}, "ISO 8601"),
     ],
 )
-def test_annotations_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_annotations_that_cannot_be_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         Annotations(**wrong)
 
 
 @spec("UIX-1", "UIX-2")
-def test_an_icon_writes_what_is_set() -> None:
+def test_an_icon_writes_what_is_set():
     assert Icon("/static/logo.svg").to_wire() == {"src": "/static/logo.svg"}
     assert Icon(
         "https://shop.example/logo.png",
@@ -75,7 +72,7 @@ def test_an_icon_writes_what_is_set() -> None:
 
 @spec("UIX-2")
 @pytest.mark.parametrize("src", ["data:image/png;base64,AA==", "HTTPS://shop.example/x", "/"])
-def test_an_icon_comes_from_https_or_data_or_this_site(src: str) -> None:
+def test_an_icon_comes_from_https_or_data_or_this_site(src):
     assert Icon(src).to_wire() == {"src": src}
 
 
@@ -92,7 +89,7 @@ def test_an_icon_comes_from_https_or_data_or_this_site(src: str) -> None:
         " https://shop.example/x.png",
     ],
 )
-def test_another_source_is_refused(src: str) -> None:
+def test_another_source_is_refused(src):
     with pytest.raises(ValueError, match="src"):
         Icon(src)
 
@@ -108,6 +105,6 @@ def test_another_source_is_refused(src: str) -> None:
         {"theme": "blue"},
     ],
 )
-def test_an_icon_with_another_size_or_theme_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_icon_with_another_size_or_theme_is_refused(wrong):
     with pytest.raises(ValueError, match=r"size|theme"):
         Icon("/x.png", **wrong)

@@ -1,7 +1,5 @@
 """Keys of `_meta`, and trace context."""
 
-from __future__ import annotations
-
 import string
 
 import pytest
@@ -35,7 +33,7 @@ from tests.spec import spec
         "a.b-c.d1/x",
     ],
 )
-def test_an_author_may_use_keys_of_the_grammar(key: str) -> None:
+def test_an_author_may_use_keys_of_the_grammar(key):
     check_author_meta({key: 1})
 
 
@@ -64,7 +62,7 @@ def test_an_author_may_use_keys_of_the_grammar(key: str) -> None:
         "x" * 10_000 + "-",
     ],
 )
-def test_a_key_outside_the_grammar_is_refused_by_name(key: str) -> None:
+def test_a_key_outside_the_grammar_is_refused_by_name(key):
     with pytest.raises(ValueError, match="_meta key") as caught:
         check_author_meta({"fine": 1, key: 1})
     assert len(str(caught.value)) < 300
@@ -90,7 +88,7 @@ def test_a_key_outside_the_grammar_is_refused_by_name(key: str) -> None:
         "baggage",
     ],
 )
-def test_a_reserved_key_is_refused(key: str) -> None:
+def test_a_reserved_key_is_refused(key):
     with pytest.raises(ValueError, match="reserved"):
         check_author_meta({key: 1})
 
@@ -108,7 +106,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-the-future-adds",
     ],
 )
-def test_a_valid_parent_continues_its_trace(value: str) -> None:
+def test_a_valid_parent_continues_its_trace(value):
     assert read_trace({"traceparent": value}) == {"traceparent": value}
 
 
@@ -132,7 +130,7 @@ def test_a_valid_parent_continues_its_trace(value: str) -> None:
         ["x"],
     ],
 )
-def test_an_invalid_parent_is_ignored_with_its_state(value: object) -> None:
+def test_an_invalid_parent_is_ignored_with_its_state(value):
     assert read_trace({"traceparent": value, "tracestate": "a=1"}) == {}
 
 
@@ -150,7 +148,7 @@ def test_an_invalid_parent_is_ignored_with_its_state(value: object) -> None:
         ",".join(f"k{i}=1" for i in range(MAX_STATE_MEMBERS)),
     ],
 )
-def test_a_valid_state_goes_with_its_parent(value: str) -> None:
+def test_a_valid_state_goes_with_its_parent(value):
     meta = {"traceparent": PARENT, "tracestate": value}
     assert read_trace(meta) == meta
     assert read_trace({"tracestate": value}) == {}
@@ -175,7 +173,7 @@ def test_a_valid_state_goes_with_its_parent(value: str) -> None:
         5,
     ],
 )
-def test_an_invalid_state_is_ignored_and_the_parent_kept(value: object) -> None:
+def test_an_invalid_state_is_ignored_and_the_parent_kept(value):
     assert read_trace({"traceparent": PARENT, "tracestate": value}) == {"traceparent": PARENT}
 
 
@@ -190,7 +188,7 @@ def test_an_invalid_state_is_ignored_and_the_parent_kept(value: object) -> None:
         ",".join(f"k{i}=1" for i in range(MAX_BAGGAGE_MEMBERS)),
     ],
 )
-def test_valid_baggage_is_carried_without_a_trace(value: str) -> None:
+def test_valid_baggage_is_carried_without_a_trace(value):
     assert read_trace({"baggage": value}) == {"baggage": value}
 
 
@@ -215,11 +213,11 @@ def test_valid_baggage_is_carried_without_a_trace(value: str) -> None:
         {},
     ],
 )
-def test_invalid_baggage_is_ignored(value: object) -> None:
+def test_invalid_baggage_is_ignored(value):
     assert read_trace({"baggage": value}) == {}
 
 
-def test_other_members_are_no_trace() -> None:
+def test_other_members_are_no_trace():
     assert read_trace({"progressToken": 1}) == {}
 
 
@@ -227,6 +225,6 @@ NEAR = st.text(string.hexdigits[:16] + "-=,;@ \tA\n", max_size=80)
 
 
 @given(NEAR | st.text(max_size=40), NEAR | st.text(max_size=40), NEAR | st.text(max_size=40))
-def test_no_text_makes_reading_a_trace_fail(parent: str, state: str, baggage: str) -> None:
+def test_no_text_makes_reading_a_trace_fail(parent, state, baggage):
     trace = read_trace({"traceparent": parent, "tracestate": state, "baggage": baggage})
     assert trace.items() <= {"traceparent": parent, "tracestate": state, "baggage": baggage}.items()

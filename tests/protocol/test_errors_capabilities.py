@@ -1,9 +1,5 @@
 """What clients declare, read and said by dotted names."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -33,9 +29,7 @@ from tests.spec import spec
         ({"elicitation": {"form": True, "url": None}, "sampling": {"tools": 1}}, "sampling"),
     ],
 )
-def test_a_declaration_is_read_as_the_specification_means_it(
-    declared: dict[str, Any], found: str
-) -> None:
+def test_a_declaration_is_read_as_the_specification_means_it(declared, found):
     assert [
         name for name in KNOWN_CAPABILITIES if declares_capability(declared, name)
     ] == found.split()
@@ -54,19 +48,19 @@ def test_a_declaration_is_read_as_the_specification_means_it(
         (["elicitation", "elicitation.url"], {"elicitation": {"form": {}, "url": {}}}),
     ],
 )
-def test_what_is_required_is_an_object(names: list[str], required: dict[str, Any]) -> None:
+def test_what_is_required_is_an_object(names, required):
     assert capabilities_declaration(names) == required
     assert capabilities_declaration(iter(names)) == required
 
 
 @spec("MRT-3")
 @given(st.lists(st.sampled_from(KNOWN_CAPABILITIES)))
-def test_whoever_declares_what_is_required_has_it(names: list[str]) -> None:
+def test_whoever_declares_what_is_required_has_it(names):
     required = capabilities_declaration(names)
     assert all(declares_capability(required, name) for name in names)
 
 
-def test_other_names_are_mistakes() -> None:
+def test_other_names_are_mistakes():
     for name in KNOWN_CAPABILITIES:
         check_capability_name(name)
     for name in ("", "tools", "elicitation.form", "Roots"):

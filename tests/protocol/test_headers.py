@@ -34,7 +34,7 @@ def check(headers: Headers, name: str | None = "refund") -> None:
 
 
 @spec("HDR-6")
-def test_names_are_found_in_any_case_and_values_are_trimmed() -> None:
+def test_names_are_found_in_any_case_and_values_are_trimmed():
     headers = Headers([(b"MCP-Method", b" \ttools/call\t "), (b"X-Empty", b"")])
     assert headers.get("mcp-method") == headers.get("Mcp-Method") == "tools/call"
     assert "MCP-METHOD" in headers
@@ -44,7 +44,7 @@ def test_names_are_found_in_any_case_and_values_are_trimmed() -> None:
 
 
 @spec("HDR-9")
-def test_every_line_of_a_header_is_kept() -> None:
+def test_every_line_of_a_header_is_kept():
     headers = Headers([(b"A", b"1"), (b"a", b"2"), (b"b", b"3")])
     assert headers.getlist("a") == ["1", "2"]
     assert headers.get("a") == "1"
@@ -52,14 +52,14 @@ def test_every_line_of_a_header_is_kept() -> None:
 
 
 @spec("HDR-9")
-def test_an_underscore_is_not_a_dash() -> None:
+def test_an_underscore_is_not_a_dash():
     headers = Headers([(b"mcp_method", b"tools/list")])
     assert "mcp-method" not in headers
     with pytest.raises(HeaderMismatch):
         check(headers)
 
 
-def test_a_wsgi_environment_is_read_by_its_names() -> None:
+def test_a_wsgi_environment_is_read_by_its_names():
     headers = Headers.from_environ(
         {
             "HTTP_MCP_METHOD": " tools/call ",
@@ -80,7 +80,7 @@ def test_a_wsgi_environment_is_read_by_its_names() -> None:
 
 
 @spec("HDR-2", "HDR-3", "HDR-4", "HDR-6")
-def test_headers_that_agree_with_the_body_pass() -> None:
+def test_headers_that_agree_with_the_body_pass():
     check(headers_of())
     check(headers_of(mcp_name="  refund  "))
     check(headers_of(mcp_name="=?base64?cmVmdW5k?="))
@@ -102,9 +102,7 @@ def test_headers_that_agree_with_the_body_pass() -> None:
         "a\0b",
     ],
 )
-def test_a_routing_header_that_is_missing_or_different_is_a_mismatch(
-    header: str, value: str | None
-) -> None:
+def test_a_routing_header_that_is_missing_or_different_is_a_mismatch(header, value):
     with pytest.raises(HeaderMismatch) as caught:
         check(headers_of(**{header: value}))
     assert (caught.value.code, caught.value.http_status) == (-32020, 400)
@@ -112,13 +110,13 @@ def test_a_routing_header_that_is_missing_or_different_is_a_mismatch(
 
 @spec("HDR-9")
 @pytest.mark.parametrize("header", ["mcp-method", "mcp-name"])
-def test_a_repeated_routing_header_is_a_mismatch_even_if_equal(header: str) -> None:
+def test_a_repeated_routing_header_is_a_mismatch_even_if_equal(header):
     with pytest.raises(HeaderMismatch, match="repeated"):
         check(headers_of((header, ROUTING[header])))
 
 
 @spec("HDR-9")
-def test_the_version_may_be_repeated_if_it_is_the_same() -> None:
+def test_the_version_may_be_repeated_if_it_is_the_same():
     version = ROUTING["mcp-protocol-version"]
     check(headers_of(("mcp-protocol-version", version)))
     check(headers_of(mcp_protocol_version=f"{version},{version} , {version}"))
@@ -129,19 +127,19 @@ def test_the_version_may_be_repeated_if_it_is_the_same() -> None:
 
 
 @spec("HDR-4", "HDR-11")
-def test_the_name_is_not_looked_at_where_the_body_names_nothing() -> None:
+def test_the_name_is_not_looked_at_where_the_body_names_nothing():
     check(headers_of(mcp_name=None), name=None)
     check(headers_of(mcp_name="anything"), name=None)
 
 
 @spec("HDR-8")
-def test_a_header_outside_printable_ascii_is_a_mismatch_even_if_the_body_says_the_same() -> None:
+def test_a_header_outside_printable_ascii_is_a_mismatch_even_if_the_body_says_the_same():
     headers = headers_of(mcp_method="m\xfc")
     with pytest.raises(HeaderMismatch, match="printable"):
         check_routing_headers(headers, version="2026-07-28", method="m\xfc", name=None)
 
 
-def test_a_mismatch_does_not_repeat_megabytes() -> None:
+def test_a_mismatch_does_not_repeat_megabytes():
     with pytest.raises(HeaderMismatch) as caught:
         check(headers_of(mcp_method="x" * 100_000))
     assert len(caught.value.message) < 250
@@ -166,7 +164,7 @@ def test_a_mismatch_does_not_repeat_megabytes() -> None:
         ("eA==?=", "eA==?="),
     ],
 )
-def test_a_value_is_written_as_it_is_or_in_base64(text: str, header: str) -> None:
+def test_a_value_is_written_as_it_is_or_in_base64(text, header):
     assert encode_value(text) == header
     assert decode_value(header) == text
 
@@ -186,14 +184,14 @@ def test_a_value_is_written_as_it_is_or_in_base64(text: str, header: str) -> Non
         "=?base64?7aCA?=",
     ],
 )
-def test_broken_base64_is_a_mismatch(header: str) -> None:
+def test_broken_base64_is_a_mismatch(header):
     with pytest.raises(HeaderMismatch, match="Base64"):
         decode_value(header)
 
 
 @spec("HDR-7")
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_every_text_survives_a_header(text: str) -> None:
+def test_every_text_survives_a_header(text):
     header = encode_value(text)
     assert header.isascii()
     assert header == header.strip(" \t")
@@ -203,7 +201,7 @@ def test_every_text_survives_a_header(text: str) -> None:
 
 @spec("HDR-5")
 @given(st.binary(max_size=60), st.sampled_from([*ROUTING]))
-def test_any_bytes_in_a_header_pass_or_are_a_mismatch(value: bytes, header: str) -> None:
+def test_any_bytes_in_a_header_pass_or_are_a_mismatch(value, header):
     pairs = [(n.encode(), value if n == header else v.encode()) for n, v in ROUTING.items()]
     try:
         check(Headers(pairs))
@@ -221,7 +219,7 @@ def mirrored(type_: str = "string", header: Any = "Region") -> dict[str, Any]:
 
 
 @spec("HDR-12", "HDR-13")
-def test_annotated_properties_are_found_along_properties_only() -> None:
+def test_annotated_properties_are_found_along_properties_only():
     schema = schema_of(
         region=mirrored(),
         plain={"type": "string"},
@@ -238,12 +236,12 @@ def test_annotated_properties_are_found_along_properties_only() -> None:
     )
 
 
-def test_a_schema_without_annotations_has_no_header_parameters() -> None:
+def test_a_schema_without_annotations_has_no_header_parameters():
     assert header_parameters({"type": "object"}) == ()
     assert header_parameters(schema_of(a={"type": "array", "items": {"type": "string"}})) == ()
 
 
-def test_data_that_looks_like_an_annotation_is_none() -> None:
+def test_data_that_looks_like_an_annotation_is_none():
     data = {"x-mcp-header": "Region"}
     assert (
         header_parameters(
@@ -264,7 +262,7 @@ def test_data_that_looks_like_an_annotation_is_none() -> None:
 @pytest.mark.parametrize(
     "header", ["", " ", "a b", "a:b", "a\r\n", "ü", "a\0", None, 5, ["a"], "(x)"]
 )
-def test_a_header_name_is_a_token(header: Any) -> None:
+def test_a_header_name_is_a_token(header):
     with pytest.raises(ValueError, match="'region'"):
         header_parameters(schema_of(region=mirrored(header=header)))
 
@@ -283,7 +281,7 @@ def test_a_header_name_is_a_token(header: Any) -> None:
         {"anyOf": [{"type": "string"}], "x-mcp-header": "Region"},
     ],
 )
-def test_only_strings_integers_and_booleans_fit_a_header(schema: dict[str, Any]) -> None:
+def test_only_strings_integers_and_booleans_fit_a_header(schema):
     with pytest.raises(ValueError, match=r"'region'.*only string, integer and boolean"):
         header_parameters(schema_of(region=schema))
 
@@ -310,13 +308,13 @@ def test_only_strings_integers_and_booleans_fit_a_header(schema: dict[str, Any])
         {"type": "object", "anyOf": [schema_of(a=mirrored())]},
     ],
 )
-def test_an_annotation_elsewhere_is_refused(schema: dict[str, Any]) -> None:
+def test_an_annotation_elsewhere_is_refused(schema):
     with pytest.raises(ValueError, match=r"x-mcp-header on .*`properties` alone"):
         header_parameters(schema)
 
 
 @spec("HDR-13", "HDR-14")
-def test_two_properties_cannot_share_a_header_in_any_case() -> None:
+def test_two_properties_cannot_share_a_header_in_any_case():
     with pytest.raises(ValueError, match=r"'b'.*'a' has the same header name"):
         header_parameters(schema_of(a=mirrored(), b=mirrored(header="REGION")))
 
@@ -351,7 +349,7 @@ def param_headers(**values: str) -> Headers:
         (-MAX_SAFE_INTEGER, "-9007199254740991.000"),
     ],
 )
-def test_an_argument_equal_to_its_header_passes(value: Any, header: str) -> None:
+def test_an_argument_equal_to_its_header_passes(value, header):
     check_param_headers(param_headers(region=header), {"region": value}, [REGION])
 
 
@@ -381,19 +379,19 @@ def test_an_argument_equal_to_its_header_passes(value: Any, header: str) -> None
         ({"a": 1}, "eu"),
     ],
 )
-def test_an_argument_that_differs_from_its_header_is_a_mismatch(value: Any, header: str) -> None:
+def test_an_argument_that_differs_from_its_header_is_a_mismatch(value, header):
     with pytest.raises(HeaderMismatch):
         check_param_headers(param_headers(region=header), {"region": value}, [REGION])
 
 
 @spec("HDR-15")
-def test_an_argument_without_its_header_is_a_mismatch() -> None:
+def test_an_argument_without_its_header_is_a_mismatch():
     with pytest.raises(HeaderMismatch, match="Mcp-Param-Region is missing"):
         check_param_headers(param_headers(), {"region": "eu"}, [REGION])
 
 
 @spec("HDR-9")
-def test_a_repeated_argument_header_is_a_mismatch() -> None:
+def test_a_repeated_argument_header_is_a_mismatch():
     headers = Headers([(b"mcp-param-region", b"eu"), (b"Mcp-Param-Region", b"eu")])
     with pytest.raises(HeaderMismatch, match="repeated"):
         check_param_headers(headers, {"region": "eu"}, [REGION])
@@ -401,14 +399,14 @@ def test_a_repeated_argument_header_is_a_mismatch() -> None:
 
 @spec("HDR-15", "HDR-17")
 @pytest.mark.parametrize("arguments", [{}, {"region": None}])
-def test_a_header_without_its_argument_is_a_mismatch(arguments: dict[str, Any]) -> None:
+def test_a_header_without_its_argument_is_a_mismatch(arguments):
     check_param_headers(param_headers(), arguments, [REGION])
     with pytest.raises(HeaderMismatch, match="does not have"):
         check_param_headers(param_headers(region="eu"), arguments, [REGION])
 
 
 @spec("HDR-15")
-def test_a_nested_argument_is_found_by_its_path() -> None:
+def test_a_nested_argument_is_found_by_its_path():
     check_param_headers(param_headers(zone="3"), {"where": {"zone": 3}}, [ZONE])
     check_param_headers(param_headers(), {"where": {}}, [ZONE])
     check_param_headers(param_headers(), {"where": ["zone"]}, [ZONE])
@@ -417,7 +415,7 @@ def test_a_nested_argument_is_found_by_its_path() -> None:
 
 
 @spec("HDR-17")
-def test_headers_that_no_schema_names_are_ignored() -> None:
+def test_headers_that_no_schema_names_are_ignored():
     check_param_headers(param_headers(region="eu", other="x"), {"region": "eu"}, [REGION])
 
 
@@ -427,7 +425,7 @@ ARGUMENTS = (
 
 
 @given(ARGUMENTS, st.binary(max_size=30))
-def test_any_header_for_any_argument_passes_or_is_a_mismatch(value: Any, header: bytes) -> None:
+def test_any_header_for_any_argument_passes_or_is_a_mismatch(value, header):
     headers = Headers([(b"mcp-param-region", header)])
     try:
         check_param_headers(headers, {"region": value}, [REGION])
@@ -437,7 +435,7 @@ def test_any_header_for_any_argument_passes_or_is_a_mismatch(value: Any, header:
 
 
 @given(st.integers(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER), st.integers(-2, 2))
-def test_safe_integers_are_compared_exactly(value: int, distance: int) -> None:
+def test_safe_integers_are_compared_exactly(value, distance):
     headers = param_headers(region=str(value + distance))
     if distance == 0:
         check_param_headers(headers, {"region": value}, [REGION])

@@ -28,14 +28,14 @@ INNER = {"type": "string"}
         "unevaluatedProperties",
     ],
 )
-def test_a_keyword_may_hold_one_schema(keyword: str) -> None:
+def test_a_keyword_may_hold_one_schema(keyword):
     assert [*subschemas({keyword: INNER})] == [((keyword,), INNER)]
     assert [*subschemas({keyword: False})] == [((keyword,), False)]
     assert [*subschemas({keyword: None})] == []
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "items", "oneOf", "prefixItems"])
-def test_a_keyword_may_hold_several_schemas(keyword: str) -> None:
+def test_a_keyword_may_hold_several_schemas(keyword):
     assert [*subschemas({keyword: [INNER, True]})] == [((keyword, 0), INNER), ((keyword, 1), True)]
     assert [*subschemas({keyword: (INNER,)})] == [((keyword, 0), INNER)]
 
@@ -51,7 +51,7 @@ def test_a_keyword_may_hold_several_schemas(keyword: str) -> None:
         "properties",
     ],
 )
-def test_a_keyword_may_hold_schemas_by_name(keyword: str) -> None:
+def test_a_keyword_may_hold_schemas_by_name(keyword):
     # An array is a list of names (draft-07, "dependencies"), and left to the caller.
     assert [*subschemas({keyword: {"a": INNER, "b": True, "c": ["a"]}})] == [
         ((keyword, "a"), INNER),
@@ -61,12 +61,12 @@ def test_a_keyword_may_hold_schemas_by_name(keyword: str) -> None:
 
 
 @pytest.mark.parametrize("keyword", ["default", "const", "enum", "examples", "required", "x-own"])
-def test_other_keywords_hold_data(keyword: str) -> None:
+def test_other_keywords_hold_data(keyword):
     assert [*subschemas({keyword: INNER})] == []
     assert [*subschemas({keyword: [INNER]})] == []
 
 
-def test_mapping_changes_schemas_and_leaves_data_alone() -> None:
+def test_mapping_changes_schemas_and_leaves_data_alone():
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {"a": INNER, "b": True, "type": INNER},

@@ -24,7 +24,6 @@ from mcp_django.protocol.jsonrpc import (
     DecodingFailure,
     Notification,
     Request,
-    RequestId,
     Response,
     build_error,
     build_notification,
@@ -76,7 +75,7 @@ NOT_JSON = {
 
 @spec("RPC-1", "RPC-9", "IO-10")
 @pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON)
-def test_what_is_not_json_in_utf_8_is_a_parse_error(body: bytes) -> None:
+def test_what_is_not_json_in_utf_8_is_a_parse_error(body):
     failure = decode(body)
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, ParseError)
@@ -106,9 +105,7 @@ def test_what_is_not_json_in_utf_8_is_a_parse_error(body: bytes) -> None:
         (b'{"jsonrpc":"2.0","method":5}', None),
     ],
 )
-def test_json_that_is_no_message_is_an_invalid_request_under_its_id(
-    body: bytes, request_id: RequestId | None
-) -> None:
+def test_json_that_is_no_message_is_an_invalid_request_under_its_id(body, request_id):
     failure = decode(body)
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
@@ -119,7 +116,7 @@ def test_json_that_is_no_message_is_an_invalid_request_under_its_id(
 @pytest.mark.parametrize(
     "request_id", [0, 1, -1, 2**31, 2**63, 2**64, -(2**63) - 1, 10**30, 10**4299, "", "0", "1", "ü"]
 )
-def test_an_id_comes_back_exactly_as_it_came(request_id: RequestId) -> None:
+def test_an_id_comes_back_exactly_as_it_came(request_id):
     body = encode({"jsonrpc": "2.0", "id": request_id, "method": "m"})
     message = decode(body)
     assert isinstance(message, Request)
@@ -130,7 +127,7 @@ def test_an_id_comes_back_exactly_as_it_came(request_id: RequestId) -> None:
 
 @spec("RPC-2")
 @pytest.mark.parametrize(("raw", "value"), [(b"1.0", 1), (b"-0", 0), (b"1e2", 100), (b"-2.0", -2)])
-def test_an_integer_written_with_a_fraction_is_that_integer(raw: bytes, value: int) -> None:
+def test_an_integer_written_with_a_fraction_is_that_integer(raw, value):
     message = decode(b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % raw)
     assert message == Request(value, "m")
     assert type(message.id) is int
@@ -153,19 +150,19 @@ def test_an_integer_written_with_a_fraction_is_that_integer(raw: bytes, value: i
         b"9" * 5000,
     ],
 )
-def test_a_malformed_id_makes_a_broken_request_and_no_notification(raw: bytes) -> None:
+def test_a_malformed_id_makes_a_broken_request_and_no_notification(raw):
     failure = decode(b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % raw)
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
     assert (failure.id, failure.silent) == (None, False)
 
 
-def test_a_request_keeps_its_params_as_raw_json() -> None:
+def test_a_request_keeps_its_params_as_raw_json():
     body = b' {"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": [1, 2.50]}, "x": 1} '
     assert decode(body) == Request(1, "m", b'{"a": [1, 2.50]}')
 
 
-def test_absent_and_null_params_are_the_empty_object() -> None:
+def test_absent_and_null_params_are_the_empty_object():
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m"}') == Request(1, "m", b"{}")
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":null}') == Request(1, "m", b"{}")
     assert decode(b'{"jsonrpc":"2.0","method":"n","params":null}') == Notification("n", b"{}")
@@ -173,7 +170,7 @@ def test_absent_and_null_params_are_the_empty_object() -> None:
 
 @spec("RPC-12")
 @pytest.mark.parametrize("raw", [b"[[]]", b"[1]", b"[null]", b"1", b'"x"', b"true"])
-def test_params_that_are_no_object_are_invalid_params(raw: bytes) -> None:
+def test_params_that_are_no_object_are_invalid_params(raw):
     failure = decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % raw)
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidEnvelope)
@@ -182,7 +179,7 @@ def test_params_that_are_no_object_are_invalid_params(raw: bytes) -> None:
 
 @spec("RPC-12")
 @pytest.mark.parametrize("raw", [b"[]", b"[ \n]"])
-def test_an_empty_array_is_the_empty_object_of_a_php_client(raw: bytes) -> None:
+def test_an_empty_array_is_the_empty_object_of_a_php_client(raw):
     request = decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % raw)
     assert request == Request(1, "m", b"{}")
     assert decode(b'{"jsonrpc":"2.0","method":"n","params":%b}' % raw) == Notification("n", b"{}")
@@ -190,7 +187,7 @@ def test_an_empty_array_is_the_empty_object_of_a_php_client(raw: bytes) -> None:
 
 
 @spec("RPC-1")
-def test_a_byte_order_mark_is_ignored() -> None:
+def test_a_byte_order_mark_is_ignored():
     for raw in (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xc3\xbc"}}', b"[1]", b"{}"):
         assert repr(decode(b"\xef\xbb\xbf" + raw)) == repr(decode(raw))
 
@@ -222,9 +219,7 @@ class Parameters(msgspec.Struct):
         (b"[]", Parameters()),
     ],
 )
-def test_lenient_parameters_have_empty_objects_and_no_null(
-    raw: bytes, expected: Parameters
-) -> None:
+def test_lenient_parameters_have_empty_objects_and_no_null(raw, expected):
     assert read_params(raw, Parameters, lenient=True) == expected
     with pytest.raises(InvalidParams):
         read_params(raw, Parameters)
@@ -242,14 +237,14 @@ def test_lenient_parameters_have_empty_objects_and_no_null(
         (b'{"person":{"name":null}}', "params.person.name: expected `str`, got `null`"),
     ],
 )
-def test_lenient_parameters_that_are_wrong_are_still_named(raw: bytes, place: str) -> None:
+def test_lenient_parameters_that_are_wrong_are_still_named(raw, place):
     with pytest.raises(InvalidParams) as caught:
         read_params(raw, Parameters, lenient=True)
     assert caught.value.message.startswith(place)
 
 
 @spec("RPC-8")
-def test_a_notification_is_a_message_without_an_id() -> None:
+def test_a_notification_is_a_message_without_an_id():
     assert decode(b'{"jsonrpc":"2.0","method":"n"}') == Notification("n", b"{}")
     assert decode(b'{"jsonrpc":"2.0","method":"n","params":{"a":1}}') == Notification(
         "n", b'{"a":1}'
@@ -257,14 +252,14 @@ def test_a_notification_is_a_message_without_an_id() -> None:
 
 
 @spec("RPC-8")
-def test_a_malformed_notification_gets_no_answer_either() -> None:
+def test_a_malformed_notification_gets_no_answer_either():
     failure = decode(b'{"jsonrpc":"2.0","method":"n","params":[1]}')
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
     assert failure.silent
 
 
-def test_the_last_of_duplicate_keys_counts() -> None:
+def test_the_last_of_duplicate_keys_counts():
     assert decode(
         b'{"jsonrpc":"1.0","jsonrpc":"2.0","id":1,"id":2,"method":5,"method":"m",'
         b'"params":[],"params":{"a":1}}'
@@ -272,19 +267,19 @@ def test_the_last_of_duplicate_keys_counts() -> None:
     assert read_params(b'{"name":"w","name":"x"}', _Named) == _Named("x")
 
 
-def test_escapes_in_keys_and_values_are_read() -> None:
+def test_escapes_in_keys_and_values_are_read():
     body = b'{"json\\u0072pc":"2\\u002e0","id":1,"method":"tools\\/list"}'
     assert decode(body) == Request(1, "tools/list", b"{}")
 
 
-def test_a_long_method_name_is_a_method_name() -> None:
+def test_a_long_method_name_is_a_method_name():
     message = decode(b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % (b"x" * 10_000))
     assert isinstance(message, Request)
     assert len(message.method) == 10_000
 
 
 @spec("RPC-5")
-def test_a_response_has_a_result_or_an_error() -> None:
+def test_a_response_has_a_result_or_an_error():
     assert decode(b'{"jsonrpc":"2.0","id":1,"result":{"a":1}}') == Response(1, b'{"a":1}', None)
     error = b'{"code":-1,"message":"no"}'
     assert decode(b'{"jsonrpc":"2.0","id":"a","error":%b}' % error) == Response("a", None, error)
@@ -309,7 +304,7 @@ def test_a_response_has_a_result_or_an_error() -> None:
         b'{"id":1,"result":{}}',
     ],
 )
-def test_a_malformed_response_is_never_answered(body: bytes) -> None:
+def test_a_malformed_response_is_never_answered(body):
     failure = decode(body)
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
@@ -318,7 +313,7 @@ def test_a_malformed_response_is_never_answered(body: bytes) -> None:
 
 
 @spec("BAT-1", "BAT-2")
-def test_an_array_is_a_batch_of_its_members_in_order() -> None:
+def test_an_array_is_a_batch_of_its_members_in_order():
     body = b"""[
         {"jsonrpc":"2.0","id":1,"method":"a"},
         {"jsonrpc":"2.0","method":"b","params":{"x":1}},
@@ -330,7 +325,7 @@ def test_an_array_is_a_batch_of_its_members_in_order() -> None:
 
 
 @spec("BAT-2")
-def test_a_batch_may_hold_responses_only() -> None:
+def test_a_batch_may_hold_responses_only():
     body = b'[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"result":{}}]'
     assert decode(body) == Batch((Response(1, b"{}"), Response(2, b"{}")))
 
@@ -348,14 +343,14 @@ def test_a_batch_may_hold_responses_only() -> None:
     ],
     ids=["empty", "blank", "mixed with request", "mixed with notification", "one too many", "huge"],
 )
-def test_a_batch_that_cannot_be_is_one_invalid_request(body: bytes) -> None:
+def test_a_batch_that_cannot_be_is_one_invalid_request(body):
     failure = decode(body)
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
     assert failure.id is None
 
 
-def test_refusing_a_huge_array_costs_little_memory() -> None:
+def test_refusing_a_huge_array_costs_little_memory():
     body = b"[" + b"0," * 1_000_000 + b"0]"
     tracemalloc.start()
     try:
@@ -366,7 +361,7 @@ def test_refusing_a_huge_array_costs_little_memory() -> None:
     assert peak < len(body)
 
 
-def test_a_batch_of_the_greatest_size_is_read_whole() -> None:
+def test_a_batch_of_the_greatest_size_is_read_whole():
     batch = decode(
         b"[" + b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * MAX_BATCH_MESSAGES) + b"]"
     )
@@ -375,7 +370,7 @@ def test_a_batch_of_the_greatest_size_is_read_whole() -> None:
 
 
 @spec("BAT-7")
-def test_a_broken_member_does_not_break_its_batch() -> None:
+def test_a_broken_member_does_not_break_its_batch():
     batch = decode(
         b'[1, [{"jsonrpc":"2.0","id":1,"method":"m"}], {}, {"jsonrpc":"2.0","id":4,"method":5},'
         b' {"jsonrpc":"2.0","id":5,"method":"m","params":[1]},'
@@ -408,7 +403,7 @@ ECHOES = [
 
 
 @pytest.mark.parametrize("body", ECHOES)
-def test_an_error_does_not_repeat_what_was_sent(body: bytes) -> None:
+def test_an_error_does_not_repeat_what_was_sent(body):
     failure = decode(body)
     assert isinstance(failure, DecodingFailure)
     assert len(failure.error.message) < 160
@@ -452,12 +447,12 @@ KNOWN = Request | Notification | Response | Batch | DecodingFailure
 
 @spec("RPC-9")
 @given(st.binary(max_size=400))
-def test_any_bytes_give_a_value(body: bytes) -> None:
+def test_any_bytes_give_a_value(body):
     assert isinstance(decode(body), KNOWN)
 
 
 @given(JSON | MEMBERS | st.lists(MEMBERS | JSON, max_size=5))
-def test_any_json_gives_a_value(value: Any) -> None:
+def test_any_json_gives_a_value(value):
     decoded = decode(encode(value))
     assert isinstance(decoded, KNOWN)
     if isinstance(decoded, DecodingFailure):
@@ -466,7 +461,7 @@ def test_any_json_gives_a_value(value: Any) -> None:
 
 
 @given(VALID)
-def test_a_valid_message_is_read_in_full(value: dict[str, Any]) -> None:
+def test_a_valid_message_is_read_in_full(value):
     decoded = decode(json.dumps(value).encode())
     params = value.get("params", {})
     assert isinstance(decoded, Request | Notification)
@@ -480,7 +475,7 @@ def test_a_valid_message_is_read_in_full(value: dict[str, Any]) -> None:
 
 
 @given(VALID, st.data())
-def test_a_mutated_message_gives_a_value(value: dict[str, Any], data: st.DataObject) -> None:
+def test_a_mutated_message_gives_a_value(value, data):
     body = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(body) - 1))
@@ -509,28 +504,28 @@ class _Nested(msgspec.Struct):
         (b"nonsense", "params: not JSON"),
     ],
 )
-def test_bad_params_name_the_member_and_the_rule(raw: bytes, message: str) -> None:
+def test_bad_params_name_the_member_and_the_rule(raw, message):
     with pytest.raises(InvalidParams) as caught:
         read_params(raw, _Named)
     assert caught.value.message == message
 
 
-def test_bad_nested_params_name_the_path() -> None:
+def test_bad_nested_params_name_the_path():
     with pytest.raises(InvalidParams, match=r"^params\.ref\.name: expected"):
         read_params(b'{"ref":{"name":null}}', _Nested)
 
 
-def test_params_ignore_members_that_nobody_asked_for() -> None:
+def test_params_ignore_members_that_nobody_asked_for():
     assert read_params(b'{"name":"x","_meta":{"a":1},"task":{}}', _Named) == _Named("x")
 
 
-def test_params_that_are_nested_too_deep_are_invalid() -> None:
+def test_params_that_are_nested_too_deep_are_invalid():
     raw = b'{"name":"x","a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(InvalidParams, match="too deep"):
         read_params(raw, _Named)
 
 
-def test_messages_are_built_in_their_json_rpc_shape() -> None:
+def test_messages_are_built_in_their_json_rpc_shape():
     assert build_result("a", {"x": 1}) == {"jsonrpc": "2.0", "id": "a", "result": {"x": 1}}
     assert build_notification("n", {"x": 1}) == {
         "jsonrpc": "2.0",
@@ -542,13 +537,13 @@ def test_messages_are_built_in_their_json_rpc_shape() -> None:
 
 
 @spec("RPC-11")
-def test_an_error_without_a_known_id_has_no_id_member() -> None:
+def test_an_error_without_a_known_id_has_no_id_member():
     error = {"code": -32700, "message": "m"}
     assert build_error(None, error) == {"jsonrpc": "2.0", "error": error}
     assert build_error(0, error) == {"jsonrpc": "2.0", "id": 0, "error": error}
 
 
-def test_encoding_is_compact_and_one_line() -> None:
+def test_encoding_is_compact_and_one_line():
     body = encode({"a": [1, 2.5, True, None], "b": ("x\n\u2028ü",)})
     assert body == '{"a":[1,2.5,true,null],"b":["x\\n\u2028ü"]}'.encode()
 
@@ -557,12 +552,12 @@ def test_encoding_is_compact_and_one_line() -> None:
     "value",
     [float("nan"), float("inf"), -float("inf"), [{"a": float("nan")}], ({"a": [float("inf")]},)],
 )
-def test_numbers_that_json_does_not_have_are_refused(value: Any) -> None:
+def test_numbers_that_json_does_not_have_are_refused(value):
     with pytest.raises(ValueError, match="not a JSON number"):
         encode({"result": value, "other": None})
 
 
-def test_text_and_structure_that_json_cannot_hold_are_refused() -> None:
+def test_text_and_structure_that_json_cannot_hold_are_refused():
     with pytest.raises(ValueError, match="surrogates"):
         encode({"a": "\ud800"})
     deep: list[Any] = []
@@ -589,7 +584,7 @@ class _Fraction(float):
     __slots__ = ()
 
 
-def test_subclasses_of_json_s_types_are_written_as_those() -> None:
+def test_subclasses_of_json_s_types_are_written_as_those():
     value = {_Text("k"): [_Text("x"), _Whole(2**70), _Fraction(0.5), OrderedDict(a=1)]}
     assert encode(value) == b'{"k":["x",1180591620717411303424,0.5,{"a":1}]}'
     with pytest.raises(ValueError, match="not a JSON number"):
@@ -597,5 +592,5 @@ def test_subclasses_of_json_s_types_are_written_as_those() -> None:
 
 
 @given(JSON)
-def test_encoding_and_decoding_json_round_trips(value: Any) -> None:
+def test_encoding_and_decoding_json_round_trips(value):
     assert json.loads(encode(value)) == value

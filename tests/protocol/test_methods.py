@@ -44,7 +44,7 @@ def lookup(method: str, revision: Revision) -> Method | None:
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=lambda r: r.version)
 @pytest.mark.parametrize("method", EVERYWHERE)
-def test_the_core_methods_exist_in_every_revision(method: str, revision: Revision) -> None:
+def test_the_core_methods_exist_in_every_revision(method, revision):
     found = lookup(method, revision)
     assert found is not None
     assert found.name == method
@@ -52,29 +52,29 @@ def test_the_core_methods_exist_in_every_revision(method: str, revision: Revisio
 
 @spec("PNG-3", "LOG-6", "RPC-10")
 @pytest.mark.parametrize("method", HANDSHAKE_ONLY)
-def test_methods_of_the_handshake_are_unknown_to_stateless_revisions(method: str) -> None:
+def test_methods_of_the_handshake_are_unknown_to_stateless_revisions(method):
     assert all(lookup(method, revision) for revision in HANDSHAKE)
     assert not any(lookup(method, revision) for revision in STATELESS)
 
 
 @pytest.mark.parametrize("method", MODERN_ONLY)
-def test_stateless_methods_are_unknown_to_the_handshake(method: str) -> None:
+def test_stateless_methods_are_unknown_to_the_handshake(method):
     assert all(lookup(method, revision) for revision in STATELESS)
     assert not any(lookup(method, revision) for revision in HANDSHAKE)
 
 
-def test_the_groups_are_all_there_is() -> None:
+def test_the_groups_are_all_there_is():
     assert {*REQUESTS} == {*EVERYWHERE, *HANDSHAKE_ONLY, *MODERN_ONLY, *TASKS}
 
 
 @spec("RPC-10", "HDR-3")
 @pytest.mark.parametrize("method", ["TOOLS/LIST", "tools/list ", "", "x" * 10_000, "tasks/lists"])
-def test_an_unknown_method_is_absent(method: str) -> None:
+def test_an_unknown_method_is_absent(method):
     assert not any(lookup(method, revision) for revision in REVISIONS.values())
 
 
 @spec("HDR-4", "TKE-15")
-def test_some_methods_repeat_a_member_in_a_header() -> None:
+def test_some_methods_repeat_a_member_in_a_header():
     mirrored = {m.name: m.name_member for m in REQUESTS.values() if m.name_member}
     assert mirrored == {
         "tools/call": "name",
@@ -87,7 +87,7 @@ def test_some_methods_repeat_a_member_in_a_header() -> None:
 
 
 @spec("TKD-4", "TKE-9")
-def test_tasks_have_methods_of_their_own_in_two_revisions() -> None:
+def test_tasks_have_methods_of_their_own_in_two_revisions():
     found = {
         version: {name.removeprefix("tasks/") for name in REQUESTS if lookup(name, revision)}
         & {"get", "update", "cancel", "result", "list"}
@@ -99,7 +99,7 @@ def test_tasks_have_methods_of_their_own_in_two_revisions() -> None:
 
 
 @spec("CCH-1", "PRM-6")
-def test_eight_methods_are_cacheable() -> None:
+def test_eight_methods_are_cacheable():
     assert {m.name for m in REQUESTS.values() if m.cacheable} == {
         "server/discover",
         "tools/list",
@@ -113,13 +113,13 @@ def test_eight_methods_are_cacheable() -> None:
 
 
 @spec("MRT-1")
-def test_three_methods_may_ask_the_user() -> None:
+def test_three_methods_may_ask_the_user():
     asking = {m.name for m in REQUESTS.values() if m.may_request_input}
     assert asking == {"tools/call", "resources/read", "prompts/get"}
 
 
 @spec("PAG-1")
-def test_which_methods_are_lists() -> None:
+def test_which_methods_are_lists():
     assert {m.name for m in REQUESTS.values() if m.is_list} == {
         "tools/list",
         "prompts/list",
@@ -131,7 +131,7 @@ def test_which_methods_are_lists() -> None:
     }
 
 
-def test_methods_belong_to_the_capability_they_are_named_after() -> None:
+def test_methods_belong_to_the_capability_they_are_named_after():
     owners = {m.name: m.capability for m in REQUESTS.values() if m.capability}
     assert owners == {
         "tools/list": "tools",
@@ -150,7 +150,7 @@ def test_methods_belong_to_the_capability_they_are_named_after() -> None:
 
 
 @spec("IO-3", "HTTP-27")
-def test_a_stateless_revision_has_no_requests_from_the_server() -> None:
+def test_a_stateless_revision_has_no_requests_from_the_server():
     modern = {revision.version for revision in STATELESS}
     assert not any(modern & versions for versions in SERVER_REQUESTS.values())
 
@@ -176,7 +176,5 @@ def test_a_stateless_revision_has_no_requests_from_the_server() -> None:
         ),
     ],
 )
-def test_a_notification_or_server_request_exists_where_it_is_defined(
-    table: dict[str, frozenset[str]], method: str, versions: set[str]
-) -> None:
+def test_a_notification_or_server_request_exists_where_it_is_defined(table, method, versions):
     assert table[method] == versions

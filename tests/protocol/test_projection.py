@@ -67,7 +67,7 @@ def project(
 
 @spec("RPC-6", "VER-10")
 @pytest.mark.parametrize("revision", STATELESS, ids=lambda r: r.version)
-def test_a_stateless_result_has_a_type_and_names_the_server(revision: Revision) -> None:
+def test_a_stateless_result_has_a_type_and_names_the_server(revision):
     assert project("tools/call", {"content": []}, revision) == {
         "resultType": "complete",
         "content": [],
@@ -76,7 +76,7 @@ def test_a_stateless_result_has_a_type_and_names_the_server(revision: Revision) 
 
 
 @spec("MET-6", "VER-10")
-def test_the_author_s_meta_stays_beside_the_identity() -> None:
+def test_the_author_s_meta_stays_beside_the_identity():
     result = {"content": [], "_meta": META}
     assert project("tools/call", result, E)["_meta"] == {**META, SERVER_INFO: IDENTITY}
     assert project_result("tools/call", result, E, identity=None)["_meta"] == META
@@ -85,7 +85,7 @@ def test_the_author_s_meta_stays_beside_the_identity() -> None:
 
 @spec("RPC-7", "CCH-6", "EXT-4")
 @handshake
-def test_a_handshake_result_has_nothing_of_the_stateless_ones(revision: Revision) -> None:
+def test_a_handshake_result_has_nothing_of_the_stateless_ones(revision):
     result = {
         "resultType": "complete",
         "ttlMs": 5,
@@ -104,14 +104,14 @@ def test_a_handshake_result_has_nothing_of_the_stateless_ones(revision: Revision
 @pytest.mark.parametrize(
     "method", ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
 )
-def test_empty_handshake_results_are_exactly_empty(method: str, revision: Revision) -> None:
+def test_empty_handshake_results_are_exactly_empty(method, revision):
     assert project(method, {}, revision) == {}
     assert project(method, {"resultType": "complete", "_meta": META}, revision) == {}
 
 
 @spec("CCH-1", "CCH-4", "RSC-11")
 @pytest.mark.parametrize("method", [m.name for m in REQUESTS.values() if m.cacheable])
-def test_cacheable_results_always_have_hints(method: str) -> None:
+def test_cacheable_results_always_have_hints(method):
     hints = {"ttlMs": 0, "cacheScope": "private"}
     assert project(method, {}, E).items() >= hints.items()
     given = {"ttlMs": 60_000, "cacheScope": "public"}
@@ -120,13 +120,13 @@ def test_cacheable_results_always_have_hints(method: str) -> None:
 
 @spec("CCH-1", "PRM-6")
 @pytest.mark.parametrize("method", ["tools/call", "prompts/get", "completion/complete", "own/x"])
-def test_other_results_have_no_hints(method: str) -> None:
+def test_other_results_have_no_hints(method):
     assert not {"ttlMs", "cacheScope"} & {*project(method, {}, E)}
 
 
 @spec("CCH-2", "MRT-11", "EXT-2")
 @pytest.mark.parametrize("kind", ["input_required", "task"])
-def test_a_result_of_another_type_keeps_it_and_has_no_hints(kind: str) -> None:
+def test_a_result_of_another_type_keeps_it_and_has_no_hints(kind):
     result = {"resultType": kind, "ttlMs": 0, "cacheScope": "private", "requestState": "s"}
     assert project("resources/read", result, E) == {
         "resultType": kind,
@@ -136,7 +136,7 @@ def test_a_result_of_another_type_keeps_it_and_has_no_hints(kind: str) -> None:
 
 
 @spec("VER-7", "ALS-2")
-def test_only_the_draft_names_the_server_in_the_discover_body() -> None:
+def test_only_the_draft_names_the_server_in_the_discover_body():
     result: dict[str, Any] = {"supportedVersions": [], "capabilities": {}}
     assert "serverInfo" not in project("server/discover", result, E)
     assert project("server/discover", result, X)["serverInfo"] == IDENTITY
@@ -146,7 +146,7 @@ def test_only_the_draft_names_the_server_in_the_discover_body() -> None:
 
 @spec("SUB-9", "SUB-12", "ALS-2")
 @pytest.mark.parametrize("request_id", [0, 1, "1", ""])
-def test_a_subscription_id_keeps_its_type_except_at_the_draft(request_id: int | str) -> None:
+def test_a_subscription_id_keeps_its_type_except_at_the_draft(request_id):
     result = {"_meta": {SUBSCRIPTION_ID: request_id}}
     dated = project("subscriptions/listen", result, E)["_meta"][SUBSCRIPTION_ID]
     draft = project("subscriptions/listen", result, X)["_meta"][SUBSCRIPTION_ID]
@@ -159,7 +159,7 @@ def test_a_subscription_id_keeps_its_type_except_at_the_draft(request_id: int | 
 
 @spec("PRG-2")
 @every_revision
-def test_a_progress_message_exists_from_the_second_revision_on(revision: Revision) -> None:
+def test_a_progress_message_exists_from_the_second_revision_on(revision):
     params = {"progressToken": 1, "progress": 0.5, "total": 1, "message": "half"}
     expected = dict(params)
     if revision is A:
@@ -169,7 +169,7 @@ def test_a_progress_message_exists_from_the_second_revision_on(revision: Revisio
 
 
 @spec("SUB-9", "ALS-2")
-def test_a_notification_s_subscription_id_is_text_at_the_draft() -> None:
+def test_a_notification_s_subscription_id_is_text_at_the_draft():
     method = "notifications/tools/list_changed"
     params = {"_meta": {SUBSCRIPTION_ID: 1, **META}}
     assert project_notification(method, params, E) == params
@@ -178,12 +178,12 @@ def test_a_notification_s_subscription_id_is_text_at_the_draft() -> None:
     assert params == {"_meta": {SUBSCRIPTION_ID: 1, **META}}
 
 
-def test_absent_params_are_the_empty_object() -> None:
+def test_absent_params_are_the_empty_object():
     assert project_notification("notifications/tools/list_changed", None, D) == {}
 
 
 @every_revision
-def test_a_notification_that_a_revision_lacks_is_none(revision: Revision) -> None:
+def test_a_notification_that_a_revision_lacks_is_none(revision):
     found = project_notification("notifications/elicitation/complete", {}, revision)
     assert (found is not None) == (revision in (D, X))
     assert project_notification("notifications/own", {}, revision) is None
@@ -206,9 +206,7 @@ def test_a_notification_that_a_revision_lacks_is_none(revision: Revision) -> Non
         ),
     ],
 )
-def test_initialize_names_only_what_the_revision_knows(
-    revision: Revision, info: set[str], capabilities: set[str]
-) -> None:
+def test_initialize_names_only_what_the_revision_knows(revision, info, capabilities):
     everything = {
         "name": "shop",
         "version": "1",
@@ -277,15 +275,13 @@ PLAIN = {"type": "object", "oneOf": []}
         (E, TOOL),
     ],
 )
-def test_a_tool_has_the_members_of_its_revision(
-    revision: Revision, expected: dict[str, Any]
-) -> None:
+def test_a_tool_has_the_members_of_its_revision(revision, expected):
     assert project("tools/list", {"tools": [TOOL]}, revision)["tools"] == [expected]
     assert project_tool(TOOL, revision) == expected
 
 
 @spec("UIX-3")
-def test_a_title_falls_back_to_the_annotations() -> None:
+def test_a_title_falls_back_to_the_annotations():
     bare = {"name": "x", "title": "X", "inputSchema": {"type": "object"}}
     assert project_tool(bare, B)["annotations"] == {"title": "X"}
     own = {**bare, "annotations": {"title": "Own"}}
@@ -296,9 +292,7 @@ def test_a_title_falls_back_to_the_annotations() -> None:
 
 @spec("OUT-3", "OUT-5")
 @pytest.mark.parametrize("revision", [C, D, E], ids=lambda r: r.version)
-def test_an_output_schema_that_is_no_object_is_wrapped_before_the_stateless_revision(
-    revision: Revision,
-) -> None:
+def test_an_output_schema_that_is_no_object_is_wrapped_before_the_stateless_revision(revision):
     schema = {"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"type": "string"}}}
     tool = {"name": "x", "inputSchema": {"type": "object"}, "outputSchema": schema}
     found = project_tool(tool, revision)["outputSchema"]
@@ -312,7 +306,7 @@ def test_an_output_schema_that_is_no_object_is_wrapped_before_the_stateless_revi
 @spec("OUT-4", "OUT-5")
 @pytest.mark.parametrize("value", [None, False, 0, "", [], [1], "x", {"a": 1}])
 @every_revision
-def test_structured_content_is_left_out_wrapped_or_as_it_is(revision: Revision, value: Any) -> None:
+def test_structured_content_is_left_out_wrapped_or_as_it_is(revision, value):
     result = {"content": [], "structuredContent": value}
     projected = project("tools/call", result, revision)
     if revision in (A, B):
@@ -324,7 +318,7 @@ def test_structured_content_is_left_out_wrapped_or_as_it_is(revision: Revision, 
 
 
 @spec("OUT-5")
-def test_the_tool_s_schema_decides_about_wrapping_if_it_is_known() -> None:
+def test_the_tool_s_schema_decides_about_wrapping_if_it_is_known():
     result = {"content": [], "structuredContent": {"a": 1}}
     optional = {"anyOf": [{"type": "object"}, {"type": "null"}]}
     wrapped = project("tools/call", result, D, output_schema=optional)
@@ -335,7 +329,7 @@ def test_the_tool_s_schema_decides_about_wrapping_if_it_is_known() -> None:
 
 @spec("TOOL-5", "OUT-9")
 @every_revision
-def test_an_error_result_is_the_same_everywhere(revision: Revision) -> None:
+def test_an_error_result_is_the_same_everywhere(revision):
     result = {"content": [{"type": "text", "text": "No."}], "isError": True}
     assert project("tools/call", result, revision).items() >= result.items()
 
@@ -385,9 +379,7 @@ AUDIO = {
         (E, AUDIO),
     ],
 )
-def test_audio_becomes_a_resource_where_it_is_unknown(
-    revision: Revision, expected: dict[str, Any]
-) -> None:
+def test_audio_becomes_a_resource_where_it_is_unknown(revision, expected):
     assert project_block(AUDIO, revision) == expected
 
 
@@ -402,21 +394,19 @@ def test_audio_becomes_a_resource_where_it_is_unknown(
         (E, LINK),
     ],
 )
-def test_a_link_becomes_text_where_it_is_unknown(
-    revision: Revision, expected: dict[str, Any]
-) -> None:
+def test_a_link_becomes_text_where_it_is_unknown(revision, expected):
     assert project_block(LINK, revision) == expected
 
 
 @spec("TOOL-14")
-def test_a_link_without_title_is_named() -> None:
+def test_a_link_without_title_is_named():
     link = {"type": "resource_link", "uri": "shop://x", "name": "x"}
     assert project_block(link, A) == {"type": "text", "text": "x: shop://x"}
 
 
 @spec("UIX-4")
 @every_revision
-def test_annotations_and_meta_are_cut_to_the_revision(revision: Revision) -> None:
+def test_annotations_and_meta_are_cut_to_the_revision(revision):
     contents = {"uri": "shop://x", "text": "t", "_meta": META}
     block = {"type": "resource", "resource": contents, "annotations": MOMENT, "_meta": META}
     only = {"type": "text", "text": "t", "annotations": {"lastModified": "2025-01-12"}}
@@ -434,7 +424,7 @@ def test_annotations_and_meta_are_cut_to_the_revision(revision: Revision) -> Non
 
 @spec("TOOL-14", "PRM-5")
 @handshake
-def test_every_block_of_a_result_or_prompt_is_projected(revision: Revision) -> None:
+def test_every_block_of_a_result_or_prompt_is_projected(revision):
     blocks: list[dict[str, Any]] = [{"type": "text", "text": "t"}, AUDIO, LINK]
     expected = [project_block(block, revision) for block in blocks]
     assert project("tools/call", {"content": blocks}, revision) == {"content": expected}
@@ -479,9 +469,7 @@ OLD_RESOURCE = {
         (E, RESOURCE),
     ],
 )
-def test_a_resource_has_the_members_of_its_revision(
-    revision: Revision, expected: dict[str, Any]
-) -> None:
+def test_a_resource_has_the_members_of_its_revision(revision, expected):
     assert project_resource(RESOURCE, revision) == expected
     for method, member in (
         ("resources/list", "resources"),
@@ -495,7 +483,7 @@ def test_a_resource_has_the_members_of_its_revision(
 
 @spec("RSC-2", "RSC-5")
 @every_revision
-def test_contents_have_meta_from_the_third_revision_on(revision: Revision) -> None:
+def test_contents_have_meta_from_the_third_revision_on(revision):
     contents = {"uri": "shop://x", "mimeType": "text/plain", "text": "", "_meta": META}
     expected = dict(contents)
     if revision in (A, B):
@@ -505,7 +493,7 @@ def test_contents_have_meta_from_the_third_revision_on(revision: Revision) -> No
 
 @spec("PRM-1")
 @every_revision
-def test_a_prompt_has_the_members_of_its_revision(revision: Revision) -> None:
+def test_a_prompt_has_the_members_of_its_revision(revision):
     prompt = {
         "name": "p",
         "title": "P",
@@ -546,7 +534,7 @@ OLDER_TASK = {
 
 
 @spec("TKD-2", "TKE-3")
-def test_a_created_task_is_nested_or_flat() -> None:
+def test_a_created_task_is_nested_or_flat():
     created = {"resultType": "task", **TASK, "_meta": META}
     assert project("tools/call", created, D) == {"task": OLDER_TASK, "_meta": META}
     newer = project("tools/call", created, E)
@@ -554,7 +542,7 @@ def test_a_created_task_is_nested_or_flat() -> None:
 
 
 @spec("TKD-4", "TKE-5", "TKE-4")
-def test_a_task_has_its_result_within_it_or_not() -> None:
+def test_a_task_has_its_result_within_it_or_not():
     found = {**TASK, "result": {"content": []}}
     assert project("tasks/get", found, D) == OLDER_TASK
     assert project("tasks/list", {"tasks": [found], "nextCursor": "c"}, D) == {
@@ -567,7 +555,7 @@ def test_a_task_has_its_result_within_it_or_not() -> None:
 
 
 @spec("ALS-2", "TKE-5")
-def test_the_error_of_a_task_has_the_code_of_its_revision() -> None:
+def test_the_error_of_a_task_has_the_code_of_its_revision():
     found = {**TASK, "status": "failed", "error": {"code": -32021, "message": "No."}}
     for version, code in ((E, -32021), (X, -32003)):
         error = {"code": code, "message": "No."}
@@ -578,7 +566,7 @@ def test_the_error_of_a_task_has_the_code_of_its_revision() -> None:
 
 
 @spec("TKD-6", "TKE-6")
-def test_a_tool_that_failed_fails_its_task_or_completes_it() -> None:
+def test_a_tool_that_failed_fails_its_task_or_completes_it():
     said = [{"type": "image", "data": "", "mimeType": "image/png"}, {"type": "text", "text": "No."}]
     failed = {**TASK, "result": {"content": said, "isError": True}}
     assert project("tasks/get", failed, D) == {
@@ -592,7 +580,7 @@ def test_a_tool_that_failed_fails_its_task_or_completes_it() -> None:
 
 
 @spec("TKE-8", "TKE-7", "TKD-4")
-def test_what_changes_a_task_is_acknowledged_or_answered_with_it() -> None:
+def test_what_changes_a_task_is_acknowledged_or_answered_with_it():
     acknowledged = {"resultType": "complete", "_meta": {SERVER_INFO: IDENTITY}}
     assert project("tasks/cancel", TASK, E) == acknowledged
     assert project("tasks/update", TASK, E) == acknowledged
@@ -600,7 +588,7 @@ def test_what_changes_a_task_is_acknowledged_or_answered_with_it() -> None:
 
 
 @spec("TKE-11", "TKD-8")
-def test_a_change_of_a_task_is_told_in_two_ways() -> None:
+def test_a_change_of_a_task_is_told_in_two_ways():
     params = {**TASK, "result": {"content": []}}
     told = {**TASK, "result": {"resultType": "complete", "content": []}}
     assert project_notification("notifications/tasks", params, E) == told
@@ -610,7 +598,7 @@ def test_a_change_of_a_task_is_told_in_two_ways() -> None:
 
 
 @spec("TKD-1", "TKE-1")
-def test_the_capability_is_of_one_revision() -> None:
+def test_the_capability_is_of_one_revision():
     capabilities = {"tools": {}, "tasks": {"cancel": {}}}
     assert "tasks" in project_capabilities(capabilities, D)
     assert not any("tasks" in project_capabilities(capabilities, one) for one in (A, B, C, E, X))

@@ -40,14 +40,12 @@ TREE: dict[str, Any] = {
         ({}, False),
     ],
 )
-def test_only_a_plain_object_at_the_root_needs_no_wrapping(
-    schema: dict[str, Any], is_object: bool
-) -> None:
+def test_only_a_plain_object_at_the_root_needs_no_wrapping(schema, is_object):
     assert is_object_schema(schema) is is_object
 
 
 @spec("OUT-5")
-def test_a_schema_is_put_below_result_with_its_references() -> None:
+def test_a_schema_is_put_below_result_with_its_references():
     wrapped = wrap_schema(TREE)
     assert wrapped == {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -85,14 +83,14 @@ def test_a_schema_is_put_below_result_with_its_references() -> None:
         ({}, False),
     ],
 )
-def test_a_wrapped_value_fits_the_wrapped_schema_as_it_did_before(value: Any, fits: bool) -> None:
+def test_a_wrapped_value_fits_the_wrapped_schema_as_it_did_before(value, fits):
     plain = jsonschema.Draft202012Validator(TREE)
     wrapped = jsonschema.Draft202012Validator(wrap_schema(TREE))
     assert plain.is_valid(value) is fits
     assert wrapped.is_valid(wrap_value(value)) is fits
 
 
-def test_references_that_do_not_count_from_the_root_stay() -> None:
+def test_references_that_do_not_count_from_the_root_stay():
     schema = {
         "anyOf": [
             {"$ref": "#anchor"},
@@ -115,5 +113,5 @@ def test_references_that_do_not_count_from_the_root_stay() -> None:
 
 @spec("OUT-4", "OUT-5")
 @given(st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.none()))
-def test_any_value_can_be_wrapped(value: Any) -> None:
+def test_any_value_can_be_wrapped(value):
     assert wrap_value(value) == {"result": value}

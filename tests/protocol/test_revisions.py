@@ -1,7 +1,5 @@
 """The revisions as data, and which of them are advertised to whom."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -36,13 +34,13 @@ EVERYTHING = [*REVISIONS]
 OLD = [r.version for r in (D, C, B, A)]
 
 
-def test_every_revision_is_listed_newest_first() -> None:
+def test_every_revision_is_listed_newest_first():
     assert [*REVISIONS.values()] == [E, X, D, C, B, A]
     assert all(version == revision.version for version, revision in REVISIONS.items())
     assert (LATEST, LATEST_HANDSHAKE, DEFAULT_HANDSHAKE) == (E, D, B)
 
 
-def test_the_eras_are_disjoint_and_complete() -> None:
+def test_the_eras_are_disjoint_and_complete():
     assert all(revision.stateless for revision in STATELESS)
     assert not any(revision.stateless for revision in HANDSHAKE)
     assert {*STATELESS, *HANDSHAKE} == {*REVISIONS.values()}
@@ -84,25 +82,23 @@ FEATURES = {
 
 @spec("BAT-1", "BAT-5", "BAT-6", "RSM-5", "CCH-6", "EXT-4")
 @pytest.mark.parametrize(("feature", "having"), FEATURES.items())
-def test_a_feature_is_in_the_revisions_that_define_it(
-    feature: str, having: tuple[Revision, ...]
-) -> None:
+def test_a_feature_is_in_the_revisions_that_define_it(feature, having):
     assert [r for r in (A, B, C, D, E, X) if getattr(r, feature)] == [*having]
 
 
-def test_the_table_above_names_every_flag() -> None:
+def test_the_table_above_names_every_flag():
     flags = {f.name for f in dataclasses.fields(Revision) if f.type == "bool"}
     assert flags == {*FEATURES}
 
 
 @spec("OUT-3")
-def test_structured_output_grows_from_nothing_to_anything() -> None:
+def test_structured_output_grows_from_nothing_to_anything():
     forms = [r.structured_output for r in (A, B, C, D, E, X)]
     assert forms == ["none", "none", "object", "object", "any", "any"]
 
 
 @spec("VER-9")
-def test_modern_versions_are_advertised_before_handshake_ones() -> None:
+def test_modern_versions_are_advertised_before_handshake_ones():
     assert advertised_versions(EVERYTHING) == [E.version, *OLD]
     assert advertised_versions(reversed(EVERYTHING)) == [E.version, *OLD]
     assert advertised_versions(EVERYTHING, requested="1.0.0") == [E.version, *OLD]
@@ -111,17 +107,17 @@ def test_modern_versions_are_advertised_before_handshake_ones() -> None:
 
 @spec("VER-9")
 @pytest.mark.parametrize("requested", OLD)
-def test_a_handshake_version_in_an_envelope_is_told_of_modern_ones_only(requested: str) -> None:
+def test_a_handshake_version_in_an_envelope_is_told_of_modern_ones_only(requested):
     assert advertised_versions(EVERYTHING, requested=requested) == [E.version]
 
 
-def test_without_a_modern_version_the_handshake_ones_are_all_there_is_to_tell() -> None:
+def test_without_a_modern_version_the_handshake_ones_are_all_there_is_to_tell():
     assert advertised_versions(OLD, requested=B.version) == OLD
     assert advertised_versions(OLD, requested=E.version) == OLD
 
 
 @spec("ALS-4")
-def test_the_alias_is_advertised_first_and_only_to_a_request_that_uses_it() -> None:
+def test_the_alias_is_advertised_first_and_only_to_a_request_that_uses_it():
     assert X.version not in advertised_versions(EVERYTHING, requested=E.version)
     assert advertised_versions(EVERYTHING, requested=X.version) == [X.version, E.version, *OLD]
     assert advertised_versions([E.version, *OLD], requested=X.version) == [E.version, *OLD]

@@ -1,7 +1,5 @@
 """The levels of log messages have an order."""
 
-from __future__ import annotations
-
 import pytest
 
 from mcp_django.protocol.errors import InvalidParams
@@ -10,7 +8,7 @@ from tests.spec import spec
 
 
 @spec("LOG-1", "LOG-2")
-def test_levels_are_ordered_by_severity() -> None:
+def test_levels_are_ordered_by_severity():
     assert [severity(level) for level in LOG_LEVELS] == [*range(8)]
     assert severity("debug") < severity("error") < severity("emergency")
     with pytest.raises(InvalidParams, match="debug, info"):

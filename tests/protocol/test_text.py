@@ -1,10 +1,7 @@
 """Texts of others: shortened, escaped, stored, exported, and compared with known names."""
 
-from __future__ import annotations
-
 import csv
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -21,23 +18,23 @@ from mcp_django.protocol.text import (
 )
 
 
-def test_clipping_leaves_short_text_and_shortens_long_text() -> None:
+def test_clipping_leaves_short_text_and_shortens_long_text():
     assert clip("short") == "short"
     assert clip("x" * 80) == "x" * 80
     assert clip("x" * 10_000) == "x" * 79 + "…"
     assert clip(V2025_11_25.version, limit=5) == "2025…"
 
 
-def test_a_database_can_store_any_text_of_a_json_value() -> None:
+def test_a_database_can_store_any_text_of_a_json_value():
     assert storable({"a\0": ["\ud800", 1, None]}) == {"a\ufffd": ["?", 1, None]}
 
 
-def test_invisible_characters_are_escaped_and_joiners_are_not() -> None:
+def test_invisible_characters_are_escaped_and_joiners_are_not():
     assert escape_invisible("a\u202eb\0\ud800") == "a\\u{202e}b\\u{0}\\u{d800}"
     assert escape_invisible("a\u200db") == escape_invisible("a\u200db", lines=False) == "a\u200db"
 
 
-def test_lines_are_escaped_where_a_text_has_to_be_one_line() -> None:
+def test_lines_are_escaped_where_a_text_has_to_be_one_line():
     assert escape_invisible("a\n\tb\r") == "a\n\tb\\u{d}"
     assert escape_invisible("a\n\tb", lines=False) == "a\\u{a}\\u{9}b"
     assert one_line("a\nb") == "a\\u{a}b"
@@ -47,16 +44,16 @@ def test_lines_are_escaped_where_a_text_has_to_be_one_line() -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\xa0", "\u3000", "\u200b", "\ufeff", " \t "])
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
-def test_a_cell_is_not_a_formula(sign: str, blank: str) -> None:
+def test_a_cell_is_not_a_formula(sign, blank):
     assert csv_line([f"{blank}{sign}1"]) == f'"\'{blank}{sign}1"\r\n'
 
 
 @pytest.mark.parametrize("character", ["\t", "\r", "\n"])
-def test_a_cell_begins_no_other_cell(character: str) -> None:
+def test_a_cell_begins_no_other_cell(character):
     assert csv_line([f"{character}1"]) == f'"\'{character}1"\r\n'
 
 
-def test_a_text_stays_one_cell_where_another_separator_is_used() -> None:
+def test_a_text_stays_one_cell_where_another_separator_is_used():
     line = csv_line(["a;=1+1\t=1+1", 'say "no"'])
     assert next(csv.reader([line], delimiter=";")) == ['a;=1+1\t=1+1,"say ""no"""']
 
@@ -72,11 +69,11 @@ def test_a_text_stays_one_cell_where_another_separator_is_used() -> None:
         (datetime(2026, 7, 28, tzinfo=UTC), '"2026-07-28T00:00:00+00:00"'),
     ],
 )
-def test_other_cells_are_as_they_are(value: Any, cell: Any) -> None:
+def test_other_cells_are_as_they_are(value, cell):
     assert csv_line([value, value]) == f"{cell},{cell}\r\n"
 
 
-def test_the_nearest_name_is_one_that_is_similar() -> None:
+def test_the_nearest_name_is_one_that_is_similar():
     known = ["list_orders", "list_order", "get_order"]
     assert nearest("list_ordes", known) == "list_orders"
     assert nearest("zzz", known) is None
@@ -85,6 +82,6 @@ def test_the_nearest_name_is_one_that_is_similar() -> None:
     assert similar("list_ordes", known) == ["list_orders", "list_order", "get_order"]
 
 
-def test_a_hint_names_the_nearest_or_says_something_else() -> None:
+def test_a_hint_names_the_nearest_or_says_something_else():
     assert did_you_mean("lst", ["list"], "write a name.") == "did you mean 'list'?"
     assert did_you_mean("zzz", ["list"], "write a name.") == "write a name."

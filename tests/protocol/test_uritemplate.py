@@ -32,7 +32,7 @@ from tests.spec import spec
         "x://" + "a" * (MAX_URI_LENGTH - 4),
     ],
 )
-def test_a_uri_of_the_standard_passes(uri: str) -> None:
+def test_a_uri_of_the_standard_passes(uri):
     check_uri(uri)
 
 
@@ -66,14 +66,14 @@ def test_a_uri_of_the_standard_passes(uri: str) -> None:
         "x://" + "a" * 100_000,
     ],
 )
-def test_another_text_is_refused_as_a_uri(uri: str) -> None:
+def test_another_text_is_refused_as_a_uri(uri):
     with pytest.raises(ValueError, match="URI") as caught:
         check_uri(uri)
     assert len(str(caught.value)) < 250
 
 
 @given(st.text(), st.text("/?#[]@:%ab", max_size=30))
-def test_no_text_makes_checking_a_uri_fail_otherwise(text: str, odd: str) -> None:
+def test_no_text_makes_checking_a_uri_fail_otherwise(text, odd):
     for uri in (text, "x:" + odd, "x://" + odd):
         try:
             check_uri(uri)
@@ -123,9 +123,7 @@ def test_no_text_makes_checking_a_uri_fail_otherwise(text: str, odd: str) -> Non
         ("http://x/?q={q}", "http://x/?q=1", {"q": "1"}),
     ],
 )
-def test_a_uri_of_the_template_gives_its_values(
-    template: str, uri: str, values: dict[str, str]
-) -> None:
+def test_a_uri_of_the_template_gives_its_values(template, uri, values):
     assert URITemplate(template).match(uri) == values
 
 
@@ -167,7 +165,7 @@ def test_a_uri_of_the_template_gives_its_values(
         ("shop://fixed", "shop://fix"),
     ],
 )
-def test_another_uri_does_not_match(template: str, uri: str) -> None:
+def test_another_uri_does_not_match(template, uri):
     assert URITemplate(template).match(uri) is None
 
 
@@ -197,20 +195,20 @@ def test_another_uri_does_not_match(template: str, uri: str) -> None:
     ],
 )
 @pytest.mark.parametrize("scheme", ["file", "FILE"])
-def test_a_path_that_could_leave_its_directory_does_not_match(scheme: str, path: str) -> None:
+def test_a_path_that_could_leave_its_directory_does_not_match(scheme, path):
     assert URITemplate(scheme + ":///srv/{+path}").match(f"{scheme}:///srv/{path}") is None
 
 
 @spec("RSC-6")
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2fx", "a%2fb", "a%5cb", "%252e%252e"])
-def test_a_file_name_is_one_segment(name: str) -> None:
+def test_a_file_name_is_one_segment(name):
     assert URITemplate("file:///srv/{name}").match(f"file:///srv/{name}") is None
     assert URITemplate("file:///srv/{name}").match("file:///srv/a.b") == {"name": "a.b"}
 
 
 @spec("RSC-6")
 @pytest.mark.parametrize("value", ["..", "../x", "a/../b", "%2e%2e", "%2e%2e%2fx", "a%5c..%5cb"])
-def test_two_dots_are_no_segment_in_any_scheme(value: str) -> None:
+def test_two_dots_are_no_segment_in_any_scheme(value):
     assert URITemplate("docs://{+path}").match(f"docs://{value}") is None
     assert URITemplate("docs://{name}").match(f"docs://{value}") is None
     assert URITemplate("docs://v-{+path}").match(f"docs://v-{value}") is None
@@ -218,19 +216,19 @@ def test_two_dots_are_no_segment_in_any_scheme(value: str) -> None:
 
 @spec("RSC-6")
 @pytest.mark.parametrize("value", ["a%2Fb", "%2Fetc", "a%5Cb", "a\\b", "C:%5Cx", "C:%2Fx"])
-def test_what_a_folder_is_joined_with_is_one_segment_in_any_scheme(value: str) -> None:
+def test_what_a_folder_is_joined_with_is_one_segment_in_any_scheme(value):
     assert URITemplate("docs://{name}").match(f"docs://{value}") is None
     assert URITemplate("docs://x/{name}.txt").match(f"docs://x/{value}.txt") is None
 
 
 @spec("RSC-6")
 @pytest.mark.parametrize("value", ["/etc", "%2Fetc", "//etc", "%5Cetc", "\\etc", "C:/x", "c:%5Cx"])
-def test_no_path_is_absolute_in_any_scheme(value: str) -> None:
+def test_no_path_is_absolute_in_any_scheme(value):
     assert URITemplate("docs://{+path}").match(f"docs://{value}") is None
     assert URITemplate("docs://x/{+path}/raw").match(f"docs://x/{value}/raw") is None
 
 
-def test_what_is_looked_up_may_hold_slashes() -> None:
+def test_what_is_looked_up_may_hold_slashes():
     template = URITemplate("shop://orders/{n}", is_lookup=True)
     assert template.match("shop://orders/2026%2F17") == {"n": "2026/17"}
     assert template.expand({"n": "/a\\b"}) == "shop://orders/%2Fa%5Cb"
@@ -242,7 +240,7 @@ def test_what_is_looked_up_may_hold_slashes() -> None:
 
 @spec("RSC-6")
 @pytest.mark.parametrize("uri", ["file:///srv/..", "file:///srv/.%2e"])
-def test_two_dots_cannot_be_put_together(uri: str) -> None:
+def test_two_dots_cannot_be_put_together(uri):
     assert URITemplate("file:///srv/.{name}").match(uri) is None
     assert URITemplate("file:///srv/.{name}").match("file:///srv/.profile") == {"name": "profile"}
 
@@ -286,13 +284,13 @@ def test_two_dots_cannot_be_put_together(uri: str) -> None:
         ("shop://{" + "a-" * 10_000 + "}", "is not supported"),
     ],
 )
-def test_a_template_that_is_not_supported_is_refused_by_name(template: str, message: str) -> None:
+def test_a_template_that_is_not_supported_is_refused_by_name(template, message):
     with pytest.raises(ValueError, match=message) as caught:
         URITemplate(template)
     assert len(str(caught.value)) < 300
 
 
-def test_a_template_knows_its_text_and_variables() -> None:
+def test_a_template_knows_its_text_and_variables():
     template = URITemplate("shop://{b}/{+a}{?d,c}")
     assert template.template == "shop://{b}/{+a}{?d,c}"
     assert template.variables == ("b", "a", "d", "c")
@@ -301,7 +299,7 @@ def test_a_template_knows_its_text_and_variables() -> None:
 
 
 @spec("RSC-12")
-def test_the_more_specific_template_is_greater() -> None:
+def test_the_more_specific_template_is_greater():
     ranked = [
         "docs://{+path}",
         "docs://{a}",
@@ -328,9 +326,7 @@ def test_the_more_specific_template_is_greater() -> None:
         ("shop://fixed", {}, "shop://fixed"),
     ],
 )
-def test_expanding_encodes_what_a_uri_cannot_hold(
-    template: str, values: dict[str, str], uri: str
-) -> None:
+def test_expanding_encodes_what_a_uri_cannot_hold(template, values, uri):
     assert URITemplate(template).expand(values) == uri
     check_uri(uri)
 
@@ -349,9 +345,7 @@ def test_expanding_encodes_what_a_uri_cannot_hold(
         ("file:///srv/{+path}", {"path": "/x"}, "would not return"),
     ],
 )
-def test_values_that_would_not_come_back_are_refused(
-    template: str, values: dict[str, str], message: str
-) -> None:
+def test_values_that_would_not_come_back_are_refused(template, values, message):
     with pytest.raises(ValueError, match=message) as caught:
         URITemplate(template).expand(values)
     assert len(str(caught.value)) < 300
@@ -378,7 +372,7 @@ VALUES = st.fixed_dictionaries({"a": TEXT | AWKWARD, "b": TEXT | AWKWARD, "c": T
 
 @spec("RSC-7", "RSC-12")
 @given(TEMPLATES, VALUES)
-def test_expanding_and_matching_are_inverse(template: str, values: dict[str, str]) -> None:
+def test_expanding_and_matching_are_inverse(template, values):
     parsed = URITemplate(template)
     wanted = {name: values[name] for name in parsed.variables}
     try:
@@ -390,7 +384,7 @@ def test_expanding_and_matching_are_inverse(template: str, values: dict[str, str
 
 
 @given(st.from_regex(r"[A-Za-z0-9 ü_.~%]{1,10}", fullmatch=True))
-def test_an_ordinary_value_can_always_be_expanded(value: str) -> None:
+def test_an_ordinary_value_can_always_be_expanded(value):
     assume(value.strip() != "..")
     for template in ("shop://orders/{a}", "docs://x/{+a}", "shop://find{?a}"):
         parsed = URITemplate(template)
@@ -399,7 +393,7 @@ def test_an_ordinary_value_can_always_be_expanded(value: str) -> None:
 
 @spec("RSC-6")
 @given(TEMPLATES, st.text() | AWKWARD)
-def test_no_uri_makes_matching_fail_or_leave_its_directory(template: str, rest: str) -> None:
+def test_no_uri_makes_matching_fail_or_leave_its_directory(template, rest):
     prefix = template.partition("{")[0]
     for uri in (rest, prefix + rest):
         values: Any = URITemplate(template).match(uri)
@@ -413,7 +407,7 @@ def test_no_uri_makes_matching_fail_or_leave_its_directory(template: str, rest: 
                 assert "\\" not in value
 
 
-def test_matching_does_not_backtrack() -> None:
+def test_matching_does_not_backtrack():
     template = URITemplate("x://" + "-".join(f"{{v{i}}}" for i in range(30)) + "!")
     # A backtracking matcher would not come back before the test times out.
     assert template.match("x://" + "-" * (MAX_URI_LENGTH - 4)) is None

@@ -19,7 +19,7 @@ try:
     import jsonschema_rs
 except ImportError:
     # Where no extra is installed, messages are not judged.
-    jsonschema_rs = None  # type: ignore[assignment]
+    jsonschema_rs = None
 
 SCHEMAS = Path(__file__).parent / "schemas"
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")

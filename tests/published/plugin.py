@@ -12,7 +12,7 @@ from tests.published.listening import Verdicts, Violation, complain, verdicts
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _ears() -> None:
+def _ears():
     """Hear what goes out of the doors that are not ours."""
     if IS_AVAILABLE:
         # Reads settings.

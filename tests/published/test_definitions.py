@@ -102,7 +102,7 @@ WRONG = [
     (E, "ping", result({"resultType": "complete"}), "'ping' has no result"),
     (A, None, result({}), "None has no result"),
     # Errors.
-    (A, "ping", error("no"), "error/code"),  # type: ignore[arg-type]
+    (A, "ping", error("no"), "error/code"),
     (E, "ping", {"jsonrpc": "2.0", "id": 1, "error": "no"}, "error"),
     (C, None, {"jsonrpc": "2.0", "error": {"code": 1, "message": "No."}}, '"id" is a required'),
     (D, "tools/call", error(-32042, data={}), "URLElicitationRequiredError"),
@@ -121,36 +121,32 @@ WRONG = [
     (A, None, said("tools/list", id=1), "no request 'tools/list'"),
     (A, None, said("ping", id=None), "JSONRPCRequest: id"),
     # What a table would stumble over.
-    (A, None, said([]), "JSONRPCNotification: method"),  # type: ignore[arg-type]
-    (A, None, said({}, id=1), "JSONRPCRequest: method"),  # type: ignore[arg-type]
-    (E, "ping", error([]), "error/code"),  # type: ignore[arg-type]
+    (A, None, said([]), "JSONRPCNotification: method"),
+    (A, None, said({}, id=1), "JSONRPCRequest: method"),
+    (E, "ping", error([]), "error/code"),
     (E, "tools/call", result({"content": [], "resultType": []}), "no result of the type []"),
 ]
 
 
 @pytest.mark.parametrize(("revision", "method", "message"), RIGHT)
-def test_what_is_as_published_has_no_problem(
-    revision: str, method: str | None, message: Any
-) -> None:
+def test_what_is_as_published_has_no_problem(revision, method, message):
     assert problem(message, revision, method) is None
 
 
 @pytest.mark.parametrize(("revision", "method", "message", "reason"), WRONG)
-def test_what_is_not_as_published_is_named(
-    revision: str, method: str | None, message: Any, reason: str
-) -> None:
+def test_what_is_not_as_published_is_named(revision, method, message, reason):
     found = problem(message, revision, method)
     assert found is not None
     assert f"is no message of {revision}" in found
     assert reason in found
 
 
-def test_the_alias_is_judged_by_the_revision_that_it_became() -> None:
+def test_the_alias_is_judged_by_the_revision_that_it_became():
     assert published("DRAFT-2026-v1").revision == E
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_an_error_without_an_id_is_excused_where_its_schema_asks_for_one(revision: str) -> None:
+def test_an_error_without_an_id_is_excused_where_its_schema_asks_for_one(revision):
     absent = {"jsonrpc": "2.0", "error": {"code": 1, "message": "No."}}
     needs_one = problem(absent, revision) is not None
     assert needs_one == (revision in {A, B, C})

@@ -6,15 +6,12 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_django import MCPServer
 from mcp_django.protocol import envelope, projection
 from mcp_django.test import MCPClient
 from mcp_django.transports import client_requests
@@ -44,7 +41,7 @@ REASON = '"inputSchema" is a required property'
 
 
 @pytest.fixture(autouse=True, name="heard")
-def _wrong(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[list[str]]:
+def _wrong(monkeypatch, settings):
     """Tools are listed without what they take, progress without how far it is, and so on."""
     settings.ROOT_URLCONF = "tests.transports.urls"
     project = projection.project_result
@@ -59,7 +56,7 @@ def _wrong(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[list[str]
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     made = open_to_all()
     made.tool("add", atomic=False)(lambda: "added")
     return made
@@ -70,12 +67,12 @@ def server() -> MCPServer:
 
 @pytest.mark.every_mount
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_a_document_is_heard_at_every_mount(name: str) -> None:
+async def test_a_document_is_heard_at_every_mount(name):
     with pytest.raises(Violation, match=REASON):
         await send(MOUNTS[name], OPEN, LIST)
 
 
-async def test_what_a_test_does_not_read_is_heard_when_it_leaves() -> None:
+async def test_what_a_test_does_not_read_is_heard_when_it_leaves():
     raw = json.dumps(LIST).encode()
     connection = Connection(MOUNTS["raw"], OPEN, raw, headers_for(LIST), "POST")
     await connection.task
@@ -83,24 +80,24 @@ async def test_what_a_test_does_not_read_is_heard_when_it_leaves() -> None:
         await connection.close()
 
 
-async def test_a_document_over_wsgi_is_heard(heard: list[str]) -> None:
+async def test_a_document_over_wsgi_is_heard(heard):
     await ask("wsgi", OPEN, LIST)
     assert REASON in heard.pop()
 
 
-def test_a_document_for_the_client_of_django_is_heard(heard: list[str]) -> None:
+def test_a_document_for_the_client_of_django_is_heard(heard):
     post(OPEN, LIST)
     assert REASON in heard.pop()
 
 
-def test_a_document_of_a_view_is_heard(server: MCPServer) -> None:
+def test_a_document_of_a_view_is_heard(server):
     with pytest.raises(Violation, match=REASON):
         through_view(server, json.dumps(LIST), headers_for(LIST))
 
 
 @pytest.mark.every_mount
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_an_event_is_heard_at_every_mount(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_is_heard_at_every_mount(name, monkeypatch):
     monkeypatch.setattr(projection, "project_notification", lambda *args: {"progress": "far"})
     params = {"name": "stagger", "arguments": {}}
     body = message("tools/call", params, **{envelope.PROGRESS_TOKEN: "t"})
@@ -109,14 +106,14 @@ async def test_an_event_is_heard_at_every_mount(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_session_is_heard_in_its_revision() -> None:
+async def test_a_session_is_heard_in_its_revision():
     peer = await opened("raw", version=A)
     with pytest.raises(Violation, match=f"is no message of {A}"):
         await peer.result("tools/list")
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_question_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_is_heard(monkeypatch):
     monkeypatch.setattr(
         client_requests, "project_client_request", lambda *args, **options: {"message": "?"}
     )
@@ -129,7 +126,7 @@ async def test_a_question_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_stream_of_the_old_transport_is_heard(heard: list[str]) -> None:
+async def test_the_stream_of_the_old_transport_is_heard(heard):
     async with legacy.opened(MOUNTS["raw"]) as stream:
         await stream.ask(initialize(A, id=0))
         with pytest.raises(Violation, match=f"of {A}, as an answer to tools/list"):
@@ -138,7 +135,7 @@ async def test_the_stream_of_the_old_transport_is_heard(heard: list[str]) -> Non
 
 
 @pytest.mark.outside
-def test_lines_of_another_process_are_heard(tmp_path: Path) -> None:
+def test_lines_of_another_process_are_heard(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", f"input(); print('''{json.dumps(WRONG)}''')"],
         stdin=subprocess.PIPE,
@@ -158,31 +155,25 @@ def test_lines_of_another_process_are_heard(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-06-18"])
 @pytest.mark.parametrize("transport", ["memory", "http", "stdio"])
 @pytest.mark.django_db(transaction=True)
-def test_the_test_client_is_heard(
-    transport: str, version: str, server: MCPServer, heard: list[str]
-) -> None:
+def test_the_test_client_is_heard(transport, version, server, heard):
     with MCPClient(server=server, transport=transport, protocol_version=version) as client:
         client.list_tools()
     assert f"is no message of {version}, as an answer to tools/list" in heard.pop()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_test_client_is_heard_over_the_old_transport(
-    server: MCPServer, heard: list[str]
-) -> None:
+def test_the_test_client_is_heard_over_the_old_transport(server, heard):
     with MCPClient(server=server, transport="sse", protocol_version=A) as client:
         client.list_tools()
     assert f"is no message of {A}, as an answer to tools/list" in heard.pop()
 
 
-async def test_an_asynchronous_test_client_is_heard(server: MCPServer, heard: list[str]) -> None:
+async def test_an_asynchronous_test_client_is_heard(server, heard):
     await MCPClient(server=server).arequest("tools/list")
     assert REASON in heard.pop()
 
 
-async def test_a_subscription_of_the_test_client_is_heard(
-    server: MCPServer, monkeypatch: pytest.MonkeyPatch, heard: list[str]
-) -> None:
+async def test_a_subscription_of_the_test_client_is_heard(server, monkeypatch, heard):
     monkeypatch.setattr(projection, "project_notification", lambda *args: {})
     async with MCPClient(server=server).listen(lists=["tools"]) as messages:
         await anext(messages)
@@ -212,7 +203,7 @@ class Mistaken(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
+def url():
     with ThreadingHTTPServer(("127.0.0.1", 0), Mistaken) as serving:
         thread = threading.Thread(target=serving.serve_forever)
         thread.start()
@@ -223,9 +214,7 @@ def url() -> Iterator[str]:
 
 @pytest.mark.parametrize("path", ["/document", "/stream"])
 @pytest.mark.parametrize("library", ["httpx", "httpx2"])
-async def test_what_comes_over_a_socket_is_heard(
-    library: str, path: str, url: str, heard: list[str]
-) -> None:
+async def test_what_comes_over_a_socket_is_heard(library, path, url, heard):
     http = pytest.importorskip(library)
     with http.Client(trust_env=False) as client:
         assert client.post(f"{url}{path}", json=LIST).status_code == 200

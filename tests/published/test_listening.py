@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ PROGRESS = notification("notifications/progress", progressToken=1, progress=1, m
 
 
 @pytest.fixture(autouse=True)
-def _on_purpose() -> Iterator[None]:
+def _on_purpose():
     """What is wrong here is wrong on purpose."""
     with verdicts.apart():
         yield
@@ -75,7 +74,7 @@ def streamed(asked: Any, *events: Any, verb: str = "POST", **headers: str) -> li
 
 
 @pytest.mark.parametrize("version", ["2026-07-28", "DRAFT-2026-v1"])
-def test_a_request_names_its_revision_itself(version: str) -> None:
+def test_a_request_names_its_revision_itself(version):
     asked = message("tools/call", **{envelope.PROTOCOL_VERSION: version})
     (wrong,) = exchanged(asked, result({"content": []}), mcp_protocol_version="2025-06-18")
     assert "2026-07-28" in wrong
@@ -83,7 +82,7 @@ def test_a_request_names_its_revision_itself(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_has_the_revision_that_it_began_with(version: str) -> None:
+def test_a_session_has_the_revision_that_it_began_with(version):
     session = f"begun with {version}"
     begun(session, version)
     audio = {"type": "audio", "mimeType": "audio/wav", "data": "aGk="}
@@ -95,7 +94,7 @@ def test_a_session_has_the_revision_that_it_began_with(version: str) -> None:
     assert exchanged(request("tools/call"), heard, mcp_protocol_version="2024-11-05")
 
 
-def test_a_session_begins_with_what_its_revision_has() -> None:
+def test_a_session_begins_with_what_its_revision_has():
     agreed = {"protocolVersion": "2025-06-18", "capabilities": {}}
     (wrong,) = exchanged(initialize("2025-11-25"), result(agreed))
     assert "is no message of 2025-06-18, as an answer to initialize" in wrong
@@ -106,7 +105,7 @@ def test_a_session_begins_with_what_its_revision_has() -> None:
 # What it belongs to -----------------------------------------------------------------------------
 
 
-def test_a_response_belongs_to_the_request_with_its_id() -> None:
+def test_a_response_belongs_to_the_request_with_its_id():
     assert exchanged(request("tools/list"), result({"tools": []})) == []
     (wrong,) = exchanged(request("prompts/list"), result({"tools": []}))
     assert "as an answer to prompts/list" in wrong
@@ -114,7 +113,7 @@ def test_a_response_belongs_to_the_request_with_its_id() -> None:
     assert "None has no result" in wrong
 
 
-def test_a_point_makes_no_other_id_of_a_whole_number() -> None:
+def test_a_point_makes_no_other_id_of_a_whole_number():
     assert exchanged(b'{"jsonrpc": "2.0", "id": 1.0, "method": "ping"}'.decode(), result({})) != []
     exchange = Exchange("/mcp", {})
     exchange.ask(b'{"jsonrpc": "2.0", "id": 1.0, "method": "ping"}')
@@ -124,7 +123,7 @@ def test_a_point_makes_no_other_id_of_a_whole_number() -> None:
     assert exchange.wrong == []
 
 
-def test_each_message_of_a_stream_is_judged() -> None:
+def test_each_message_of_a_stream_is_judged():
     asked = request("tools/call")
     done = result({"content": []})
     assert streamed(asked, PROGRESS, done) == []
@@ -134,7 +133,7 @@ def test_each_message_of_a_stream_is_judged() -> None:
     assert len(wrong) == 2
 
 
-def test_a_stream_that_is_taken_up_again_answers_what_the_session_asked() -> None:
+def test_a_stream_that_is_taken_up_again_answers_what_the_session_asked():
     begun("taken up", "2025-11-25")
     exchanged(request("tools/list", id=7), b"", status=202, mcp_session_id="taken up")
     answer = result({"tools": []}, id=7)
@@ -144,7 +143,7 @@ def test_a_stream_that_is_taken_up_again_answers_what_the_session_asked() -> Non
     assert streamed(None, answer, mcp_session_id="another")
 
 
-def test_a_batch_is_judged_one_by_one_where_there_are_batches() -> None:
+def test_a_batch_is_judged_one_by_one_where_there_are_batches():
     asked = [request("ping", id=1), request("tools/list", id=2)]
     answer = [result({}, id=1), result({"tools": [{}]}, id=2), result({}, id=3)]
     begun("batches", "2025-03-26")
@@ -156,7 +155,7 @@ def test_a_batch_is_judged_one_by_one_where_there_are_batches() -> None:
     assert "2025-06-18 has none" in wrong
 
 
-def test_the_stream_of_the_old_transport_answers_what_was_posted() -> None:
+def test_the_stream_of_the_old_transport_answers_what_was_posted():
     stream = Exchange("/mcp/sse", {})
     stream.start(200, EVENTS)
     stream.hear(b"event: endpoint\ndata: messages?session_id=old\n\n")
@@ -168,7 +167,7 @@ def test_the_stream_of_the_old_transport_answers_what_was_posted() -> None:
     assert "is no message of 2024-11-05, as an answer to tools/list" in wrong
 
 
-def test_lines_are_judged_in_the_revision_of_each() -> None:
+def test_lines_are_judged_in_the_revision_of_each():
     lines = Lines()
     lines.ask(encoded(request("ping", id="early")) + b"\n")
     lines.hear(encoded(result({}, id="early")) + b"\n")
@@ -188,12 +187,12 @@ def test_lines_are_judged_in_the_revision_of_each() -> None:
 
 
 @pytest.mark.parametrize("body", [b"nonsense", b'{"a": NaN}', b"\xff"])
-def test_what_is_no_json_is_wrong(body: bytes) -> None:
+def test_what_is_no_json_is_wrong(body):
     (wrong,) = exchanged(request("ping"), body)
     assert "is no JSON" in wrong
 
 
-def test_a_packed_document_is_judged() -> None:
+def test_a_packed_document_is_judged():
     said = {**JSON, "content-encoding": "gzip"}
     assert exchanged(request("ping"), gzip.compress(encoded(result({}))), said=said) == []
     assert exchanged(request("ping"), gzip.compress(encoded(result([]))), said=said)
@@ -207,12 +206,12 @@ def test_a_packed_document_is_judged() -> None:
         (b"", {"status": "fine"}, 200),
     ],
 )
-def test_other_documents_are_none_of_ours(asked: Any, answer: Any, status: int) -> None:
+def test_other_documents_are_none_of_ours(asked, answer, status):
     assert exchanged(asked or "", answer, status=status) == []
 
 
 @pytest.mark.parametrize("asked", [request("ping"), "nonsense"])
-def test_a_refusal_is_a_message(asked: Any) -> None:
+def test_a_refusal_is_a_message(asked):
     error = {"code": -32600, "message": "No."}
     assert exchanged(asked, {"jsonrpc": "2.0", "error": error}, status=400) == []
     assert exchanged(asked, {"error": error}, status=400)
@@ -222,7 +221,7 @@ def test_a_refusal_is_a_message(asked: Any) -> None:
 # The test that hears it -------------------------------------------------------------------------
 
 
-def test_what_is_wrong_fails_the_test_at_its_end() -> None:
+def test_what_is_wrong_fails_the_test_at_its_end():
     verdicts = Verdicts()
     hook = plugin.judged(verdicts)
     next(hook)
@@ -237,7 +236,7 @@ def test_what_is_wrong_fails_the_test_at_its_end() -> None:
     assert ended.value.value == "fine"
 
 
-def test_a_test_that_fails_says_what_else_was_wrong() -> None:
+def test_a_test_that_fails_says_what_else_was_wrong():
     verdicts = Verdicts()
     hook = plugin.judged(verdicts)
     next(hook)
@@ -248,7 +247,7 @@ def test_a_test_that_fails_says_what_else_was_wrong() -> None:
     assert "It said no" in note
 
 
-def test_what_is_odd_on_purpose_is_not_judged() -> None:
+def test_what_is_odd_on_purpose_is_not_judged():
     with odd_on_purpose("this is what it is there for"):
         assert exchanged(request("ping"), result([])) == []
     assert exchanged(request("ping"), result([]))

@@ -1,7 +1,5 @@
 """The wheel and the source distribution hold what a site needs, and nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tarfile
@@ -21,7 +19,7 @@ PACKAGE = REPOSITORY / "mcp_django"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     """The folder of both, built from this checkout."""
     place = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--outdir", str(place), str(REPOSITORY)]
@@ -30,7 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_both_are_as_package_indexes_want_them(built: Path) -> None:
+def test_both_are_as_package_indexes_want_them(built):
     files = sorted(map(str, built.iterdir()))
     assert [Path(one).suffix for one in files] == [".whl", ".gz"]
     command = [sys.executable, "-m", "twine", "check", "--strict", *files]
@@ -38,7 +36,7 @@ def test_both_are_as_package_indexes_want_them(built: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_wheel_holds_the_package_whole(built: Path) -> None:
+def test_the_wheel_holds_the_package_whole(built):
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -58,7 +56,7 @@ def test_the_wheel_holds_the_package_whole(built: Path) -> None:
     assert "Project-URL: Documentation, https://" in metadata
 
 
-def test_the_source_distribution_can_be_tested(built: Path) -> None:
+def test_the_source_distribution_can_be_tested(built):
     (source,) = built.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

@@ -40,7 +40,7 @@ def left_out(*items: Any) -> dict[str, str]:
     return {item.nodeid.partition("::")[2]: why for item, why in rings.outside_of([*items]).items()}
 
 
-def test_each_question_is_asked_at_one_mount() -> None:
+def test_each_question_is_asked_at_one_mount():
     names = {f"test_{n}[{mount}-{size}]" for n in range(20) for mount in MOUNTS for size in (1, 2)}
     out = left_out(*map(Item, names))
     assert {*out.values()} == {"mounts"}
@@ -52,26 +52,26 @@ def test_each_question_is_asked_at_one_mount() -> None:
     assert {name.partition("[")[2].partition("-")[0] for name in kept} == {*MOUNTS}
 
 
-def test_the_choice_depends_on_nothing_but_the_name() -> None:
+def test_the_choice_depends_on_nothing_but_the_name():
     items = [Item(f"test_it[{mount}]") for mount in MOUNTS]
     assert left_out(*items) == left_out(*items[::-1])
     assert len(left_out(*items)) == 3
 
 
-def test_what_differs_in_more_than_its_mount_stays() -> None:
+def test_what_differs_in_more_than_its_mount_stays():
     names = ("test_plain", "test_it[1-2]", "test_it[2-2]", "test_named[raw-first]", "test_one[raw]")
     assert left_out(*map(Item, names)) == {}
     assert left_out(*(Item(f"test_it[{mount}]", "every_mount") for mount in MOUNTS)) == {}
 
 
-def test_a_file_may_call_its_mounts_by_other_names() -> None:
+def test_a_file_may_call_its_mounts_by_other_names():
     names = ("memory", "stdio")
     assert left_out(*(Item(f"test_it[{one}]") for one in names)) == {}
     assert len(left_out(*(Item(f"test_it[{one}]", mounts=names) for one in names))) == 1
 
 
 @pytest.mark.parametrize("marker", ["outside", "requires"])
-def test_what_is_marked_is_left_out(marker: str) -> None:
+def test_what_is_marked_is_left_out(marker):
     assert left_out(Item("test_it", marker), Item("test_other")) == {"test_it": "outside"}
 
 
@@ -84,14 +84,12 @@ def test_what_is_marked_is_left_out(marker: str) -> None:
         ("outside", ["tests"], "outside"),
     ],
 )
-def test_a_test_that_is_named_runs_wherever_it_belongs(
-    asked: str | None, arguments: list[str], ring: str
-) -> None:
+def test_a_test_that_is_named_runs_wherever_it_belongs(asked, arguments, ring):
     config: Any = SimpleNamespace(args=arguments, getoption=lambda name: asked)
     assert rings.ring_of(config) == ring
 
 
-def test_a_test_that_starts_a_process_unmarked_is_told() -> None:
+def test_a_test_that_starts_a_process_unmarked_is_told():
     with pytest.raises(rings.ProcessStartedError, match=r"mark it with pytest\.mark\.outside"):
         subprocess.run([sys.executable, "-c", ""], check=True)
     with pytest.raises(rings.ProcessStartedError, match=r"test_rings\.py::test_a_test_that_starts"):
@@ -99,11 +97,11 @@ def test_a_test_that_starts_a_process_unmarked_is_told() -> None:
 
 
 @pytest.mark.outside
-def test_a_marked_one_may_start_one() -> None:
+def test_a_marked_one_may_start_one():
     assert subprocess.run([sys.executable, "-c", ""], check=True).returncode == 0
 
 
-def test_what_was_left_out_is_said_in_one_line() -> None:
+def test_what_was_left_out_is_said_in_one_line():
     said = rings.sentence(Counter(outside=2, mounts=3, small=1))
     assert said == (
         "Left to the outside ring: 2 tests of processes, services and programs, 3 of other mounts, "
@@ -127,7 +125,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.outside
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_both_rings_together_are_all_tests(workers: str) -> None:
+def test_both_rings_together_are_all_tests(workers):
     file = "tests/transports/test_answer_throttling.py"
     counts = []
     for ring in rings.RINGS:
@@ -142,7 +140,7 @@ def test_both_rings_together_are_all_tests(workers: str) -> None:
 
 @pytest.mark.outside
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_the_requirements_that_were_proven_are_written_down(workers: str, tmp_path: Path) -> None:
+def test_the_requirements_that_were_proven_are_written_down(workers, tmp_path):
     file = tmp_path / "passed"
     named = "tests/protocol/test_errors.py::test_a_stateless_error_has_the_status_of_its_kind"
     assert run("-n", workers, "--passed", str(file), named).returncode == 0
@@ -150,7 +148,7 @@ def test_the_requirements_that_were_proven_are_written_down(workers: str, tmp_pa
 
 
 @pytest.mark.outside
-def test_an_unknown_ring_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_ring_is_refused_with_the_known_ones():
     done = run("--ring", "inner")
     assert done.returncode == 4
     assert "argument --ring: invalid choice: 'inner'" in done.stderr
@@ -158,7 +156,7 @@ def test_an_unknown_ring_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.outside
-def test_what_is_demanded_and_missing_is_listed_before_anything_runs() -> None:
+def test_what_is_demanded_and_missing_is_listed_before_anything_runs():
     missing = {"MCP_TEST_REQUIRE": "all", "MCP_TEST_AXE": "/nowhere", "MCP_TEST_THEMES": "/nowhere"}
     done = run("--ring", "outside", "tests/repository/test_rings.py", **missing)
     assert done.returncode == 4
@@ -167,7 +165,7 @@ def test_what_is_demanded_and_missing_is_listed_before_anything_runs() -> None:
 
 
 @pytest.mark.outside
-def test_a_demand_that_means_nothing_is_refused() -> None:
+def test_a_demand_that_means_nothing_is_refused():
     done = run("--ring", "outside", "tests/repository/test_rings.py", MCP_TEST_REQUIRE="some")
     assert done.returncode == 4
     assert "MCP_TEST_REQUIRE is 'some': write 'all', or leave it unset." in done.stderr
@@ -188,14 +186,14 @@ def run_ci(place: Path, *rings: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.outside
-def test_ci_refuses_an_unknown_ring() -> None:
+def test_ci_refuses_an_unknown_ring():
     done = run_ci(REPOSITORY, "lint", "inner")
     assert done.returncode == 2
     assert done.stderr == "No ring named 'inner': there are lint, matrix and outside.\n"
 
 
 @pytest.mark.outside
-def test_ci_refuses_what_is_not_committed(tmp_path: Path) -> None:
+def test_ci_refuses_what_is_not_committed(tmp_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--depth", "1", REPOSITORY.as_uri(), clone], check=True)
     (clone / "left.txt").write_text("not yet")

@@ -202,7 +202,7 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-def test_the_shape_only_improves(figure: str) -> None:
+def test_the_shape_only_improves(figure):
     found, written = COUNTED[figure](), FIGURES[figure]
     assert found <= written, f"{figure}: {found}, which were {written}; see ARCHITECTURE.md."
     slack = written // 100 if figure in MOVING else 0

@@ -71,7 +71,7 @@ def messages(language: str) -> list[Message]:
     return [one for one in catalog(language) if one.id]
 
 
-def test_the_extraction_finds_texts_of_each_kind() -> None:
+def test_the_extraction_finds_texts_of_each_kind():
     found = in_package()
     assert len(found) > 1000
     for text in (
@@ -85,7 +85,7 @@ def test_the_extraction_finds_texts_of_each_kind() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_catalog_holds_every_text_and_no_other(language: str) -> None:
+def test_the_catalog_holds_every_text_and_no_other(language):
     held = {(one.context, one.id) for one in messages(language)}
     missing = sorted(map(str, in_package() - held))
     assert not missing, "Run django-admin makemessages in mcp_django/; it lacks these"
@@ -93,14 +93,14 @@ def test_the_catalog_holds_every_text_and_no_other(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_text_is_translated(language: str) -> None:
+def test_every_text_is_translated(language):
     # What is left of a guess by `makemessages`; gettext cannot always read it.
     assert "\n#|" not in (PACKAGE / "locale" / language / "LC_MESSAGES" / "django.po").read_text()
     for one in messages(language):
         assert "fuzzy" not in one.flags, one.id
         texts = one.string if isinstance(one.string, tuple) else (one.string,)
         assert all(texts), one.id
-        ids: tuple[str, ...] = one.id if isinstance(one.id, tuple) else (one.id,)  # type: ignore[assignment]
+        ids: tuple[str, ...] = one.id if isinstance(one.id, tuple) else (one.id,)
         for english, text in zip(ids, texts, strict=True):
             known = set(PLACEHOLDER.findall(english))
             assert known == set(PLACEHOLDER.findall(text)), (english, text)
@@ -109,9 +109,9 @@ def test_every_text_is_translated(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_compiled_catalog_is_that_of_the_texts(language: str) -> None:
+def test_the_compiled_catalog_is_that_of_the_texts(language):
     with (PACKAGE / "locale" / language / "LC_MESSAGES" / "django.mo").open("rb") as file:
-        compiled: dict[Any, str] = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
+        compiled: dict[Any, str] = gettext.GNUTranslations(file)._catalog
     expected: dict[Any, str] = {}
     for one in messages(language):
         begin = f"{one.context}\x04" if one.context else ""
@@ -119,12 +119,12 @@ def test_the_compiled_catalog_is_that_of_the_texts(language: str) -> None:
             forms = {(begin + one.id[0], n): text for n, text in enumerate(one.string)}
             expected.update(forms)
         else:
-            expected[begin + one.id] = one.string  # type: ignore[assignment]
+            expected[begin + one.id] = one.string
     compiled.pop("", None)
     assert compiled == expected, "Run django-admin compilemessages in mcp_django/"
 
 
-def test_every_text_is_written_where_it_is_translated() -> None:
+def test_every_text_is_written_where_it_is_translated():
     """The extraction reads calls with a text, and no others."""
     found = []
     for path in PACKAGE.rglob("*.py"):

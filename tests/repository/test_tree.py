@@ -86,7 +86,7 @@ def is_about(stem: str, module: str) -> bool:
     return f"{stem}_".startswith(f"test_{module}_")
 
 
-def test_each_file_is_named_for_a_module() -> None:
+def test_each_file_is_named_for_a_module():
     astray = []
     for folder, stems in folders_with_tests().items():
         if folder in SUBJECTS or (PACKAGE / f"{folder}.py").exists():
@@ -101,7 +101,7 @@ def test_each_file_is_named_for_a_module() -> None:
     assert not astray, f"named for no module of their folder: {sorted(astray)}"
 
 
-def test_each_folder_of_the_package_has_one_of_tests() -> None:
+def test_each_folder_of_the_package_has_one_of_tests():
     tested = folders_with_tests()
     packages = {path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
     own = {
@@ -112,7 +112,7 @@ def test_each_folder_of_the_package_has_one_of_tests() -> None:
     assert own <= tested.keys(), f"without a folder of tests: {sorted(own - tested.keys())}"
 
 
-def test_what_is_listed_here_exists() -> None:
+def test_what_is_listed_here_exists():
     tested = folders_with_tests()
     assert tested.keys() >= SUBJECTS.keys()
     for folder, stems in SPANNING.items():

@@ -103,16 +103,16 @@ def found(words: dict[str, str], paths: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", [ODD, OLD], ids=["odd phrases", "old words"])
-def test_old_words_do_not_come_back(words: dict[str, str]) -> None:
+def test_old_words_do_not_come_back(words):
     assert found(words, [*sources(), *pages()]) == []
 
 
-def test_the_desk_is_that_of_the_demo() -> None:
+def test_the_desk_is_that_of_the_demo():
     package = [path for path in sources() if path.is_relative_to(ROOT / "mcp_django")]
     assert found(DESK, package) == []
 
 
-def test_no_name_in_the_code_is_an_old_word() -> None:
+def test_no_name_in_the_code_is_an_old_word():
     names = [
         f"{path.relative_to(ROOT)}:{token.start[0]}: {token.string}"
         for path in sources()
@@ -122,7 +122,7 @@ def test_no_name_in_the_code_is_an_old_word() -> None:
     assert names == []
 
 
-def test_what_a_docstring_says_is_raised_exists() -> None:
+def test_what_a_docstring_says_is_raised_exists():
     raised = re.compile(r"^ +Raises:\n((?:^ +\S.*\n)+)", re.MULTILINE)
     package = [path for path in sources() if path.is_relative_to(ROOT / "mcp_django")]
     known = {token.string for path in package for token in tokens(path) if token.type == 1}
@@ -136,7 +136,7 @@ def test_what_a_docstring_says_is_raised_exists() -> None:
     assert unknown == []
 
 
-def test_readers_meet_no_ids_of_requirements() -> None:
+def test_readers_meet_no_ids_of_requirements():
     ids = {*requirements()}
     seen = [
         f"{path.relative_to(ROOT)}:{number}: {name}"
@@ -149,7 +149,7 @@ def test_readers_meet_no_ids_of_requirements() -> None:
     assert [one for one in seen if not one.startswith("CONTRIBUTING.md")] == []
 
 
-def test_prose_is_comments_and_texts_and_not_code(tmp_path: Path) -> None:
+def test_prose_is_comments_and_texts_and_not_code(tmp_path):
     path = tmp_path / "one.py"
     path.write_text('lane = "lane"  # the lane\n"""A door\nof the hall."""\n')
     assert [*prose(path)] == [(1, "# the lane"), (2, '"""A door'), (3, 'of the hall."""')]
@@ -167,12 +167,12 @@ def test_prose_is_comments_and_texts_and_not_code(tmp_path: Path) -> None:
         ("# the request was canceled", True),
     ],
 )
-def test_odd_phrases_are_told_from_plain_ones(line: str, is_odd: bool) -> None:
+def test_odd_phrases_are_told_from_plain_ones(line, is_odd):
     assert any(re.search(rf"\b(?:{odd})\b", line) for odd in ODD) is is_odd
 
 
 @pytest.mark.parametrize(
     ("name", "is_old"), [("open_lane", True), ("_Muster", True), ("planet", False), ("ring", False)]
 )
-def test_old_names_are_whole_words(name: str, is_old: bool) -> None:
+def test_old_names_are_whole_words(name, is_old):
     assert bool(OLD_NAMES.search(name)) is is_old

@@ -1,7 +1,5 @@
 """The libraries that validate hand-written schemas, each in turn, and none."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The words of a refusal."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

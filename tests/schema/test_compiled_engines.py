@@ -1,7 +1,5 @@
 """What the libraries report, in the forms that their releases have had."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

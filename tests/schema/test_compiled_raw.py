@@ -1,7 +1,5 @@
 """Schemas written by hand: what is refused, and how either library explains a violation."""
 
-from __future__ import annotations
-
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import lazystr

@@ -27,7 +27,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     """Return the time of the module."""
     made = Clock()
     monkeypatch.setattr(deferred, "time", made)
@@ -54,7 +54,7 @@ def arguments_of(build: Callable[[], Any]) -> DeferredArguments:
     return DeferredArguments(Deferred(build, what="the tool"))
 
 
-def test_nothing_is_built_before_it_is_used(clock: Clock) -> None:
+def test_nothing_is_built_before_it_is_used(clock):
     source = Source("a")
     arguments = arguments_of(source)
     assert source.number == 0
@@ -66,7 +66,7 @@ def test_nothing_is_built_before_it_is_used(clock: Clock) -> None:
     assert list(arguments.json_schema["properties"]) == ["a"]
 
 
-def test_it_is_built_again_when_it_is_old(clock: Clock) -> None:
+def test_it_is_built_again_when_it_is_old(clock):
     source = Source("a")
     arguments = arguments_of(source)
     assert arguments.problem == ""
@@ -83,9 +83,7 @@ def test_it_is_built_again_when_it_is_old(clock: Clock) -> None:
     assert arguments.schema_state() != state
 
 
-def test_what_cannot_be_built_is_logged_once_and_tried_again(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_built_is_logged_once_and_tried_again(clock, caplog):
     source = Source("a")
     source.error = OperationalError("no such table: fields")
     arguments = arguments_of(source)
@@ -105,9 +103,7 @@ def test_what_cannot_be_built_is_logged_once_and_tried_again(
     assert arguments.parse(b"{}") == {}
 
 
-def test_an_error_of_the_declaration_is_kept_and_logged(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_of_the_declaration_is_kept_and_logged(clock, caplog):
     source = Source("a")
     source.error = ImproperlyConfigured("a file")
     made: Deferred[Any] = Deferred(source, what="the tool")
@@ -118,7 +114,7 @@ def test_an_error_of_the_declaration_is_kept_and_logged(
     ]
 
 
-def test_what_may_not_run_on_an_event_loop_is_left_to_a_thread(clock: Clock) -> None:
+def test_what_may_not_run_on_an_event_loop_is_left_to_a_thread(clock):
     source = Source("a")
     source.error = SynchronousOnlyOperation("not here")
     arguments = arguments_of(source)
@@ -130,7 +126,7 @@ def test_what_may_not_run_on_an_event_loop_is_left_to_a_thread(clock: Clock) -> 
 
 
 @pytest.mark.django_db
-def test_a_failed_statement_leaves_the_transaction_usable(clock: Clock) -> None:
+def test_a_failed_statement_leaves_the_transaction_usable(clock):
     def build() -> Any:
         with connection.cursor() as cursor:
             cursor.execute("SELECT * FROM a_table_that_is_missing")
@@ -142,7 +138,7 @@ def test_a_failed_statement_leaves_the_transaction_usable(clock: Clock) -> None:
 
 
 @pytest.mark.outside
-def test_a_lock_of_the_parent_stops_no_child() -> None:
+def test_a_lock_of_the_parent_stops_no_child():
     made: Deferred[Any] = Deferred(Source("a"), what="the tool")
     with made._lock:
         child = os.fork()

@@ -1,7 +1,5 @@
 """Arguments that a Django form declares and validates."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest

@@ -1,7 +1,5 @@
 """What form fields and serializer fields have in common."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import models
 

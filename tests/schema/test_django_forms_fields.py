@@ -1,7 +1,5 @@
 """Every form field: what it publishes, takes and refuses."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID

@@ -124,9 +124,7 @@ class Model(BaseModel):
         ),
     ],
 )
-def test_a_single_type_is_one_field_without_its_wrapping(
-    declared: Any, member: Any, content: Any, value: Any
-) -> None:
+def test_a_single_type_is_one_field_without_its_wrapping(declared, member, content, value):
     found = schema_of(declared)
     assert found == {"type": "object", "properties": {"value": member}, "required": ["value"]}
     answer = read(declared, {"value": content, "more": 1})
@@ -138,7 +136,7 @@ def test_a_single_type_is_one_field_without_its_wrapping(
     "declared",
     [str | None, int | None, Color | None, Literal["a"] | None, list[Color] | None],
 )
-def test_a_field_that_may_be_left_out_is_none_then(declared: Any) -> None:
+def test_a_field_that_may_be_left_out_is_none_then(declared):
     assert "required" not in schema_of(declared)
     assert read(declared, {}) is None
     assert read(declared, {"value": None}) is None
@@ -159,7 +157,7 @@ class Remark:
 
 
 @spec("ASK-11")
-def test_optional_text_has_an_empty_default() -> None:
+def test_optional_text_has_an_empty_default():
     properties = schema_of(Remark)["properties"]
     assert {name: one["default"] for name, one in properties.items() if "default" in one} == {
         "plain": "",
@@ -175,13 +173,13 @@ def test_optional_text_has_an_empty_default() -> None:
     "declared",
     [Annotated[int, Field(ge=0, le=2**62)], Annotated[int, Field(le=2**62)] | None],
 )
-def test_a_large_integer_is_a_number_in_a_form(declared: Any) -> None:
+def test_a_large_integer_is_a_number_in_a_form(declared):
     assert schema_of(declared)["properties"]["value"]["type"] == "integer"
     assert read(declared, {"value": 3}) == 3
 
 
 @spec("ASK-14")
-def test_text_that_was_left_empty_was_left_out() -> None:
+def test_text_that_was_left_empty_was_left_out():
     empty = {"plain": "", "day": "", "size": "", "nullable": "", "long": ""}
     assert read(Remark, empty) == read(Remark, {}) == Remark(nullable=None)
     assert read(Remark, dict.fromkeys(schema_of(Remark)["properties"])) == Remark(nullable=None)
@@ -209,9 +207,7 @@ def test_text_that_was_left_empty_was_left_out() -> None:
         (Annotated[float, Field(gt=0)], {"value": 0}, "value: must be greater than 0 (got 0)"),
     ],
 )
-def test_what_does_not_fit_is_said_by_the_name_of_the_field(
-    declared: Any, content: Any, text: str
-) -> None:
+def test_what_does_not_fit_is_said_by_the_name_of_the_field(declared, content, text):
     assert problem(declared, content).startswith(text)
 
 
@@ -219,7 +215,7 @@ def test_what_does_not_fit_is_said_by_the_name_of_the_field(
 
 
 @spec("ASK-11")
-def test_a_dataclass_has_a_field_for_each_member() -> None:
+def test_a_dataclass_has_a_field_for_each_member():
     assert schema_of(Delivery) == {
         "type": "object",
         "properties": {
@@ -247,7 +243,7 @@ def test_a_dataclass_has_a_field_for_each_member() -> None:
 
 
 @spec("ASK-14")
-def test_every_field_that_does_not_fit_is_named() -> None:
+def test_every_field_that_does_not_fit_is_named():
     text = problem(Delivery, {"floor": 50, "gift": None, "color": "green"})
     assert text.splitlines() == [
         "day: is required",
@@ -256,7 +252,7 @@ def test_every_field_that_does_not_fit_is_named() -> None:
     ]
 
 
-def test_a_typed_dict_becomes_a_dict() -> None:
+def test_a_typed_dict_becomes_a_dict():
     assert schema_of(Wish) == {
         "type": "object",
         "properties": {
@@ -280,7 +276,7 @@ class Told:
     send: Annotated[bool, Field(title="Notify the customer")]
 
 
-def test_titles_are_the_labels_of_the_fields() -> None:
+def test_titles_are_the_labels_of_the_fields():
     assert schema_of(Told)["properties"]["send"]["title"] == "Notify the customer"
     members = schema_of(Notice)["properties"]
     assert members["send"]["title"] == "Notify the customer"
@@ -290,7 +286,7 @@ def test_titles_are_the_labels_of_the_fields() -> None:
     assert "title" not in members["copies"]
 
 
-def test_a_model_is_asked_for_by_its_aliases() -> None:
+def test_a_model_is_asked_for_by_its_aliases():
     found = schema_of(Model)
     assert list(found["properties"]) == ["theName", "price", "at"]
     assert found["required"] == ["theName"]
@@ -300,7 +296,7 @@ def test_a_model_is_asked_for_by_its_aliases() -> None:
     assert problem(Model, {"theName": "too long"}).startswith("theName: must have at most 3")
 
 
-def test_a_model_made_within_a_function_is_read_as_pydantic_does() -> None:
+def test_a_model_made_within_a_function_is_read_as_pydantic_does():
     class Kind(Enum):
         A = "a"
 
@@ -311,7 +307,7 @@ def test_a_model_made_within_a_function_is_read_as_pydantic_does() -> None:
     assert read(Local, {}).kind is Kind.A
 
 
-def test_nothing_declared_is_nothing_asked() -> None:
+def test_nothing_declared_is_nothing_asked():
     assert schema_of(None) == {"type": "object", "properties": {}}
     assert read(None, {"value": 1}) is None
 
@@ -342,14 +338,14 @@ def test_nothing_declared_is_nothing_asked() -> None:
         (list[Inner], "value is a list, but not of choices of text"),
     ],
 )
-def test_what_is_not_flat_is_refused_by_name(declared: Any, text: str) -> None:
+def test_what_is_not_flat_is_refused_by_name(declared, text):
     found = refusal(declared)
     assert " cannot be used as a form: " in found
     assert text in found
 
 
 @pytest.mark.parametrize("declared", [5, object(), Path, forms.CharField()])
-def test_what_has_no_json_is_refused_without_names_of_ours(declared: Any) -> None:
+def test_what_has_no_json_is_refused_without_names_of_ours(declared):
     text = refusal(declared)
     assert text.startswith("The form ")
     assert "mcp_django" not in text
@@ -358,16 +354,16 @@ def test_what_has_no_json_is_refused_without_names_of_ours(declared: Any) -> Non
 # Remembered forms -----------------------------------------------------------------------------
 
 
-def test_a_form_is_made_once() -> None:
+def test_a_form_is_made_once():
     assert build_elicitation_form(Delivery) is build_elicitation_form(Delivery)
 
 
-def test_equal_types_that_read_otherwise_are_other_forms() -> None:
+def test_equal_types_that_read_otherwise_are_other_forms():
     for order in (["a", "b"], ["b", "a"]):
-        hint: Any = Literal[tuple(order)]  # type: ignore[valid-type]
+        hint: Any = Literal[tuple(order)]
         assert schema_of(hint)["properties"]["value"]["enum"] == order
 
 
-def test_a_type_without_a_hash_is_no_trouble() -> None:
+def test_a_type_without_a_hash_is_no_trouble():
     hint = Annotated[str, Field(json_schema_extra={"x": []}), {}]
     assert read(hint, {"value": "a"}) == "a"

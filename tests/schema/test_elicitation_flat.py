@@ -50,7 +50,7 @@ def refusal(schema: Any, *, by: Any = flat_form) -> str:
         {"type": "array", "items": {"anyOf": TITLED}, "maxItems": 2, "default": ["a", "b"]},
     ],
 )
-def test_what_hosts_know_stays_as_it_is(member: dict[str, Any]) -> None:
+def test_what_hosts_know_stays_as_it_is(member):
     assert flat(member) == member
     check_flat(form(x=member))
 
@@ -103,7 +103,7 @@ def test_what_hosts_know_stays_as_it_is(member: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_hosts_do_not_know_is_left_out(member: Any, kept: Any) -> None:
+def test_what_hosts_do_not_know_is_left_out(member, kept):
     assert flat(member) == kept
     with pytest.raises(NotFlatError):
         check_flat(form(x=member))
@@ -127,7 +127,7 @@ def test_what_hosts_do_not_know_is_left_out(member: Any, kept: Any) -> None:
         False,
     ],
 )
-def test_what_has_no_field_is_refused_by_name(member: Any) -> None:
+def test_what_has_no_field_is_refused_by_name(member):
     for check in (flat_form, check_flat):
         text = refusal(form(x=member), by=check)
         assert text.startswith("x is ")
@@ -149,7 +149,7 @@ def test_what_has_no_field_is_refused_by_name(member: Any) -> None:
         {"oneOf": ["a"]},
     ],
 )
-def test_choices_are_text(member: Any) -> None:
+def test_choices_are_text(member):
     assert refusal(form(x={"type": "string", **member})) == (
         "x is a choice whose values are not all text, or only some of them have a title"
     )
@@ -172,7 +172,7 @@ def test_choices_are_text(member: Any) -> None:
         {"oneOf": [{"const": "a"}]},
     ],
 )
-def test_a_list_is_one_of_choices(items: Any) -> None:
+def test_a_list_is_one_of_choices(items):
     text = refusal(form(x={"type": "array", "items": items}))
     assert text == "x is a list, but not of choices of text"
 
@@ -186,18 +186,18 @@ def test_a_list_is_one_of_choices(items: Any) -> None:
         {"type": "object", "additionalProperties": {"type": "string"}, "properties": {}},
     ],
 )
-def test_a_form_has_named_fields(schema: dict[str, Any]) -> None:
+def test_a_form_has_named_fields(schema):
     assert refusal(schema) == "a form must be an object with named fields and no others"
 
 
-def test_what_may_be_null_is_not_required() -> None:
+def test_what_may_be_null_is_not_required():
     nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
     schema = {**form(a=nullable, b={"type": "string"}, c=nullable), "required": ["a", "b", "z"]}
     assert flat_form(schema)["required"] == ["b"]
     assert "required" not in flat_form({**form(a=nullable), "required": ["a"]})
 
 
-def test_what_was_given_is_left_as_it_was() -> None:
+def test_what_was_given_is_left_as_it_was():
     schema = form(x={"type": "array", "items": {"const": "a"}, "uniqueItems": True})
     flat_form(schema)
     assert schema == form(x={"type": "array", "items": {"const": "a"}, "uniqueItems": True})
@@ -236,7 +236,7 @@ def test_what_was_given_is_left_as_it_was() -> None:
         ),
     ],
 )
-def test_what_is_written_by_hand_has_to_be_right_already(schema: Any, text: str) -> None:
+def test_what_is_written_by_hand_has_to_be_right_already(schema, text):
     assert refusal(schema, by=check_flat) == text
 
 
@@ -277,7 +277,7 @@ MEMBERS = st.fixed_dictionaries(
 
 @spec("ASK-11")
 @given(st.dictionaries(WORDS, MEMBERS | MEMBERS.map(lambda m: {"anyOf": [m, {"type": "null"}]})))
-def test_whatever_is_published_is_what_the_specification_has(properties: Any) -> None:
+def test_whatever_is_published_is_what_the_specification_has(properties):
     schema = form(**properties)
     try:
         found = flat_form(schema)

@@ -50,7 +50,7 @@ class ShadeForm(forms.Form):
 
 
 @spec("ASK-11")
-def test_a_django_form_is_shown_with_its_labels() -> None:
+def test_a_django_form_is_shown_with_its_labels():
     assert schema_of(NoteForm) == {
         "type": "object",
         "properties": {
@@ -86,7 +86,7 @@ def test_a_django_form_is_shown_with_its_labels() -> None:
 
 
 @spec("ASK-14")
-def test_a_django_form_comes_back_valid() -> None:
+def test_a_django_form_comes_back_valid():
     form = read(NoteForm, {"urgency": "high", "channels": ["sms"], "more": 1})
     assert form.cleaned_data == {
         "subject": "Hello",
@@ -114,7 +114,7 @@ class RemarkForm(forms.Form):
 
 
 @spec("ASK-11", "ASK-14")
-def test_optional_text_of_a_django_form_may_be_left_empty() -> None:
+def test_optional_text_of_a_django_form_may_be_left_empty():
     properties = schema_of(RemarkForm)["properties"]
     assert properties["plain"] == {"type": "string", "default": ""}
     assert "default" not in properties["mail"]
@@ -126,7 +126,7 @@ def test_optional_text_of_a_django_form_may_be_left_empty() -> None:
 
 
 @pytest.mark.django_db
-def test_a_row_is_chosen_by_its_key() -> None:
+def test_a_row_is_chosen_by_its_key():
     group = Group.objects.create(name="a")
     assert schema_of(GroupForm)["properties"]["group"] == {"type": "integer"}
     assert read(GroupForm, {"group": group.pk}).cleaned_data == {"group": group}
@@ -135,12 +135,12 @@ def test_a_row_is_chosen_by_its_key() -> None:
     assert not build_elicitation_form(str).uses_database
 
 
-async def test_choices_that_are_computed_are_not_computed_for_the_form() -> None:
+async def test_choices_that_are_computed_are_not_computed_for_the_form():
     assert schema_of(ShadeForm)["properties"]["shade"] == {"type": "string"}
 
 
 @override_settings(USE_I18N=True, LANGUAGE_CODE="en")
-def test_a_form_is_shown_in_the_language_of_its_reader() -> None:
+def test_a_form_is_shown_in_the_language_of_its_reader():
     for language, no in (("en", "No"), ("de", "Nein"), ("fr", "Non"), ("de", "Nein")):
         with translation.override(language):
             assert schema_of(NoteForm)["properties"]["urgency"]["oneOf"][0]["title"] == no
@@ -160,7 +160,7 @@ def test_a_form_is_shown_in_the_language_of_its_reader() -> None:
         (forms.CharField(widget=forms.PasswordInput), "x looks like a secret"),
     ],
 )
-def test_fields_without_a_place_in_a_form_are_refused(field: forms.Field, text: str) -> None:
+def test_fields_without_a_place_in_a_form_are_refused(field, text):
     assert text in refusal(type("OddForm", (forms.Form,), {"x": field}))
 
 
@@ -177,19 +177,19 @@ BY_HAND = {
 
 
 @spec("ASK-11")
-def test_a_form_written_by_hand_is_shown_as_it_is() -> None:
+def test_a_form_written_by_hand_is_shown_as_it_is():
     assert schema_of(BY_HAND) == BY_HAND
 
 
 @spec("ASK-14")
-def test_its_answer_is_a_dict_of_what_was_asked() -> None:
+def test_its_answer_is_a_dict_of_what_was_asked():
     content = {"name": "ada", "channel": ["sms"]}
     assert read(BY_HAND, {**content, "admin": True}) == content
     assert problem(BY_HAND, {}) == "name: is required"
 
 
 @spec("ASK-14")
-def test_its_answer_is_checked(engine: str) -> None:
+def test_its_answer_is_checked(engine):
     assert problem(BY_HAND, {"name": "a"}) == 'name: must have at least 2 characters (got "a")'
     assert "must be one of" in problem(BY_HAND, {"name": "ada", "channel": ["post"]})
 
@@ -205,9 +205,7 @@ def test_its_answer_is_checked(engine: str) -> None:
         ({"type": "object", "properties": {"api_key": {"type": "string"}}}, "looks like a secret"),
     ],
 )
-def test_a_form_written_by_hand_is_refused_where_no_host_could_show_it(
-    schema: Any, text: str
-) -> None:
+def test_a_form_written_by_hand_is_refused_where_no_host_could_show_it(schema, text):
     found = refusal(schema)
     assert found.startswith("The form's schema is not valid: ")
     assert text in found
@@ -215,7 +213,7 @@ def test_a_form_written_by_hand_is_refused_where_no_host_could_show_it(
 
 @spec("ASK-14")
 @pytest.mark.usefixtures("engine")
-def test_null_in_an_optional_field_of_a_schema_by_hand_leaves_it_out() -> None:
+def test_null_in_an_optional_field_of_a_schema_by_hand_leaves_it_out():
     text = {"type": "string"}
     schema = {"type": "object", "properties": {"a": text, "b": text}, "required": ["b"]}
     assert schema_of(schema) == schema
@@ -239,11 +237,9 @@ def test_null_in_an_optional_field_of_a_schema_by_hand_leaves_it_out() -> None:
         ("?", "field_"),
     ],
 )
-def test_a_name_that_clients_change_is_warned_of_once(
-    name: str, better: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_name_that_clients_change_is_warned_of_once(name, better, caplog):
     by_hand = {"type": "object", "properties": {name: {"type": "string"}}}
-    typed = TypedDict(f"Odd{len(better)}{ord(name[0])}", {name: str})  # type: ignore[misc]
+    typed = TypedDict(f"Odd{len(better)}{ord(name[0])}", {name: str})
     form = type("OddNames", (forms.Form,), {name: forms.CharField()})
     for declared in (by_hand, typed, form):
         caplog.clear()
@@ -257,7 +253,7 @@ def test_a_name_that_clients_change_is_warned_of_once(
         assert name in schema_of(declared)["properties"]
 
 
-def test_a_name_that_clients_keep_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_clients_keep_is_not_warned_of(caplog):
     for name in ("due_date", "dueDate", "_a", "class_", "x1"):
         build_elicitation_form({"type": "object", "properties": {name: {"type": "string"}}})
     assert not caplog.records

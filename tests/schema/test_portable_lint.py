@@ -1,7 +1,5 @@
 """What hosts choke on is named, with its place."""
 
-from __future__ import annotations
-
 import pytest
 
 from mcp_django.schema.portable import lint

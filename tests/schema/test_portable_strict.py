@@ -1,7 +1,5 @@
 """The dialect in which every member is required."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -18,7 +18,6 @@ from mcp_django.schema.secrets import (
     MESSAGE,
     PAGE,
     PERSON,
-    MaskLimits,
     is_secret,
     is_secret_name,
     mask,
@@ -49,7 +48,7 @@ def refusal(schema: Any, *, by: Any = flat_form) -> str:
         *("card_number", "cardNumber", "credit_card", "cvc", "cvv", "card_cvc"),
     ],
 )
-def test_a_field_by_the_name_of_a_secret_is_refused(name: str) -> None:
+def test_a_field_by_the_name_of_a_secret_is_refused(name):
     for kind in ("string", "integer"):
         for check in (flat_form, check_flat):
             text = refusal(form(**{name: {"type": kind}}), by=check)
@@ -69,7 +68,7 @@ def test_a_field_by_the_name_of_a_secret_is_refused(name: str) -> None:
         {"anyOf": [{"type": "string", "format": "password"}, {"type": "null"}]},
     ],
 )
-def test_a_field_that_says_that_it_is_secret_is_refused(member: Any) -> None:
+def test_a_field_that_says_that_it_is_secret_is_refused(member):
     assert "x looks like a secret" in refusal(form(x=member))
 
 
@@ -89,7 +88,7 @@ def test_a_field_that_says_that_it_is_secret_is_refused(member: Any) -> None:
         ("card", {"type": "string"}),
     ],
 )
-def test_what_is_no_secret_passes(name: str, member: Any) -> None:
+def test_what_is_no_secret_passes(name, member):
     assert flat_form(form(**{name: member}))["properties"].keys() == {name}
 
 
@@ -104,7 +103,7 @@ def test_what_is_no_secret_passes(name: str, member: Any) -> None:
         TypedDict("Login", {"user": str, "code": NotRequired[SecretStr | None]}),
     ],
 )
-def test_types_that_ask_for_secrets_are_refused(declared: Any) -> None:
+def test_types_that_ask_for_secrets_are_refused(declared):
     assert "looks like a secret, which must not pass through the client" in asked.refusal(declared)
 
 
@@ -126,7 +125,7 @@ SHOWN_NAMES = ("pinned", "spin", "state", "code", "zip_code", "key", "hashtag", 
 
 
 @pytest.mark.parametrize("name", HIDDEN_NAMES)
-def test_what_has_the_name_of_a_secret_is_shown_to_nobody(name: str) -> None:
+def test_what_has_the_name_of_a_secret_is_shown_to_nobody(name):
     assert is_secret_name(name)
     for kind in ("string", "integer", "number"):
         assert is_secret(form(**{name: {"type": kind}}), (name,))
@@ -137,7 +136,7 @@ def test_what_has_the_name_of_a_secret_is_shown_to_nobody(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHOWN_NAMES)
-def test_what_only_sounds_like_one_is_shown(name: str) -> None:
+def test_what_only_sounds_like_one_is_shown(name):
     assert not is_secret_name(name)
     assert not is_secret(form(**{name: {"type": "string"}}), (name,))
 
@@ -171,11 +170,11 @@ def test_what_only_sounds_like_one_is_shown(name: str) -> None:
         ("token=abc", "token=abc"),
     ],
 )
-def test_what_looks_like_a_secret_is_hidden_in_a_text(text: str, shown: str) -> None:
+def test_what_looks_like_a_secret_is_hidden_in_a_text(text, shown):
     assert mask_secrets(text) == shown
 
 
-def test_a_text_of_many_beginnings_of_a_secret_is_searched_once() -> None:
+def test_a_text_of_many_beginnings_of_a_secret_is_searched_once():
     # Minutes, if each beginning were followed to the end of the text.
     text = "eyJ-" * 200_000
     assert mask_secrets(text) == text
@@ -188,9 +187,7 @@ LOOKS = [(LOG, HIDDEN), (PERSON, HIDDEN), (EVENT, HIDDEN), (PAGE, "•••")]
 
 
 @pytest.mark.parametrize(("limits", "hidden"), LOOKS)
-def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(
-    limits: MaskLimits, hidden: str
-) -> None:
+def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(limits, hidden):
     value = {"note": f"it is {BEARER}.", "list": [BEARER, {"x": "Bearer b"}], BEARER: 1}
     assert mask(value, {}, limits=limits) == {
         "note": f"it is {hidden}.",
@@ -200,19 +197,19 @@ def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(
 
 
 @pytest.mark.parametrize(("limits", "hidden"), LOOKS)
-def test_names_that_become_equal_hide_no_member(limits: MaskLimits, hidden: str) -> None:
+def test_names_that_become_equal_hide_no_member(limits, hidden):
     value = {BEARER: 1, f"{BEARER}b": 2, f"{hidden} (3)": 3, f"{BEARER}c": 4}
     found = mask(value, {}, limits=limits)
     assert found == {hidden: 1, f"{hidden} (2)": 2, f"{hidden} (3)": 3, f"{hidden} (4)": 4}
 
 
-def test_names_that_only_look_different_hide_no_member() -> None:
+def test_names_that_only_look_different_hide_no_member():
     value = {"a\u200b": 1, "a\\u{200b}": 2}
     assert mask(value, {}, limits=PERSON) == {"a\\u{200b}": 1, "a\\u{200b} (2)": 2}
 
 
 @pytest.mark.parametrize(("limits", "hidden"), [(LOG, HIDDEN), (PAGE, "•••")])
-def test_the_size_of_a_secret_is_one_too(limits: MaskLimits, hidden: str) -> None:
+def test_the_size_of_a_secret_is_one_too(limits, hidden):
     objects = {"type": "object"}
     schema = form(pin={"type": "array", "items": {"type": "integer"}}, credentials=objects)
     members = {str(n): n for n in range(300)}
@@ -223,7 +220,7 @@ def test_the_size_of_a_secret_is_one_too(limits: MaskLimits, hidden: str) -> Non
     assert found["n"][-1] == {LOG: "… 250 more", PAGE: "… (300)"}[limits]
 
 
-def test_nothing_is_shown_below_the_depth() -> None:
+def test_nothing_is_shown_below_the_depth():
     deep: Any = ["short", "long" * 1000, 1, {}]
     for _ in range(MESSAGE.depth):
         deep = [deep]
@@ -233,7 +230,7 @@ def test_nothing_is_shown_below_the_depth() -> None:
     assert found == ["…", "…", "…", "…"]
 
 
-def test_a_value_is_cut_whatever_its_shape() -> None:
+def test_a_value_is_cut_whatever_its_shape():
     deep: Any = "x"
     for _ in range(200):
         deep = [deep]
@@ -242,7 +239,7 @@ def test_a_value_is_cut_whatever_its_shape() -> None:
     assert len(mask({str(n): n for n in range(1000)}, {}, limits=MESSAGE)) == 201
 
 
-def test_a_form_gets_everything_but_secrets_as_it_was() -> None:
+def test_a_form_gets_everything_but_secrets_as_it_was():
     schema = form(
         pair={"type": "array", "prefixItems": [{"writeOnly": True}], "items": {}},
         note={"type": "string"},
@@ -255,13 +252,13 @@ def test_a_form_gets_everything_but_secrets_as_it_was() -> None:
     }
 
 
-def test_all_values_of_the_log_share_a_limit() -> None:
+def test_all_values_of_the_log_share_a_limit():
     found = mask({str(n): "x" * 400 for n in range(50)}, {})
     assert found["24"] == "x" * 400
     assert found["25"] == "…"
 
 
-def test_a_long_name_is_judged_and_not_remembered() -> None:
+def test_a_long_name_is_judged_and_not_remembered():
     assert is_secret_name("long_" * 1000 + "password")
     assert not is_secret_name("long_" * 1000)
 
@@ -278,5 +275,5 @@ def test_a_long_name_is_judged_and_not_remembered() -> None:
         (None, None),
     ],
 )
-def test_any_value_becomes_json(value: Any, shown: Any) -> None:
+def test_any_value_becomes_json(value, shown):
     assert mask(value, {}) == shown

@@ -1,7 +1,5 @@
 """Arguments that a REST framework serializer declares and validates."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ImproperlyConfigured

@@ -1,7 +1,5 @@
 """Every serializer field: what it publishes and takes."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Which declared results have structure."""
 
-from __future__ import annotations
-
 from collections.abc import (
     AsyncIterator,
     Callable,

@@ -1,7 +1,5 @@
 """JSON text to values, with the liberties that hosts take."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """The site of `tests/sites/audit`, which has settings of its own, on both databases."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,10 @@ SITE = Path(__file__).parent / "audit"
 pytestmark = [pytest.mark.outside, pytest.mark.timeout(RUN_SECONDS + 2 * STOP_SECONDS)]
 
 
-def test_audit_packages_record_the_caller() -> None:
+def test_audit_packages_record_the_caller():
     run_under("tests.sites.audit.settings", SITE)
 
 
 @pytest.mark.requires("shared")
-def test_audit_packages_record_the_caller_on_postgresql() -> None:
+def test_audit_packages_record_the_caller_on_postgresql():
     run_under("tests.sites.audit.settings_postgres", SITE)

@@ -9,8 +9,6 @@
 test names a requirement that is not in the ledger. `python -m tests.spec` prints the counts.
 """
 
-from __future__ import annotations
-
 import pytest
 
 spec = pytest.mark.spec

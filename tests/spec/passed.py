@@ -48,7 +48,7 @@ class Passed:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
             properties = dict(report.user_properties)
-            self._ids.update(properties.get(PROPERTY, ()))  # type: ignore[arg-type]
+            self._ids.update(properties.get(PROPERTY, ()))
 
     def pytest_sessionfinish(self) -> None:
         self._path.write_text("".join(f"{one}\n" for one in sorted(self._ids)), encoding="utf-8")

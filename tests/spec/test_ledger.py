@@ -1,10 +1,7 @@
 """The ledger, the tests and the documentation agree."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
@@ -59,14 +56,14 @@ REVISIONS = (
 STATUS = re.compile(r"served|planned|declined: \S.*")
 
 
-def test_no_requirement_disappears() -> None:
+def test_no_requirement_disappears():
     numbers = defaultdict(list)
     for requirement in requirements().values():
         numbers[requirement.prefix].append(requirement.number)
     assert numbers == {prefix: [*range(1, count + 1)] for prefix, count in COUNTS.items()}
 
 
-def test_every_entry_is_well_formed() -> None:
+def test_every_entry_is_well_formed():
     broken = [
         requirement.id
         for requirement in requirements().values()
@@ -79,13 +76,13 @@ def test_every_entry_is_well_formed() -> None:
     assert broken == []
 
 
-def test_every_served_requirement_has_a_test() -> None:
+def test_every_served_requirement_has_a_test():
     tested = {mention.id for mention in mentions()}
     untested = [r.id for r in requirements().values() if r.is_served and r.id not in tested]
     assert untested == []
 
 
-def test_every_marker_names_a_known_requirement() -> None:
+def test_every_marker_names_a_known_requirement():
     known = requirements()
     unknown = [
         f"{mention.place}: {mention.id}" for mention in mentions() if mention.id not in known
@@ -93,13 +90,13 @@ def test_every_marker_names_a_known_requirement() -> None:
     assert unknown == []
 
 
-def test_every_declined_requirement_is_explained() -> None:
+def test_every_declined_requirement_is_explained():
     topics = explained_topics()
     declined = [r for r in requirements().values() if r.is_declined]
     assert [r.id for r in declined if r.explained not in topics] == []
 
 
-def test_markers_are_found_wherever_they_are_written() -> None:
+def test_markers_are_found_wherever_they_are_written():
     source = """
 pytestmark = [spec("RPC-1")]
 
@@ -117,21 +114,19 @@ class TestAll:
     ]
 
 
-def test_a_marker_whose_id_is_computed_is_refused() -> None:
+def test_a_marker_whose_id_is_computed_is_refused():
     with pytest.raises(ValueError, match=r"a\.py:1: write the ids"):
         [*mentions_in("spec(name)", "a.py")]
 
 
-def test_the_report_counts_every_requirement_once() -> None:
+def test_the_report_counts_every_requirement_once():
     *_, total = report().splitlines()
     name, served, planned, declined, _tested = total.split()
     assert name == "all"
     assert int(served) + int(planned) + int(declined) == sum(COUNTS.values())
 
 
-def test_what_is_served_has_to_have_passed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_served_has_to_have_passed(tmp_path, capsys):
     served = [one.id for one in requirements().values() if one.is_served]
     first, rest = tmp_path / "fast", tmp_path / "outside"
     first.write_text("\n".join(served[:100]))

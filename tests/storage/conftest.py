@@ -1,7 +1,5 @@
 """Sessions to try the store with, as the tests of the transport have them."""
 
-from __future__ import annotations
-
 import os
 
 from tests.transports.http_session.conftest import (

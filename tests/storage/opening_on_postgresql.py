@@ -20,10 +20,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
-async def test_who_locks_the_row_of_a_user_delays_sessions_of_others_for_a_moment(
-    mount: str,
-    gate: SessionGate,  # noqa: F811
-) -> None:
+async def test_who_locks_the_row_of_a_user_delays_sessions_of_others_for_a_moment(mount, gate):  # noqa: F811
     user, token = await in_thread(issue)
     opening = await gate.open(mount, 9, token)
     is_held, go = threading.Event(), threading.Event()
@@ -45,7 +42,7 @@ async def test_who_locks_the_row_of_a_user_delays_sessions_of_others_for_a_momen
     assert await Session.objects.acount() == 9
 
 
-async def test_a_locked_token_delays_the_last_uses_of_no_other() -> None:
+async def test_a_locked_token_delays_the_last_uses_of_no_other():
     tokens = [(await in_thread(issue, name))[1] for name in ("ada", "grace")]
     is_held, go = threading.Event(), threading.Event()
 

@@ -44,19 +44,19 @@ class Table:
 
 
 @pytest.fixture
-def table() -> Table:
+def table():
     return Table(a="1", b="2", c="3")
 
 
 @pytest.fixture
-def values(table: Table) -> RefreshAheadCache[str, str]:
+def values(table):
     return RefreshAheadCache("values", table.read_many, size=3)
 
 
 Values = RefreshAheadCache[str, str]
 
 
-def test_a_value_is_used_for_a_second(values: Values, table: Table, clock: Clock) -> None:
+def test_a_value_is_used_for_a_second(values, table, clock):
     assert values.fetch("a") == "1"
     table.rows["a"] = "changed"
     clock.move(0.99)
@@ -67,7 +67,7 @@ def test_a_value_is_used_for_a_second(values: Values, table: Table, clock: Clock
     assert values.fetch("a") == "changed"
 
 
-def test_the_second_begins_with_the_question(values: Values, table: Table, clock: Clock) -> None:
+def test_the_second_begins_with_the_question(values, table, clock):
     table.while_asking = lambda: clock.move(0.6)
     assert values.fetch("a") == "1"
     clock.move(0.39)
@@ -76,9 +76,7 @@ def test_the_second_begins_with_the_question(values: Values, table: Table, clock
     assert values.get("a") is None
 
 
-def test_a_machine_that_was_suspended_uses_nothing_old(
-    values: Values, table: Table, clock: Clock
-) -> None:
+def test_a_machine_that_was_suspended_uses_nothing_old(values, table, clock):
     values.fetch("a")
     clock.suspend(60)
     assert values.get("a") is None
@@ -90,7 +88,7 @@ def test_a_machine_that_was_suspended_uses_nothing_old(
     assert values.get("a") is None
 
 
-def test_a_value_may_hold_for_less(values: Values, table: Table, clock: Clock) -> None:
+def test_a_value_may_hold_for_less(values, table, clock):
     table.seconds = 0.25
     values.fetch("a")
     clock.move(0.24)
@@ -99,7 +97,7 @@ def test_a_value_may_hold_for_less(values: Values, table: Table, clock: Clock) -
     assert values.get("a") is None
 
 
-def test_what_does_not_exist_is_asked_for_each_time(values: Values, table: Table) -> None:
+def test_what_does_not_exist_is_asked_for_each_time(values, table):
     assert values.fetch("x") is values.fetch("x") is None
     assert table.asked == [["x"], ["x"]]
     table.rows["x"] = "new"
@@ -109,7 +107,7 @@ def test_what_does_not_exist_is_asked_for_each_time(values: Values, table: Table
 # Changes ------------------------------------------------------------------------------------------
 
 
-def test_what_is_forgotten_is_asked_for_at_once(values: Values, table: Table) -> None:
+def test_what_is_forgotten_is_asked_for_at_once(values, table):
     values.read("ab")
     table.rows["a"] = "changed"
     cache.forget("row:a", "row:unknown")
@@ -120,9 +118,7 @@ def test_what_is_forgotten_is_asked_for_at_once(values: Values, table: Table) ->
     assert len(values) == 0
 
 
-def test_a_question_on_its_way_does_not_bring_back_what_was_forgotten(
-    values: Values, table: Table
-) -> None:
+def test_a_question_on_its_way_does_not_bring_back_what_was_forgotten(values, table):
     def revoke() -> None:
         table.rows.pop("a", None)
         cache.forget("row:a")
@@ -136,22 +132,20 @@ def test_a_question_on_its_way_does_not_bring_back_what_was_forgotten(
     assert values.get("b") == "2"
 
 
-def test_what_changes_all_the_time_is_answered_and_not_stored(values: Values, table: Table) -> None:
+def test_what_changes_all_the_time_is_answered_and_not_stored(values, table):
     table.while_asking = lambda: cache.forget("row:a")
     assert values.fetch("a") == "1"
     assert len(table.asked) == cache.ATTEMPTS
     assert values.get("a") is None
 
 
-def test_nothing_on_its_way_is_stored_after_everything_was_forgotten(
-    values: Values, table: Table
-) -> None:
+def test_nothing_on_its_way_is_stored_after_everything_was_forgotten(values, table):
     table.while_asking = cache.clear_caches
     assert values.fetch("a") == "1"
     assert values.get("a") is None
 
 
-def test_a_question_that_takes_long_remembers_only_so_much(values: Values, table: Table) -> None:
+def test_a_question_that_takes_long_remembers_only_so_much(values, table):
     changes = iter([[f"row:{n}" for n in range(10)], []])
     table.while_asking = lambda: cache.forget(*next(changes))
     assert values.fetch("a") == "1"
@@ -160,7 +154,7 @@ def test_a_question_that_takes_long_remembers_only_so_much(values: Values, table
     assert values.get("a") == "1"
 
 
-def test_a_question_that_failed_leaves_nothing_behind(values: Values, table: Table) -> None:
+def test_a_question_that_failed_leaves_nothing_behind(values, table):
     def fail() -> None:
         raise OperationalError("away")
 
@@ -177,7 +171,7 @@ def test_a_question_that_failed_leaves_nothing_behind(values: Values, table: Tab
 # Confirming ---------------------------------------------------------------------------------------
 
 
-def test_what_is_used_is_confirmed_together(values: Values, table: Table, clock: Clock) -> None:
+def test_what_is_used_is_confirmed_together(values, table, clock):
     values.read("abc")
     for asked in (["a", "b"], ["c", "a", "b"]) * 4:
         clock.move(0.4)
@@ -188,7 +182,7 @@ def test_what_is_used_is_confirmed_together(values: Values, table: Table, clock:
         assert [sorted(one) for one in table.asked] == [sorted(asked)]
 
 
-def test_a_caller_who_comes_back_soon_is_known(values: Values, table: Table, clock: Clock) -> None:
+def test_a_caller_who_comes_back_soon_is_known(values, table, clock):
     values.read("a")
     for _ in range(12):
         clock.move(0.4)
@@ -206,9 +200,7 @@ def test_a_caller_who_comes_back_soon_is_known(values: Values, table: Table, clo
     assert table.asked == []
 
 
-def test_what_is_gone_is_dropped_by_a_confirmation(
-    values: Values, table: Table, clock: Clock
-) -> None:
+def test_what_is_gone_is_dropped_by_a_confirmation(values, table, clock):
     values.read("ab")
     assert values.get("a") == "1"
     del table.rows["a"]
@@ -217,9 +209,7 @@ def test_what_is_gone_is_dropped_by_a_confirmation(
     assert values.get("b") == "2"
 
 
-def test_confirmations_come_in_parts(
-    values: Values, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_confirmations_come_in_parts(values, table, monkeypatch):
     monkeypatch.setattr(cache, "CHUNK", 2)
     values.read("abc")
     assert [values.get(key) for key in "abc"] == ["1", "2", "3"]
@@ -228,7 +218,7 @@ def test_confirmations_come_in_parts(
     assert table.asked == [["a", "b"], ["c"]]
 
 
-def test_what_was_not_used_is_not_kept(values: Values, table: Table, clock: Clock) -> None:
+def test_what_was_not_used_is_not_kept(values, table, clock):
     values.read("ab")
     values.get("a")
     clock.move(5.1)
@@ -236,7 +226,7 @@ def test_what_was_not_used_is_not_kept(values: Values, table: Table, clock: Cloc
     assert len(values) == 0
 
 
-def test_the_least_recently_confirmed_makes_room(values: Values, table: Table) -> None:
+def test_the_least_recently_confirmed_makes_room(values, table):
     table.rows |= {"d": "4", "e": "5"}
     for key in "abc":
         values.fetch(key)
@@ -247,7 +237,7 @@ def test_the_least_recently_confirmed_makes_room(values: Values, table: Table) -
     assert len(values) == 3
 
 
-def test_ten_thousand_sessions_of_talkative_clients_have_room() -> None:
+def test_ten_thousand_sessions_of_talkative_clients_have_room():
     def read_many(keys: Collection[int]) -> dict[int, Confirmed[SessionRecord]]:
         return {key: Confirmed(record(key), frozenset({f"session:{key}"})) for key in keys}
 
@@ -279,7 +269,7 @@ def test_ten_thousand_sessions_of_talkative_clients_have_room() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_transaction_of_the_site_is_not_cached(values: Values, table: Table) -> None:
+def test_a_transaction_of_the_site_is_not_cached(values, table):
     values.fetch("a")
     table.rows["a"] = "uncommitted"
     with transaction.atomic():
@@ -292,7 +282,7 @@ def test_a_transaction_of_the_site_is_not_cached(values: Values, table: Table) -
         connection.set_autocommit(True)
 
 
-def test_with_a_setting_of_0_each_request_asks(values: Values, table: Table, settings: Any) -> None:
+def test_with_a_setting_of_0_each_request_asks(values, table, settings):
     values.fetch("a")
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 0}
     assert values.fetch("a") == values.fetch("a") == "1"
@@ -300,7 +290,7 @@ def test_with_a_setting_of_0_each_request_asks(values: Values, table: Table, set
     assert len(values) == 0
 
 
-def test_a_forked_child_begins_anew(values: Values, table: Table) -> None:
+def test_a_forked_child_begins_anew(values, table):
     values.fetch("a")
     with values._lock:
         cache._begin_anew()
@@ -331,9 +321,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 @pytest.mark.usefixtures("serving")
-def test_questions_that_come_together_are_asked_together(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_that_come_together_are_asked_together(table, monkeypatch):
     values: Values = RefreshAheadCache("values", table.read_many)
     table.rows = {str(n): f"value {n}" for n in range(30)}
     door = Door(table)
@@ -351,7 +339,7 @@ def test_questions_that_come_together_are_asked_together(
 
 
 @pytest.mark.usefixtures("serving")
-def test_a_failure_reaches_every_request_that_waits(values: Values, table: Table) -> None:
+def test_a_failure_reaches_every_request_that_waits(values, table):
     def fail() -> None:
         raise OperationalError("away")
 
@@ -368,7 +356,7 @@ def test_a_failure_reaches_every_request_that_waits(values: Values, table: Table
 
 
 @pytest.mark.usefixtures("serving")
-def test_a_key_that_cannot_be_asked_for_fails_alone(values: Values, table: Table) -> None:
+def test_a_key_that_cannot_be_asked_for_fails_alone(values, table):
     read_many = table.read_many
 
     def read_possible(keys: Collection[str]) -> dict[str, Confirmed[str]]:
@@ -394,9 +382,7 @@ def test_a_key_that_cannot_be_asked_for_fails_alone(values: Values, table: Table
 
 
 @pytest.mark.usefixtures("serving")
-def test_a_thread_that_does_not_respond_delays_a_request_only(
-    values: Values, table: Table, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
+def test_a_thread_that_does_not_respond_delays_a_request_only(values, table, monkeypatch, caplog):
     monkeypatch.setattr(cache, "ASK_SECONDS", 0.01)
     door = Door(table)
     with ThreadPoolExecutor(1) as pool:
@@ -413,9 +399,7 @@ def test_a_thread_that_does_not_respond_delays_a_request_only(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.usefixtures("serving")
-def test_a_thread_that_was_killed_is_started_again(
-    values: Values, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_that_was_killed_is_started_again(values, monkeypatch):
     def die(*args: Any) -> None:
         raise SystemExit
 

@@ -44,7 +44,7 @@ def finished(session: Session, *, ago: float) -> int:
     return number
 
 
-def test_nothing_that_is_used_is_swept_up(session: Session) -> None:
+def test_nothing_that_is_used_is_swept_up(session):
     open_stream(session.pk)
     open_get_stream(session.pk, 1)
     sessions.add_subscription(session.pk, "a:1")
@@ -55,7 +55,7 @@ def test_nothing_that_is_used_is_swept_up(session: Session) -> None:
     assert Event.objects.count() == 3
 
 
-def test_security_events_go_after_their_retention(session: Session, settings: Any) -> None:
+def test_security_events_go_after_their_retention(session, settings):
     settings.MCP_DJANGO = {"RETENTION": {"security_events": 3600}}
     for seconds in (3500, 3700):
         event = AuthEvent.objects.create(kind="issue")
@@ -65,7 +65,7 @@ def test_security_events_go_after_their_retention(session: Session, settings: An
     assert AuthEvent.objects.count() == 1
 
 
-def test_a_finished_stream_goes_with_its_events_after_its_retention(session: Session) -> None:
+def test_a_finished_stream_goes_with_its_events_after_its_retention(session):
     gone, kept = finished(session, ago=1), finished(session, ago=-60)
     assert prune() == {**NOTHING, "streams": 1}
     assert set(Stream.objects.values_list("pk", flat=True)) == {kept}
@@ -74,9 +74,7 @@ def test_a_finished_stream_goes_with_its_events_after_its_retention(session: Ses
 
 
 @pytest.mark.parametrize("columns", [{"expires_at": 61}, {"seen_at": 3600 + 61}])
-def test_a_session_goes_with_all_that_belongs_to_it(
-    session: Session, columns: dict[str, float]
-) -> None:
+def test_a_session_goes_with_all_that_belongs_to_it(session, columns):
     kept, _ = open_session()
     for one in (session, kept):
         open_stream(one.pk)
@@ -91,14 +89,14 @@ def test_a_session_goes_with_all_that_belongs_to_it(
         assert set(model.objects.values_list("session", flat=True)) == {kept.pk}
 
 
-def test_an_ended_session_is_left_alone_while_somebody_may_write_to_it(session: Session) -> None:
+def test_an_ended_session_is_left_alone_while_somebody_may_write_to_it(session):
     sessions.end_sessions([session.pk])
     assert prune() == NOTHING
     Session.objects.update(expires_at=seconds_ago(cleanup.GRACE_SECONDS + 1))
     assert prune() == {**NOTHING, "sessions": 1}
 
 
-def test_letters_workers_and_topics_go_when_they_are_old(session: Session) -> None:
+def test_letters_workers_and_topics_go_when_they_are_old(session):
     for ref in ("old", "new"):
         inbox.put_message(session.pk, "answer", ref)
     Inbox.objects.filter(ref="old").update(created_at=seconds_ago(601))
@@ -113,7 +111,7 @@ def test_letters_workers_and_topics_go_when_they_are_old(session: Session) -> No
     assert Topic.objects.get().pk == new.digest
 
 
-def test_retention_is_a_setting(session: Session, settings: Any) -> None:
+def test_retention_is_a_setting(session, settings):
     inbox.put_message(session.pk, "answer", "ask-1")
     silence(ELSEWHERE, seconds=20)
     Inbox.objects.update(created_at=seconds_ago(20))
@@ -122,7 +120,7 @@ def test_retention_is_a_setting(session: Session, settings: Any) -> None:
     assert prune() == {**NOTHING, "inbox": 1, "workers": 1}
 
 
-def test_much_goes_in_chunks(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_goes_in_chunks(session, monkeypatch):
     monkeypatch.setattr(cleanup, "CHUNK_SIZE", 3)
     for _ in range(7):
         finished(session, ago=1)
@@ -130,9 +128,7 @@ def test_much_goes_in_chunks(session: Session, monkeypatch: pytest.MonkeyPatch) 
     assert not Event.objects.exists()
 
 
-def test_a_sweep_in_the_background_stops_after_each_chunk(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_in_the_background_stops_after_each_chunk(session, monkeypatch):
     monkeypatch.setattr(cleanup, "CHUNK_SIZE", 3)
     for _ in range(7):
         finished(session, ago=1)
@@ -142,7 +138,7 @@ def test_a_sweep_in_the_background_stops_after_each_chunk(
     assert left == [4, 1, 0]
 
 
-def test_one_process_sweeps_at_a_time(session: Session) -> None:
+def test_one_process_sweeps_at_a_time(session):
     assert at_once(8, lambda _: cleanup.take_sweep_lease()).count(True) == 1
     assert not cleanup.take_sweep_lease()
     Lease.objects.update(until=seconds_ago(0))
@@ -152,7 +148,7 @@ def test_one_process_sweeps_at_a_time(session: Session) -> None:
     assert Lease.objects.count() == 1
 
 
-def test_a_lease_is_had_by_one_until_its_time_is_over(session: Session) -> None:
+def test_a_lease_is_had_by_one_until_its_time_is_over(session):
     assert at_once(8, lambda _: databases.take_lease("a", seconds=60)).count(True) == 1
     assert databases.take_lease("b", seconds=60)
     Lease.objects.filter(pk="a").update(until=seconds_ago(1))
@@ -161,7 +157,7 @@ def test_a_lease_is_had_by_one_until_its_time_is_over(session: Session) -> None:
     assert not databases.take_lease("b", seconds=60)
 
 
-def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:
+def test_a_call_whose_session_was_swept_up_is_fenced(session):
     number = open_stream(session.pk)
     Session.objects.update(expires_at=seconds_ago(3600))
     prune()
@@ -169,9 +165,7 @@ def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:
         append_events(number, [(1, "1")])
 
 
-def test_a_topic_that_changes_while_it_is_swept_up_stays(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_changes_while_it_is_swept_up_stays(session, monkeypatch):
     room = versions.TopicKey("store", "resource", "store://room")
     versions.assign_number([room])
     Topic.objects.update(changed_at=seconds_ago(10_000_000))

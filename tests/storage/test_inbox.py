@@ -1,17 +1,13 @@
 """The inbox: what is put down for another process is taken once."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from mcp_django.models import Inbox, Session
+from mcp_django.models import Inbox
 from mcp_django.storage import inbox
 from mcp_django.storage.databases import seconds_ago
 from mcp_django.storage.inbox import InboxMessage
 from tests.transports.http_session.conftest import at_once, open_session
 
 
-def test_a_letter_is_taken_by_who_waits_for_it(session: Session) -> None:
+def test_a_letter_is_taken_by_who_waits_for_it(session):
     inbox.put_message(session.pk, "answer", "ask-1", '{"action": "accept"}')
     inbox.put_message(session.pk, "answer", "ask-2")
     other, _ = open_session()
@@ -25,7 +21,7 @@ def test_a_letter_is_taken_by_who_waits_for_it(session: Session) -> None:
     ]
 
 
-def test_a_letter_is_taken_once_however_many_look(session: Session) -> None:
+def test_a_letter_is_taken_once_however_many_look(session):
     refs = [f"ask-{number}" for number in range(20)]
     for ref in refs:
         inbox.put_message(session.pk, "answer", ref)
@@ -34,7 +30,7 @@ def test_a_letter_is_taken_once_however_many_look(session: Session) -> None:
     assert not Inbox.objects.exists()
 
 
-def test_sessions_with_letters_are_known(session: Session) -> None:
+def test_sessions_with_letters_are_known(session):
     other, _ = open_session()
     assert inbox.sessions_with_messages([session.pk, other.pk]) == set()
     inbox.put_message(session.pk, "cancel", "7")
@@ -43,7 +39,7 @@ def test_sessions_with_letters_are_known(session: Session) -> None:
     assert inbox.sessions_with_messages([]) == set()
 
 
-def test_what_perhaps_nobody_waits_for_is_there_once_and_gives_way(session: Session) -> None:
+def test_what_perhaps_nobody_waits_for_is_there_once_and_gives_way(session):
     inbox.put_message(session.pk, "answer", "ask-1")
     for ref in ("1", "2", "1", "3"):
         inbox.put_bounded(session.pk, "cancel", ref, keep=2)
@@ -52,7 +48,7 @@ def test_what_perhaps_nobody_waits_for_is_there_once_and_gives_way(session: Sess
     assert inbox.refs_with_messages(session.pk, ["1", "2", "3", "ask-1"]) == ["ask-1", "1", "3"]
 
 
-def test_a_session_has_so_much_waiting_and_no_more(session: Session, settings: Any) -> None:
+def test_a_session_has_so_much_waiting_and_no_more(session, settings):
     settings.MCP_DJANGO = {"MAX_BODY_BYTES": 50}
     for ref in ("ask-1", "ask-2"):
         assert inbox.has_room(session.pk, "answer", size=40, keep=3)
@@ -65,7 +61,7 @@ def test_a_session_has_so_much_waiting_and_no_more(session: Session, settings: A
     assert not inbox.has_room(session.pk, "message", size=40, keep=1)
 
 
-def test_what_is_too_old_is_not_found(session: Session) -> None:
+def test_what_is_too_old_is_not_found(session):
     inbox.put_message(session.pk, "cancel", "old")
     Inbox.objects.update(created_at=seconds_ago(20))
     inbox.put_message(session.pk, "cancel", "new")

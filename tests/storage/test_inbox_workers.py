@@ -20,7 +20,7 @@ number_of = inbox._worker_id_of
 pytestmark = pytest.mark.usefixtures("transactional_db", "here")
 
 
-def test_a_process_lives_as_long_as_its_lease() -> None:
+def test_a_process_lives_as_long_as_its_lease():
     with as_worker(ELSEWHERE):
         inbox.write_heartbeat()
     assert inbox.is_alive(ELSEWHERE)
@@ -30,12 +30,12 @@ def test_a_process_lives_as_long_as_its_lease() -> None:
     assert not inbox.is_alive(ELSEWHERE)
 
 
-def test_a_process_that_never_beat_is_dead_and_this_one_lives() -> None:
+def test_a_process_that_never_beat_is_dead_and_this_one_lives():
     assert not inbox.is_alive(ELSEWHERE)
     assert inbox.is_alive(HERE)
 
 
-def test_the_clock_of_the_process_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_of_the_process_does_not_matter(monkeypatch):
     with as_worker(ELSEWHERE):
         monkeypatch.setattr(timezone, "now", lambda: datetime(2001, 1, 1, tzinfo=UTC))
         inbox.write_heartbeat()
@@ -43,9 +43,7 @@ def test_the_clock_of_the_process_does_not_matter(monkeypatch: pytest.MonkeyPatc
     assert inbox.is_alive(ELSEWHERE)
 
 
-def test_threads_that_come_first_at_once_are_of_one_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_that_come_first_at_once_are_of_one_process(monkeypatch):
     together = threading.Barrier(2)
     drawn = iter([1, 2])
 
@@ -60,7 +58,7 @@ def test_threads_that_come_first_at_once_are_of_one_process(
     assert first == second == number_of(4711)
 
 
-def test_a_beat_that_was_said_a_moment_ago_is_not_repeated() -> None:
+def test_a_beat_that_was_said_a_moment_ago_is_not_repeated():
     inbox.ensure_heartbeat()
     silence(HERE)
     inbox.ensure_heartbeat()
@@ -71,7 +69,7 @@ def test_a_beat_that_was_said_a_moment_ago_is_not_repeated() -> None:
         assert inbox.is_alive(HERE)
 
 
-def test_a_beat_that_failed_was_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_beat_that_failed_was_not_said(monkeypatch):
     def away(model: object) -> object:
         raise OperationalError
 
@@ -84,12 +82,12 @@ def test_a_beat_that_failed_was_not_said(monkeypatch: pytest.MonkeyPatch) -> Non
         assert inbox.is_alive(HERE)
 
 
-def test_the_first_beats_of_one_process_make_one_row() -> None:
+def test_the_first_beats_of_one_process_make_one_row():
     at_once(8, lambda _: inbox.write_heartbeat())
     assert Worker.objects.filter(pk=HERE).count() == 1
 
 
-def test_only_the_first_beat_of_a_process_is_written_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_beat_of_a_process_is_written_soon(monkeypatch):
     wanted: list[bool] = []
     monkeypatch.setattr(inbox.row_writer, "store", lambda kind, row, *, soon: wanted.append(soon))
     monkeypatch.setattr(inbox, "_last_heartbeats", {})

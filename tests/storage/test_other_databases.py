@@ -65,19 +65,19 @@ def _interrupted(run: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.requires("shared")
-def test_the_store_holds_on_postgresql() -> None:
+def test_the_store_holds_on_postgresql():
     output = run_under("tests.kit.settings_postgres", *FILES, *POSTGRES_ALONE)
     assert "skipped" not in output, output
 
 
 @pytest.mark.requires("shared")
-def test_odd_texts_are_refused_or_cleaned_on_postgresql() -> None:
+def test_odd_texts_are_refused_or_cleaned_on_postgresql():
     output = run_under("tests.kit.settings_postgres", CONFIRMED.with_name("test_odd_texts.py"))
     assert "skipped" not in output, output
 
 
 @pytest.mark.requires("shared")
-def test_the_call_log_holds_on_postgresql() -> None:
+def test_the_call_log_holds_on_postgresql():
     execution = TESTS / "execution"
     names = ("call_log", "call_record_values", "call_log_waiting", "call_log_writing")
     files = [HERE / "test_writer.py", *(execution / f"test_{name}.py" for name in names)]
@@ -85,7 +85,7 @@ def test_the_call_log_holds_on_postgresql() -> None:
 
 
 @pytest.mark.requires("shared")
-def test_sessions_are_opened_together_on_postgresql() -> None:
+def test_sessions_are_opened_together_on_postgresql():
     files = (
         "test_sessions_opening.py",
         "test_streams_opening.py",
@@ -97,17 +97,17 @@ def test_sessions_are_opened_together_on_postgresql() -> None:
 
 
 @pytest.mark.requires("shared")
-def test_texts_that_look_alike_are_different_on_postgresql() -> None:
+def test_texts_that_look_alike_are_different_on_postgresql():
     run_under("tests.kit.settings_postgres", LOOKALIKES)
 
 
 @pytest.mark.requires("mariadb")
-def test_texts_that_look_alike_are_different_on_mariadb() -> None:
+def test_texts_that_look_alike_are_different_on_mariadb():
     run_under("tests.kit.settings_mariadb", LOOKALIKES)
 
 
 @pytest.mark.requires("mariadb")
-def test_the_store_of_sessions_and_tasks_holds_on_mariadb() -> None:
+def test_the_store_of_sessions_and_tasks_holds_on_mariadb():
     run_under(
         "tests.kit.settings_mariadb",
         HERE / "test_sessions.py",
@@ -119,7 +119,7 @@ def test_the_store_of_sessions_and_tasks_holds_on_mariadb() -> None:
 
 
 @pytest.mark.requires("shared")
-def test_connections_are_kept_on_postgresql() -> None:
+def test_connections_are_kept_on_postgresql():
     execution = TESTS / "execution"
     files = ("test_threads_kept_connections.py", "kept_on_postgresql.py")
     output = run_under("tests.kit.settings_postgres", *(execution / name for name in files))
@@ -127,15 +127,15 @@ def test_connections_are_kept_on_postgresql() -> None:
 
 
 @pytest.mark.requires("shared")
-def test_the_rows_of_the_admin_are_written_on_postgresql() -> None:
+def test_the_rows_of_the_admin_are_written_on_postgresql():
     overrides = TESTS / "overrides"
     files = ("test_sync.py", "test_sync_catalog_rows.py")
     run_under("tests.kit.settings_postgres", *(overrides / name for name in files))
 
 
-def test_the_store_holds_on_sqlite_as_django_sets_it_up() -> None:
+def test_the_store_holds_on_sqlite_as_django_sets_it_up():
     run_under("tests.transports.http_session.settings_plain", *FILES)
 
 
-def test_the_store_holds_without_time_zones() -> None:
+def test_the_store_holds_without_time_zones():
     run_under("tests.transports.http_session.settings_naive", *FILES)

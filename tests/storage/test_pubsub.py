@@ -57,9 +57,7 @@ async def nobody_else_works() -> bool:
     return True
 
 
-async def test_a_cancellation_that_gets_lost_in_the_layer_ends_the_hub_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_cancellation_that_gets_lost_in_the_layer_ends_the_hub_all_the_same(monkeypatch):
     layer = DeafLayer()
     monkeypatch.setattr(pubsub, "shared_layer", lambda: layer)
     leave = listen()
@@ -70,9 +68,7 @@ async def test_a_cancellation_that_gets_lost_in_the_layer_ends_the_hub_all_the_s
     assert await nobody_else_works()
 
 
-async def test_a_hub_that_stumbles_begins_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_hub_that_stumbles_begins_again(monkeypatch, caplog):
     looks = asyncio.Event()
     stumbles = iter([True])
 
@@ -107,7 +103,7 @@ async def told(*wanted: TopicKey) -> tuple[list[TopicKey], Callable[[], None]]:
 
 @spec("RSM-12")
 @pytest.mark.django_db(transaction=True)
-async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers() -> None:
+async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers():
     found, leave = await told(BOOK, PAGE)
     for topic in (PAGE, BOOK, PAGE):
         await sync_to_async(versions.assign_number)([topic])
@@ -124,7 +120,7 @@ async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers() -> 
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_what_changed_before_somebody_listened_is_not_told() -> None:
+async def test_what_changed_before_somebody_listened_is_not_told():
     await sync_to_async(versions.assign_number)([BOOK])
     first, leave_first = await told(PAGE)
     await sync_to_async(versions.assign_number)([BOOK])
@@ -140,7 +136,7 @@ async def test_what_changed_before_somebody_listened_is_not_told() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_many_that_want_to_look_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_that_want_to_look_share_it(monkeypatch):
     found, leave = await told(BOOK)
     changes_after, looks = versions.read_changes, []
 
@@ -159,7 +155,7 @@ async def test_many_that_want_to_look_share_it(monkeypatch: pytest.MonkeyPatch) 
 
 @spec("RSM-12")
 @pytest.mark.django_db(transaction=True)
-async def test_a_database_that_was_restored_may_have_changed_anything() -> None:
+async def test_a_database_that_was_restored_may_have_changed_anything():
     await sync_to_async(versions.assign_number)([PAGE])
     await sync_to_async(versions.assign_number)([BOOK])
     found, leave = await told(BOOK, PAGE)
@@ -171,7 +167,7 @@ async def test_a_database_that_was_restored_may_have_changed_anything() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_process_that_slept_reads_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_slept_reads_page_by_page(monkeypatch):
     monkeypatch.setattr(versions, "PAGE_SIZE", 3)
     found, leave = await told(BOOK, PAGE)
     for number in range(6):
@@ -201,9 +197,7 @@ class SlowLooks:
 
 @spec("RSM-12")
 @pytest.mark.django_db(transaction=True)
-async def test_who_comes_second_takes_nothing_from_who_came_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_who_comes_second_takes_nothing_from_who_came_first(monkeypatch):
     looks = SlowLooks(monkeypatch, slow=2)
     first: list[TopicKey] = []
     leave = [get_hub().subscribe([BOOK], first.append)]
@@ -224,9 +218,7 @@ async def test_who_comes_second_takes_nothing_from_who_came_first(
 
 @spec("RSM-12")
 @pytest.mark.django_db(transaction=True)
-async def test_a_look_that_failed_lets_nobody_else_take_a_change(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_look_that_failed_lets_nobody_else_take_a_change(monkeypatch):
     changes_after, failures = versions.read_changes, [OperationalError("away")]
 
     def away(seen: int | None) -> versions.NumberedChanges:
@@ -247,9 +239,7 @@ async def test_a_look_that_failed_lets_nobody_else_take_a_change(
 
 @spec("RSM-9")
 @pytest.mark.django_db(transaction=True)
-async def test_a_process_with_standing_streams_alone_says_that_it_lives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_process_with_standing_streams_alone_says_that_it_lives(monkeypatch):
     beats = asyncio.Event()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(inbox, "_last_heartbeats", {})
@@ -262,8 +252,8 @@ async def test_a_process_with_standing_streams_alone_says_that_it_lives(
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_poll_does_not_go_through_the_resources_that_streams_subscribe_to(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, monkeypatch
+):
     settings.MCP_DJANGO = {"POLL_SECONDS": 0.01}
     gone_through: list[str] = []
     polls, read = threading.Semaphore(0), versions.read_changes
@@ -291,7 +281,7 @@ async def test_a_poll_does_not_go_through_the_resources_that_streams_subscribe_t
         leave()
 
 
-def test_loops_that_ended_are_forgotten() -> None:
+def test_loops_that_ended_are_forgotten():
     async def listen_once() -> None:
         listen()()
 
@@ -306,7 +296,7 @@ def test_loops_that_ended_are_forgotten() -> None:
 @spec("RSM-12")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_what_a_short_loop_announces_is_counted_after_its_end(is_busy: bool) -> None:
+def test_what_a_short_loop_announces_is_counted_after_its_end(is_busy):
     go_on = threading.Event()
 
     async def change() -> None:
@@ -328,9 +318,7 @@ def test_what_a_short_loop_announces_is_counted_after_its_end(is_busy: bool) -> 
     assert set(versions.read_changes(0).numbers) == {BOOK.digest, PAGE.digest}
 
 
-async def test_a_notification_that_is_left_when_nobody_listens_starts_no_task(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_notification_that_is_left_when_nobody_listens_starts_no_task(monkeypatch):
     loop, delayed = asyncio.get_running_loop(), []
     monkeypatch.setattr(loop, "call_later", lambda seconds, call: delayed.append(call))
     hub, topic = pubsub.Hub(loop), TopicKey("shelf", "tools")

@@ -59,18 +59,14 @@ async def first_ring(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> list[Topi
         return await anext(rings)
 
 
-async def test_silence_is_no_reason_to_leave(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_silence_is_no_reason_to_leave(monkeypatch, caplog):
     layer = Layer(SilenceError(), TimeoutError(), rung(1))
     assert await first_ring(layer, monkeypatch) == [TOOLS]
     assert layer.done == ["channel", "join", "leave"]
     assert caplog.messages == []
 
 
-async def test_a_layer_that_fails_is_joined_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_layer_that_fails_is_joined_again(monkeypatch, caplog):
     gone = ConnectionError("gone")
     layer = Layer(gone, gone, rung(1))
     assert await first_ring(layer, monkeypatch) == [TOOLS]
@@ -79,7 +75,7 @@ async def test_a_layer_that_fails_is_joined_again(
     assert caplog.messages == ["The channel layer could not receive."]
 
 
-async def test_nobody_hears_his_own_ring_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_hears_his_own_ring_twice(monkeypatch):
     other = {**rung(1), "topics": [["store", "prompts", ""]]}
     layer = Layer(rung(worker_id()), other)
     assert await first_ring(layer, monkeypatch) == [TopicKey("store", "prompts")]
@@ -112,9 +108,7 @@ class QuietLayer(Layer):
         return rung(1)
 
 
-async def test_a_quiet_layer_is_joined_again_and_nothing_is_missed_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_quiet_layer_is_joined_again_and_nothing_is_missed_meanwhile(monkeypatch, caplog):
     monkeypatch.setattr(pubsub, "REJOIN_SECONDS", 0.001)
     layer = QuietLayer()
     assert await first_ring(layer, monkeypatch) == [TOOLS]

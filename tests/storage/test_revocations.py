@@ -45,13 +45,13 @@ WAYS: dict[str, Callable[[AccessToken], Any]] = {
 
 
 @pytest.fixture(params=WAYS)
-def leave(request: pytest.FixtureRequest) -> Callable[[AccessToken], Any]:
+def leave(request):
     """One way after the other in which a caller is sent away, for the loop."""
     return sync_to_async(WAYS[request.param])
 
 
 @pytest.fixture(autouse=True)
-def _no_minute_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_minute_is_over(monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
 
 
@@ -70,7 +70,7 @@ async def short_lived() -> tuple[AccessToken, str, Any]:
 
 
 @spec("AUT-1")
-async def test_threat_17_a_subscription_ends_at_once(app: Any, leave: Any) -> None:
+async def test_threat_17_a_subscription_ends_at_once(app, leave):
     token, bearer = await issued()
     async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
         assert "acknowledged" in (await connection.event())["method"]
@@ -81,7 +81,7 @@ async def test_threat_17_a_subscription_ends_at_once(app: Any, leave: Any) -> No
 
 
 @spec("AUT-1")
-async def test_threat_17_a_standing_stream_ends_at_once(streaming: str, leave: Any) -> None:
+async def test_threat_17_a_standing_stream_ends_at_once(streaming, leave):
     token, bearer = await issued()
     peer = await opened(streaming, "/mcp", token=bearer)
     async with peer.standing() as connection:
@@ -92,7 +92,7 @@ async def test_threat_17_a_standing_stream_ends_at_once(streaming: str, leave: A
 
 
 @spec("AUT-1")
-async def test_threat_17_a_stream_of_http_sse_ends_at_once(app: Any, leave: Any) -> None:
+async def test_threat_17_a_stream_of_http_sse_ends_at_once(app, leave):
     token, bearer = await issued()
     async with legacy.opened(app, "/mcp/sse", authorization=bearer) as stream:
         await stream.ask(initialize())
@@ -102,9 +102,7 @@ async def test_threat_17_a_stream_of_http_sse_ends_at_once(app: Any, leave: Any)
 
 
 @spec("AUT-1")
-async def test_threat_17_a_long_call_is_stopped(
-    app: Any, leave: Any, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_threat_17_a_long_call_is_stopped(app, leave, gate, monkeypatch):
     monkeypatch.setattr(listen, "SHORT_SECONDS", 0)
     token, bearer = await issued()
     body = message("tools/call", {"name": "walk_later", "arguments": {"gate": gate}})
@@ -118,7 +116,7 @@ async def test_threat_17_a_long_call_is_stopped(
 
 
 @spec("AUT-1")
-async def test_threat_17_a_resumed_stream_is_let_go(streaming: str, leave: Any, gate: str) -> None:
+async def test_threat_17_a_resumed_stream_is_let_go(streaming, leave, gate):
     token, bearer = await issued()
     peer = await opened(streaming, STAGE, version=C, token=bearer)
     async with peer.stream(call("walk", progress="p", gate=gate)) as connection:
@@ -135,9 +133,7 @@ async def test_threat_17_a_resumed_stream_is_let_go(streaming: str, leave: Any, 
 
 
 @spec("AUT-1")
-async def test_a_standing_stream_ends_with_its_credential(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_standing_stream_ends_with_its_credential(streaming, monkeypatch):
     _, bearer, clock = await short_lived()
     peer = await opened(streaming, "/mcp", token=bearer)
     monkeypatch.setattr(listen, "timezone", clock)
@@ -146,9 +142,7 @@ async def test_a_standing_stream_ends_with_its_credential(
 
 
 @spec("AUT-1")
-async def test_a_stream_of_http_sse_ends_with_its_credential(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stream_of_http_sse_ends_with_its_credential(app, monkeypatch):
     _, bearer, clock = await short_lived()
     monkeypatch.setattr(listen, "timezone", clock)
     async with legacy.opened(app, "/mcp/sse", authorization=bearer) as stream:
@@ -157,9 +151,7 @@ async def test_a_stream_of_http_sse_ends_with_its_credential(
 
 
 @spec("AUT-1")
-async def test_threat_17_a_stream_of_http_sse_that_nobody_reads_ends_all_the_same(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_threat_17_a_stream_of_http_sse_that_nobody_reads_ends_all_the_same(app, monkeypatch):
     ends: list[Callable[[], None]] = []
     queues: list[asyncio.Queue[bytes | None]] = []
     take = legacy_sse._next
@@ -189,9 +181,7 @@ async def read_all(stream: legacy.Stream) -> None:
 
 
 @spec("AUT-1")
-async def test_a_resumed_stream_ends_with_its_credential(
-    streaming: str, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_resumed_stream_ends_with_its_credential(streaming, gate, monkeypatch):
     _, bearer, clock = await short_lived()
     peer = await opened(streaming, STAGE, version=C, token=bearer)
     async with peer.stream(call("walk", progress="p", gate=gate)) as connection:
@@ -206,9 +196,7 @@ async def test_a_resumed_stream_ends_with_its_credential(
 
 
 @spec("AUT-1")
-async def test_a_call_that_was_admitted_in_time_is_answered(
-    app: Any, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_that_was_admitted_in_time_is_answered(app, gate, monkeypatch):
     monkeypatch.setattr(listen, "SHORT_SECONDS", 0)
     token, bearer, _ = await short_lived()
     monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: token.expires_at))
@@ -224,9 +212,7 @@ async def test_a_call_that_was_admitted_in_time_is_answered(
 
 
 @spec("AUT-1")
-async def test_a_process_that_is_not_rung_finds_out_by_looking(
-    app: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_is_not_rung_finds_out_by_looking(app, settings, monkeypatch):
     settings.MCP_DJANGO = {"POLL_SECONDS": 0.01}
     token, bearer = await issued()
     async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
@@ -239,7 +225,7 @@ async def test_a_process_that_is_not_rung_finds_out_by_looking(
 
 
 @spec("AUT-1")
-async def test_another_callers_departure_ends_nothing(app: Any) -> None:
+async def test_another_callers_departure_ends_nothing(app):
     _, bearer = await issued()
     bob = await sync_to_async(person)("bob")
     other, _ = await sync_to_async(token_for)(bob)
@@ -260,9 +246,7 @@ async def revoked_unheard(*_: object) -> None:
 
 
 @spec("AUT-1", "SUB-16")
-async def test_who_was_sent_away_before_a_listener_began_hears_nothing(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_was_sent_away_before_a_listener_began_hears_nothing(app, monkeypatch):
     _, bearer = await issued()
     monkeypatch.setattr(Hub, "prepare", revoked_unheard)
     async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
@@ -271,9 +255,7 @@ async def test_who_was_sent_away_before_a_listener_began_hears_nothing(
 
 
 @spec("AUT-1", "SUB-4")
-async def test_who_was_sent_away_before_a_standing_stream_began_loses_it(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_was_sent_away_before_a_standing_stream_began_loses_it(streaming, monkeypatch):
     _, bearer = await issued()
     peer = await opened(streaming, STAGE, version=C, token=bearer)
     monkeypatch.setattr(Hub, "prepare", revoked_unheard)
@@ -281,7 +263,7 @@ async def test_who_was_sent_away_before_a_standing_stream_began_loses_it(
         assert await Reader(connection).rest() == []
 
 
-async def test_streams_that_ended_wait_for_nothing(app: Any) -> None:
+async def test_streams_that_ended_wait_for_nothing(app):
     token, bearer = await issued()
     async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
         await connection.event()
@@ -293,7 +275,7 @@ async def test_streams_that_ended_wait_for_nothing(app: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_nobody_is_announced_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_announced_for_nothing(monkeypatch):
     told: list[Any] = []
     monkeypatch.setattr(revocations, "publish", lambda *topics: told.append(topics))
     notify_revoked()
@@ -305,8 +287,8 @@ def test_nobody_is_announced_for_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.django_db
 def test_what_says_nothing_about_access_notifies_no_stream(
-    django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    django_capture_on_commit_callbacks, monkeypatch
+):
     told: list[Any] = []
     monkeypatch.setattr(revocations, "publish", lambda *topics: told.append(topics))
     ada = person()

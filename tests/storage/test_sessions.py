@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.db import connection
 
@@ -34,7 +32,7 @@ def age(session: Session, **columns: float) -> None:
 
 
 @spec("SES-2")
-def test_the_id_is_long_visible_and_not_stored() -> None:
+def test_the_id_is_long_visible_and_not_stored():
     found = {open_session()[1] for _ in range(20)}
     assert len(found) == 20
     for plaintext in found:
@@ -45,7 +43,7 @@ def test_the_id_is_long_visible_and_not_stored() -> None:
 
 
 @spec("SES-6", "SES-8")
-def test_a_session_is_found_by_its_own_caller_on_its_own_server() -> None:
+def test_a_session_is_found_by_its_own_caller_on_its_own_server():
     session, plaintext = open_session("ada", capabilities={"sampling": {}})
     found = find(plaintext, "ada")
     assert found is not None
@@ -61,21 +59,21 @@ def test_a_session_is_found_by_its_own_caller_on_its_own_server() -> None:
 @pytest.mark.parametrize(
     "columns", [{"seen_at": 3601}, {"expires_at": 1}, {"seen_at": 3601, "expires_at": 1}]
 )
-def test_a_session_expires_by_silence_and_by_age(columns: dict[str, float]) -> None:
+def test_a_session_expires_by_silence_and_by_age(columns):
     session, plaintext = open_session()
     age(session, **columns)
     assert find(plaintext) is None
 
 
 @spec("SES-7")
-def test_one_clock_says_when_a_session_begins_and_ends(settings: Any) -> None:
+def test_one_clock_says_when_a_session_begins_and_ends(settings):
     settings.MCP_DJANGO = {"SESSION_MAX_AGE": 3600}
     session, _ = open_session()
     session.refresh_from_db()
     assert 3599 < (session.expires_at - session.created_at).total_seconds() < 3610
 
 
-def test_use_keeps_a_session_from_idling(settings: Any) -> None:
+def test_use_keeps_a_session_from_idling(settings):
     settings.MCP_DJANGO = {"SESSION_IDLE": 600}
     session, plaintext = open_session()
     age(session, seen_at=500)
@@ -85,7 +83,7 @@ def test_use_keeps_a_session_from_idling(settings: Any) -> None:
     assert Session.objects.filter(pk=session.pk, seen_at__gt=seconds_ago(10)).exists()
 
 
-def test_use_is_noted_after_a_minute() -> None:
+def test_use_is_noted_after_a_minute():
     session, plaintext = open_session()
     for seconds, is_noted in (
         (RESOLUTION_SECONDS - 20, False),
@@ -98,16 +96,14 @@ def test_use_is_noted_after_a_minute() -> None:
         )
 
 
-def test_a_session_in_constant_use_is_written_once_a_minute(
-    django_assert_num_queries: Any,
-) -> None:
+def test_a_session_in_constant_use_is_written_once_a_minute(django_assert_num_queries):
     _, plaintext = open_session()
     with django_assert_num_queries(1):
         find(plaintext)
 
 
 @spec("SES-4", "SES-5")
-def test_an_ended_session_is_not_found_again() -> None:
+def test_an_ended_session_is_not_found_again():
     session, plaintext = open_session()
     sessions.end_sessions([session.pk])
     assert find(plaintext) is None
@@ -117,7 +113,7 @@ def test_an_ended_session_is_not_found_again() -> None:
     assert find(plaintext) is None
 
 
-def test_a_site_that_commits_by_itself_may_change_and_end_sessions() -> None:
+def test_a_site_that_commits_by_itself_may_change_and_end_sessions():
     session, plaintext = open_session()
     connection.set_autocommit(False)
     try:
@@ -129,7 +125,7 @@ def test_a_site_that_commits_by_itself_may_change_and_end_sessions() -> None:
     assert find(plaintext) is None
 
 
-def test_of_too_many_the_one_that_was_silent_the_longest_ends(settings: Any) -> None:
+def test_of_too_many_the_one_that_was_silent_the_longest_ends(settings):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 3}
     opened = [open_session("ada") for _ in range(3)]
     others = open_session("bob")
@@ -140,7 +136,7 @@ def test_of_too_many_the_one_that_was_silent_the_longest_ends(settings: Any) -> 
     assert find(others[1], "bob") is not None
 
 
-def test_a_new_session_does_not_give_way_to_one_that_was_seen_since(settings: Any) -> None:
+def test_a_new_session_does_not_give_way_to_one_that_was_seen_since(settings):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 1}
     older, _ = open_session("ada")
     # An open stream says at any time that its session is in use.
@@ -150,14 +146,14 @@ def test_a_new_session_does_not_give_way_to_one_that_was_seen_since(settings: An
     assert not sessions.mark_seen(older.pk)
 
 
-def test_many_at_once_leave_as_many_as_one_may_have(settings: Any) -> None:
+def test_many_at_once_leave_as_many_as_one_may_have(settings):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 2}
     at_once(8, lambda _: open_session("ada"))
     open_session("ada")
     assert Session.objects.filter(principal="ada", expires_at__gt=seconds_ago(0)).count() == 2
 
 
-def test_subscriptions_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscriptions_are_kept_once_and_bounded(monkeypatch):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 2)
     session, _ = open_session()
     for uri in ("a:1", "a:1", "a:2"):
@@ -171,9 +167,7 @@ def test_subscriptions_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPatch
     assert subscriptions(session) == ["a:2", "a:3"]
 
 
-def test_a_subscription_that_is_there_is_no_subscription_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_subscription_that_is_there_is_no_subscription_more(monkeypatch):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 1)
     session, _ = open_session()
     sessions.add_subscription(session.pk, "a:1")

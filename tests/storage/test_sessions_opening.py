@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -28,7 +26,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def _serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _serving(monkeypatch):
     """Rows are written as in a process that serves."""
     monkeypatch.setattr(BatchWriter, "is_under_test", lambda self: self is not row_writer)
     yield
@@ -54,7 +52,7 @@ def issue(name: str = "ada") -> tuple[User, str]:
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionGate]:
+def gate(monkeypatch):
     made = SessionGate(sessions.NEW_SESSIONS)
     monkeypatch.setattr(sessions.NEW_SESSIONS, "write", made.write)
     yield made
@@ -62,7 +60,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionGate]:
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
-async def test_what_is_opened_together_is_stored_together(mount: str, gate: SessionGate) -> None:
+async def test_what_is_opened_together_is_stored_together(mount, gate):
     opening = await gate.open(mount, 10)
     gate.may_write.set()
     answers = await asyncio.gather(*opening)
@@ -81,7 +79,7 @@ async def test_what_is_opened_together_is_stored_together(mount: str, gate: Sess
     assert await Session.objects.filter(is_initialized=True).acount() == 10
 
 
-async def test_an_opened_session_is_there_when_its_id_is_sent(mount: str) -> None:
+async def test_an_opened_session_is_there_when_its_id_is_sent(mount):
     answer = await Peer(mount).send(initialize(D))
     assert answer.status == 200
     digest = sessions._digest(answer.headers["mcp-session-id"])
@@ -90,9 +88,7 @@ async def test_an_opened_session_is_there_when_its_id_is_sent(mount: str) -> Non
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
-async def test_a_user_who_is_deleted_meanwhile_costs_no_other_a_session(
-    mount: str, gate: SessionGate
-) -> None:
+async def test_a_user_who_is_deleted_meanwhile_costs_no_other_a_session(mount, gate):
     gone, token = await in_thread(issue)
     opening = await gate.open(mount, 9, token)
     await in_thread(gone.delete)
@@ -105,9 +101,7 @@ async def test_a_user_who_is_deleted_meanwhile_costs_no_other_a_session(
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
-async def test_too_many_waiting_sessions_are_refused(
-    mount: str, gate: SessionGate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_waiting_sessions_are_refused(mount, gate, monkeypatch):
     opening = await gate.open(mount, 3)
     monkeypatch.setattr(writer, "MAX_WAITING", 2)
     answer = await Peer(mount).send(initialize(D))
@@ -119,9 +113,7 @@ async def test_too_many_waiting_sessions_are_refused(
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
-async def test_more_than_a_caller_may_have_are_not_opened_together(
-    mount: str, gate: SessionGate, settings: Any
-) -> None:
+async def test_more_than_a_caller_may_have_are_not_opened_together(mount, gate, settings):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 3}
     others = [await in_thread(issue, name) for name in ("ada", "grace")]
     opening = await gate.open(mount, 9, *(token for _, token in others))
@@ -133,9 +125,7 @@ async def test_more_than_a_caller_may_have_are_not_opened_together(
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
-async def test_too_many_sessions_without_credentials_are_refused_one_by_one(
-    mount: str, gate: SessionGate, settings: Any
-) -> None:
+async def test_too_many_sessions_without_credentials_are_refused_one_by_one(mount, gate, settings):
     settings.MCP_DJANGO = {
         "SESSIONS_PER_PRINCIPAL": 5,
         "ANONYMOUS_FACTOR": 1,

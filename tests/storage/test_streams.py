@@ -47,7 +47,7 @@ def look(session: Session, number: int, after: int = 0) -> StreamSnapshot:
 
 
 @spec("RSM-7")
-def test_a_stream_is_there_before_its_first_event(session: Session) -> None:
+def test_a_stream_is_there_before_its_first_event(session):
     number = opened(session)
     assert look(session, number) == StreamSnapshot("open", 0, HERE, "7", ())
     assert streams.find_stream_kind(session.pk, number) == "post"
@@ -55,7 +55,7 @@ def test_a_stream_is_there_before_its_first_event(session: Session) -> None:
 
 
 @spec("RSM-1", "RSM-3")
-def test_a_reader_gets_what_comes_after_the_event_that_it_has(session: Session) -> None:
+def test_a_reader_gets_what_comes_after_the_event_that_it_has(session):
     number, other = opened(session), opened(session, "8")
     assert number != other
     write(number, 1, 2)
@@ -68,7 +68,7 @@ def test_a_reader_gets_what_comes_after_the_event_that_it_has(session: Session) 
     assert look(session, number, after=1 << 62).events == ()
 
 
-def test_a_reader_gets_many_events_page_by_page(session: Session) -> None:
+def test_a_reader_gets_many_events_page_by_page(session):
     number = opened(session)
     write(number, *range(1, streams.PAGE_SIZE + 2), final=True)
     first = look(session, number)
@@ -79,7 +79,7 @@ def test_a_reader_gets_many_events_page_by_page(session: Session) -> None:
 
 
 @spec("RSM-8", "SES-6")
-def test_a_stream_is_unknown_to_every_other_session(session: Session) -> None:
+def test_a_stream_is_unknown_to_every_other_session(session):
     number = opened(session)
     other, _ = open_session("somebody else")
     with pytest.raises(UnknownStream):
@@ -90,7 +90,7 @@ def test_a_stream_is_unknown_to_every_other_session(session: Session) -> None:
     assert streams.find_request_owner(other.pk, 7) is None
 
 
-def test_the_last_message_ends_a_stream_and_starts_its_retention(session: Session) -> None:
+def test_the_last_message_ends_a_stream_and_starts_its_retention(session):
     number = opened(session)
     write(number, 1, 2, final=True)
     row = Stream.objects.get(pk=number)
@@ -102,7 +102,7 @@ def test_the_last_message_ends_a_stream_and_starts_its_retention(session: Sessio
     assert numbers(number) == [1, 2]
 
 
-def test_nobody_but_the_owner_writes(session: Session) -> None:
+def test_nobody_but_the_owner_writes(session):
     number = opened(session)
     write(number, 1)
     with as_worker(ELSEWHERE):
@@ -113,7 +113,7 @@ def test_nobody_but_the_owner_writes(session: Session) -> None:
 
 
 @pytest.mark.parametrize("final", [False, True])
-def test_events_that_were_stored_already_may_be_stored_again(session: Session, final: bool) -> None:
+def test_events_that_were_stored_already_may_be_stored_again(session, final):
     # The database may commit and its answer get lost.
     number = opened(session)
     write(number, 1)
@@ -123,7 +123,7 @@ def test_events_that_were_stored_already_may_be_stored_again(session: Session, f
     assert look(session, number).is_open is not final
 
 
-def test_a_stream_without_last_message_is_closed_and_expires(session: Session) -> None:
+def test_a_stream_without_last_message_is_closed_and_expires(session):
     number = opened(session)
     write(number, 1)
     streams.close_streams(number)
@@ -134,14 +134,14 @@ def test_a_stream_without_last_message_is_closed_and_expires(session: Session) -
 # Lost -----------------------------------------------------------------------------------------
 
 
-def test_a_living_owner_keeps_its_stream(session: Session) -> None:
+def test_a_living_owner_keeps_its_stream(session):
     number = opened(session)
     with as_worker(ELSEWHERE):
         assert not lose(number)
     assert look(session, number).is_open
 
 
-def test_the_stream_of_a_dead_owner_ends_with_one_error(session: Session) -> None:
+def test_the_stream_of_a_dead_owner_ends_with_one_error(session):
     number = opened(session)
     write(number, 1)
     silence(HERE)
@@ -153,7 +153,7 @@ def test_the_stream_of_a_dead_owner_ends_with_one_error(session: Session) -> Non
     assert Stream.objects.get(pk=number).expires_at is not None
 
 
-def test_the_error_comes_after_everything_that_was_sent_and_not_stored(session: Session) -> None:
+def test_the_error_comes_after_everything_that_was_sent_and_not_stored(session):
     number = opened(session)
     silence(HERE)
     with as_worker(ELSEWHERE):
@@ -161,7 +161,7 @@ def test_the_error_comes_after_everything_that_was_sent_and_not_stored(session: 
     assert look(session, number, after=100_000).events == ((LOST_SEQ, '"lost"'),)
 
 
-def test_an_owner_that_wakes_up_too_late_stores_nothing(session: Session) -> None:
+def test_an_owner_that_wakes_up_too_late_stores_nothing(session):
     number = opened(session)
     write(number, 1)
     silence(HERE)
@@ -175,7 +175,7 @@ def test_an_owner_that_wakes_up_too_late_stores_nothing(session: Session) -> Non
     assert look(session, number).state == "lost"
 
 
-def test_an_ended_stream_is_not_lost(session: Session) -> None:
+def test_an_ended_stream_is_not_lost(session):
     number = opened(session)
     write(number, 1, final=True)
     silence(HERE)
@@ -184,7 +184,7 @@ def test_an_ended_stream_is_not_lost(session: Session) -> None:
     assert numbers(number) == [1]
 
 
-def test_one_of_many_readers_declares_a_stream_lost(session: Session) -> None:
+def test_one_of_many_readers_declares_a_stream_lost(session):
     number = opened(session)
     silence(HERE)
     with as_worker(ELSEWHERE):
@@ -194,7 +194,7 @@ def test_one_of_many_readers_declares_a_stream_lost(session: Session) -> None:
 
 
 @pytest.mark.parametrize("final", [False, True])
-def test_a_late_owner_and_a_reader_agree_on_the_end(session: Session, final: bool) -> None:
+def test_a_late_owner_and_a_reader_agree_on_the_end(session, final):
     """Whoever is first decides; there is never an event behind the error or half a flush."""
     for _ in range(10):
         number = opened(session)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
 
 import pytest
 from django.db import transaction
@@ -68,7 +67,7 @@ def looks_asked_for(session: Session) -> int:
 
 
 @spec("RSM-9")
-def test_the_newest_stream_writes_and_older_ones_stay(session: Session) -> None:
+def test_the_newest_stream_writes_and_older_ones_stay(session):
     first = opened(session)
     assert writers(session) == [first]
     second, third = opened(session), opened(session)
@@ -80,21 +79,21 @@ def test_the_newest_stream_writes_and_older_ones_stay(session: Session) -> None:
 
 
 @spec("RSM-9")
-def test_a_fourth_stream_closes_the_oldest(session: Session) -> None:
+def test_a_fourth_stream_closes_the_oldest(session):
     first, second, third, fourth = (opened(session) for _ in range(4))
     assert open_streams(session) == [second, third, fourth]
     assert read_get_stream(session.pk, first) is None
 
 
 @spec("RSM-9")
-def test_a_stream_that_its_client_comes_back_from_ends(session: Session) -> None:
+def test_a_stream_that_its_client_comes_back_from_ends(session):
     first, second = opened(session), opened(session)
     third = opened(session, replaced=first)
     assert open_streams(session) == [second, third]
 
 
 @spec("RSM-9")
-def test_of_many_that_come_at_once_three_remain(session: Session) -> None:
+def test_of_many_that_come_at_once_three_remain(session):
     found = at_once(THREADS, lambda _: opened(session))
     remaining = open_streams(session)
     assert len(remaining) == 3
@@ -102,14 +101,14 @@ def test_of_many_that_come_at_once_three_remain(session: Session) -> None:
     assert writers(session) == remaining[-1:]
 
 
-def test_streams_of_different_sessions_do_not_meet(session: Session) -> None:
+def test_streams_of_different_sessions_do_not_meet(session):
     other, _ = open_session()
     first, second = opened(session), opened(other)
     assert (writers(session), writers(other)) == ([first], [second])
 
 
 @spec("RSM-9")
-def test_a_dead_process_writes_for_nobody(session: Session) -> None:
+def test_a_dead_process_writes_for_nobody(session):
     mine, theirs = opened(session), elsewhere(session)
     sight = read_get_stream(session.pk, mine)
     assert sight is not None
@@ -122,7 +121,7 @@ def test_a_dead_process_writes_for_nobody(session: Session) -> None:
     assert open_streams(session) == [mine, theirs]
 
 
-def test_a_stream_finds_out_what_its_session_wants(session: Session) -> None:
+def test_a_stream_finds_out_what_its_session_wants(session):
     number = opened(session)
     sight = read_get_stream(session.pk, number)
     assert sight is not None
@@ -135,7 +134,7 @@ def test_a_stream_finds_out_what_its_session_wants(session: Session) -> None:
     assert (sight.is_initialized, sight.uris) == (True, ["store://b", "store://a"])
 
 
-def test_an_open_stream_keeps_its_session_from_idling(session: Session) -> None:
+def test_an_open_stream_keeps_its_session_from_idling(session):
     number = opened(session)
     Session.objects.update(seen_at=seconds_ago(100))
     assert read_get_stream(session.pk, number) is not None
@@ -145,7 +144,7 @@ def test_an_open_stream_keeps_its_session_from_idling(session: Session) -> None:
 
 
 @spec("RSM-9")
-def test_an_attempt_that_is_repeated_changes_nothing(session: Session) -> None:
+def test_an_attempt_that_is_repeated_changes_nothing(session):
     """The database may have committed, and its answer been lost."""
     first = opened(session)
     for _ in range(2):
@@ -159,7 +158,7 @@ def test_an_attempt_that_is_repeated_changes_nothing(session: Session) -> None:
     assert open_streams(session) == [first, second]
 
 
-def test_a_stream_of_an_ended_session_is_not_stored(session: Session) -> None:
+def test_a_stream_of_an_ended_session_is_not_stored(session):
     sessions.end_sessions([session.pk])
     assert open_get_stream(session.pk, 1) is None
     assert not Stream.objects.exists()
@@ -169,7 +168,7 @@ def test_a_stream_of_an_ended_session_is_not_stored(session: Session) -> None:
 
 
 @spec("RSM-9")
-def test_others_are_told_when_a_stream_comes_or_goes(session: Session) -> None:
+def test_others_are_told_when_a_stream_comes_or_goes(session):
     first = opened(session)
     assert looks_asked_for(session) == 0
     second = opened(session)
@@ -181,7 +180,7 @@ def test_others_are_told_when_a_stream_comes_or_goes(session: Session) -> None:
     assert looks_asked_for(session) == 2
 
 
-def test_nobody_is_told_where_there_is_no_stream(session: Session) -> None:
+def test_nobody_is_told_where_there_is_no_stream(session):
     notify_get_streams([session.pk])
     assert looks_asked_for(session) == 0
     opened(session)
@@ -190,9 +189,7 @@ def test_nobody_is_told_where_there_is_no_stream(session: Session) -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_what_changed_in_a_transaction_is_looked_for_after_it(
-    session: Session, keep: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changed_in_a_transaction_is_looked_for_after_it(session, keep, monkeypatch):
     rung: list[versions.TopicKey] = []
     monkeypatch.setattr(sessions, "notify", lambda *found: rung.extend(found))
     opened(session)
@@ -207,9 +204,7 @@ def test_what_changed_in_a_transaction_is_looked_for_after_it(
 # The end -------------------------------------------------------------------------------------
 
 
-def test_all_are_closed_with_as_many_statements_as_one(
-    session: Session, django_assert_num_queries: Any
-) -> None:
+def test_all_are_closed_with_as_many_statements_as_one(session, django_assert_num_queries):
     every = [session, *(open_session()[0] for _ in range(4))]
     ends = [GetStreamEnd(opened(one), one.pk) for one in every]
     # The transaction's beginning and end, the one change, and who is left.
@@ -218,9 +213,7 @@ def test_all_are_closed_with_as_many_statements_as_one(
     assert not any(map(open_streams, every))
 
 
-def test_a_closed_stream_is_remembered_as_long_as_an_idle_session(
-    session: Session, settings: Any
-) -> None:
+def test_a_closed_stream_is_remembered_as_long_as_an_idle_session(session, settings):
     settings.MCP_DJANGO = {"SESSION_IDLE": 1000}
     first = opened(session)
     second = opened(session, replaced=first)
@@ -233,7 +226,7 @@ def test_a_closed_stream_is_remembered_as_long_as_an_idle_session(
 
 
 @spec("RSM-9")
-def test_the_stream_of_another_process_is_not_closed(session: Session) -> None:
+def test_the_stream_of_another_process_is_not_closed(session):
     theirs = elsewhere(session)
     assert HERE != ELSEWHERE
     close_get_streams(GetStreamEnd(theirs, session.pk))
@@ -241,7 +234,7 @@ def test_the_stream_of_another_process_is_not_closed(session: Session) -> None:
 
 
 @spec("SUB-5")
-def test_what_the_client_knows_only_grows(session: Session) -> None:
+def test_what_the_client_knows_only_grows(session):
     def heard() -> int:
         return Session.objects.values_list("heard_seq", flat=True).get(pk=session.pk)
 
@@ -257,7 +250,7 @@ def test_what_the_client_knows_only_grows(session: Session) -> None:
 
 
 @spec("SUB-5")
-def test_a_new_session_knows_of_everything(transactional_db: None) -> None:
+def test_a_new_session_knows_of_everything(transactional_db):
     versions.assign_number([versions.TopicKey("store", "tools")])
     session, _ = open_session()
     assert session.pk

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from mcp_django.models import Session, Stream
+from mcp_django.models import Stream
 from mcp_django.storage import streams
 from mcp_django.storage.databases import atomic
 from tests.transports.http_session.conftest import ELSEWHERE, HERE, as_worker, at_once, silence
 from tests.transports.http_session.stored import open_stream
 
 
-def test_a_reader_does_not_wait_for_an_owner_that_hangs_while_it_writes(session: Session) -> None:
+def test_a_reader_does_not_wait_for_an_owner_that_hangs_while_it_writes(session):
     number = open_stream(session.pk)
     silence(HERE)
     hangs, is_over = threading.Event(), threading.Event()

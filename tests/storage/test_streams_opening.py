@@ -63,9 +63,7 @@ COUNTED = ["notifications/progress", "notifications/progress", "response"]
 
 @spec("RSM-7")
 @pytest.mark.parametrize("mount", LOOPS)
-async def test_streams_that_begin_together_are_stored_together(
-    mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_streams_that_begin_together_are_stored_together(mount, monkeypatch):
     peers = [await opened(mount, PARLOR) for _ in range(5)]
     gate = gated(monkeypatch, NEW_STREAMS)
     calls = await gate.gather(*map(count, peers))
@@ -79,9 +77,7 @@ async def test_streams_that_begin_together_are_stored_together(
 
 
 @pytest.mark.parametrize("mount", LOOPS)
-async def test_a_session_that_is_deleted_meanwhile_costs_no_other_a_stream(
-    mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_that_is_deleted_meanwhile_costs_no_other_a_stream(mount, monkeypatch):
     peers = [await opened(mount, PARLOR) for _ in range(5)]
     gate = gated(monkeypatch, NEW_STREAMS)
     calls = await gate.gather(*map(count, peers))
@@ -90,9 +86,7 @@ async def test_a_session_that_is_deleted_meanwhile_costs_no_other_a_stream(
     assert await asyncio.gather(*calls) == [*[COUNTED] * 4, 404]
 
 
-async def test_a_stream_that_is_deleted_meanwhile_costs_no_other_its_events(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_stream_that_is_deleted_meanwhile_costs_no_other_its_events(monkeypatch):
     peers = [await opened("raw", PARLOR) for _ in range(5)]
     pks = [row.pk async for row in Session.objects.order_by("pk")]
     numbers = [await in_thread(partial(open_stream, pk)) for pk in pks]
@@ -128,9 +122,7 @@ async def until_ended(readers: list[Reader]) -> None:
 
 @spec("RSM-9")
 @pytest.mark.parametrize("mount", LOOPS)
-async def test_get_streams_begin_and_end_together(
-    mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_get_streams_begin_and_end_together(mount, monkeypatch):
     """Also several of one session, of which one is the newest."""
     peers = [await opened(mount, PARLOR) for _ in range(4)]
     ended = await opened(mount, PARLOR)
@@ -166,8 +158,8 @@ async def test_get_streams_begin_and_end_together(
 
 @pytest.mark.parametrize("mount", LOOPS)
 async def test_a_stream_that_cannot_be_stored_is_answered_with_a_time_to_come_back(
-    mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    mount, monkeypatch
+):
     peer = await opened(mount, PARLOR)
 
     def away(*_: Any, **__: Any) -> None:

@@ -24,7 +24,7 @@ ROOM = TopicKey("store", "resource", "store://room")
 
 
 @pytest.mark.django_db
-def test_each_change_of_a_topic_gives_it_another_version() -> None:
+def test_each_change_of_a_topic_gives_it_another_version():
     assert versions.read_versions([TOOLS, ROOM]) == {}
     versions.increment_versions([TOOLS])
     assert versions.read_versions([TOOLS, ROOM]) == {TOOLS: 1}
@@ -38,7 +38,7 @@ def test_each_change_of_a_topic_gives_it_another_version() -> None:
 
 
 @pytest.mark.usefixtures("transactional_db")
-def test_no_change_is_missed_when_many_see_one_first() -> None:
+def test_no_change_is_missed_when_many_see_one_first():
     at_once(8, lambda _: [versions.increment_versions([ROOM, TOOLS]) for _ in range(10)])
     found = versions.read_versions([TOOLS, ROOM])
     assert found[TOOLS] >= 80
@@ -53,7 +53,7 @@ def numbers() -> dict[str, int]:
 
 
 @pytest.mark.django_db
-def test_the_topics_of_one_announcement_share_the_next_number() -> None:
+def test_the_topics_of_one_announcement_share_the_next_number():
     versions.assign_number([TOOLS, ROOM, TOOLS])
     assert numbers() == {TOOLS.digest: 1, ROOM.digest: 1}
     versions.assign_number([ROOM])
@@ -63,7 +63,7 @@ def test_the_topics_of_one_announcement_share_the_next_number() -> None:
 
 
 @pytest.mark.django_db
-def test_what_changed_after_a_number_is_found_in_order() -> None:
+def test_what_changed_after_a_number_is_found_in_order():
     assert (
         versions.read_changes(None) == versions.read_changes(0) == versions.NumberedChanges(0, {})
     )
@@ -77,16 +77,14 @@ def test_what_changed_after_a_number_is_found_in_order() -> None:
 
 
 @pytest.mark.django_db
-def test_what_takes_no_number_is_not_among_them() -> None:
+def test_what_takes_no_number_is_not_among_them():
     versions.assign_number([TOOLS])
     versions.increment_versions([versions.OVERRIDES, TopicKey("", "user", "7")])
     assert versions.read_changes(0).numbers == {TOOLS.digest: 1}
 
 
 @pytest.mark.django_db
-def test_more_changes_than_one_page_has_are_read_by_whole_numbers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_changes_than_one_page_has_are_read_by_whole_numbers(monkeypatch):
     monkeypatch.setattr(versions, "PAGE_SIZE", 4)
     for number in range(4):
         versions.assign_number(
@@ -107,7 +105,7 @@ def test_more_changes_than_one_page_has_are_read_by_whole_numbers(
 
 
 @pytest.mark.django_db
-def test_a_stream_asks_for_its_own_topics_alone() -> None:
+def test_a_stream_asks_for_its_own_topics_alone():
     versions.assign_number([TOOLS])
     versions.assign_number([ROOM])
     assert versions.read_changed_topics([TOOLS, ROOM], 0) == (2, {TOOLS: 1, ROOM: 2})
@@ -117,7 +115,7 @@ def test_a_stream_asks_for_its_own_topics_alone() -> None:
 
 @spec("RSM-12")
 @pytest.mark.django_db
-def test_a_number_that_was_never_given_finds_every_topic() -> None:
+def test_a_number_that_was_never_given_finds_every_topic():
     versions.assign_number([TOOLS])
     never = TopicKey("store", "prompts")
     assert versions.read_changed_topics([TOOLS, never], 2) == (1, {TOOLS: 1, never: 1})
@@ -125,7 +123,7 @@ def test_a_number_that_was_never_given_finds_every_topic() -> None:
 
 @spec("RSM-12")
 @pytest.mark.usefixtures("transactional_db")
-def test_whoever_has_seen_a_number_has_seen_every_smaller_one() -> None:
+def test_whoever_has_seen_a_number_has_seen_every_smaller_one():
     """Writers number changes of two topics each while a reader looks again and again."""
     finished: list[int] = []
     looks: list[versions.NumberedChanges] = []
@@ -163,7 +161,7 @@ def test_whoever_has_seen_a_number_has_seen_every_smaller_one() -> None:
 
 
 @pytest.mark.usefixtures("transactional_db")
-def test_more_topics_than_one_number_may_have_take_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_topics_than_one_number_may_have_take_several(monkeypatch):
     monkeypatch.setattr(versions, "MAX_NUMBERED", 2)
     publish(*(TopicKey("store", "resource", f"a:{one}") for one in range(5)))
     assert sorted(numbers().values()) == [1, 1, 2, 2, 3]
@@ -171,7 +169,7 @@ def test_more_topics_than_one_number_may_have_take_several(monkeypatch: pytest.M
 
 @spec("RSM-12")
 @pytest.mark.usefixtures("transactional_db")
-def test_the_clock_does_not_wait_for_a_transaction_of_the_site() -> None:
+def test_the_clock_does_not_wait_for_a_transaction_of_the_site():
     """A change that is announced within another transaction is numbered without it."""
     clerk_is_free = threading.Event()
     with transaction.atomic():
@@ -187,7 +185,7 @@ def test_the_clock_does_not_wait_for_a_transaction_of_the_site() -> None:
 
 
 @pytest.mark.django_db
-def test_an_announcement_within_a_test_is_numbered_at_once() -> None:
+def test_an_announcement_within_a_test_is_numbered_at_once():
     with transaction.atomic():
         publish(TOOLS)
         assert numbers() == {TOOLS.digest: 1}
@@ -217,9 +215,7 @@ def losing(times: int, sqlstate: str, monkeypatch: pytest.MonkeyPatch) -> list[i
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
-def test_a_change_that_lost_against_another_is_numbered_again(
-    sqlstate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_lost_against_another_is_numbered_again(sqlstate, monkeypatch):
     attempts = losing(3, sqlstate, monkeypatch)
     publish(TOOLS)
     assert attempts == [4]
@@ -227,9 +223,7 @@ def test_a_change_that_lost_against_another_is_numbered_again(
 
 
 @pytest.mark.django_db
-def test_a_database_that_is_away_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_database_that_is_away_is_not_waited_for(monkeypatch, caplog):
     attempts = losing(3, "08006", monkeypatch)
     with caplog.at_level(logging.WARNING, logger="mcp_django"):
         publish(TOOLS)
@@ -238,9 +232,7 @@ def test_a_database_that_is_away_is_not_waited_for(
 
 
 @pytest.mark.django_db
-def test_a_change_that_always_loses_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_change_that_always_loses_is_given_up(monkeypatch, caplog):
     monkeypatch.setattr(databases, "CONFLICT_SECONDS", 0)
     attempts = losing(3, "40001", monkeypatch)
     with caplog.at_level(logging.WARNING, logger="mcp_django"):
@@ -250,9 +242,7 @@ def test_a_change_that_always_loses_is_given_up(
 
 
 @pytest.mark.django_db
-def test_what_could_not_be_counted_takes_nothing_else_along(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_could_not_be_counted_takes_nothing_else_along(monkeypatch, caplog):
     def away(changed: Any) -> None:
         raise InterfaceError("gone")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -44,12 +44,12 @@ class Groups:
 
 
 @pytest.fixture
-def groups() -> Groups:
+def groups():
     return Groups()
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchWriter]:
+def made(monkeypatch):
     """A writer as a serving process has it."""
     monkeypatch.setattr(BatchWriter, "is_under_test", lambda self: False)
     found = BatchWriter("test-writer")
@@ -100,9 +100,7 @@ class Callers:
 
 
 @pytest.fixture
-def callers(
-    made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callers]:
+def callers(made, groups, monkeypatch):
     found = Callers(made, groups)
     monkeypatch.setattr(made, "_put", found.put)
     yield found
@@ -114,15 +112,13 @@ def stored() -> str:
     return "".join(Group.objects.order_by("name").values_list("name", flat=True))
 
 
-def test_what_gathers_is_written_together(callers: Callers, groups: Groups) -> None:
+def test_what_gathers_is_written_together(callers, groups):
     callers.gather("abcdef")
     assert callers.outcomes() == [f"wrote {name}" for name in "abcdef"]
     assert groups.batches == [["a"], list("bcdef")]
 
 
-def test_a_row_without_a_caller_is_written_after_one_that_a_caller_waited_for(
-    made: BatchWriter, groups: Groups
-) -> None:
+def test_a_row_without_a_caller_is_written_after_one_that_a_caller_waited_for(made, groups):
     made._flush_delay = 0.01
     for name in "abc":
         assert made.write(groups, name, seconds=PATIENCE) == f"wrote {name}"
@@ -132,7 +128,7 @@ def test_a_row_without_a_caller_is_written_after_one_that_a_caller_waited_for(
     assert groups.batches == [["a"], ["A"], ["b"], ["B"], ["c"], ["C"]]
 
 
-def test_one_bad_row_costs_no_other(callers: Callers, groups: Groups) -> None:
+def test_one_bad_row_costs_no_other(callers, groups):
     Group.objects.create(name="e")
     callers.gather("abcdefghij")
     groups.may_write.set()
@@ -166,8 +162,8 @@ def lose_commit(groups: Groups, monkeypatch: pytest.MonkeyPatch, *, batch: int) 
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_lost_answer_to_a_commit_loses_nothing_and_repeats_nothing(
-    callers: Callers, groups: Groups, monkeypatch: pytest.MonkeyPatch, batch: int
-) -> None:
+    callers, groups, monkeypatch, batch
+):
     # In a transaction of the writer, also if a row is alone.
     groups.lock_seconds = 1.0
     lost = lose_commit(groups, monkeypatch, batch=batch)
@@ -179,8 +175,8 @@ def test_a_lost_answer_to_a_commit_loses_nothing_and_repeats_nothing(
 
 @pytest.mark.parametrize("is_stopping", [False, True])
 def test_an_exception_among_the_outcomes_is_raised_to_its_caller(
-    made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch, is_stopping: bool
-) -> None:
+    made, groups, monkeypatch, is_stopping
+):
     write = groups.write
 
     def refuse(rows: Sequence[Any], *, again: bool) -> Sequence[Any]:
@@ -193,7 +189,7 @@ def test_an_exception_among_the_outcomes_is_raised_to_its_caller(
     assert stored() == "a"
 
 
-def test_in_a_transaction_a_thread_writes_by_itself(made: BatchWriter, groups: Groups) -> None:
+def test_in_a_transaction_a_thread_writes_by_itself(made, groups):
     with transaction.atomic():
         assert made.write(groups, "a", seconds=PATIENCE) == "wrote a"
         assert stored() == "a"
@@ -206,7 +202,7 @@ def test_in_a_transaction_a_thread_writes_by_itself(made: BatchWriter, groups: G
     assert made._thread is None
 
 
-def test_a_process_that_stops_writes_immediately(made: BatchWriter, groups: Groups) -> None:
+def test_a_process_that_stops_writes_immediately(made, groups):
     stopped = threading.Event()
     made.flush_and_stop(stopped.set)
     assert stopped.wait(PATIENCE)
@@ -214,9 +210,7 @@ def test_a_process_that_stops_writes_immediately(made: BatchWriter, groups: Grou
     assert made._thread is None
 
 
-def test_a_full_queue_refuses(
-    callers: Callers, made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_queue_refuses(callers, made, groups, monkeypatch):
     monkeypatch.setattr(writer, "MAX_WAITING", 2)
     callers.gather("abc")
     with pytest.raises(Busy) as caught:
@@ -227,7 +221,7 @@ def test_a_full_queue_refuses(
     assert stored() == "abc"
 
 
-def test_who_waits_too_long_is_refused(callers: Callers, made: BatchWriter, groups: Groups) -> None:
+def test_who_waits_too_long_is_refused(callers, made, groups):
     callers.gather("a")
     with pytest.raises(Busy):
         made.write(groups, "late", seconds=0.01)
@@ -237,7 +231,7 @@ def test_who_waits_too_long_is_refused(callers: Callers, made: BatchWriter, grou
     assert stored() == "ab"
 
 
-async def test_many_wait_on_a_loop(made: BatchWriter, groups: Groups) -> None:
+async def test_many_wait_on_a_loop(made, groups):
     groups.may_write.clear()
     first = asyncio.ensure_future(made.awrite(groups, "a", seconds=PATIENCE))
     assert await asyncio.to_thread(groups.is_writing.acquire, timeout=PATIENCE)
@@ -254,9 +248,7 @@ async def test_many_wait_on_a_loop(made: BatchWriter, groups: Groups) -> None:
     assert [len(batch) for batch in groups.batches] == [1, 5]
 
 
-def test_rows_that_somebody_waits_for_do_not_wait_for_others(
-    made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_somebody_waits_for_do_not_wait_for_others(made, groups, monkeypatch):
     monkeypatch.setattr(writer, "FLUSH_SECONDS", 3600.0)
     made._flush_delay = 3600.0
     for name in "abc":
@@ -267,9 +259,7 @@ def test_rows_that_somebody_waits_for_do_not_wait_for_others(
     assert stored() == "abcd"
 
 
-def test_a_row_that_is_wanted_soon_does_not_wait_for_others(
-    made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_is_wanted_soon_does_not_wait_for_others(made, groups, monkeypatch):
     monkeypatch.setattr(writer, "FLUSH_SECONDS", 1000)
     made._flush_delay = 1000
     made.store(groups, "later")
@@ -278,9 +268,7 @@ def test_a_row_that_is_wanted_soon_does_not_wait_for_others(
     assert groups.batches == [["soon"]]
 
 
-def test_they_are_written_between_the_batches_of_others(
-    made: BatchWriter, groups: Groups, callers: Callers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_are_written_between_the_batches_of_others(made, groups, callers, monkeypatch):
     monkeypatch.setattr(writer, "FLUSH_ROWS", 2)
     groups.may_write.clear()
     for name in "abcdef":
@@ -294,8 +282,8 @@ def test_they_are_written_between_the_batches_of_others(
 
 
 def test_others_are_written_although_there_is_always_a_row_that_somebody_waits_for(
-    made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    made, groups, monkeypatch
+):
     monkeypatch.setattr(writer, "FLUSH_SECONDS", 0.01)
     made._flush_delay = 0.01
     write_urgent, is_over = made._write_urgent, threading.Event()
@@ -316,7 +304,7 @@ def test_others_are_written_although_there_is_always_a_row_that_somebody_waits_f
 
 
 @pytest.fixture
-def held() -> Iterator[Callable[[], None]]:
+def held():
     """Another transaction that holds the lock of the database until it is let go."""
     is_held, go = threading.Event(), threading.Event()
 
@@ -337,9 +325,7 @@ def held() -> Iterator[Callable[[], None]]:
     thread.join()
 
 
-def test_a_transaction_of_the_site_delays_and_loses_nothing(
-    held: Callable[[], None], callers: Callers, groups: Groups
-) -> None:
+def test_a_transaction_of_the_site_delays_and_loses_nothing(held, callers, groups):
     for name in "abc":
         callers.write(name)
     assert groups.is_writing.acquire(timeout=PATIENCE)

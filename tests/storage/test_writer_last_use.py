@@ -37,7 +37,7 @@ class Uses:
 
 
 @pytest.fixture
-def uses(monkeypatch: pytest.MonkeyPatch) -> Uses:
+def uses(monkeypatch):
     found = Uses()
     monkeypatch.setattr(
         _LastUses, "write", lambda kind, pks, *, again: found.write(kind, pks, again=again)
@@ -50,7 +50,7 @@ def issue(count: int) -> list[str]:
     return [f"Bearer {token_for(person(f'user {n}'))[1]}" for n in range(count)]
 
 
-async def test_requests_do_not_wait_until_it_is_stored_that_a_token_was_used(uses: Uses) -> None:
+async def test_requests_do_not_wait_until_it_is_stored_that_a_token_was_used(uses):
     tokens = await in_thread(issue, 5)
     answers = await asyncio.gather(
         *(Peer("raw", token=one).send(request("ping", id=7)) for one in tokens)
@@ -64,7 +64,7 @@ async def test_requests_do_not_wait_until_it_is_stored_that_a_token_was_used(use
     assert not await AccessToken.objects.filter(last_used_at=None).aexists()
 
 
-async def test_requests_do_not_wait_until_it_is_stored_that_a_session_was_seen(uses: Uses) -> None:
+async def test_requests_do_not_wait_until_it_is_stored_that_a_session_was_seen(uses):
     peers = [await opened("raw") for _ in range(3)]
     await Session.objects.aupdate(seen_at=seconds_ago(RESOLUTION_SECONDS + 10))
     for _ in range(2):

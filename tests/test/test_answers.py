@@ -75,15 +75,13 @@ def asking(*questions: Any) -> MCPClient:
         (ListRoots(), {"roots": []}, "[]"),
     ],
 )
-async def test_an_answer_is_written_as_the_question_wants_it(
-    question: Any, given: Any, found: str
-) -> None:
+async def test_an_answer_is_written_as_the_question_wants_it(question, given, found):
     (answer,) = (await asking(question).acall_tool("tool", answers=[given])).structured
     assert answer.startswith(found)
 
 
 @pytest.mark.parametrize(("given", "text"), [(DECLINE, "declined"), (CANCEL, "dismissed")])
-def test_a_user_may_say_no(given: Any, text: str) -> None:
+def test_a_user_may_say_no(given, text):
     result = asking(Elicit("?", str)).call_tool("tool", answers=[given], check=False)
     assert result.is_error
     assert text in result.text
@@ -91,26 +89,26 @@ def test_a_user_may_say_no(given: Any, text: str) -> None:
 
 @pytest.mark.parametrize("question", [Sample("?"), ListRoots()])
 @pytest.mark.parametrize("given", [ACCEPT, DECLINE, CANCEL])
-def test_only_users_say_yes_or_no(question: Any, given: Any) -> None:
+def test_only_users_say_yes_or_no(question, given):
     with pytest.raises(AssertionError, match="answers only elicitation/create, but the server"):
         asking(question).call_tool("tool", answers=[given])
 
 
-def test_rounds_follow_each_other_until_the_answers_are_used_up() -> None:
+def test_rounds_follow_each_other_until_the_answers_are_used_up():
     client = asking(Elicit("A?", str), Elicit("B?", str))
     assert messages(client.call_tool("tool")) == ["A?"]
     assert messages(client.call_tool("tool", answers=["a"])) == ["B?"]
     assert messages(client.call_tool("tool", answers=["a", "b"])) == []
 
 
-def test_answers_that_nobody_asked_for_fail_the_test() -> None:
+def test_answers_that_nobody_asked_for_fail_the_test():
     with pytest.raises(AssertionError, match=r"did not ask for the answers \['c', <Reaction"):
         asking(Elicit("A?", str)).call_tool("tool", answers=["a", "c", DECLINE])
     with pytest.raises(AssertionError, match=r"did not ask for the answers \['a'\]"):
         asking().call_tool("tool", answers=["a"])
 
 
-async def test_so_they_do_in_an_asynchronous_test() -> None:
+async def test_so_they_do_in_an_asynchronous_test():
     with pytest.raises(AssertionError, match=r"did not ask for the answers \['c'\]"):
         await asking(Elicit("A?", str)).acall_tool("tool", answers=["a", "c"])
 
@@ -131,7 +129,7 @@ def read(ctx: Context) -> str:
     return ctx.elicit("Part?", str)
 
 
-def test_a_round_is_answered_as_a_whole() -> None:
+def test_a_round_is_answered_as_a_whole():
     client = MCPClient(server=several())
     assert client.call_tool("tool", answers=["a", "b", ["file:///c"]]).text == "3"
     with pytest.raises(AssertionError) as caught:
@@ -142,7 +140,7 @@ def test_a_round_is_answered_as_a_whole() -> None:
     )
 
 
-async def test_resources_and_prompts_have_to_be_answered() -> None:
+async def test_resources_and_prompts_have_to_be_answered():
     client = MCPClient(server=several())
     assert client.read_resource("x://x", answers=["a"])[0]["text"] == "a"
     assert (await client.aread_resource("x://x", answers=["a"]))[0]["text"] == "a"
@@ -157,7 +155,7 @@ async def test_resources_and_prompts_have_to_be_answered() -> None:
         await client.aget_prompt("prompt")
 
 
-def test_messages_of_all_rounds_are_kept() -> None:
+def test_messages_of_all_rounds_are_kept():
     def tool(ctx: Context) -> str:
         ctx.report_progress(1)
         ctx.elicit("A?")
@@ -210,7 +208,7 @@ def writing(function: Any, **options: Any) -> MCPClient:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("function", WRITERS)
-async def test_a_write_before_a_question_fails_the_test(function: Any) -> None:
+async def test_a_write_before_a_question_fails_the_test(function):
     for call in (writing(function).acall_tool, sync_to_async(writing(function).call_tool)):
         with pytest.raises(AssertionError, match="tool writes before it asks") as caught:
             await call("tool")
@@ -220,7 +218,7 @@ async def test_a_write_before_a_question_fails_the_test(function: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_it_does_so_while_another_request_of_the_client_runs() -> None:
+async def test_it_does_so_while_another_request_of_the_client_runs():
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(ctx: Context) -> str:
@@ -239,7 +237,7 @@ async def test_it_does_so_while_another_request_of_the_client_runs() -> None:
 
 
 @pytest.mark.django_db
-def test_answers_of_a_call_that_failed_are_not_used_for_another() -> None:
+def test_answers_of_a_call_that_failed_are_not_used_for_another():
     def failing(ctx: Context) -> str:
         ctx.elicit("Go on?", str)
         raise RuntimeError("broken")
@@ -253,26 +251,26 @@ def test_answers_of_a_call_that_failed_are_not_used_for_another() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("function", WRITERS)
-def test_so_it_does_within_the_transaction_of_a_test(function: Any) -> None:
+def test_so_it_does_within_the_transaction_of_a_test(function):
     with pytest.raises(AssertionError, match="writes before it asks"):
         writing(function).call_tool("tool")
 
 
 @pytest.mark.django_db
-def test_a_client_may_let_it_pass() -> None:
+def test_a_client_may_let_it_pass():
     client = writing(early, allow_early_writes=True)
     assert client.call_tool("tool", answers=["x"]).text == "x"
 
 
 @pytest.mark.django_db
-def test_a_write_after_the_last_question_is_as_it_should_be() -> None:
+def test_a_write_after_the_last_question_is_as_it_should_be():
     client = writing(afterwards)
     assert client.call_tool("tool", answers=["x"]).text == "0"
     assert client.call_tool("tool", answers=["y"]).text == "1"
 
 
 @pytest.mark.django_db
-def test_a_write_between_two_questions_is_found_in_the_second_round() -> None:
+def test_a_write_between_two_questions_is_found_in_the_second_round():
     def tool(ctx: Context) -> str:
         name = ctx.elicit("A?", str)
         Group.objects.create(name=name)
@@ -294,7 +292,7 @@ def test_a_write_between_two_questions_is_found_in_the_second_round() -> None:
         lambda: Group.objects.get_or_create(name="x"),
     ],
 )
-def test_every_kind_of_write_is_one(write: Any) -> None:
+def test_every_kind_of_write_is_one(write):
     Group.objects.create(name="w")
 
     def tool(ctx: Context) -> str:
@@ -306,7 +304,7 @@ def test_every_kind_of_write_is_one(write: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_reading_and_rows_of_ours_are_no_writes() -> None:
+def test_reading_and_rows_of_ours_are_no_writes():
     user = person()
     AccessToken.objects.issue(user, name="test")
 
@@ -319,7 +317,7 @@ def test_reading_and_rows_of_ours_are_no_writes() -> None:
 
 
 @pytest.mark.django_db
-def test_a_test_that_failed_leaves_nothing_behind() -> None:
+def test_a_test_that_failed_leaves_nothing_behind():
     with pytest.raises(AssertionError):
         writing(early).call_tool("tool")
     assert writing(afterwards).call_tool("tool").questions
@@ -330,7 +328,7 @@ def test_a_test_that_failed_leaves_nothing_behind() -> None:
 class AsyncTests(TestCase):
     """A test of Django's own kind, within its transaction."""
 
-    async def test_an_early_write_is_found_there_too(self) -> None:
+    async def test_an_early_write_is_found_there_too(self):
         for function in WRITERS:
             with pytest.raises(AssertionError, match="writes before it asks"):
                 await writing(function).acall_tool("tool")

@@ -18,25 +18,25 @@ from tests.sites.example.mcp import open_server
 
 
 @pytest.fixture
-def mcp_client() -> Callable[..., MCPClient]:
+def mcp_client():
     from mcp_django.pytest_plugin import mcp_client as plugin
 
-    make: Callable[..., MCPClient] = plugin.__wrapped__()  # type: ignore[attr-defined]
+    make: Callable[..., MCPClient] = plugin.__wrapped__()
     return make
 
 
-def test_the_fixture_makes_clients(mcp_client: Callable[..., MCPClient]) -> None:
+def test_the_fixture_makes_clients(mcp_client):
     assert mcp_client(server=open_server).call_tool("echo", {"text": "x"}).text == "x"
 
 
-def test_the_plugin_needs_no_settings_and_gives_the_fixture(pytestconfig: pytest.Config) -> None:
+def test_the_plugin_needs_no_settings_and_gives_the_fixture(pytestconfig):
     from mcp_django import pytest_plugin
 
     assert hasattr(pytest_plugin, "mcp_client")
 
 
 @pytest.mark.django_db
-def test_the_default_server_asks_who_is_calling() -> None:
+def test_the_default_server_asks_who_is_calling():
     with pytest.raises(AuthenticationRequired):
         MCPClient().discover()
     client = MCPClient(user=person())
@@ -51,7 +51,7 @@ def test_the_default_server_asks_who_is_calling() -> None:
     }
 
 
-def test_a_result_tells_its_parts() -> None:
+def test_a_result_tells_its_parts():
     result = CallResult(
         raw={
             "content": [
@@ -67,7 +67,7 @@ def test_a_result_tells_its_parts() -> None:
     assert CallResult(raw={"content": [], "isError": True}).is_error
 
 
-def test_nothing_of_a_kind_is_an_empty_list() -> None:
+def test_nothing_of_a_kind_is_an_empty_list():
     for version in ("2025-06-18", "2026-07-28"):
         client = MCPClient(server=open_to_all(), protocol_version=version)
         lists = (
@@ -82,7 +82,7 @@ def test_nothing_of_a_kind_is_an_empty_list() -> None:
         assert caught.value.code == -32601
 
 
-def test_an_error_of_the_server_is_raised() -> None:
+def test_an_error_of_the_server_is_raised():
     with pytest.raises(MCPError, match="No tool named 'missing'") as caught:
         MCPClient(server=open_server).call_tool("missing")
     assert caught.value.code == -32602
@@ -98,7 +98,7 @@ def refusing() -> MCPServer:
     return server
 
 
-def test_a_tool_that_failed_fails_the_test() -> None:
+def test_a_tool_that_failed_fails_the_test():
     client = MCPClient(server=refusing())
     with pytest.raises(
         AssertionError, match=r"^The tool 'refuse' failed: 3 is too many\.$"
@@ -110,7 +110,7 @@ def test_a_tool_that_failed_fails_the_test() -> None:
         client.call_tool("refuse", {"n": "x"})
 
 
-async def test_a_tool_that_failed_fails_an_asynchronous_test() -> None:
+async def test_a_tool_that_failed_fails_an_asynchronous_test():
     client = MCPClient(server=refusing())
     with pytest.raises(ToolFailed, match="3 is too many"):
         await client.acall_tool("refuse", {"n": 3})
@@ -120,7 +120,7 @@ async def test_a_tool_that_failed_fails_an_asynchronous_test() -> None:
 @pytest.mark.django_db
 @pytest.mark.usefixtures("few_servers")  # a task finds its server by the name
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-def test_a_task_whose_tool_failed_fails_the_test(version: str) -> None:
+def test_a_task_whose_tool_failed_fails_the_test(version):
     client = MCPClient(server=refusing(), protocol_version=version, user=person())
     task = client.call_tool("refuse", {"n": 3}, as_task=True)
     with pytest.raises(ToolFailed, match="failed: 3 is too many"):
@@ -128,7 +128,7 @@ def test_a_task_whose_tool_failed_fails_the_test(version: str) -> None:
     assert client.task_result(task, check=False).is_error
 
 
-def test_messages_of_one_call_do_not_reach_the_next() -> None:
+def test_messages_of_one_call_do_not_reach_the_next():
     server = open_to_all()
 
     @server.tool
@@ -143,7 +143,7 @@ def test_messages_of_one_call_do_not_reach_the_next() -> None:
     assert client.call_tool("talk").progress
 
 
-def test_a_list_is_read_to_its_last_page() -> None:
+def test_a_list_is_read_to_its_last_page():
     server = open_to_all()
     for name in ("a", "b", "c"):
         server.tool(name, description="x" * 600_000)(lambda: "x")
@@ -151,13 +151,13 @@ def test_a_list_is_read_to_its_last_page() -> None:
     assert [tool["name"] for tool in MCPClient(server=server).list_tools()] == ["a", "b", "c"]
 
 
-async def test_a_stream_is_not_one_response() -> None:
+async def test_a_stream_is_not_one_response():
     with pytest.raises(MCPError, match="stream"):
         await MCPClient(server=open_server).arequest("subscriptions/listen", {"notifications": {}})
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_permissions_are_asked_from_a_loop() -> None:
+async def test_permissions_are_asked_from_a_loop():
     server = open_to_all()
     server.tool("tool", permission="auth.view_group")(lambda: "x")
     server.resource("x://x", permission="auth.view_group")(lambda: "x")
@@ -174,7 +174,7 @@ async def test_permissions_are_asked_from_a_loop() -> None:
 class AsyncTests(TestCase):
     """An asynchronous test of Django's own kind, within its transaction."""
 
-    async def test_sync_and_async_tools_see_the_rows_of_the_test(self) -> None:
+    async def test_sync_and_async_tools_see_the_rows_of_the_test(self):
         await Group.objects.acreate(name="a")
         user: Any = await sync_to_async(person)()
         client = MCPClient(server=mcp, user=user)
@@ -182,7 +182,7 @@ class AsyncTests(TestCase):
         assert (await client.acall_tool("count_groups_later")).text == "1"
         assert (await client.aread_resource("shop://groups/a"))[0]["text"] == '{"name": "a"}'
 
-    def test_so_they_do_in_a_synchronous_test(self) -> None:
+    def test_so_they_do_in_a_synchronous_test(self):
         Group.objects.create(name="a")
         client = MCPClient(server=mcp, user=person())
         assert client.call_tool("count_groups").text == "1"
@@ -190,7 +190,7 @@ class AsyncTests(TestCase):
         assert client.complete("shop://groups/{name}", "name", "a") == ["a"]
 
 
-def test_a_bug_in_a_component_is_raised_as_it_is() -> None:
+def test_a_bug_in_a_component_is_raised_as_it_is():
     server = open_to_all()
 
     @server.tool
@@ -213,7 +213,7 @@ def test_a_bug_in_a_component_is_raised_as_it_is() -> None:
     assert client.list_tools()
 
 
-async def test_a_bug_in_an_async_component_is_raised_as_it_is() -> None:
+async def test_a_bug_in_an_async_component_is_raised_as_it_is():
     server = open_to_all()
 
     @server.tool

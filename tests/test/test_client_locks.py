@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -32,7 +30,7 @@ def insert(databases: ConnectionHandler) -> None:
 
 
 @pytest.fixture
-def databases() -> Iterator[ConnectionHandler]:
+def databases():
     """A database in memory that connections share; this thread has a lock on its table."""
     name = "file:locks?mode=memory&cache=shared"
     handler = ConnectionHandler({"default": {"ENGINE": ENGINE, "NAME": name}})
@@ -48,15 +46,13 @@ def databases() -> Iterator[ConnectionHandler]:
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[ThreadPoolExecutor]:
+def elsewhere():
     """A thread with a connection of its own."""
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
 
-def test_a_second_writer_waits_for_the_first(
-    databases: ConnectionHandler, elsewhere: ThreadPoolExecutor, monkeypatch: Any
-) -> None:
+def test_a_second_writer_waits_for_the_first(databases, elsewhere, monkeypatch):
     # No client has been made: the thread may have served an earlier test, which had none over HTTP.
     refused = threading.Event()
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: refused.set())
@@ -70,22 +66,20 @@ def test_a_second_writer_waits_for_the_first(
 
 
 @pytest.mark.usefixtures("client_of_the_site")
-def test_it_does_not_wait_for_ever(
-    databases: ConnectionHandler, elsewhere: ThreadPoolExecutor, monkeypatch: Any
-) -> None:
+def test_it_does_not_wait_for_ever(databases, elsewhere, monkeypatch):
     monkeypatch.setattr(connection, "LOCKED_SECONDS", -1)
     with pytest.raises(OperationalError, match="locked"):
         elsewhere.submit(insert, databases).result(PATIENCE)
 
 
 @pytest.mark.usefixtures("client_of_the_site")
-def test_another_error_is_told_at_once(databases: ConnectionHandler) -> None:
+def test_another_error_is_told_at_once(databases):
     with databases["default"].cursor() as cursor, pytest.raises(OperationalError, match="syntax"):
         cursor.execute("NO SQL")
 
 
 @pytest.fixture
-def client_of_the_site() -> Iterator[MCPClient]:
+def client_of_the_site():
     """A client whose server runs in threads of its own."""
     with MCPClient(server=shop, transport="http") as client:
         yield client

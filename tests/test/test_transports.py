@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ LATEST = [(E, one) for one in TRANSPORTS]
 
 
 @pytest.fixture(params=EVERY, ids="-".join)
-def mine(request: pytest.FixtureRequest) -> Iterator[MCPClient]:
+def mine(request):
     """A client of everybody, at each revision over each transport."""
     version, transport = request.param
     with MCPClient(server=shop, protocol_version=version, transport=transport) as client:
@@ -38,7 +37,7 @@ def mine(request: pytest.FixtureRequest) -> Iterator[MCPClient]:
 
 
 @pytest.fixture(params=ASKING, ids="-".join)
-def asked(request: pytest.FixtureRequest) -> Iterator[MCPClient]:
+def asked(request):
     """The same where forms are asked."""
     version, transport = request.param
     with MCPClient(server=shop, protocol_version=version, transport=transport) as client:
@@ -46,7 +45,7 @@ def asked(request: pytest.FixtureRequest) -> Iterator[MCPClient]:
 
 
 @pytest.mark.every_mount
-def test_a_tool_is_called(mine: MCPClient) -> None:
+def test_a_tool_is_called(mine):
     result = mine.call_tool("add", {"a": 1, "b": 2})
     assert result.text == '{"sum": 3}'
     assert not result.is_error
@@ -54,7 +53,7 @@ def test_a_tool_is_called(mine: MCPClient) -> None:
         assert result.structured == {"sum": 3}
 
 
-async def test_the_first_requests_may_come_together(mine: MCPClient) -> None:
+async def test_the_first_requests_may_come_together(mine):
     calls = (mine.acall_tool("add", {"a": 1, "b": n}) for n in range(3))
     assert [one.text for one in await asyncio.gather(*calls)] == [
         f'{{"sum": {n}}}' for n in (1, 2, 3)
@@ -62,7 +61,7 @@ async def test_the_first_requests_may_come_together(mine: MCPClient) -> None:
     assert await Session.objects.acount() <= 1
 
 
-def test_failures_are_told_apart(mine: MCPClient) -> None:
+def test_failures_are_told_apart(mine):
     failed = mine.call_tool("fail", check=False)
     assert (failed.is_error, failed.text) == (True, "Not today.")
     with pytest.raises(ZeroDivisionError, match="a bug"):
@@ -73,20 +72,20 @@ def test_failures_are_told_apart(mine: MCPClient) -> None:
     assert mine.call_tool("add", {"a": 1, "b": 1}).text == '{"sum": 2}'
 
 
-def test_lists_are_read_to_the_last_page(mine: MCPClient) -> None:
+def test_lists_are_read_to_the_last_page(mine):
     assert [tool["name"] for tool in mine.list_tools()] == sorted(shop.tools)
     assert [one["uri"] for one in mine.list_resources()] == ["transported://table"]
     assert [one["name"] for one in mine.list_prompts()] == ["toast"]
 
 
-def test_resources_prompts_and_completions_are_there(mine: MCPClient) -> None:
+def test_resources_prompts_and_completions_are_there(mine):
     assert mine.read_resource("transported://table")[0]["text"] == "cups"
     (message,) = mine.get_prompt("toast", {"name": "Zoë"})
     assert message["content"]["text"] == "To Zoë!"
     assert mine.complete("toast", "name", "A") == ["Ada"]
 
 
-def test_progress_and_logs_are_heard(mine: MCPClient) -> None:
+def test_progress_and_logs_are_heard(mine):
     result = mine.call_tool("count", {"n": 3})
     assert result.text == "counted to 3"
     assert [one["progress"] for one in result.progress] == [1, 2, 3]
@@ -94,17 +93,17 @@ def test_progress_and_logs_are_heard(mine: MCPClient) -> None:
     assert mine.call_tool("count", {"n": 0}).progress == []
 
 
-def test_the_model_is_asked(mine: MCPClient) -> None:
+def test_the_model_is_asked(mine):
     assert mine.call_tool("think", answers=["hello"]).text == "hello"
 
 
-def test_forms_are_answered(asked: MCPClient) -> None:
+def test_forms_are_answered(asked):
     assert asked.call_tool("greet", answers=["Hi", "Ada"]).text == "Hi Ada"
     assert asked.call_tool("people", answers=["crew"]).text == "1 and crew"
     assert asked.call_tool("greet", answers=[DECLINE], check=False).is_error
 
 
-def test_open_questions_are_shown(asked: MCPClient) -> None:
+def test_open_questions_are_shown(asked):
     (question,) = asked.call_tool("greet", answers=["Hi"]).questions
     assert question["params"]["message"] == "A name?"
     # What was given up is in nobody's way.
@@ -112,9 +111,7 @@ def test_open_questions_are_shown(asked: MCPClient) -> None:
 
 
 @pytest.mark.parametrize("channel", [HTTPChannel, LineChannel])
-def test_a_call_with_an_open_question_is_cancelled(
-    channel: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_with_an_open_question_is_cancelled(channel, monkeypatch):
     cancelled: list[str] = []
     cancel = channel.cancel
 
@@ -131,31 +128,31 @@ def test_a_call_with_an_open_question_is_cancelled(
         assert cancelled == ["greet"]
 
 
-def test_an_unfit_answer_is_a_mistake_and_gives_the_call_up(asked: MCPClient) -> None:
+def test_an_unfit_answer_is_a_mistake_and_gives_the_call_up(asked):
     with pytest.raises(AssertionError, match="answers only elicitation/create"):
         asked.call_tool("think", answers=[DECLINE])
     assert asked.call_tool("think", answers=["hello"]).text == "hello"
 
 
-def test_a_call_that_hangs_up_is_read_on() -> None:
+def test_a_call_that_hangs_up_is_read_on():
     with MCPClient(server=shop, protocol_version=D, transport="http") as client:
         result = client.call_tool("pause")
     assert (result.text, [one["progress"] for one in result.progress]) == ("back", [1, 2])
 
 
-def test_left_over_answers_are_a_mistake(asked: MCPClient) -> None:
+def test_left_over_answers_are_a_mistake(asked):
     with pytest.raises(AssertionError, match="did not ask for the answers"):
         asked.call_tool("greet", answers=["Hi", "Ada", "Ben"])
 
 
-async def test_asynchronous_tests_have_their_twins(asked: MCPClient) -> None:
+async def test_asynchronous_tests_have_their_twins(asked):
     assert (await asked.acall_tool("people", answers=["crew"])).text == "1 and crew"
     assert (await asked.aread_resource("transported://table"))[0]["text"] == "cups"
     await asked.aclose()
 
 
 @pytest.mark.parametrize(("version", "transport"), EVERY)
-def test_the_user_is_let_in(version: str, transport: str) -> None:
+def test_the_user_is_let_in(version, transport):
     options: dict[str, Any] = {"protocol_version": version, "transport": transport}
     ada = person()
     with MCPClient(server=staff, user=ada, **options) as client:
@@ -178,7 +175,7 @@ def test_the_user_is_let_in(version: str, transport: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "transport"), LATEST)
-async def test_changes_are_heard(version: str, transport: str) -> None:
+async def test_changes_are_heard(version, transport):
     client = MCPClient(server=shop, protocol_version=version, transport=transport)
     async with client, client.listen(uris=["transported://table"]) as messages:
         first = await anext(messages)
@@ -190,7 +187,7 @@ async def test_changes_are_heard(version: str, transport: str) -> None:
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 @pytest.mark.parametrize("version", [D, E])
-async def test_a_refused_subscription_is_an_error(version: str, transport: str) -> None:
+async def test_a_refused_subscription_is_an_error(version, transport):
     bare = MCPServer("transported-bare", permission=AllowAny)
     async with MCPClient(server=bare, protocol_version=version, transport=transport) as client:
         with pytest.raises(MCPError) as caught:
@@ -199,7 +196,7 @@ async def test_a_refused_subscription_is_an_error(version: str, transport: str) 
         assert caught.value.code == -32601
 
 
-def test_a_client_that_nobody_closes_leaves_no_thread() -> None:
+def test_a_client_that_nobody_closes_leaves_no_thread():
     before = set(threading.enumerate())
     client = MCPClient(server=shop, transport="http")
     client.list_tools()
@@ -213,27 +210,27 @@ def test_a_client_that_nobody_closes_leaves_no_thread() -> None:
 
 
 @pytest.mark.parametrize("name", ["Nord", "Süd", " padded "])
-def test_arguments_are_repeated_in_headers(name: str) -> None:
+def test_arguments_are_repeated_in_headers(name):
     with MCPClient(server=shop, transport="http") as client:
         assert client.call_tool("mirrored", {"region": name}).text == name
 
 
 @pytest.mark.parametrize("version", [A, B, C, D])
-def test_a_session_ends_with_its_client(version: str) -> None:
+def test_a_session_ends_with_its_client(version):
     with MCPClient(server=shop, protocol_version=version, transport="http") as client:
         client.list_tools()
         assert Session.objects.filter(expires_at__gt=Now()).count() == 1
     assert Session.objects.filter(expires_at__gt=Now()).count() == 0
 
 
-def test_a_closed_client_begins_anew() -> None:
+def test_a_closed_client_begins_anew():
     client = MCPClient(server=shop, protocol_version=D, transport="http")
     for _ in range(2):
         assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
         client.close()
 
 
-def test_an_unknown_transport_names_the_known_ones() -> None:
+def test_an_unknown_transport_names_the_known_ones():
     with pytest.raises(ValueError, match=r"'pigeon'.*memory, http, sse, stdio"):
         MCPClient(transport="pigeon")
     with pytest.raises(ValueError, match="'sse' supports only 2024-11-05, not '2026-07-28'"):

@@ -1,7 +1,5 @@
 """The mounts that serve ASGI, for one process or for a real server."""
 
-from __future__ import annotations
-
 from channels.routing import URLRouter
 from django.urls import re_path
 

@@ -1,7 +1,5 @@
 """The settings of `chunked_site`."""
 
-from __future__ import annotations
-
 from tests.settings import *  # noqa: F403
 
 ROOT_URLCONF = "tests.transports.chunked_site"

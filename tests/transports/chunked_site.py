@@ -1,7 +1,5 @@
 """A site with an open server and an authorization server, for servers of WSGI and ASGI."""
 
-from __future__ import annotations
-
 from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
 

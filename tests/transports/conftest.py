@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from asgiref.sync import SyncToAsync
@@ -18,7 +16,7 @@ from tests.transports.stage import gates
 
 
 @pytest.fixture(autouse=True)
-def _stage(settings: Any) -> Iterator[None]:
+def _stage(settings):
     settings.ROOT_URLCONF = "tests.transports.urls"
     # Async ORM calls of a test, elsewhere too, leave a connection to asgiref's thread.
     close_asgiref_connections()
@@ -31,27 +29,27 @@ def close_asgiref_connections() -> None:
 
 
 @pytest.fixture(params=MOUNTS)
-def app(request: pytest.FixtureRequest) -> Any:
+def app(request):
     """One ASGI mount after the other."""
     return MOUNTS[request.param]
 
 
 @pytest.fixture(params=EVERY_MOUNT)
-def mount(request: pytest.FixtureRequest) -> str:
+def mount(request):
     """The name of one mount after the other, WSGI included."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
-def token(transactional_db: None) -> str:
+def token(transactional_db):
     """A bearer of a member of staff."""
     user = User.objects.create_user("ada", is_staff=True)
     return f"Bearer {AccessToken.objects.issue(user, name='test')[1]}"
 
 
 @pytest.fixture
-def gate() -> Iterator[str]:
+def gate():
     """A gate of the test's own, opened at the end so that no thread stays behind."""
     name = uuid.uuid4().hex
     yield name

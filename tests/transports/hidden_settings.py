@@ -1,7 +1,5 @@
 """Settings of a process that serves the servers with hidden tools, and logs calls as sites do."""
 
-from __future__ import annotations
-
 from tests.settings import *  # noqa: F403
 
 ROOT_URLCONF = "tests.transports.hidden_site"

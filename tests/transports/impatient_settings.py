@@ -1,7 +1,5 @@
 """The example site with the stage, which waits for no body as long as a test would."""
 
-from __future__ import annotations
-
 from tests.transports.settings import *  # noqa: F403
 from tests.transports.settings import MCP_DJANGO as ORDINARY
 

@@ -1,7 +1,5 @@
 """Every middleware of Django's that meddles with an answer, in the order that its docs advise."""
 
-from __future__ import annotations
-
 from tests.transports.settings import *  # noqa: F403
 from tests.transports.settings import MIDDLEWARE as ORDINARY
 

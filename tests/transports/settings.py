@@ -1,7 +1,5 @@
 """The example site with the stage, for servers that tests start."""
 
-from __future__ import annotations
-
 from tests.settings import *  # noqa: F403
 
 ROOT_URLCONF = "tests.transports.urls"

@@ -1,7 +1,5 @@
 """The example site, the stage and the noisy server, for processes that tests start."""
 
-from __future__ import annotations
-
 import os
 
 from tests.transports.settings import *  # noqa: F403

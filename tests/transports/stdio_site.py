@@ -136,7 +136,7 @@ def whoami(ctx: Context) -> dict[str, Any]:
 @noisy.tool
 def change(kind: str) -> str:
     """Announce a change."""
-    noisy.notify_list_changed(kind)  # type: ignore[arg-type]
+    noisy.notify_list_changed(kind)
     return kind
 
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -58,7 +57,7 @@ async def join(form: GroupForm) -> str:
 
 
 @pytest.fixture
-def guarded() -> Iterator[None]:
+def guarded():
     stage.tool(name="guarded", permission=HasGroups)(greet)
     stage.tool(name="join", form=GroupForm)(join)
     yield
@@ -68,7 +67,7 @@ def guarded() -> Iterator[None]:
 
 @pytest.mark.usefixtures("guarded")
 @pytest.mark.django_db(transaction=True)
-async def test_permissions_and_forms_may_use_the_database(mount: str) -> None:
+async def test_permissions_and_forms_may_use_the_database(mount):
     await Group.objects.acreate(name="crew")
     listed = await ask(mount, PATH, message("tools/list"))
     assert "guarded" in [tool["name"] for tool in listed.json()["result"]["tools"]]
@@ -80,16 +79,14 @@ async def test_permissions_and_forms_may_use_the_database(mount: str) -> None:
 
 
 @pytest.fixture
-def failing() -> Iterator[None]:
+def failing():
     stage.tool(name="failing", permission=Fails)(greet)
     yield
     stage.unregister(greet)
 
 
 @pytest.mark.usefixtures("failing")
-async def test_a_bug_in_a_permission_hides_what_it_guards(
-    mount: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_bug_in_a_permission_hides_what_it_guards(mount, caplog):
     answer = await ask(mount, PATH, message("tools/list"))
     names = [tool["name"] for tool in answer.json()["result"]["tools"]]
     assert names
@@ -99,9 +96,7 @@ async def test_a_bug_in_a_permission_hides_what_it_guards(
 
 
 @spec("ERR-3", "ERR-5", "RPC-10", "VER-21")
-async def test_a_bug_at_the_door_is_an_error_that_tells_nothing(
-    mount: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_bug_at_the_door_is_an_error_that_tells_nothing(mount, caplog, monkeypatch):
     monkeypatch.setattr(stage, "permission", Fails)
     answer = await ask(mount, PATH, message("tools/list", id="a"))
     assert answer.status == 500
@@ -162,7 +157,7 @@ ABORTING = (
 
 
 @pytest.fixture
-def aborting() -> Iterator[None]:
+def aborting():
     for function in ABORTING:
         stage.tool(function)
         stage.resource(f"stage://{function.__name__}")(function)
@@ -175,9 +170,7 @@ def aborting() -> Iterator[None]:
 @pytest.mark.usefixtures("aborting")
 @pytest.mark.parametrize("tool", [function.__name__ for function in ABORTING])
 @pytest.mark.parametrize("extra", [{}, {envelope.PROGRESS_TOKEN: 1}])
-async def test_a_tool_that_wants_to_end_everything_ends_itself(
-    extra: dict[str, Any], tool: str, mount: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_tool_that_wants_to_end_everything_ends_itself(extra, tool, mount, caplog):
     body = message("tools/call", {"name": tool, "arguments": {}}, **extra)
     answer = await ask(mount, PATH, body)
     result = answer.response()["result"]
@@ -194,7 +187,7 @@ async def test_a_tool_that_wants_to_end_everything_ends_itself(
 @spec("ERR-5")
 @pytest.mark.usefixtures("aborting")
 @pytest.mark.parametrize("name", [function.__name__ for function in ABORTING])
-async def test_a_resource_that_wants_to_end_everything_ends_itself(name: str, mount: str) -> None:
+async def test_a_resource_that_wants_to_end_everything_ends_itself(name, mount):
     answer = await ask(mount, PATH, message("resources/read", {"uri": f"stage://{name}"}))
     assert answer.response()["error"]["code"] == INTERNAL_ERROR
     assert b"secret" not in answer.body
@@ -229,7 +222,7 @@ def break_down(name: str) -> list[str]:
             yield write(name)
             raise RuntimeError("half way")
 
-    return lines()  # type: ignore[return-value]
+    return lines()
 
 
 def write(name: str) -> str:
@@ -242,7 +235,7 @@ UNTIDY = (stay_in_a_transaction, stay_in_a_transaction_later, hang_up, break_dow
 
 
 @pytest.fixture
-def untidy(settings: Any) -> Iterator[None]:
+def untidy(settings):
     # With one thread the next call meets what the last one left.
     settings.MCP_DJANGO = {"THREADS": 1}
     for function in UNTIDY:
@@ -259,9 +252,7 @@ def untidy(settings: Any) -> Iterator[None]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("end", ["", "_atomically"])
 @pytest.mark.parametrize("tool", [function.__name__ for function in UNTIDY])
-async def test_the_next_call_finds_its_thread_tidy(
-    tool: str, end: str, mount: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_next_call_finds_its_thread_tidy(tool, end, mount, caplog):
     for name in ("lost", "lost too"):
         body = message("tools/call", {"name": tool + end, "arguments": {"name": name}})
         assert (await ask(mount, PATH, body)).status == 200
@@ -274,6 +265,6 @@ async def test_the_next_call_finds_its_thread_tidy(
     assert ("left a transaction open" in caplog.text) is tool.startswith("stay")
 
 
-async def test_only_http_is_served() -> None:
+async def test_only_http_is_served():
     with pytest.raises(ValueError, match="websocket"):
-        await stage.asgi({"type": "websocket"}, None, None)  # type: ignore[arg-type]
+        await stage.asgi({"type": "websocket"}, None, None)

@@ -8,7 +8,6 @@ see it.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from django.test import override_settings
@@ -67,7 +66,7 @@ READABLE = {name: one for name, one in {**WRONG, **MALFORMED}.items() if name no
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings):
     settings.ROOT_URLCONF = "tests.transports.hidden_site"
 
 
@@ -100,13 +99,13 @@ class Prober:
 
 
 @pytest.fixture(params=["raw", "lane", "view"])
-def mount(request: pytest.FixtureRequest) -> str:
+def mount(request):
     """The mounts that serve a call in different ways."""
     return str(request.param)
 
 
 @pytest.fixture(params=["anonymous", "member"])
-def place(request: pytest.FixtureRequest) -> tuple[str, str | None]:
+def place(request):
     """The server that a caller uses, and who that is."""
     if request.param == "anonymous":
         return "public", None
@@ -115,9 +114,7 @@ def place(request: pytest.FixtureRequest) -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("version", REVISIONS)
-async def test_a_hidden_tool_is_answered_like_an_absent_one(
-    mount: str, place: tuple[str, str | None], version: str, group: str
-) -> None:
+async def test_a_hidden_tool_is_answered_like_an_absent_one(mount, place, version, group):
     server, authorization = place
     prober = Prober(mount, server, version, authorization)
     await prober.open()
@@ -128,7 +125,7 @@ async def test_a_hidden_tool_is_answered_like_an_absent_one(
 
 
 @pytest.mark.parametrize("version", REVISIONS)
-async def test_an_absent_tool_reads_no_arguments(mount: str, version: str) -> None:
+async def test_an_absent_tool_reads_no_arguments(mount, version):
     prober = Prober(mount, "public", version, None)
     await prober.open()
     expected = await prober.probe(ABSENT, WRONG["good"])
@@ -138,7 +135,7 @@ async def test_an_absent_tool_reads_no_arguments(mount: str, version: str) -> No
 
 
 @pytest.mark.parametrize("version", REVISIONS)
-async def test_a_tool_that_needs_credentials_asks_for_them_first(mount: str, version: str) -> None:
+async def test_a_tool_that_needs_credentials_asks_for_them_first(mount, version):
     """An anonymous caller who may sign in is invited to, and told nothing else."""
     prober = Prober(mount, "inviting", version, None)
     await prober.open()
@@ -150,9 +147,7 @@ async def test_a_tool_that_needs_credentials_asks_for_them_first(mount: str, ver
 
 
 @pytest.mark.parametrize("version", REVISIONS)
-async def test_a_body_that_is_too_large_is_refused_before_anything(
-    mount: str, place: tuple[str, str | None], version: str
-) -> None:
+async def test_a_body_that_is_too_large_is_refused_before_anything(mount, place, version):
     server, authorization = place
     prober = Prober(mount, server, version, authorization)
     await prober.open()

@@ -10,7 +10,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -21,7 +21,7 @@ import pytest
 from mcp_django.models.tokens import TOKEN_PREFIX
 from tests.kit import databases
 from tests.kit.drivers import headers_for, message
-from tests.kit.processes import HOST, Server, serving
+from tests.kit.processes import HOST, serving
 from tests.transports.hidden_site import ABSENT, HIDDEN, SECRET
 
 pytestmark = pytest.mark.outside
@@ -37,7 +37,7 @@ CALLERS = {"anonymous": ("public", None), "member": ("members", f"Bearer {TOKEN_
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     """The servers with hidden tools, in a process of their own."""
     directory: Path = tmp_path_factory.mktemp("server")
     app = "tests.transports.hidden_site:application"
@@ -84,9 +84,7 @@ def differences(samples: Sequence[tuple[float, float]]) -> list[float]:
 @pytest.mark.parametrize("tool", ["hidden_now", "hidden_later"])
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("mount", ["raw", "lane"])
-def test_a_hidden_tool_takes_as_long_as_an_absent_one(
-    server: Server, mount: str, caller: str, tool: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hidden_tool_takes_as_long_as_an_absent_one(server, mount, caller, tool, capsys):
     (name,) = (one for one in HIDDEN if one.startswith(tool))
     place, authorization = CALLERS[caller]
     path = f"/raw/{place}/mcp" if mount == "raw" else f"/{place}/mcp"

@@ -14,7 +14,6 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Call
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INTERNAL_ERROR
-from mcp_django.storage.call_rows import CallLog
 from mcp_django.test import MCPClient
 from tests.kit.drivers import Answer, message, send
 from tests.spec import spec
@@ -31,7 +30,7 @@ PROGRESS = {envelope.PROGRESS_TOKEN: "p"}
 
 
 @pytest.fixture
-def studio() -> MCPServer:
+def studio():
     """A server with pictures of 1.5 MB."""
     server = MCPServer("studio", permission=AllowAny)
 
@@ -92,12 +91,8 @@ def largest_event(answer: Answer) -> int:
 @spec("SSE-11")
 @pytest.mark.parametrize("tool", ["paint", "paint_later"])
 async def test_a_large_result_on_a_stream_is_an_error_that_names_the_limit(
-    tool: str,
-    studio: MCPServer,
-    call_log: CallLog,
-    caplog: pytest.LogCaptureFixture,
-    settings: Any,
-) -> None:
+    tool, studio, call_log, caplog, settings
+):
     params = {"name": tool, "arguments": {}}
     document = await send(studio.asgi, "/", message("tools/call", params))
     assert not document.is_stream
@@ -122,7 +117,7 @@ async def test_a_large_result_on_a_stream_is_an_error_that_names_the_limit(
     assert is_whole(answer.messages()[-1])
 
 
-async def test_a_large_result_that_is_ready_before_the_stream_is_whole(studio: MCPServer) -> None:
+async def test_a_large_result_that_is_ready_before_the_stream_is_whole(studio):
     body = message("tools/call", {"name": "copy", "arguments": {}}, **PROGRESS)
     answer = await send(studio.asgi, "/", body)
     assert not answer.is_stream
@@ -130,9 +125,7 @@ async def test_a_large_result_that_is_ready_before_the_stream_is_whole(studio: M
 
 
 @pytest.mark.parametrize("version", [B, D])
-async def test_a_stored_event_is_not_too_large_either(
-    version: str, studio: MCPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stored_event_is_not_too_large_either(version, studio, monkeypatch):
     monkeypatch.setitem(MOUNTS, "studio", studio.asgi)
     peer = await opened("studio", "/", version=version)
     assert is_whole((await peer.send(call("paint"))).response())
@@ -148,7 +141,7 @@ async def test_a_stored_event_is_not_too_large_either(
         assert all(says_too_large(one) for one in (await peer.send(batch)).messages()[-2:])
 
 
-async def test_everything_is_an_event_over_http_and_sse(studio: MCPServer) -> None:
+async def test_everything_is_an_event_over_http_and_sse(studio):
     async with legacy.opened(studio.asgi, "/sse") as stream:
         await stream.ask(initialize(B))
         await stream.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -159,7 +152,7 @@ async def test_everything_is_an_event_over_http_and_sse(studio: MCPServer) -> No
         assert len(await stream.ask([request("ping", id=1), request("ping", id=2)])) == 2
 
 
-async def test_a_batch_that_is_too_large_together_is_several_events(studio: MCPServer) -> None:
+async def test_a_batch_that_is_too_large_together_is_several_events(studio):
     for name in ("half", "other"):
         studio.resource(f"studio://{name}")(lambda: "x" * 600_000)
     async with legacy.opened(studio.asgi, "/sse") as stream:
@@ -172,9 +165,7 @@ async def test_a_batch_that_is_too_large_together_is_several_events(studio: MCPS
         assert {one["id"] for one in said} == {"half", "other"}
 
 
-async def test_a_notification_that_is_too_large_is_left_out(
-    studio: MCPServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_notification_that_is_too_large_is_left_out(studio, caplog):
     body = message(
         "tools/call",
         {"name": "talk", "arguments": {}},
@@ -191,7 +182,7 @@ async def test_a_notification_that_is_too_large_is_left_out(
     ]
 
 
-def test_transports_without_events_have_no_limit(studio: MCPServer) -> None:
+def test_transports_without_events_have_no_limit(studio):
     result = MCPClient(server=studio).call_tool("paint")
     assert result.progress
     assert base64.b64decode(result.content[0]["data"]) == PICTURE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -35,7 +34,7 @@ def text_of(response: dict[str, Any]) -> str:
 
 @spec("HTTP-5", "HTTP-6", "HTTP-7", "HTTP-9", "HTTP-27", "HTTP-33", "PRG-1", "PRG-3", "RSM-10")
 @pytest.mark.parametrize("tool", ["walk", "walk_later"])
-async def test_messages_leave_while_the_tool_runs(tool: str, app: Any, gate: str) -> None:
+async def test_messages_leave_while_the_tool_runs(tool, app, gate):
     async with connect(app, PATH, call(tool, gate=gate, extra=PROGRESS)) as connection:
         answer = await connection.start()
         assert answer.status == 200
@@ -62,7 +61,7 @@ async def test_messages_leave_while_the_tool_runs(tool: str, app: Any, gate: str
 
 
 @spec("PRG-1", "LOG-4")
-async def test_who_asks_for_nothing_gets_a_document(app: Any, gate: str) -> None:
+async def test_who_asks_for_nothing_gets_a_document(app, gate):
     gates[gate].opened.set()
     for tool in ("walk", "walk_later"):
         answer = await send(app, PATH, call(tool, gate=gate))
@@ -72,7 +71,7 @@ async def test_who_asks_for_nothing_gets_a_document(app: Any, gate: str) -> None
 
 @spec("PRG-1", "LOG-4")
 @pytest.mark.parametrize("name", [*SEES_LEAVING, "view"])
-async def test_a_call_that_ends_soon_and_says_nothing_is_a_document(name: str, gate: str) -> None:
+async def test_a_call_that_ends_soon_and_says_nothing_is_a_document(name, gate):
     gates[gate].opened.set()
     body = call("stay_later_with_context", gate=gate, extra=PROGRESS)
     answer = await send(MOUNTS[name], PATH, body)
@@ -88,9 +87,7 @@ async def test_a_call_that_ends_soon_and_says_nothing_is_a_document(name: str, g
 
 
 @pytest.mark.parametrize("name", SEES_LEAVING)
-async def test_a_call_that_says_nothing_for_long_is_a_stream(
-    name: str, gate: str, settings: Any
-) -> None:
+async def test_a_call_that_says_nothing_for_long_is_a_stream(name, gate, settings):
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.05}
     body = call("stay_later_with_context", gate=gate, extra=PROGRESS)
     async with connect(MOUNTS[name], PATH, body) as connection:
@@ -112,9 +109,7 @@ async def test_a_call_that_says_nothing_for_long_is_a_stream(
         ({envelope.LOG_LEVEL: "emergency", **PROGRESS}, ["progress", "progress"]),
     ],
 )
-async def test_only_what_was_asked_for_is_sent(
-    extra: Any, methods: list[str], app: Any, gate: str
-) -> None:
+async def test_only_what_was_asked_for_is_sent(extra, methods, app, gate):
     gates[gate].opened.set()
     answer = await send(app, PATH, call("walk", gate=gate, extra=extra))
     *notices, response = answer.messages()
@@ -123,7 +118,7 @@ async def test_only_what_was_asked_for_is_sent(
 
 
 @spec("PRG-2", "PRG-5")
-async def test_progress_only_grows(app: Any) -> None:
+async def test_progress_only_grows(app):
     answer = await send(app, PATH, call("stagger", extra=PROGRESS))
     *notices, response = answer.messages()
     assert [notice["params"] for notice in notices] == [
@@ -136,7 +131,7 @@ async def test_progress_only_grows(app: Any) -> None:
 
 @spec("PRG-1")
 @pytest.mark.parametrize("progress_token", [0, "", "0", 2**60])
-async def test_a_progress_token_comes_back_as_it_was(progress_token: Any, app: Any) -> None:
+async def test_a_progress_token_comes_back_as_it_was(progress_token, app):
     body = call("stagger", extra={envelope.PROGRESS_TOKEN: progress_token})
     answer = await send(app, PATH, body)
     assert [m["params"]["progressToken"] for m in answer.messages()[:-1]] == [progress_token] * 3
@@ -144,7 +139,7 @@ async def test_a_progress_token_comes_back_as_it_was(progress_token: Any, app: A
 
 @spec("HTTP-8", "HTTP-9")
 @pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream;q=0"])
-async def test_who_takes_no_stream_gets_a_document(accept: str, app: Any, gate: str) -> None:
+async def test_who_takes_no_stream_gets_a_document(accept, app, gate):
     gates[gate].opened.set()
     answer = await send(app, PATH, call("walk", gate=gate, extra=PROGRESS), accept=accept)
     assert text_of(answer.json()) == "walked"
@@ -152,7 +147,7 @@ async def test_who_takes_no_stream_gets_a_document(accept: str, app: Any, gate: 
     assert text_of(slow.json()) == "slow"
 
 
-async def test_wsgi_answers_with_one_document(gate: str) -> None:
+async def test_wsgi_answers_with_one_document(gate):
     gates[gate].opened.set()
     extra = {envelope.LOG_LEVEL: "debug", **PROGRESS}
     for tool, text in (("walk", "walked"), ("walk_later", "walked"), ("slow_walk", "slow")):
@@ -161,7 +156,7 @@ async def test_wsgi_answers_with_one_document(gate: str) -> None:
 
 
 @spec("HTTP-7")
-async def test_a_slow_tool_is_kept_alive_by_comments(app: Any, gate: str, settings: Any) -> None:
+async def test_a_slow_tool_is_kept_alive_by_comments(app, gate, settings):
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.01}
     async with connect(app, PATH, call("slow_walk", gate=gate)) as connection:
         answer = await connection.start()
@@ -173,7 +168,7 @@ async def test_a_slow_tool_is_kept_alive_by_comments(app: Any, gate: str, settin
 
 
 @spec("HTTP-9")
-async def test_what_is_wrong_before_the_tool_runs_keeps_its_status(app: Any) -> None:
+async def test_what_is_wrong_before_the_tool_runs_keeps_its_status(app):
     unknown = await send(app, PATH, call("nothing", extra=PROGRESS))
     assert not unknown.is_stream
     assert unknown.json()["error"]["code"] == INVALID_PARAMS
@@ -183,7 +178,7 @@ async def test_what_is_wrong_before_the_tool_runs_keeps_its_status(app: Any) -> 
 
 
 @spec("ERR-4")
-async def test_an_error_after_the_first_byte_is_an_event(app: Any) -> None:
+async def test_an_error_after_the_first_byte_is_an_event(app):
     answer = await send(app, PATH, call("break_off", extra=PROGRESS))
     assert answer.status == 200
     notice, response = answer.messages()
@@ -193,7 +188,7 @@ async def test_an_error_after_the_first_byte_is_an_event(app: Any) -> None:
 
 
 @spec("PRG-6", "RPC-4")
-async def test_calls_with_one_id_and_one_token_do_not_meet(app: Any, settings: Any) -> None:
+async def test_calls_with_one_id_and_one_token_do_not_meet(app, settings):
     # One more and its caller would have no thread left to open the gates.
     settings.MCP_DJANGO = {"THREADS": 16}
     names = [f"crossing-{n}" for n in range(3)]
@@ -217,7 +212,7 @@ async def ask_to_open(app: Any, name: str) -> Any:
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def begun(monkeypatch):
     """Streams that begin at once, as later without a message."""
     monkeypatch.setattr(transport_answer, "START_SECONDS", 0)
 
@@ -225,7 +220,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("begun")
 @spec("HTTP-26", "CAN-5", "CAN-9")
 @pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
-async def test_leaving_a_stream_cancels_the_call(tool: str, app: Any, gate: str) -> None:
+async def test_leaving_a_stream_cancels_the_call(tool, app, gate):
     async with connect(app, PATH, call(tool, gate=gate, extra=PROGRESS)) as connection:
         await connection.start()
         await reached(gates[gate].entered)
@@ -236,7 +231,7 @@ async def test_leaving_a_stream_cancels_the_call(tool: str, app: Any, gate: str)
 @spec("HTTP-26", "CAN-5", "CAN-9")
 @pytest.mark.parametrize("name", SEES_LEAVING)
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
-async def test_leaving_before_a_document_cancels_the_call(tool: str, name: str, gate: str) -> None:
+async def test_leaving_before_a_document_cancels_the_call(tool, name, gate):
     async with connect(MOUNTS[name], PATH, call(tool, gate=gate)) as connection:
         await reached(gates[gate].entered)
     await reached(gates[gate].left)
@@ -247,7 +242,7 @@ async def test_leaving_before_a_document_cancels_the_call(tool: str, name: str, 
 @pytest.mark.usefixtures("begun")
 @spec("HTTP-30", "CAN-2", "CAN-5")
 @pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
-async def test_a_posted_cancellation_cancels_nothing(tool: str, app: Any, gate: str) -> None:
+async def test_a_posted_cancellation_cancels_nothing(tool, app, gate):
     async with connect(app, PATH, call(tool, gate=gate, extra=PROGRESS)) as connection:
         await reached(gates[gate].entered)
         for params in (
@@ -275,7 +270,7 @@ LIMITED = [
 
 
 @pytest.mark.parametrize(("tool", "mount"), LIMITED)
-async def test_a_call_may_not_take_longer_than_its_limit(tool: str, mount: str, gate: str) -> None:
+async def test_a_call_may_not_take_longer_than_its_limit(tool, mount, gate):
     answer = await ask(mount, PATH, call(tool, gate=gate))
     result = answer.json()["result"]
     assert answer.status == 200
@@ -286,7 +281,7 @@ async def test_a_call_may_not_take_longer_than_its_limit(tool: str, mount: str, 
 
 
 @pytest.mark.usefixtures("begun")
-async def test_a_stream_ends_at_the_limit(app: Any, gate: str) -> None:
+async def test_a_stream_ends_at_the_limit(app, gate):
     answer = await send(app, PATH, call("late", gate=gate, extra=PROGRESS))
     assert answer.is_stream
     assert answer.response()["result"]["isError"] is True
@@ -298,14 +293,14 @@ async def test_a_stream_ends_at_the_limit(app: Any, gate: str) -> None:
 
 
 @pytest.fixture
-def one_thread(settings: Any) -> None:
+def one_thread(settings):
     """A work pool with one thread and no patience."""
     settings.MCP_DJANGO = {"THREADS": 1, "QUEUE": 1, "QUEUE_SECONDS": 0.02}
 
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", SEES_LEAVING)
-async def test_a_full_pool_says_so_and_lists_go_on(name: str, gate: str) -> None:
+async def test_a_full_pool_says_so_and_lists_go_on(name, gate):
     app = MOUNTS[name]
     async with connect(app, PATH, call("stay", gate=gate, id="first")) as running:
         await reached(gates[gate].entered)
@@ -323,7 +318,7 @@ async def test_a_full_pool_says_so_and_lists_go_on(name: str, gate: str) -> None
 
 
 @pytest.mark.usefixtures("one_thread")
-async def test_a_stream_says_that_the_pool_is_full(app: Any, gate: str) -> None:
+async def test_a_stream_says_that_the_pool_is_full(app, gate):
     async with connect(app, PATH, call("stay", gate=gate, extra=PROGRESS)):
         await reached(gates[gate].entered)
         # The lane and the raw mount need a thread of the same pool to admit the second call.
@@ -336,7 +331,7 @@ async def test_a_stream_says_that_the_pool_is_full(app: Any, gate: str) -> None:
 
 
 @spec("PRG-5", "LOG-7")
-async def test_a_full_mailbox_lets_old_notices_go() -> None:
+async def test_a_full_mailbox_lets_old_notices_go():
     mailbox = Mailbox(3)
     mailbox.put("log 1", "log")
     mailbox.put("progress 1", "progress")
@@ -346,7 +341,7 @@ async def test_a_full_mailbox_lets_old_notices_go() -> None:
     assert mailbox.take() == []
 
 
-async def test_a_mailbox_never_drops_what_has_no_key_for_what_has_one() -> None:
+async def test_a_mailbox_never_drops_what_has_no_key_for_what_has_one():
     mailbox = Mailbox(2)
     mailbox.put("answer")
     mailbox.put("progress 1", "progress")
@@ -355,9 +350,7 @@ async def test_a_mailbox_never_drops_what_has_no_key_for_what_has_one() -> None:
 
 
 @spec("PRG-2", "PRG-5")
-async def test_a_chatty_thread_wakes_the_loop_once_for_all_that_nobody_took_yet(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_chatty_thread_wakes_the_loop_once_for_all_that_nobody_took_yet(monkeypatch):
     loop = asyncio.get_running_loop()
     waking = loop.call_soon_threadsafe
     woken: list[Any] = []
@@ -381,7 +374,7 @@ async def test_a_chatty_thread_wakes_the_loop_once_for_all_that_nobody_took_yet(
         assert mailbox.take() == [997, 998, 999]
 
 
-async def test_a_slow_reader_of_a_chatty_tool_gets_bounded_news_and_the_answer(app: Any) -> None:
+async def test_a_slow_reader_of_a_chatty_tool_gets_bounded_news_and_the_answer(app):
     answer = await send(app, PATH, call("chatter", n=5000, extra=PROGRESS))
     *notices, response = answer.messages()
     values = [notice["params"]["progress"] for notice in notices]
@@ -394,15 +387,13 @@ async def test_a_slow_reader_of_a_chatty_tool_gets_bounded_news_and_the_answer(a
 
 
 @pytest.fixture
-def draining() -> Iterator[None]:
+def draining():
     yield
     drain._drain.draining = False
 
 
 @pytest.mark.usefixtures("draining")
-async def test_a_call_that_outlives_the_drain_gets_its_last_word(
-    app: Any, gate: str, settings: Any
-) -> None:
+async def test_a_call_that_outlives_the_drain_gets_its_last_word(app, gate, settings):
     settings.MCP_DJANGO = {"DRAIN_SECONDS": 0.01}
     async with connect(app, PATH, call("stay", gate=gate, extra=PROGRESS)) as connection:
         await reached(gates[gate].entered)
@@ -416,7 +407,7 @@ async def test_a_call_that_outlives_the_drain_gets_its_last_word(
 
 @pytest.mark.usefixtures("draining")
 @pytest.mark.parametrize("name", SEES_LEAVING)
-async def test_a_process_that_stops_closes_the_connections_of_its_clients(name: str) -> None:
+async def test_a_process_that_stops_closes_the_connections_of_its_clients(name):
     app = MOUNTS[name]
     before = await send(app, PATH, call("open_gate", name="other"))
     drain.begin_drain()

@@ -30,7 +30,7 @@ TARGETS = {
 
 
 @pytest.fixture(scope="module", params=APPS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Server]:
+def server(request, tmp_path_factory):
     directory: Path = tmp_path_factory.mktemp("server")
     with serving(
         "uvicorn",
@@ -60,7 +60,7 @@ def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
 
 @spec("HTTP-5", "HTTP-6", "HTTP-7", "HTTP-33", "PRG-3")
 @pytest.mark.parametrize("tool", ["walk", "walk_later"])
-def test_events_arrive_before_the_tool_ends(server: Server, tool: str) -> None:
+def test_events_arrive_before_the_tool_ends(server, tool):
     body = call(tool, {"gate": tool}, **{envelope.PROGRESS_TOKEN: 7, envelope.LOG_LEVEL: "debug"})
     opening = call("open_gate", {"name": tool}, id=2)
     with httpx.Client(timeout=60) as client, post(client, server, body) as response:
@@ -90,7 +90,7 @@ def test_events_arrive_before_the_tool_ends(server: Server, tool: str) -> None:
     assert "Traceback" not in server.output
 
 
-def test_a_document_is_readable_behind_compressing_middleware(server: Server) -> None:
+def test_a_document_is_readable_behind_compressing_middleware(server):
     body = message("tools/list")
     with httpx.Client(timeout=60) as client, post(client, server, body) as response:
         listed = json.loads(response.read())
@@ -100,7 +100,7 @@ def test_a_document_is_readable_behind_compressing_middleware(server: Server) ->
 
 @spec("HTTP-26", "CAN-5")
 @pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
-def test_a_closed_connection_cancels_the_call(server: Server, tool: str) -> None:
+def test_a_closed_connection_cancels_the_call(server, tool):
     body = call(tool, {"gate": f"left-{tool}"}, **{envelope.PROGRESS_TOKEN: 1})
     with httpx.Client(timeout=60) as client:
         with post(client, server, body) as response:

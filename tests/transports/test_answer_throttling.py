@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +39,7 @@ ECHO = {"name": "open_gate", "arguments": {"name": "wire"}}
 
 
 @pytest.fixture(autouse=True)
-def _clock(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def _clock(monkeypatch, settings):
     """Ten seconds into an hour, with one use in it."""
     fake = SimpleNamespace(time=lambda: START + 10, monotonic=lambda: 0.0)
     monkeypatch.setattr(limits, "time", fake)
@@ -49,7 +48,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
 
 @spec("TOOL-11")
 @pytest.mark.django_db(transaction=True)
-async def test_one_too_many_is_429_with_an_error_that_says_how_long(mount: str) -> None:
+async def test_one_too_many_is_429_with_an_error_that_says_how_long(mount):
     first = await ask(mount, STAGE, message("tools/call", ECHO))
     assert first.status == 200
     answer = await ask(mount, STAGE, message("tools/call", ECHO, id="late"))
@@ -61,7 +60,7 @@ async def test_one_too_many_is_429_with_an_error_that_says_how_long(mount: str) 
 @spec("TOOL-11")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_session_is_told_the_same(mount: str, version: str) -> None:
+async def test_a_session_is_told_the_same(mount, version):
     peer = await opened(mount, STAGE, version=version)
     assert (await peer.send(call("open_gate", name="wire"))).status == 200
     # A stream that was asked for is not opened for this.
@@ -73,7 +72,7 @@ async def test_a_session_is_told_the_same(mount: str, version: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_model_may_be_told_instead(mount: str, settings: Any) -> None:
+async def test_a_model_may_be_told_instead(mount, settings):
     settings.MCP_DJANGO = {"RATE": "1/h", "THROTTLE_AS": "result"}
     assert (await ask(mount, STAGE, message("tools/call", ECHO))).status == 200
     answer = await ask(mount, STAGE, message("tools/call", ECHO))
@@ -93,9 +92,7 @@ def batch(*names: str) -> list[dict[str, Any]]:
 
 @spec("BAT-7", "TOOL-11")
 @pytest.mark.django_db(transaction=True)
-async def test_of_a_batch_that_is_over_the_limit_nothing_runs(
-    mount: str, settings: Any, gate: str
-) -> None:
+async def test_of_a_batch_that_is_over_the_limit_nothing_runs(mount, settings, gate):
     settings.MCP_DJANGO = {"RATE": "2/h"}
     peer = await opened(mount, STAGE, version=B)
     refused = await peer.send(batch(gate, gate, gate))
@@ -113,7 +110,7 @@ async def test_of_a_batch_that_is_over_the_limit_nothing_runs(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_tools_of_a_batch_may_be_told_in_band(mount: str, settings: Any) -> None:
+async def test_the_tools_of_a_batch_may_be_told_in_band(mount, settings):
     settings.MCP_DJANGO = {"RATE": "1/h", "THROTTLE_AS": "result"}
     peer = await opened(mount, STAGE, version=B)
     answer = await peer.send(batch("wire", "wire"))
@@ -125,7 +122,7 @@ async def test_the_tools_of_a_batch_may_be_told_in_band(mount: str, settings: An
 
 @spec("BAT-3")
 @pytest.mark.django_db(transaction=True)
-async def test_a_member_with_an_error_of_its_own_keeps_it(mount: str, settings: Any) -> None:
+async def test_a_member_with_an_error_of_its_own_keeps_it(mount, settings):
     settings.MCP_DJANGO = {"RATE": "1/h", "THROTTLE_AS": "result"}
     peer = await opened(mount, STAGE, version=B)
     wrong = call("open_gate", id="wrong", name="wire")
@@ -144,7 +141,7 @@ async def test_a_member_with_an_error_of_its_own_keeps_it(mount: str, settings: 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("mount", MOUNTS)
-async def test_http_sse_says_it_on_its_stream(mount: str) -> None:
+async def test_http_sse_says_it_on_its_stream(mount):
     async with legacy.opened(MOUNTS[mount], f"{STAGE}/sse") as stream:
         await stream.ask(initialize("2024-11-05"))
         assert "result" in await stream.ask(call("open_gate", id=1, name="wire"))
@@ -153,7 +150,7 @@ async def test_http_sse_says_it_on_its_stream(mount: str) -> None:
 
 
 @pytest.mark.outside
-def test_stdio_says_it_in_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdio_says_it_in_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("MCP_TEST_RATE", "2/30d")
     with stdio(tmp_path, "--server", "noisy") as process:
         process.send(initialize(B))
@@ -181,13 +178,13 @@ def status_for(address: str) -> int:
 
 
 @pytest.mark.django_db
-def test_anonymous_callers_are_counted_by_their_address(settings: Any) -> None:
+def test_anonymous_callers_are_counted_by_their_address(settings):
     settings.MCP_DJANGO = {"RATE": "1/h", "PROXIES": 1}
     assert [status_for("203.0.113.1"), status_for("203.0.113.1")] == [200, 429]
     assert status_for("203.0.113.2") == 200
 
 
 @pytest.mark.django_db
-def test_anonymous_callers_whose_address_nobody_knows_share_one_count() -> None:
+def test_anonymous_callers_whose_address_nobody_knows_share_one_count():
     """Behind a proxy that PROXIES does not mention, and anybody can claim to be behind one."""
     assert [status_for("203.0.113.1"), status_for("203.0.113.2")] == [200, 429]

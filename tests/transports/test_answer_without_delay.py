@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,7 +23,7 @@ FIRST, ATTEMPTS = 30, 60
 
 
 @pytest.fixture
-async def transport() -> AsyncIterator[asyncio.BaseTransport]:
+async def transport():
     """A connection whose socket does not say that it is of TCP, as behind uvicorn's workers."""
     loop = asyncio.get_running_loop()
     with socket.socket() as listening, socket.socket() as client:
@@ -68,9 +66,7 @@ def encoded() -> bytes:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("mount", ["lane", "raw", "consumer"])
-async def test_every_fast_mount_sends_at_once(
-    mount: str, transport: asyncio.BaseTransport, settings: Any
-) -> None:
+async def test_every_fast_mount_sends_at_once(mount, transport, settings):
     settings.ROOT_URLCONF = "tests.transports.urls"
     assert is_delayed(transport)
     assert await ask(mount, transport) == 200
@@ -88,13 +84,13 @@ class Closed(asyncio.Transport):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("shown", [None, object(), asyncio.Transport(), Closed()])
-async def test_a_server_that_shows_no_socket_is_left_alone(shown: Any, settings: Any) -> None:
+async def test_a_server_that_shows_no_socket_is_left_alone(shown, settings):
     settings.ROOT_URLCONF = "tests.transports.urls"
     assert await ask("lane", shown) == 200
 
 
 @pytest.mark.outside
-def test_no_answer_of_several_workers_waits_for_an_acknowledgment(tmp_path: Path) -> None:
+def test_no_answer_of_several_workers_waits_for_an_acknowledgment(tmp_path):
     with databases.shared("sqlite", tmp_path) as environ:
         app = "tests.transports.http_session.asgi:application"
         with (

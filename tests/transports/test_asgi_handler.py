@@ -62,7 +62,7 @@ class Spy:
 
 
 @pytest.fixture(autouse=True)
-def _urls(settings: Any, _stage: None) -> None:
+def _urls(settings, _stage):
     settings.ROOT_URLCONF = HERE
     settings.LANGUAGES = [("en", "English"), ("de", "German")]
     locale = "django.middleware.locale.LocaleMiddleware"
@@ -72,7 +72,7 @@ def _urls(settings: Any, _stage: None) -> None:
 def spied() -> tuple[Application, Spy, Spy]:
     application = get_asgi_application()
     django, lane = Spy(application._django), Spy(application._handler)
-    return Application(django, lane), django, lane  # type: ignore[arg-type]
+    return Application(django, lane), django, lane
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def spied() -> tuple[Application, Spy, Spy]:
         "/plain/mcp?x=1",
     ],
 )
-async def test_an_endpoint_takes_the_lane(address: str) -> None:
+async def test_an_endpoint_takes_the_lane(address):
     application, django, lane = spied()
     answer = await send(application, address, CALL)
     assert answer.json()["result"]["content"][0]["text"] == "staggered"
@@ -95,9 +95,7 @@ async def test_an_endpoint_takes_the_lane(address: str) -> None:
 
 
 @pytest.mark.parametrize("size", [10, MAX_INLINE_BYTES])
-async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(size, monkeypatch):
     application, _, lane = spied()
     threads = where_decoded(monkeypatch)
     call = message("tools/call", {"name": "stagger", "arguments": {"padding": "x" * size}})
@@ -113,11 +111,11 @@ class Translating:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        request._body = request.body.replace(b"faltering", b"stagger")  # type: ignore[attr-defined]
+        request._body = request.body.replace(b"faltering", b"stagger")
         return self.get_response(request)
 
 
-async def test_what_middleware_makes_of_a_body_counts(settings: Any) -> None:
+async def test_what_middleware_makes_of_a_body_counts(settings):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{HERE}.Translating"]
     application, _, lane = spied()
     call = message("tools/call", {"name": "faltering", "arguments": {}})
@@ -127,14 +125,14 @@ async def test_what_middleware_makes_of_a_body_counts(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("address", ["/other", "/plain/mcpx", "/fr/spoken/mcp", "/", "/pläin"])
-async def test_everything_else_goes_to_django(address: str) -> None:
+async def test_everything_else_goes_to_django(address):
     application, django, lane = spied()
     answer = await send(application, address, b"", verb="GET")
     assert answer.status == (200 if address == "/other" else 404)
     assert (django.used, lane.used) == (1, 0)
 
 
-def test_a_path_is_looked_up_once() -> None:
+def test_a_path_is_looked_up_once():
     _resolve_endpoint_cached.cache_clear()
     for _ in range(3):
         assert find_endpoint("/plain/mcp")
@@ -143,7 +141,7 @@ def test_a_path_is_looked_up_once() -> None:
     assert (found.misses, found.hits, found.currsize) == (2, 4, 2)
 
 
-def test_a_long_path_is_found_and_not_remembered() -> None:
+def test_a_long_path_is_found_and_not_remembered():
     _resolve_endpoint_cached.cache_clear()
     endpoint = f"/{'a' * PATH_CACHE_MAX_LENGTH}/tenant/mcp"
     assert find_endpoint(endpoint)
@@ -154,7 +152,7 @@ def test_a_long_path_is_found_and_not_remembered() -> None:
     assert _resolve_endpoint_cached.cache_info().currsize == 1
 
 
-async def test_a_root_path_is_taken_off(settings: Any) -> None:
+async def test_a_root_path_is_taken_off(settings):
     application, _, lane = spied()
     connection = under_root(application, "/site/plain/mcp", "/site")
     assert (await finish(connection)).status == 200
@@ -176,7 +174,7 @@ async def finish(connection: Connection) -> Any:
     return answer
 
 
-async def test_it_is_the_http_part_of_a_protocol_router() -> None:
+async def test_it_is_the_http_part_of_a_protocol_router():
     application, _, lane = spied()
     router = ProtocolTypeRouter({"http": application})
     assert (await send(router, "/plain/mcp", CALL)).status == 200
@@ -190,13 +188,11 @@ def only_async(get_response: Callable[..., Any]) -> Callable[..., Any]:
     return middleware
 
 
-only_async.sync_capable = False  # type: ignore[attr-defined]
-only_async.async_capable = True  # type: ignore[attr-defined]
+only_async.sync_capable = False
+only_async.async_capable = True
 
 
-async def test_middleware_that_cannot_run_synchronously_leaves_everything_to_django(
-    settings: Any,
-) -> None:
+async def test_middleware_that_cannot_run_synchronously_leaves_everything_to_django(settings):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{HERE}.only_async"]
     assert async_only_middleware() == [f"{HERE}.only_async"]
     application = get_asgi_application()
@@ -230,7 +226,7 @@ def fails(get_response: Callable[..., Any]) -> Callable[..., Any]:
 
 @spec("HTTP-7")
 @pytest.mark.parametrize("tool", ["stagger", "knock"])
-async def test_headers_of_middleware_are_kept(tool: str, settings: Any) -> None:
+async def test_headers_of_middleware_are_kept(tool, settings):
     settings.MIDDLEWARE = [f"{HERE}.adds_a_header", *settings.MIDDLEWARE]
     arguments = {"name": "x"} if tool == "knock" else {}
     body = message("tools/call", {"name": tool, "arguments": arguments}, progressToken=1)
@@ -239,13 +235,13 @@ async def test_headers_of_middleware_are_kept(tool: str, settings: Any) -> None:
     assert answer.is_stream is (tool == "stagger")
 
 
-async def test_middleware_may_answer_itself(settings: Any) -> None:
+async def test_middleware_may_answer_itself(settings):
     settings.MIDDLEWARE = [f"{HERE}.answers_itself", *settings.MIDDLEWARE]
     answer = await send(get_asgi_application(), "/plain/mcp", CALL)
     assert (answer.status, answer.body) == (418, b"closed for the day")
 
 
-async def test_every_request_begins_and_finishes_once() -> None:
+async def test_every_request_begins_and_finishes_once():
     heard: list[tuple[str, Any]] = []
     signals = {"started": request_started, "finished": request_finished}
     for name, signal in signals.items():
@@ -261,9 +257,7 @@ async def test_every_request_begins_and_finishes_once() -> None:
 
 
 @spec("ERR-5")
-async def test_middleware_that_fails_tells_nothing(
-    settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_middleware_that_fails_tells_nothing(settings, caplog):
     settings.MIDDLEWARE = [f"{HERE}.fails", *settings.MIDDLEWARE]
     answer = await send(get_asgi_application(), "/plain/mcp", CALL)
     assert answer.status == 500
@@ -271,7 +265,7 @@ async def test_middleware_that_fails_tells_nothing(
     assert "secret detail" in caplog.text
 
 
-async def test_a_path_that_is_no_text_is_refused() -> None:
+async def test_a_path_that_is_no_text_is_refused():
     handler = partial(FastASGIHandler(), view=EndpointView(stage))
     answer = await send(handler, "/plain/mcp", CALL, cookie="é")
     assert answer.status in {200, 400}

@@ -107,7 +107,7 @@ NAMES = [tool.__name__ for tool in TOOLS]
 
 
 @pytest.fixture(autouse=True)
-def _tools() -> Iterator[None]:
+def _tools():
     """The stage has these functions, too."""
     known = [stage.tool(read_only=True)(one) for one in TOOLS]
     yield
@@ -155,7 +155,7 @@ async def talk(app: Any, body: dict[str, Any]) -> Any:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_function_runs_as_in_a_task_of_its_own(name: str, app: Any) -> None:
+async def test_a_function_runs_as_in_a_task_of_its_own(name, app):
     for number in range(2):
         body = message("tools/call", {"name": name, "arguments": {}}, id=number)
         answer = await talk(app, body)
@@ -168,7 +168,7 @@ async def test_a_function_runs_as_in_a_task_of_its_own(name: str, app: Any) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_members_of_a_batch_see_nothing_of_each_other(mount: str) -> None:
+async def test_members_of_a_batch_see_nothing_of_each_other(mount):
     peer = await opened(mount, "/stage/mcp", version=B)
     batch = [call(name, id=f"{name} {n}") for n in range(2) for name in NAMES]
     answer = await peer.send(batch, accept="application/json")
@@ -204,7 +204,7 @@ async def unguarded() -> AsyncIterator[None]:
     yield
 
 
-async def test_what_does_not_wait_enters_no_guard() -> None:
+async def test_what_does_not_wait_enters_no_guard():
     begun = Begun()
     begun.waits.set()
 
@@ -215,7 +215,7 @@ async def test_what_does_not_wait_enters_no_guard() -> None:
     assert begun.events == ["begun", "left"]
 
 
-async def test_a_guard_that_fails_closes_the_coroutine() -> None:
+async def test_a_guard_that_fails_closes_the_coroutine():
     begun = Begun()
 
     def guard() -> Any:
@@ -228,7 +228,7 @@ async def test_a_guard_that_fails_closes_the_coroutine() -> None:
     assert begun.events == ["begun", "GeneratorExit", "left"]
 
 
-async def test_a_task_that_is_cancelled_ends_the_coroutine() -> None:
+async def test_a_task_that_is_cancelled_ends_the_coroutine():
     begun = Begun()
     task = asyncio.create_task(run_stepped(begun.wait(), unguarded))
     await until(lambda: begun.events)
@@ -238,7 +238,7 @@ async def test_a_task_that_is_cancelled_ends_the_coroutine() -> None:
     assert begun.events == ["begun", "CancelledError", "left"]
 
 
-async def test_a_coroutine_that_is_abandoned_is_closed() -> None:
+async def test_a_coroutine_that_is_abandoned_is_closed():
     begun = Begun()
     coroutine = begun.wait()
     stepped = run_stepped(coroutine, unguarded)
@@ -247,7 +247,7 @@ async def test_a_coroutine_that_is_abandoned_is_closed() -> None:
     assert begun.events == ["begun", "GeneratorExit", "left"]
 
 
-async def test_what_another_language_implements_is_awaited() -> None:
+async def test_what_another_language_implements_is_awaited():
     class Foreign:
         def __await__(self) -> Iterator[Any]:
             yield from asyncio.sleep(0).__await__()
@@ -257,7 +257,7 @@ async def test_what_another_language_implements_is_awaited() -> None:
 
 
 @pytest.mark.parametrize("leaving", ["client", "server"])
-async def test_leaving_closes_a_function_that_waits(leaving: str) -> None:
+async def test_leaving_closes_a_function_that_waits(leaving):
     begun = Begun()
     server = MCPServer("waiting", permission=AllowAny)
     server.tool(read_only=True, name="wait")(begun.wait)

@@ -46,7 +46,7 @@ async def echo(form: WatchedForm) -> str:
 @pytest.fixture(
     params=[lambda server: server.asgi, lambda server: MCPConsumer.as_asgi(server=server)]
 )
-def mounted(request: pytest.FixtureRequest) -> Any:
+def mounted(request):
     """A server of its own, without Django around it."""
     server = open_to_all()
     server.tool(form=WatchedForm)(echo)
@@ -77,7 +77,7 @@ async def thread_of(app: Any, size: int) -> str:
     return name
 
 
-async def test_a_large_body_is_read_in_a_thread(mounted: Any) -> None:
+async def test_a_large_body_is_read_in_a_thread(mounted):
     _, app = mounted
     here = threading.current_thread().name
     # The first request of a process builds the catalog, in a thread.
@@ -89,9 +89,7 @@ async def test_a_large_body_is_read_in_a_thread(mounted: Any) -> None:
     assert await thread_of(app, 10) == here
 
 
-async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(
-    mounted: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(mounted, monkeypatch):
     _, app = mounted
     threads = where_decoded(monkeypatch)
     here = threading.current_thread().name
@@ -103,9 +101,7 @@ async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(
     assert here not in threads
 
 
-async def test_what_has_come_of_a_large_body_is_not_decoded(
-    mounted: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_has_come_of_a_large_body_is_not_decoded(mounted, monkeypatch):
     _, app = mounted
     threads = where_decoded(monkeypatch)
     # The type of a form is looked for in every part, and this only looks like one.
@@ -121,7 +117,7 @@ async def test_what_has_come_of_a_large_body_is_not_decoded(
     assert len(threads) == 1
 
 
-async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted: Any) -> None:
+async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted):
     server, app = mounted
     server.tool("other", permission=Watched)(lambda: "other")
     assert (await thread_of(app, 10)).startswith("mcp-tool")

@@ -71,12 +71,12 @@ urlpatterns = [route("whoever/mcp", whoever.urls), route("signed/mcp", signed.ur
 
 
 @pytest.fixture(params=READING)
-def app(request: pytest.FixtureRequest) -> Any:
+def app(request):
     return MOUNTS[request.param]
 
 
 @pytest.fixture(params=READING)
-def mounted(request: pytest.FixtureRequest, settings: Any) -> Callable[[MCPServer], Any]:
+def mounted(request, settings):
     """A mount for a server of this file, at ``/NAME/mcp``."""
     settings.ROOT_URLCONF = HERE
     makers: dict[str, Callable[[MCPServer], Any]] = {
@@ -156,8 +156,8 @@ def sum_in(answer: Answer) -> str:
     ],
 )
 async def test_a_request_that_its_head_refuses_is_answered_before_its_body(
-    app: Any, path: str, parts: list[bytes], headers: dict[str, str], status: int
-) -> None:
+    app, path, parts, headers, status
+):
     early = await answered(app, path, parts, **headers)
     assert early.status == status
     late = await send(app, path, b"{}", **headers)
@@ -166,8 +166,8 @@ async def test_a_request_that_its_head_refuses_is_answered_before_its_body(
 
 @pytest.mark.parametrize("length", [None, "4100000"])
 async def test_a_credential_that_is_needed_and_missing_is_asked_for_before_much_is_read(
-    app: Any, length: str | None
-) -> None:
+    app, length
+):
     parts = [] if length else [SPACES, SPACES]
     for path in (CLOSED, MESSAGES):
         early = await answered(app, path, parts, content_length=length)
@@ -177,9 +177,7 @@ async def test_a_credential_that_is_needed_and_missing_is_asked_for_before_much_
 
 
 @pytest.mark.parametrize("length", [None, "4100000"])
-async def test_of_a_credential_that_does_not_hold_no_more_is_read(
-    app: Any, length: str | None
-) -> None:
+async def test_of_a_credential_that_does_not_hold_no_more_is_read(app, length):
     for path in (OPEN, CLOSED):
         bearer = f"Bearer mcp_{'Z' * 43}"
         parts = [] if length else [SPACES, SPACES]
@@ -190,21 +188,21 @@ async def test_of_a_credential_that_does_not_hold_no_more_is_read(
     assert await AuthEvent.objects.acount() == 2
 
 
-async def test_a_request_with_two_lengths_ends_its_connection(app: Any) -> None:
+async def test_a_request_with_two_lengths_ends_its_connection(app):
     both = {"content_length": str(len(ADD_BYTES)), "transfer_encoding": "chunked"}
     refused = await send(app, OPEN, ADD_BYTES, **both)
     assert (refused.status, refused.headers["connection"]) == (400, "close")
     assert refused.json()["error"]["message"] == TWO_LENGTHS
 
 
-async def test_a_form_which_may_hold_a_token_is_read_to_the_same_length(app: Any) -> None:
+async def test_a_form_which_may_hold_a_token_is_read_to_the_same_length(app):
     assert (await answered(app, OPEN, [SPACES, SPACES], content_type=FORM)).status == 415
     hidden = [b"access_token=x&" + SPACES, SPACES]
     assert (await answered(app, OPEN, hidden, content_type=FORM)).status == 400
     assert (await send(app, OPEN, b"access_token=x", content_type=FORM)).status == 400
 
 
-async def test_what_a_refused_client_still_sends_is_dropped(app: Any) -> None:
+async def test_what_a_refused_client_still_sends_is_dropped(app):
     connection = Connection(
         app, OPEN, [b"x"] * 20, headers_for(ADD, origin="https://evil.example"), "POST"
     )
@@ -215,7 +213,7 @@ async def test_what_a_refused_client_still_sends_is_dropped(app: Any) -> None:
     await connection.close()
 
 
-async def test_middleware_sees_a_request_that_its_head_refuses(settings: Any) -> None:
+async def test_middleware_sees_a_request_that_its_head_refuses(settings):
     settings.MIDDLEWARE = [f"{HERE}.adds_a_header", *settings.MIDDLEWARE]
     lane = get_asgi_application()
     for headers, status in (({"origin": "https://evil.example"}, 403), ({"host": "other"}, 400)):
@@ -229,9 +227,7 @@ async def test_middleware_sees_a_request_that_its_head_refuses(settings: Any) ->
 # Large ones that are read -------------------------------------------------------------------------
 
 
-async def test_a_large_body_of_a_caller_with_a_token_is_read_to_the_limit(
-    app: Any, token: str, settings: Any
-) -> None:
+async def test_a_large_body_of_a_caller_with_a_token_is_read_to_the_limit(app, token, settings):
     settings.MCP_DJANGO = {"MAX_BODY_BYTES": 3 * MAX_UNVERIFIED_BYTES}
     for _ in range(2):
         answer = await posted(app, CLOSED, [*[SPACES] * 4, ADD_BYTES], authorization=token)
@@ -239,34 +235,30 @@ async def test_a_large_body_of_a_caller_with_a_token_is_read_to_the_limit(
     assert (await answered(app, CLOSED, [SPACES] * 7, authorization=token)).status == 413
 
 
-async def test_a_large_body_is_read_where_everybody_may_come(app: Any) -> None:
+async def test_a_large_body_is_read_where_everybody_may_come(app):
     body = message("tools/call", {"name": "echo", "arguments": {"text": "5"}})
     parts = [*[SPACES] * 4, json.dumps(body).encode()]
     assert sum_in(await posted(app, OPEN, parts, mcp_name="echo")) == "5"
 
 
-async def test_a_permission_of_the_site_decides_who_may_send_much(
-    mounted: Callable[[MCPServer], Any],
-) -> None:
+async def test_a_permission_of_the_site_decides_who_may_send_much(mounted):
     answer = await posted(mounted(whoever), "/whoever/mcp", [SPACES, SPACES, ADD_BYTES])
     assert sum_in(answer) == "5"
 
 
-async def test_a_backend_of_the_site_gets_the_whole_body(
-    mounted: Callable[[MCPServer], Any],
-) -> None:
+async def test_a_backend_of_the_site_gets_the_whole_body(mounted):
     parts = [SPACES, SPACES, ADD_BYTES]
     length = str(sum(map(len, parts)))
     answer = await posted(mounted(signed), "/signed/mcp", parts, x_length=length)
     assert sum_in(answer) == "5"
 
 
-async def test_a_body_in_many_parts_is_read_whole(app: Any, token: str) -> None:
+async def test_a_body_in_many_parts_is_read_whole(app, token):
     parts = [ADD_BYTES[n : n + 1] for n in range(len(ADD_BYTES))]
     assert sum_in(await posted(app, CLOSED, parts, authorization=token)) == "5"
 
 
-async def test_a_large_body_in_very_many_parts_costs_no_more_than_they_do() -> None:
+async def test_a_large_body_in_very_many_parts_costs_no_more_than_they_do():
     """Each part is kept as it came: to join them with each one would cost their square."""
     parts = 2_000
 
@@ -301,9 +293,7 @@ async def idle(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("parts", [[], [b'{"json', b'rpc"']], ids=["nothing", "parts"])
-async def test_a_body_that_does_not_come_is_not_waited_for(
-    app: Any, parts: list[bytes], settings: Any
-) -> None:
+async def test_a_body_that_does_not_come_is_not_waited_for(app, parts, settings):
     settings.MCP_DJANGO = {"BODY_SECONDS": 0.02}
     for http, closes in (("1.1", True), ("2", False)):
         async with unfinished(app, OPEN, parts, http=http) as connection:
@@ -315,16 +305,14 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
         assert ("connection" in answer.headers) is closes
 
 
-async def test_a_refused_client_that_does_not_go_on_is_not_waited_for(
-    app: Any, settings: Any
-) -> None:
+async def test_a_refused_client_that_does_not_go_on_is_not_waited_for(app, settings):
     settings.MCP_DJANGO = {"BODY_SECONDS": 0.02}
     async with unfinished(app, OPEN, [b"x"], origin="https://evil.example") as connection:
         await connection.start()
         assert (await connection.rest()).status == 403
 
 
-async def test_a_client_that_leaves_in_the_middle_of_its_body_ends_the_request(app: Any) -> None:
+async def test_a_client_that_leaves_in_the_middle_of_its_body_ends_the_request(app):
     async with unfinished(app, OPEN, [b'{"jsonrpc"', b":"]) as connection:
         connection.disconnect()
     assert connection.sent == []
@@ -354,9 +342,7 @@ class Untouchable:
         (CLOSED, {"content_length": "4100000", "authorization": "Bearer mcp_x"}, 401),
     ],
 )
-async def test_under_wsgi_no_body_is_read_of_what_the_head_refuses(
-    path: str, headers: dict[str, str], status: int
-) -> None:
+async def test_under_wsgi_no_body_is_read_of_what_the_head_refuses(path, headers, status):
     named = headers_for(ADD, **headers)
     environ = {
         "wsgi.input": Untouchable(),

@@ -66,27 +66,27 @@ class Uwsgi(SimpleNamespace):
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 @pytest.mark.parametrize("kind", [terminated, undecoded])
-def test_a_body_in_chunks_is_read(kind: Callable[[bytes], Any], size: int) -> None:
+def test_a_body_in_chunks_is_read(kind, size):
     body = encode(PING_BYTES, size=size) if kind is undecoded else PING_BYTES
     assert text_of(post(kind(body))) == "hi"
 
 
-def test_a_coding_may_be_written_in_capitals() -> None:
+def test_a_coding_may_be_written_in_capitals():
     assert text_of(post(terminated(PING_BYTES), coding="Chunked ")) == "hi"
 
 
-def test_a_body_without_length_and_coding_is_read_where_the_server_ends_it() -> None:
+def test_a_body_without_length_and_coding_is_read_where_the_server_ends_it():
     """As over HTTP/2."""
     assert text_of(post(terminated(PING_BYTES), coding=None)) == "hi"
 
 
-def test_a_body_is_read_as_uwsgi_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_is_read_as_uwsgi_gives_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "uwsgi", Uwsgi(PING_BYTES[:9], PING_BYTES[9:], b""))
     given = {"wsgi.input": BytesIO(), "uwsgi.version": b"2.0.30"}
     assert text_of(post(given)) == "hi"
 
 
-def test_extensions_and_trailers_are_skipped() -> None:
+def test_extensions_and_trailers_are_skipped():
     raw = b"%x ;a=b\r\n%b\r\n0;c\r\nX-Trailer: a\r\nX-More: b\r\n\r\nGET / HTTP/1.1\r\n"
     connection = BytesIO(raw % (len(PING_BYTES), PING_BYTES))
     assert text_of(post({"wsgi.input": bodies.LimitedStream(connection, 0)})) == "hi"
@@ -95,9 +95,7 @@ def test_extensions_and_trailers_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("kind", [terminated, undecoded])
-def test_middleware_that_read_an_empty_body_before_changes_nothing(
-    kind: Callable[[bytes], Any], settings: Any
-) -> None:
+def test_middleware_that_read_an_empty_body_before_changes_nothing(kind, settings):
     settings.MIDDLEWARE = [f"{HERE}.logs_the_body", *settings.MIDDLEWARE]
     body = encode(PING_BYTES) if kind is undecoded else PING_BYTES
     response = post(kind(body))
@@ -119,7 +117,7 @@ def logs_the_body(
     return middleware
 
 
-def test_a_body_that_middleware_decodes_is_taken_as_it_is(settings: Any) -> None:
+def test_a_body_that_middleware_decodes_is_taken_as_it_is(settings):
     settings.MIDDLEWARE = [f"{HERE}.decodes", *settings.MIDDLEWARE]
     assert text_of(post(silent(PING_BYTES))) == "hi"
 
@@ -128,7 +126,7 @@ def decodes(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
     def middleware(request: HttpRequest) -> HttpResponseBase:
-        request._body = request.META["wsgi.input"].read()  # type: ignore[attr-defined]
+        request._body = request.META["wsgi.input"].read()
         return get_response(request)
 
     return middleware
@@ -137,12 +135,12 @@ def decodes(
 # What is not read ---------------------------------------------------------------------------------
 
 
-def test_a_server_that_does_not_decode_is_named_as_the_reason() -> None:
+def test_a_server_that_does_not_decode_is_named_as_the_reason():
     assert refusal_of(post(silent(PING_BYTES))) == (411, bodies.NOT_DECODED)
     assert "Content-Length" in bodies.NOT_DECODED
 
 
-def test_uwsgi_without_its_option_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uwsgi_without_its_option_is_told_which(monkeypatch):
     given = {"wsgi.input": BytesIO(), "uwsgi.version": b"2.0.30"}
     monkeypatch.setitem(sys.modules, "uwsgi", Uwsgi(http=b":80"))
     status, text = refusal_of(post(given))
@@ -171,7 +169,7 @@ def test_uwsgi_without_its_option_is_told_which(monkeypatch: pytest.MonkeyPatch)
         b"1" * 17 + b"\r\nhello",
     ],
 )
-def test_malformed_chunks_are_refused_and_the_connection_is_closed(raw: bytes) -> None:
+def test_malformed_chunks_are_refused_and_the_connection_is_closed(raw):
     response = post(undecoded(raw))
     assert response.status_code == 400
     # The development server closes a connection after an answer without a length.
@@ -181,7 +179,7 @@ def test_malformed_chunks_are_refused_and_the_connection_is_closed(raw: bytes) -
     assert error["message"] == bodies.MALFORMED
 
 
-def test_what_the_servers_own_reader_raises_is_a_malformed_body() -> None:
+def test_what_the_servers_own_reader_raises_is_a_malformed_body():
     class InvalidChunkSize(Exception):
         pass
 
@@ -193,17 +191,17 @@ def test_what_the_servers_own_reader_raises_is_a_malformed_body() -> None:
     assert refusal_of(post(given)) == (400, bodies.MALFORMED)
 
 
-def test_a_body_that_somebody_has_taken_is_not_called_truncated() -> None:
+def test_a_body_that_somebody_has_taken_is_not_called_truncated():
     assert refusal_of(post(terminated(b""))) == (400, bodies.EMPTY)
 
 
-def test_another_coding_is_refused() -> None:
+def test_another_coding_is_refused():
     status, text = refusal_of(post(terminated(PING_BYTES), coding="gzip, chunked"))
     assert (status, "'gzip, chunked'" in text) == (501, True)
 
 
 @pytest.mark.parametrize("kind", [terminated, silent])
-def test_two_lengths_are_refused(kind: Callable[[bytes], Any]) -> None:
+def test_two_lengths_are_refused(kind):
     given = {**kind(PING_BYTES), "CONTENT_LENGTH": str(len(PING_BYTES))}
     assert refusal_of(post(given)) == (400, bodies.TWO_LENGTHS)
 
@@ -226,7 +224,7 @@ class Endless:
         return b"10000\r\n"
 
 
-def test_an_endless_body_is_read_to_the_limit(settings: Any) -> None:
+def test_an_endless_body_is_read_to_the_limit(settings):
     settings.MCP_DJANGO = {"MAX_BODY_BYTES": 3 * bodies.PART_BYTES}
     body = Endless(b" ")
     given = {"wsgi.input": body, "wsgi.input_terminated": True}
@@ -235,14 +233,14 @@ def test_an_endless_body_is_read_to_the_limit(settings: Any) -> None:
     assert body.taken == 4 * bodies.PART_BYTES
 
 
-def test_of_an_unknown_caller_only_a_part_is_read() -> None:
+def test_of_an_unknown_caller_only_a_part_is_read():
     body = Endless(b" ")
     given = {"wsgi.input": body, "wsgi.input_terminated": True}
     assert post(given, CLOSED).status_code == 401
     assert body.taken <= MAX_UNVERIFIED_BYTES + bodies.PART_BYTES
 
 
-def test_of_a_known_caller_all_is_read() -> None:
+def test_of_a_known_caller_all_is_read():
     _, secret = token_for(person())
     added = message("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
     body = b" " * 3 * MAX_UNVERIFIED_BYTES + json.dumps(added).encode()
@@ -250,7 +248,7 @@ def test_of_a_known_caller_all_is_read() -> None:
     assert text_of(send(CLOSED, terminated(body), **headers)) == "5"
 
 
-def test_a_refused_request_closes_the_connection_of_the_development_server() -> None:
+def test_a_refused_request_closes_the_connection_of_the_development_server():
     raw = encode(PING_BYTES)
     response = post(undecoded(raw), HTTP_ORIGIN="https://evil.example")
     assert (response.status_code, response.streaming) == (403, True)

@@ -8,7 +8,6 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -43,7 +42,7 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def database(tmp_path_factory):
     path = tmp_path_factory.mktemp("database") / "site.sqlite3"
     subprocess.run(
         [sys.executable, "-m", "django", "migrate", "--run-syncdb", "--verbosity", "0"],
@@ -56,13 +55,13 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="module")
-def server(kind: str, database: Path, tmp_path_factory: Any) -> Iterator[Server]:
+def server(kind, database, tmp_path_factory):
     app = f"{SITE}:{'wsgi' if kind in WSGI else 'asgi'}"
     directory = tmp_path_factory.mktemp("server")
     environ = {"MCP_TEST_DATABASE": str(database)}
@@ -160,9 +159,7 @@ ENDPOINTS = [
 
 @on(*READING, *ASGI)
 @pytest.mark.parametrize(("path", "content_type", "text", "status", "part"), ENDPOINTS)
-def test_each_endpoint_reads_chunks(
-    server: Server, path: str, content_type: str, text: str, status: int, part: dict[str, Any]
-) -> None:
+def test_each_endpoint_reads_chunks(server, path, content_type, text, status, part):
     for size in (5, 1000):
         request = head(path, content_type=content_type) + encode(text.encode(), size=size)
         answered, body = ask(server, request)
@@ -173,8 +170,8 @@ def test_each_endpoint_reads_chunks(
 @on(UNREAD)
 @pytest.mark.parametrize(("path", "content_type", "text"), [one[:3] for one in ENDPOINTS])
 def test_a_body_that_the_server_withholds_is_answered_with_the_way_out(
-    server: Server, path: str, content_type: str, text: str
-) -> None:
+    server, path, content_type, text
+):
     status, body = ask(server, head(path, content_type=content_type) + encode(text.encode()))
     assert status == 411
     told = body["error"]["message"] if path == "/mcp" else body["error_description"]
@@ -182,7 +179,7 @@ def test_a_body_that_the_server_withholds_is_answered_with_the_way_out(
 
 
 @on("granian, WSGI")
-def test_a_body_over_http_2_needs_no_length(server: Server) -> None:
+def test_a_body_over_http_2_needs_no_length(server):
     from h2.connection import H2Connection
     from h2.events import DataReceived, StreamEnded
 
@@ -201,7 +198,7 @@ def test_a_body_over_http_2_needs_no_length(server: Server) -> None:
 
 
 @on("runserver", "uWSGI", UNREAD, "uvicorn")
-def test_the_doctor_tries_a_body_in_chunks(server: Server, kind: str) -> None:
+def test_the_doctor_tries_a_body_in_chunks(server, kind):
     outcome = attempt("doctor", f"{server.url}/mcp", "--host", "vscode", "--json")
     steps = json.loads(outcome.out)["hosts"][0]["steps"]
     (found,) = [step for step in steps if step["step"] == "chunked"]
@@ -252,7 +249,7 @@ LONG = "ä" * 40_000
 
 
 @on(*READING)
-def test_a_conversation_of_the_csharp_sdk_in_a_session(server: Server, kind: str) -> None:
+def test_a_conversation_of_the_csharp_sdk_in_a_session(server, kind):
     with CSharpClient(server, keeps=kind in KEEPING) as client:
         status, headers, answer = client.say({"id": 1, "method": "initialize", "params": PARAMS})
         assert (status, answer["result"]["protocolVersion"]) == (200, "2025-11-25")
@@ -267,7 +264,7 @@ def test_a_conversation_of_the_csharp_sdk_in_a_session(server: Server, kind: str
 
 
 @on(*READING)
-def test_a_conversation_of_the_csharp_sdk_without_a_session(server: Server, kind: str) -> None:
+def test_a_conversation_of_the_csharp_sdk_without_a_session(server, kind):
     with CSharpClient(server, keeps=kind in KEEPING) as client:
         client.headers["MCP-Protocol-Version"] = LATEST.version
         envelope = {PROTOCOL_VERSION: LATEST.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
@@ -293,7 +290,7 @@ NEXT = b"GET /smuggled HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     [b"zz\r\nhello\r\n0\r\n\r\n", b"3\r\nhello\r\n0\r\n\r\n", b"5\r\nhello0\r\n\r\n"],
     ids=["no size", "too short", "no end"],
 )
-def test_a_malformed_chunk_ends_the_connection(server: Server, kind: str, chunks: bytes) -> None:
+def test_a_malformed_chunk_ends_the_connection(server, kind, chunks):
     with Connection(server) as connection:
         connection.send(head("/mcp") + chunks + NEXT)
         status, _, body = connection.answer()
@@ -305,7 +302,7 @@ def test_a_malformed_chunk_ends_the_connection(server: Server, kind: str, chunks
 
 
 @on(*READING)
-def test_a_body_that_breaks_off_is_refused(server: Server, kind: str) -> None:
+def test_a_body_that_breaks_off_is_refused(server, kind):
     with Connection(server) as connection:
         connection.send(head("/mcp") + b"ff\r\n" + json.dumps(FIRST).encode()[:-1])
         connection.end()
@@ -317,7 +314,7 @@ def test_a_body_that_breaks_off_is_refused(server: Server, kind: str) -> None:
 
 
 @on(*READING, *ASGI)
-def test_two_lengths_are_not_two_opinions(server: Server, kind: str) -> None:
+def test_two_lengths_are_not_two_opinions(server, kind):
     body = encode(json.dumps(FIRST).encode())
     both = ("Transfer-Encoding: chunked", f"Content-Length: {len(body)}")
     for path in ("/mcp", "/oauth/register"):
@@ -336,7 +333,7 @@ def test_two_lengths_are_not_two_opinions(server: Server, kind: str) -> None:
 
 
 @on(*READING)
-def test_an_endless_body_is_refused_and_not_kept(server: Server, kind: str) -> None:
+def test_an_endless_body_is_refused_and_not_kept(server, kind):
     ask(server, head("/mcp") + encode(json.dumps(FIRST).encode()))
     before = memory(server)
     most = before

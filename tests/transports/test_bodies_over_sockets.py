@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kit.processes import HOST, Server, serving
+from tests.kit.processes import HOST, serving
 
 pytestmark = pytest.mark.outside
 
@@ -20,7 +18,7 @@ SIZE = 4_000_000
 
 # daphne reads a body whole before it asks the application.
 @pytest.fixture(scope="module", params=["uvicorn", "hypercorn", "granian"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Server]:
+def server(request, tmp_path_factory):
     directory: Path = tmp_path_factory.mktemp("server")
     settings = "tests.transports.impatient_settings"
     app = "tests.transports.asgi:application"
@@ -29,7 +27,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Se
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[socket.socket]:
+def client(server):
     with socket.create_connection((HOST, server.port), timeout=PATIENCE) as connected:
         yield connected
 
@@ -63,25 +61,19 @@ def answer(client: socket.socket) -> bytes:
 # granian closes a connection as soon as an answer has its length.
 @pytest.mark.parametrize("server", ["uvicorn", "hypercorn"], indirect=True)
 @pytest.mark.parametrize("sent", [0, 1000])
-def test_a_refusal_comes_before_the_body_which_may_be_sent_all_the_same(
-    client: socket.socket, sent: int
-) -> None:
+def test_a_refusal_comes_before_the_body_which_may_be_sent_all_the_same(client, sent):
     client.sendall(head("Origin: https://evil.example") + b"x" * sent)
     assert b" 403 " in answer(client)
     client.sendall(b"x" * (SIZE - sent))
 
 
-def test_a_client_that_sends_all_before_it_reads_gets_to_see_the_refusal(
-    client: socket.socket,
-) -> None:
+def test_a_client_that_sends_all_before_it_reads_gets_to_see_the_refusal(client):
     client.sendall(head(path="/mcp") + b"x" * SIZE)
     assert b" 401 " in answer(client)
 
 
 @pytest.mark.parametrize("sent", [0, 1000])
-def test_a_body_that_stops_is_answered_and_its_connection_closed(
-    client: socket.socket, sent: int
-) -> None:
+def test_a_body_that_stops_is_answered_and_its_connection_closed(client, sent):
     client.sendall(head() + b"x" * sent)
     assert b" 408 " in answer(client)
     assert client.recv(1) == b""

@@ -6,7 +6,6 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.transports.stage import PATIENCE
 
 
 @pytest.fixture
-def received() -> Iterator[list[int]]:
+def received():
     """What the server's own handlers get."""
     numbers: list[int] = []
 
@@ -34,9 +33,7 @@ def received() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_the_server_gets_its_signal_after_the_streams(
-    number: signal.Signals, received: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_server_gets_its_signal_after_the_streams(number, received, monkeypatch):
     # Another test may have had the process write rows, which it would wait for.
     monkeypatch.setattr("mcp_django.transports.drain.call_log", CallLog())
     monkeypatch.setattr("mcp_django.transports.drain.row_writer", BatchWriter("none"))
@@ -53,9 +50,7 @@ async def test_the_server_gets_its_signal_after_the_streams(
     assert not drain._wakers
 
 
-async def test_a_server_may_install_its_handler_later(
-    received: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_may_install_its_handler_later(received, monkeypatch):
     monkeypatch.setattr("mcp_django.transports.drain.call_log", CallLog())
     monkeypatch.setattr("mcp_django.transports.drain.row_writer", BatchWriter("none"))
     drain, now = Drain(), time.monotonic()
@@ -68,7 +63,7 @@ async def test_a_server_may_install_its_handler_later(
     assert received == [-signal.SIGTERM]
 
 
-async def test_what_begins_during_the_drain_ends_at_once() -> None:
+async def test_what_begins_during_the_drain_ends_at_once():
     drain = Drain()
     drain.begin()
     woken: list[bool] = []
@@ -77,13 +72,13 @@ async def test_what_begins_during_the_drain_ends_at_once() -> None:
     assert woken == [True]
 
 
-async def test_another_thread_does_not_touch_the_signals(received: list[int]) -> None:
+async def test_another_thread_does_not_touch_the_signals(received):
     before = signal.getsignal(signal.SIGTERM)
     await asyncio.to_thread(Drain().install_signal_handlers)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_loop_that_is_closed_is_left_alone() -> None:
+def test_a_loop_that_is_closed_is_left_alone():
     drain = Drain()
 
     async def hold() -> None:
@@ -96,9 +91,7 @@ def test_a_loop_that_is_closed_is_left_alone() -> None:
     assert drain.draining
 
 
-async def test_a_server_that_cancels_its_requests_is_put_off_only_while_draining(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_server_that_cancels_its_requests_is_put_off_only_while_draining(monkeypatch):
     done = asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(wait_for_first(done))
     await asyncio.sleep(0)

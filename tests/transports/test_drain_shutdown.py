@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -68,9 +67,7 @@ async def leave(client: httpx.AsyncClient, server: Server) -> None:
 @spec("SUB-12", "HTTP-26")
 @pytest.mark.parametrize("target", ["application", "raw"])
 @pytest.mark.parametrize("kind", COMMANDS)
-async def test_sigterm_ends_streams_and_lets_a_short_call_finish(
-    kind: str, target: str, tmp_path: Path
-) -> None:
+async def test_sigterm_ends_streams_and_lets_a_short_call_finish(kind, target, tmp_path):
     with serving(
         kind, f"tests.transports.asgi:{target}", tmp_path, settings="tests.transports.settings"
     ) as server:

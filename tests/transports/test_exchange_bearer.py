@@ -1,7 +1,5 @@
 """How a bearer travels, on every mount."""
 
-from __future__ import annotations
-
 import pytest
 
 from mcp_django.models import AccessToken
@@ -15,14 +13,14 @@ DISCOVER = message("server/discover")
 
 
 @spec("AUT-2")
-async def test_the_scheme_may_be_written_in_any_case(mount: str, token: str) -> None:
+async def test_the_scheme_may_be_written_in_any_case(mount, token):
     for scheme in ("Bearer", "bearer", "BEARER"):
         value = f"{scheme} {token.removeprefix('Bearer ')}"
         assert (await ask(mount, "/mcp", LIST, authorization=value)).status == 200
 
 
 @spec("AUT-1", "AUT-3")
-async def test_no_credentials_are_challenged_without_an_error(mount: str) -> None:
+async def test_no_credentials_are_challenged_without_an_error(mount):
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     for body in (LIST, DISCOVER, note):
         answer = await ask(mount, "/mcp", body)
@@ -32,7 +30,7 @@ async def test_no_credentials_are_challenged_without_an_error(mount: str) -> Non
 
 @spec("AUT-3")
 @pytest.mark.parametrize("value", ["Bearer mcp_unknown", "Bearer other", "Basic dTpw"])
-async def test_what_does_not_hold_is_an_invalid_token(value: str, mount: str, token: str) -> None:
+async def test_what_does_not_hold_is_an_invalid_token(value, mount, token):
     for path in ("/mcp", "/open/mcp"):
         answer = await ask(mount, path, LIST, authorization=value)
         assert answer.status == 401
@@ -42,7 +40,7 @@ async def test_what_does_not_hold_is_an_invalid_token(value: str, mount: str, to
 
 @spec("AUT-3")
 @pytest.mark.parametrize("value", ["Bearer", "Bearer ", "Bearer a b"])
-async def test_a_malformed_header_is_an_invalid_request(value: str, mount: str) -> None:
+async def test_a_malformed_header_is_an_invalid_request(value, mount):
     answer = await ask(mount, "/mcp", LIST, authorization=value)
     assert answer.status == 400
     assert 'error="invalid_request"' in answer.headers["www-authenticate"]
@@ -50,9 +48,7 @@ async def test_a_malformed_header_is_an_invalid_request(value: str, mount: str) 
 
 @spec("AUT-3")
 @pytest.mark.parametrize("after", ["\xa0", "\x85", "\xa0 ", "\x0b", "\x1f"])
-async def test_what_only_looks_like_a_blank_belongs_to_the_token(
-    after: str, mount: str, token: str
-) -> None:
+async def test_what_only_looks_like_a_blank_belongs_to_the_token(after, mount, token):
     answer = await ask(mount, "/mcp", LIST, authorization=token + after)
     assert answer.status == 401
     assert answer.json()["error"] == "invalid_token"
@@ -60,7 +56,7 @@ async def test_what_only_looks_like_a_blank_belongs_to_the_token(
 
 
 @spec("AUT-2")
-async def test_a_token_in_the_query_is_refused(mount: str, token: str) -> None:
+async def test_a_token_in_the_query_is_refused(mount, token):
     plain = token.removeprefix("Bearer ")
     answer = await ask(mount, f"/mcp?access_token={plain}", LIST, authorization=token)
     assert answer.status == 400
@@ -68,7 +64,7 @@ async def test_a_token_in_the_query_is_refused(mount: str, token: str) -> None:
 
 
 @spec("AUT-3")
-async def test_two_headers_are_refused(token: str) -> None:
+async def test_two_headers_are_refused(token):
     for app in MOUNTS.values():
         headers = headers_for(LIST, authorization=token)
         connection = Connection(app, "/mcp", b"{}", headers, "POST")
@@ -79,7 +75,7 @@ async def test_two_headers_are_refused(token: str) -> None:
 
 
 @spec("AUT-3")
-async def test_a_revoked_token_is_refused_at_once(mount: str, token: str) -> None:
+async def test_a_revoked_token_is_refused_at_once(mount, token):
     assert (await ask(mount, "/mcp", LIST, authorization=token)).status == 200
     issued = await AccessToken.objects.select_related("user").aget()
     issued.user.is_active = False
@@ -88,7 +84,7 @@ async def test_a_revoked_token_is_refused_at_once(mount: str, token: str) -> Non
 
 
 @spec("AUT-6", "AUT-13", "HTTP-9")
-async def test_a_missing_scope_is_told_before_a_stream_begins(mount: str, token: str) -> None:
+async def test_a_missing_scope_is_told_before_a_stream_begins(mount, token):
     body = message("tools/call", {"name": "scoped_tool", "arguments": {}}, progressToken=1)
     answer = await ask(mount, "/mcp", body, authorization=token)
     assert answer.status == 403
@@ -98,7 +94,7 @@ async def test_a_missing_scope_is_told_before_a_stream_begins(mount: str, token:
 
 
 @spec("AUT-1")
-async def test_a_server_for_staff_refuses_others(mount: str, token: str) -> None:
+async def test_a_server_for_staff_refuses_others(mount, token):
     assert (await ask(mount, "/staff/mcp", LIST, authorization=token)).status == 200
     issued = await AccessToken.objects.select_related("user").aget()
     issued.user.is_staff = False
@@ -109,7 +105,7 @@ async def test_a_server_for_staff_refuses_others(mount: str, token: str) -> None
 
 
 @spec("AUT-1")
-async def test_each_request_stands_for_itself(token: str) -> None:
+async def test_each_request_stands_for_itself(token):
     for app in MOUNTS.values():
         assert (await send(app, "/mcp", LIST, authorization=token)).status == 200
         assert (await send(app, "/mcp", LIST)).status == 401

@@ -28,7 +28,6 @@ from mcp_django.auth.permissions import IsAuthenticated
 from mcp_django.models import Call
 from mcp_django.protocol.envelope import SERVER_INFO
 from mcp_django.signals import call_finished, call_started
-from mcp_django.storage.call_rows import CallLog
 from tests.kit.drivers import PATIENCE
 from tests.transports.asgi import MOUNTS
 from tests.transports.caller import REVISIONS, Caller
@@ -84,7 +83,7 @@ TOOLS = ("later", "now", *WRITING)
 
 
 @pytest.fixture(autouse=True)
-def _tools() -> Iterator[None]:
+def _tools():
     """The stage has these functions, too."""
     for one in READING:
         stage.tool(read_only=True, title=YES)(one)
@@ -96,13 +95,13 @@ def _tools() -> Iterator[None]:
 
 
 @pytest.fixture(params=["raw", "lane", "view"])
-def app(request: pytest.FixtureRequest) -> Any:
+def app(request):
     """The mounts that serve a call in different ways."""
     return MOUNTS[request.param]
 
 
 @pytest.fixture(params=REVISIONS)
-async def caller(request: pytest.FixtureRequest, app: Any) -> Caller:
+async def caller(request, app):
     """A client that has called every tool before."""
     found = Caller(app, "/stage/mcp", request.param)
     await found.open()
@@ -113,13 +112,13 @@ async def caller(request: pytest.FixtureRequest, app: Any) -> Caller:
 # Settings -----------------------------------------------------------------------------------------
 
 
-async def test_a_rate_of_the_settings(caller: Caller) -> None:
+async def test_a_rate_of_the_settings(caller):
     with override_settings(MCP_DJANGO={"RATE": "1/h"}):
         assert await caller.texts("later", *TOOLS) == ["said", *[LIMITED] * len(TOOLS)]
     assert await caller.texts(*TOOLS) == ["said"] * len(TOOLS)
 
 
-async def test_how_a_rate_is_told(caller: Caller) -> None:
+async def test_how_a_rate_is_told(caller):
     with override_settings(MCP_DJANGO={"RATE": "1/h"}):
         await caller.call("later")
         errors = [await caller.call(tool) for tool in TOOLS]
@@ -133,7 +132,7 @@ async def test_how_a_rate_is_told(caller: Caller) -> None:
     assert all(one["isError"] for one in results)
 
 
-async def test_how_large_a_result_may_be(caller: Caller) -> None:
+async def test_how_large_a_result_may_be(caller):
     text = "x" * 2000
     assert await caller.texts(*TOOLS, text=text) == [text] * len(TOOLS)
     with override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": 1000}):
@@ -141,7 +140,7 @@ async def test_how_large_a_result_may_be(caller: Caller) -> None:
     assert await caller.texts(*TOOLS, text=text) == [text] * len(TOOLS)
 
 
-async def test_how_much_a_read_only_call_may_ask(caller: Caller) -> None:
+async def test_how_much_a_read_only_call_may_ask(caller):
     counting = ("count_later", "count_now")
     assert await caller.texts(*counting) == ["[0, 0]"] * 2
     with override_settings(MCP_DJANGO={"LIMITS": {"statements": 1}}):
@@ -149,7 +148,7 @@ async def test_how_much_a_read_only_call_may_ask(caller: Caller) -> None:
     assert await caller.texts(*counting) == ["[0, 0]"] * 2
 
 
-async def test_how_long_a_call_may_take(caller: Caller) -> None:
+async def test_how_long_a_call_may_take(caller):
     assert await caller.texts("doze", seconds=0) == ["awake"]
     with override_settings(MCP_DJANGO={"CALL_TIMEOUT": 0.01}):
         assert await caller.texts("doze", seconds=5) != ["awake"]
@@ -160,7 +159,7 @@ async def test_how_long_a_call_may_take(caller: Caller) -> None:
 
 
 @pytest.fixture
-def log(call_log: CallLog) -> Callable[[], Any]:
+def log(call_log):
     """Return, and forget, the records of the calls since."""
 
     def take() -> list[Any]:
@@ -172,7 +171,7 @@ def log(call_log: CallLog) -> Callable[[], Any]:
     return sync_to_async(take)
 
 
-async def test_whether_calls_are_logged(log: Any, caller: Caller) -> None:
+async def test_whether_calls_are_logged(log, caller):
     every = [(tool, None) for tool in sorted(TOOLS)]
     assert await log() == every
     with override_settings(MCP_DJANGO={"LOG_CALLS": False}):
@@ -182,7 +181,7 @@ async def test_whether_calls_are_logged(log: Any, caller: Caller) -> None:
     assert await log() == every
 
 
-async def test_whether_arguments_are_logged(log: Any, caller: Caller) -> None:
+async def test_whether_arguments_are_logged(log, caller):
     await log()
     with override_settings(MCP_DJANGO={"LOG_ARGUMENTS": True}):
         await caller.texts(*TOOLS, text="spoken")
@@ -207,7 +206,7 @@ def received(signal: Signal) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("signal", [call_started, call_finished])
-async def test_who_hears_of_calls(log: Any, caller: Caller, signal: Signal) -> None:
+async def test_who_hears_of_calls(log, caller, signal):
     for _ in range(2):
         with received(signal) as found:
             await caller.texts(*TOOLS)
@@ -218,9 +217,7 @@ async def test_who_hears_of_calls(log: Any, caller: Caller, signal: Signal) -> N
         assert sorted(found) == sorted(TOOLS)
 
 
-async def test_which_level_the_logger_has(
-    log: Any, caller: Caller, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_which_level_the_logger_has(log, caller, caplog):
     for _ in range(2):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="mcp_django.calls"):
@@ -255,7 +252,7 @@ def telemetry() -> tuple[Any, Any]:
 
 
 @pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+def spans(monkeypatch):
     """Return, and forget, the names of the spans since."""
     pytest.importorskip("opentelemetry.sdk")
     _, exporter = telemetry()
@@ -283,7 +280,7 @@ def traced() -> Iterator[None]:
 EVERY_SPAN = [f"tools/call {tool}" for tool in sorted(TOOLS)]
 
 
-async def test_whether_there_is_a_tracer(spans: Any, caller: Caller) -> None:
+async def test_whether_there_is_a_tracer(spans, caller):
     # A session may begin with a span that nobody keeps but for the tracer of another test.
     spans()
     for _ in range(2):
@@ -294,7 +291,7 @@ async def test_whether_there_is_a_tracer(spans: Any, caller: Caller) -> None:
         assert spans() == []
 
 
-async def test_whether_there_is_telemetry(spans: Any, caller: Caller) -> None:
+async def test_whether_there_is_telemetry(spans, caller):
     spans()
     with traced():
         for _ in range(2):
@@ -321,9 +318,7 @@ async def spoken(caller: Caller) -> set[str]:
     return {*errors, titles["later"], titles["now"], (await caller.open())["title"]}
 
 
-async def test_which_language_the_site_speaks(
-    caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_which_language_the_site_speaks(caller, monkeypatch):
     monkeypatch.setattr(stage, "title", YES)
     for language, yes, required in 2 * LANGUAGES:
         with override_settings(LANGUAGE_CODE=language):
@@ -332,9 +327,7 @@ async def test_which_language_the_site_speaks(
 
 @pytest.mark.parametrize("version", REVISIONS)
 @pytest.mark.parametrize("make", [get_django_application, get_asgi_application])
-async def test_which_language_a_request_wants(
-    make: Callable[[], Any], version: str, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_which_language_a_request_wants(make, version, settings, monkeypatch):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]
     monkeypatch.setattr(stage, "title", YES)
     caller = Caller(make(), "/stage/mcp", version)
@@ -347,9 +340,7 @@ async def test_which_language_a_request_wants(
 
 
 @pytest.mark.parametrize("version", REVISIONS)
-async def test_which_language_is_active_on_the_loop(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_which_language_is_active_on_the_loop(version, monkeypatch):
     """An ASGI middleware of the site's may have activated it."""
     monkeypatch.setattr(stage, "title", YES)
     caller = Caller(MOUNTS["raw"], "/stage/mcp", version)
@@ -365,7 +356,7 @@ async def test_which_language_is_active_on_the_loop(
 # The code -----------------------------------------------------------------------------------------
 
 
-async def test_whom_the_server_lets_in(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whom_the_server_lets_in(caller, monkeypatch):
     for _ in range(2):
         with monkeypatch.context() as patch:
             patch.setattr(stage, "permission", IsAuthenticated)
@@ -375,9 +366,7 @@ async def test_whom_the_server_lets_in(caller: Caller, monkeypatch: pytest.Monke
         assert await caller.texts(*TOOLS) == ["said"] * len(TOOLS)
 
 
-async def test_what_the_server_says_of_itself(
-    caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_server_says_of_itself(caller, monkeypatch):
     attributes = {"title": "title", "version": "version", "website_url": "websiteUrl"}
     for value in ("https://first.test/", "https://second.test/"):
         for attribute in attributes:
@@ -399,7 +388,7 @@ def registered(function: Callable[..., Any], **options: Any) -> Iterator[None]:
         stage.unregister(function)
 
 
-async def test_which_components_there_are(caller: Caller) -> None:
+async def test_which_components_there_are(caller):
     async def added_later() -> str:
         return "later"
 

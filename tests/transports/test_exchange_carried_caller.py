@@ -87,7 +87,7 @@ class BrowserSession(SessionAuthentication):
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any, _stage: None) -> None:
+def _site(settings, _stage):
     settings.ROOT_URLCONF = HERE
     settings.MIDDLEWARE = [
         "django.contrib.sessions.middleware.SessionMiddleware",
@@ -116,16 +116,14 @@ def text_of(answer: Answer) -> str:
 
 @pytest.mark.parametrize("mount", ["lane", "view", "wsgi"])
 @pytest.mark.parametrize("name", ["sync_author", "async_author"])
-async def test_the_caller_is_on_the_request_and_nowhere_else(
-    mount: str, name: str, token: str
-) -> None:
+async def test_the_caller_is_on_the_request_and_nowhere_else(mount, name, token):
     answer = await ask(mount, name, authorization=token)
     assert text_of(answer) == "ada"
     assert "set-cookie" not in answer.headers
     [request] = seen
     assert request.user.get_username() == "ada"
     assert (await request.auser()).get_username() == "ada"
-    auth: Any = request.auth  # type: ignore[attr-defined]
+    auth: Any = request.auth
     assert (auth.user.get_username(), auth.is_valid()) == ("ada", True)
     assert token.removeprefix("Bearer ") not in repr(vars(auth))
     assert not request.session.modified
@@ -133,17 +131,17 @@ async def test_the_caller_is_on_the_request_and_nowhere_else(
 
 
 @pytest.mark.parametrize("mount", ["lane", "view", "wsgi"])
-async def test_no_caller_follows_another(mount: str, token: str) -> None:
+async def test_no_caller_follows_another(mount, token):
     for authorization, author in ((token, "ada"), (None, "anonymous"), (token, "ada")):
         assert text_of(await ask(mount, "sync_author", authorization=authorization)) == author
-    assert [request.auth is None for request in seen] == [  # type: ignore[attr-defined]
+    assert [request.auth is None for request in seen] == [
         False,
         True,
         False,
     ]
 
 
-async def test_a_user_of_the_site_that_is_not_the_caller_is_not_the_author() -> None:
+async def test_a_user_of_the_site_that_is_not_the_caller_is_not_the_author():
     browser = Client()
     await sync_to_async(browser.force_login)(await User.objects.acreate(username="browser"))
     cookie = f"sessionid={browser.cookies['sessionid'].value}"
@@ -152,9 +150,7 @@ async def test_a_user_of_the_site_that_is_not_the_caller_is_not_the_author() -> 
     assert isinstance(seen[-1].user, AnonymousUser)
 
 
-async def test_a_call_that_asks_again_is_authenticated_as_it_came(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_call_that_asks_again_is_authenticated_as_it_came(monkeypatch):
     """REST framework's session class would take the caller on the request for a browser's user."""
     await User.objects.acreate(username="bea")
     monkeypatch.setattr(invoke, "LATE_SECONDS", -1.0)

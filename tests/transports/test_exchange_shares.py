@@ -32,13 +32,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def _small(settings: Any) -> None:
+def _small(settings):
     sizes = {"THREADS": THREADS, "QUEUE": QUEUE, "QUEUE_SECONDS": PATIENCE}
     settings.MCP_DJANGO = {**sizes, "PROXIES": 1}
 
 
 @pytest.fixture(params=POOLED)
-def app(request: pytest.FixtureRequest) -> Any:
+def app(request):
     return MOUNTS[request.param]
 
 
@@ -54,9 +54,7 @@ def taken(
     return work._running.get(key, 0), work._queued.get(key, 0)
 
 
-async def test_strangers_leave_half_of_the_threads_to_users(
-    app: Any, token: str, gate: str
-) -> None:
+async def test_strangers_leave_half_of_the_threads_to_users(app, token, gate):
     most = THREADS // 2 + QUEUE // 2
     async with AsyncExitStack() as stack:
         for n in range(most):
@@ -78,9 +76,7 @@ async def test_strangers_leave_half_of_the_threads_to_users(
 
 
 @pytest.mark.parametrize("address", [HERE, THERE, "2001:db8:1:1::7"])
-async def test_an_address_leaves_half_of_what_strangers_have_to_others(
-    address: str, app: Any, gate: str
-) -> None:
+async def test_an_address_leaves_half_of_what_strangers_have_to_others(address, app, gate):
     mine = Member(limits.ANONYMOUS, limits.rate_limit_source(address))
     async with AsyncExitStack() as stack:
         for n in range(3):
@@ -99,7 +95,7 @@ async def test_an_address_leaves_half_of_what_strangers_have_to_others(
     gates.pop(f"{gate} too")
 
 
-async def test_strangers_of_unknown_address_have_what_strangers_have(app: Any, gate: str) -> None:
+async def test_strangers_of_unknown_address_have_what_strangers_have(app, gate):
     async with AsyncExitStack() as stack:
         for n in range(THREADS // 2 + QUEUE // 2):
             calling = connect(app, STAGE, stay(gate, n), x_forwarded_for="unknown")
@@ -108,9 +104,7 @@ async def test_strangers_of_unknown_address_have_what_strangers_have(app: Any, g
         gates[gate].opened.set()
 
 
-async def test_a_batch_of_a_stranger_does_not_make_itself_busy(
-    app: Any, gate: str, settings: Any
-) -> None:
+async def test_a_batch_of_a_stranger_does_not_make_itself_busy(app, gate, settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "THREADS": 8, "QUEUE": 1}
     mine = Member(limits.ANONYMOUS, HERE)
     plain: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
@@ -126,7 +120,7 @@ async def test_a_batch_of_a_stranger_does_not_make_itself_busy(
     assert all("result" in one for one in answer.messages())
 
 
-async def test_slow_batches_leave_the_threads_for_short_work_to_others(app: Any, gate: str) -> None:
+async def test_slow_batches_leave_the_threads_for_short_work_to_others(app, gate):
     names, sending = [gate, f"{gate} too"], []
     plain: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
     for address, name in zip((HERE, THERE), names, strict=True):
@@ -147,7 +141,7 @@ async def test_slow_batches_leave_the_threads_for_short_work_to_others(app: Any,
     gates.pop(names[1])
 
 
-async def test_an_address_leaves_threads_to_others_on_http_sse(app: Any, gate: str) -> None:
+async def test_an_address_leaves_threads_to_others_on_http_sse(app, gate):
     mine = Member(limits.ANONYMOUS, HERE)
     async with (
         legacy.opened(app, f"{STAGE}/sse", x_forwarded_for=HERE) as stream,
@@ -163,7 +157,7 @@ async def test_an_address_leaves_threads_to_others_on_http_sse(app: Any, gate: s
             assert "result" in await stream.said()
 
 
-async def test_streams_of_an_address_leave_threads_to_others(gate: str) -> None:
+async def test_streams_of_an_address_leave_threads_to_others(gate):
     server = MCPServer("shared", permission=AllowAny)
 
     @server.resource("shared://{name}", subscribe=True)
@@ -189,7 +183,7 @@ async def test_streams_of_an_address_leave_threads_to_others(gate: str) -> None:
         assert "acknowledged" in (await connection.event())["method"]
 
 
-async def test_what_nobody_has_proven_is_counted_by_itself(app: Any, token: str) -> None:
+async def test_what_nobody_has_proven_is_counted_by_itself(app, token):
     headers = {"authorization": "Bearer nobody"}
     assert (await send(app, "/mcp", ADD, **headers)).status == 401
     presumed = limits.presumed_caller

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ DISCOVER = message("server/discover")
 
 
 @spec("VER-2")
-async def test_nothing_is_taken_from_an_earlier_request(mount: str, token: str) -> None:
+async def test_nothing_is_taken_from_an_earlier_request(mount, token):
     whoami = {"name": "whoami", "arguments": {}}
     tester = {envelope.CLIENT_INFO: {"name": "tester", "version": "1"}}
     seen = [
@@ -40,7 +39,7 @@ async def test_nothing_is_taken_from_an_earlier_request(mount: str, token: str) 
 
 @spec("VER-2", "LOG-4")
 @pytest.mark.outside
-async def test_a_log_level_is_good_for_one_request(app: Any, gate: str) -> None:
+async def test_a_log_level_is_good_for_one_request(app, gate):
     gates[gate].opened.set()
     walk = {"name": "walk", "arguments": {"gate": gate}}
     loud = await send(app, PATH, message("tools/call", walk, **{envelope.LOG_LEVEL: "debug"}))
@@ -50,7 +49,7 @@ async def test_a_log_level_is_good_for_one_request(app: Any, gate: str) -> None:
 
 
 @spec("VER-2")
-async def test_capabilities_are_good_for_one_request(app: Any) -> None:
+async def test_capabilities_are_good_for_one_request(app):
     wanted = {"notifications": {"taskIds": ["1"], "toolsListChanged": "no"}}
     tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     declared = message("subscriptions/listen", wanted, **{envelope.CLIENT_CAPABILITIES: tasks})
@@ -60,7 +59,7 @@ async def test_capabilities_are_good_for_one_request(app: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: Any) -> Iterator[str]:
+def url(tmp_path_factory):
     """The stage in another process."""
     directory: Path = tmp_path_factory.mktemp("server")
     app, settings = "tests.transports.asgi:application", "tests.transports.settings"
@@ -74,9 +73,7 @@ def post(client: httpx.Client, url: str, body: dict[str, Any]) -> httpx.Response
 
 @spec("VER-20", "SES-9", "TOOL-4", "RSC-9")
 @pytest.mark.outside
-async def test_a_list_begun_in_one_process_goes_on_in_another(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_begun_in_one_process_goes_on_in_another(url, monkeypatch):
     # A page of this process has one entry, whatever its size.
     monkeypatch.setattr("mcp_django.execution.handlers.listing.max_page_bytes", lambda: 1)
     first = (await send(MOUNTS["raw"], PATH, message("tools/list"))).json()["result"]
@@ -90,7 +87,7 @@ async def test_a_list_begun_in_one_process_goes_on_in_another(
 
 @spec("VER-2", "VER-20", "RPC-4", "SES-9")
 @pytest.mark.outside
-def test_one_connection_carries_many_conversations(url: str) -> None:
+def test_one_connection_carries_many_conversations(url):
     used = set()
     with httpx.Client(timeout=60) as client:
         for _ in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ def takes_all(**kwargs: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _tools() -> Iterator[None]:
+def _tools():
     stage.tool(form=NameForm)(by_form)
     stage.tool(input_schema=SCHEMA)(by_schema)
     stage.tool(by_signature)
@@ -85,14 +84,14 @@ async def said(mount: str, tool: str, arguments: bytes) -> str:
 @spec("TOOL-9")
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("depth", [64, 900])
-async def test_deep_nesting_is_refused(depth: int, tool: str, mount: str) -> None:
+async def test_deep_nesting_is_refused(depth, tool, mount):
     for opening, end in ((b"[", b"]"), (b'{"a":', b"}")):
         nested = opening * depth + b"1" + end * depth
         text = await refused(mount, tool, b'{"name": ' + nested + b"}")
         assert text == "the arguments are nested deeper than 64 levels"
 
 
-async def test_nesting_that_no_decoder_follows_is_no_message(mount: str) -> None:
+async def test_nesting_that_no_decoder_follows_is_no_message(mount):
     nested = b"[" * 100_000 + b"]" * 100_000
     for tool in TOOLS:
         answer = await call(mount, tool, b'{"name": ' + nested + b"}")
@@ -103,19 +102,19 @@ async def test_nesting_that_no_decoder_follows_is_no_message(mount: str) -> None
 
 @spec("TOOL-9")
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_very_many_unknown_names_are_refused_in_few_words(tool: str, mount: str) -> None:
+async def test_very_many_unknown_names_are_refused_in_few_words(tool, mount):
     names = b",".join(b'"k%d":1' % n for n in range(300_000))
     text = await refused(mount, tool, b'{"name":"ada",' + names + b"}")
     assert "known: name" in text
 
 
 @spec("TOOL-9")
-async def test_what_the_function_keeps_to_itself_is_refused(mount: str) -> None:
+async def test_what_the_function_keeps_to_itself_is_refused(mount):
     text = await refused(mount, "by_schema", b'{"name": "ada", "is_admin": true}')
     assert text == 'unknown argument "is_admin"; known: name, more'
 
 
-async def test_who_takes_any_name_gets_it(mount: str) -> None:
+async def test_who_takes_any_name_gets_it(mount):
     answer = await call(mount, "takes_all", b'{"name": "ada", "is_admin": true}')
     assert json.loads(answer.json()["result"]["content"][0]["text"]) == {
         "name": "ada",
@@ -125,6 +124,6 @@ async def test_who_takes_any_name_gets_it(mount: str) -> None:
 
 @spec("TOOL-9")
 @pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"9" * 5000, b"[1e400]"])
-async def test_a_number_that_is_none_any_more_is_refused(number: bytes, mount: str) -> None:
+async def test_a_number_that_is_none_any_more_is_refused(number, mount):
     text = await refused(mount, "by_schema", b'{"name": "ada", "more": ' + number + b"}")
     assert "a number is too large" in text

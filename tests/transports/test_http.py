@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -70,7 +69,7 @@ def assert_error(answer: Answer, status: int, code: int, *, id: Any = 1) -> dict
 
 
 @pytest.fixture(autouse=True)
-def _stateless_only(settings: Any) -> None:
+def _stateless_only(settings):
     """What both eras on one endpoint make of a request is in tests/transports/http_session."""
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": [VERSION, ALIAS]}
 
@@ -87,7 +86,7 @@ async def assert_serving(mount: str) -> None:
 @pytest.mark.parametrize(
     "asked", ["2025-11-25", "2024-11-05", "1.0.0", "", VERSION, ALIAS, 5, None]
 )
-async def test_initialize_is_told_what_is_supported(asked: Any, mount: str) -> None:
+async def test_initialize_is_told_what_is_supported(asked, mount):
     params = {"capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
     body = without_envelope("initialize", protocolVersion=asked, **params)
     modern = [ALIAS, VERSION] if asked == ALIAS else [VERSION]
@@ -103,12 +102,12 @@ async def test_initialize_is_told_what_is_supported(asked: Any, mount: str) -> N
 @pytest.mark.parametrize(
     "method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tools/dance"]
 )
-async def test_an_envelope_makes_an_old_method_unknown(method: str, mount: str) -> None:
+async def test_an_envelope_makes_an_old_method_unknown(method, mount):
     assert_error(await ask(mount, PATH, message(method)), 404, METHOD_NOT_FOUND)
 
 
 @spec("VER-8", "HTTP-24")
-async def test_what_is_not_advertised_is_not_found(mount: str) -> None:
+async def test_what_is_not_advertised_is_not_found(mount):
     assert_error(await ask(mount, PATH, message("prompts/list")), 404, METHOD_NOT_FOUND)
 
 
@@ -140,9 +139,7 @@ ENVELOPES: list[tuple[dict[str, Any], dict[str, str | None], int]] = [
 
 @spec("VER-3", "VER-4", "HTTP-24", "HDR-2", "ERR-3")
 @pytest.mark.parametrize("number", range(len(ENVELOPES)))
-async def test_an_incomplete_envelope_is_refused_before_anything_runs(
-    number: int, mount: str
-) -> None:
+async def test_an_incomplete_envelope_is_refused_before_anything_runs(number, mount):
     body, changes, code = ENVELOPES[number]
     assert_error(await ask(mount, PATH, body, **changes), 400, code)
     await assert_serving(mount)
@@ -172,13 +169,13 @@ TWO_FAULTS: list[tuple[dict[str, Any], dict[str, str | None], int, int]] = [
 
 @spec("VER-4")
 @pytest.mark.parametrize("number", range(len(TWO_FAULTS)))
-async def test_of_two_faults_the_earlier_check_is_told(number: int, mount: str) -> None:
+async def test_of_two_faults_the_earlier_check_is_told(number, mount):
     body, changes, status, code = TWO_FAULTS[number]
     assert_error(await ask(mount, PATH, body, **changes), status, code)
 
 
 @spec("VER-6", "VER-9", "ALS-4")
-async def test_an_unknown_version_is_told_the_supported_ones(mount: str) -> None:
+async def test_an_unknown_version_is_told_the_supported_ones(mount):
     for version in ("2099-01-01", "2025-11-25"):
         answer = await ask(mount, PATH, with_envelope(version=version))
         error = assert_error(answer, 400, UNSUPPORTED_VERSION)
@@ -187,7 +184,7 @@ async def test_an_unknown_version_is_told_the_supported_ones(mount: str) -> None
 
 @spec("VER-3")
 @pytest.mark.parametrize("info", [None, {}, {"name": "x"}, {"name": "x", "version": "1", "z": 1}])
-async def test_a_client_need_not_say_who_it_is(info: Any, mount: str) -> None:
+async def test_a_client_need_not_say_who_it_is(info, mount):
     assert (await ask(mount, PATH, with_envelope(info=info))).status == 200
 
 
@@ -195,20 +192,20 @@ async def test_a_client_need_not_say_who_it_is(info: Any, mount: str) -> None:
 @pytest.mark.parametrize(
     "changes", [{"level": "loud"}, {"level": 3}, {"token": 1.5}, {"token": True}, {"token": []}]
 )
-async def test_a_wrong_wish_is_a_wrong_parameter(changes: Mapping[str, Any], mount: str) -> None:
+async def test_a_wrong_wish_is_a_wrong_parameter(changes, mount):
     answer = await ask(mount, PATH, with_envelope(**changes))
     assert_error(answer, 200, INVALID_PARAMS)
 
 
 @spec("HTTP-29", "VER-2", "SES-9", "RSM-10")
-async def test_a_session_means_nothing(mount: str) -> None:
+async def test_a_session_means_nothing(mount):
     answer = await ask(mount, PATH, LIST, mcp_session_id="abc", last_event_id="1-1")
     assert answer.status == 200
     assert "mcp-session-id" not in answer.headers
 
 
 @spec("ALS-1", "ALS-2", "ALS-4")
-async def test_the_draft_is_served_under_its_own_name(mount: str) -> None:
+async def test_the_draft_is_served_under_its_own_name(mount):
     body = message("server/discover", **{PROTOCOL_VERSION: ALIAS})
     result = (await ask(mount, PATH, body)).json()["result"]
     assert result["supportedVersions"] == [ALIAS, VERSION]
@@ -224,7 +221,7 @@ async def test_the_draft_is_served_under_its_own_name(mount: str) -> None:
 @spec("RPC-8", "HTTP-4", "HDR-10", "ALS-3")
 @pytest.mark.parametrize("header", [VERSION, ALIAS, None, "2025-11-25", "nonsense"])
 @pytest.mark.parametrize("method", ["notifications/initialized", "notifications/progress"])
-async def test_a_notification_is_dropped(method: str, header: str | None, mount: str) -> None:
+async def test_a_notification_is_dropped(method, header, mount):
     body = {"jsonrpc": "2.0", "method": method}
     answer = await ask(mount, PATH, body, mcp_protocol_version=header, mcp_method=None)
     assert (answer.status, answer.body) == (202, b"")
@@ -232,7 +229,7 @@ async def test_a_notification_is_dropped(method: str, header: str | None, mount:
 
 
 @spec("HTTP-23", "ALS-3")
-async def test_a_posted_response_is_refused(mount: str) -> None:
+async def test_a_posted_response_is_refused(mount):
     body = {"jsonrpc": "2.0", "id": 1, "result": {}}
     assert (await ask(mount, PATH, body)).status == 400
     assert (await ask(mount, PATH, body, mcp_protocol_version=ALIAS)).status == 202
@@ -240,7 +237,7 @@ async def test_a_posted_response_is_refused(mount: str) -> None:
 
 @spec("HTTP-23", "BAT-5", "BAT-9")
 @pytest.mark.parametrize("members", [[], [LIST], [LIST, LIST], [1], [[LIST]], [{}]])
-async def test_an_array_is_refused(members: list[Any], mount: str) -> None:
+async def test_an_array_is_refused(members, mount):
     answer = await ask(mount, PATH, json.dumps(members).encode())
     assert (answer.status, answer.json()["error"]["code"]) == (400, INVALID_REQUEST)
     assert isinstance(answer.json(), dict)
@@ -278,7 +275,7 @@ BODIES: dict[str, tuple[bytes, int]] = {
 
 @spec("RPC-1", "RPC-9", "RPC-11", "RPC-12", "HTTP-25", "ERR-5")
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_body_that_is_no_message_is_refused(name: str, mount: str) -> None:
+async def test_a_body_that_is_no_message_is_refused(name, mount):
     raw, code = BODIES[name]
     answer = await ask(mount, PATH, raw)
     body = answer.json()
@@ -290,7 +287,7 @@ async def test_a_body_that_is_no_message_is_refused(name: str, mount: str) -> No
 
 
 @spec("RPC-16", "RPC-1")
-async def test_a_byte_order_mark_is_ignored(mount: str) -> None:
+async def test_a_byte_order_mark_is_ignored(mount):
     raw = b"\xef\xbb\xbf" + json.dumps(ECHO).encode()
     answer = await ask(mount, PATH, raw, mcp_method="tools/call", mcp_name="echo_sync")
     assert answer.response()["result"]["content"][0]["text"] == "still here"
@@ -298,7 +295,7 @@ async def test_a_byte_order_mark_is_ignored(mount: str) -> None:
 
 @spec("HTTP-34")
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "gzip, identity", "GZip"])
-async def test_a_compressed_body_is_refused_with_the_way_out(coding: str, mount: str) -> None:
+async def test_a_compressed_body_is_refused_with_the_way_out(coding, mount):
     packed = gzip.compress(json.dumps(LIST).encode())
     answer = await ask(mount, PATH, packed, content_encoding=coding, mcp_method="tools/list")
     assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
@@ -308,14 +305,14 @@ async def test_a_compressed_body_is_refused_with_the_way_out(coding: str, mount:
     await assert_serving(mount)
 
 
-async def test_a_body_that_says_it_is_not_compressed_is_served(mount: str) -> None:
+async def test_a_body_that_says_it_is_not_compressed_is_served(mount):
     for coding in ("identity", "Identity", ""):
         assert (await ask(mount, PATH, LIST, content_encoding=coding)).status == 200
 
 
 @spec("HDR-9")
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_a_version_that_is_said_twice_is_said(name: str) -> None:
+async def test_a_version_that_is_said_twice_is_said(name):
     headers = headers_for(LIST)
     connection = Connection(MOUNTS[name], PATH, json.dumps(LIST).encode(), headers, "POST")
     connection.scope["headers"].append((b"mcp-protocol-version", VERSION.encode()))
@@ -326,7 +323,7 @@ async def test_a_version_that_is_said_twice_is_said(name: str) -> None:
 
 @spec("RPC-12")
 @pytest.mark.parametrize("params", [[], [1], "x", 1, True])
-async def test_parameters_that_are_no_object_are_refused(params: Any, mount: str) -> None:
+async def test_parameters_that_are_no_object_are_refused(params, mount):
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
     answer = await ask(mount, PATH, json.dumps(body).encode(), mcp_method="tools/list")
     assert answer.json()["error"]["code"] == INVALID_PARAMS
@@ -335,7 +332,7 @@ async def test_parameters_that_are_no_object_are_refused(params: Any, mount: str
 
 @spec("RPC-2", "ERR-3")
 @pytest.mark.parametrize("given", [0, "", "0", 1, "1", -5, 2**63, 2**70, "☃" * 10, "x" * 5000])
-async def test_an_id_comes_back_as_it_was(given: str | int, mount: str) -> None:
+async def test_an_id_comes_back_as_it_was(given, mount):
     for body in (message("tools/list", id=given), message("nothing", id=given)):
         answer = await ask(mount, PATH, body)
         assert answer.json()["id"] == given
@@ -343,14 +340,14 @@ async def test_an_id_comes_back_as_it_was(given: str | int, mount: str) -> None:
 
 
 @spec("RPC-2")
-async def test_a_whole_number_with_a_point_is_an_integer(mount: str) -> None:
+async def test_a_whole_number_with_a_point_is_an_integer(mount):
     raw = json.dumps(LIST).encode().replace(b'"id": 1,', b'"id": 1.0,')
     answer = await ask(mount, PATH, raw, mcp_method="tools/list")
     assert answer.status == 200
     assert answer.json()["id"] == 1
 
 
-async def test_odd_but_valid_bodies_are_served(mount: str) -> None:
+async def test_odd_but_valid_bodies_are_served(mount):
     extra = {**LIST, "unknown": {"a": [1]}}
     assert (await ask(mount, PATH, extra)).status == 200
     twice = json.dumps(LIST).encode().replace(b'"id": 1', b'"id": 5, "id": 1')
@@ -363,7 +360,7 @@ async def test_odd_but_valid_bodies_are_served(mount: str) -> None:
 
 
 @spec("RPC-13")
-async def test_a_very_long_method_is_not_repeated(mount: str) -> None:
+async def test_a_very_long_method_is_not_repeated(mount):
     answer = await ask(mount, PATH, message("x" * 10_000))
     error = assert_error(answer, 404, METHOD_NOT_FOUND)
     assert len(error["message"]) < 300
@@ -397,7 +394,7 @@ HEADERS: list[tuple[dict[str, Any], dict[str, str | None]]] = [
 
 @spec("HDR-2", "HDR-3", "HDR-4", "HDR-5", "HDR-6", "HDR-7", "HDR-8", "HTTP-24", "VER-21")
 @pytest.mark.parametrize("number", range(len(HEADERS)))
-async def test_a_header_that_differs_is_refused(number: int, mount: str) -> None:
+async def test_a_header_that_differs_is_refused(number, mount):
     body, changes = HEADERS[number]
     assert_error(await ask(mount, PATH, body, **changes), 400, HEADER_MISMATCH)
     await assert_serving(mount)
@@ -413,19 +410,19 @@ async def test_a_header_that_differs_is_refused(number: int, mount: str) -> None
         {"mcp_param_unknown": "x"},
     ],
 )
-async def test_a_header_that_says_the_same_is_accepted(changes: Any, mount: str) -> None:
+async def test_a_header_that_says_the_same_is_accepted(changes, mount):
     assert (await ask(mount, PATH, ECHO, **changes)).status == 200
 
 
 @spec("HDR-18", "HDR-5")
-async def test_a_header_opens_no_door(mount: str) -> None:
+async def test_a_header_opens_no_door(mount):
     members = message("tools/call", {"name": "members_tool", "arguments": {}})
     assert_error(await ask(mount, PATH, members, mcp_name="echo_sync"), 400, HEADER_MISMATCH)
     assert (await ask(mount, PATH, members)).status == 401
 
 
 @spec("HDR-11")
-async def test_a_call_without_a_name_is_a_wrong_parameter(mount: str) -> None:
+async def test_a_call_without_a_name_is_a_wrong_parameter(mount):
     answer = await ask(mount, PATH, message("tools/call", {"arguments": {}}), mcp_name="x")
     assert_error(answer, 200, INVALID_PARAMS)
 
@@ -446,9 +443,7 @@ async def test_a_call_without_a_name_is_a_wrong_parameter(mount: str) -> None:
         ({"region": "eu", "count": 2}, {**PARAMS, "mcp_param_count": "two"}, False),
     ],
 )
-async def test_mirrored_arguments_have_to_match(
-    arguments: Any, changes: Any, accepted: bool, mount: str, token: str
-) -> None:
+async def test_mirrored_arguments_have_to_match(arguments, changes, accepted, mount, token):
     body = message("tools/call", {"name": "route", "arguments": arguments})
     answer = await ask(mount, "/mcp", body, authorization=token, **changes)
     if accepted:
@@ -460,7 +455,7 @@ async def test_mirrored_arguments_have_to_match(
 
 @spec("HDR-9")
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_a_repeated_or_misspelled_header_is_refused(name: str) -> None:
+async def test_a_repeated_or_misspelled_header_is_refused(name):
     raw = json.dumps(LIST).encode()
     spoofs = [
         (headers_for(LIST), [(b"mcp-method", b"tools/list")]),
@@ -476,9 +471,7 @@ async def test_a_repeated_or_misspelled_header_is_refused(name: str) -> None:
 
 
 @spec("ERR-5")
-async def test_a_bug_tells_nothing_while_debugging(
-    mount: str, token: str, settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_bug_tells_nothing_while_debugging(mount, token, settings, caplog):
     settings.DEBUG = True
     body = message("tools/call", {"name": "fail", "arguments": {"kind": "bug"}})
     answer = await ask(mount, "/mcp", body, authorization=token)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -79,9 +79,7 @@ async def nothing_more(connection: Connection, server: MCPServer = stage) -> Non
 
 @spec("SUB-8", "SUB-9", "RPC-2")
 @pytest.mark.parametrize("given", [0, 1, "1", "", -7, 2**60])
-async def test_the_acknowledgement_comes_first_under_the_id_of_the_request(
-    given: Any, app: Any
-) -> None:
+async def test_the_acknowledgement_comes_first_under_the_id_of_the_request(given, app):
     async with listening(app, TOOLS, id=given) as connection:
         assert connection.acknowledged == {
             "notifications": TOOLS,
@@ -105,16 +103,14 @@ async def test_the_acknowledgement_comes_first_under_the_id_of_the_request(
         ({"somethingNew": True, **TOOLS}, TOOLS),
     ],
 )
-async def test_only_what_will_be_honored_is_acknowledged(
-    wanted: Any, honored: Any, app: Any
-) -> None:
+async def test_only_what_will_be_honored_is_acknowledged(wanted, honored, app):
     async with listening(app, wanted) as connection:
         assert connection.acknowledged["notifications"] == honored
 
 
 @spec("SUB-8", "RSC-6")
 @pytest.mark.django_db(transaction=True)
-async def test_a_resource_that_its_function_keeps_from_the_caller_is_left_out(app: Any) -> None:
+async def test_a_resource_that_its_function_keeps_from_the_caller_is_left_out(app):
     wanted = {"resourceSubscriptions": ["stage://rooms/ada", "stage://rooms/bob", PROPS]}
     async with listening(app, wanted) as connection:
         assert connection.acknowledged["notifications"] == {
@@ -127,7 +123,7 @@ async def test_a_resource_that_its_function_keeps_from_the_caller_is_left_out(ap
 
 
 @spec("SUB-8")
-async def test_a_scheme_in_capitals_is_subscribed_to_and_told_as_it_was_written(app: Any) -> None:
+async def test_a_scheme_in_capitals_is_subscribed_to_and_told_as_it_was_written(app):
     wanted = {"resourceSubscriptions": ["Stage://rooms/ada", "STAGE://props", "stage://PROPS"]}
     async with listening(app, wanted) as connection:
         honored = {"resourceSubscriptions": ["Stage://rooms/ada", "STAGE://props"]}
@@ -143,9 +139,7 @@ async def test_a_scheme_in_capitals_is_subscribed_to_and_told_as_it_was_written(
 
 @spec("SUB-16")
 @pytest.mark.django_db(transaction=True)
-async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(app, monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
     monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada", "bob"})
     authorize, looks = listen.authorize_connection, []
@@ -167,7 +161,7 @@ async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(
 
 
 @spec("SUB-17", "HTTP-31", "HTTP-24", "EXT-2", "ALS-2")
-async def test_task_ids_need_the_tasks_extension(app: Any) -> None:
+async def test_task_ids_need_the_tasks_extension(app):
     answer = await send(app, PATH, body({"taskIds": ["1"]}))
     assert answer.status == 400
     assert answer.json()["error"]["code"] == MISSING_CAPABILITY
@@ -183,7 +177,7 @@ async def test_task_ids_need_the_tasks_extension(app: Any) -> None:
 
 
 @spec("SUB-6", "SUB-8")
-async def test_kinds_that_the_server_does_not_have_are_left_out(app: Any) -> None:
+async def test_kinds_that_the_server_does_not_have_are_left_out(app):
     wanted = {"promptsListChanged": True, "resourcesListChanged": True, **TOOLS}
     async with listening(app, wanted, path="/open/mcp") as connection:
         assert connection.acknowledged["notifications"] == TOOLS
@@ -206,7 +200,7 @@ async def test_kinds_that_the_server_does_not_have_are_left_out(app: Any) -> Non
         {"resourceSubscriptions": {}},
     ],
 )
-async def test_wrong_types_are_refused(wanted: Any, app: Any) -> None:
+async def test_wrong_types_are_refused(wanted, app):
     answer = await send(app, PATH, body(wanted))
     assert answer.status == 200
     assert answer.json()["error"]["code"] == INVALID_PARAMS
@@ -214,32 +208,32 @@ async def test_wrong_types_are_refused(wanted: Any, app: Any) -> None:
 
 
 @spec("SUB-7")
-async def test_the_filter_has_to_be_there(app: Any) -> None:
+async def test_the_filter_has_to_be_there(app):
     answer = await send(app, PATH, message("subscriptions/listen"))
     assert answer.json()["error"]["code"] == INVALID_PARAMS
 
 
-async def test_a_thousand_addresses_are_no_burden(app: Any) -> None:
+async def test_a_thousand_addresses_are_no_burden(app):
     many = [f"stage://nothing/{n}" for n in range(1500)]
     async with listening(app, {"resourceSubscriptions": [PROPS, *many]}) as connection:
         assert connection.acknowledged["notifications"] == {"resourceSubscriptions": [PROPS]}
 
 
 @spec("HTTP-8", "ERR-3")
-async def test_who_takes_no_events_cannot_listen(app: Any) -> None:
+async def test_who_takes_no_events_cannot_listen(app):
     answer = await send(app, PATH, body(TOOLS, id="x"), accept="application/json")
     assert (answer.status, answer.json()["id"]) == (406, "x")
 
 
 @spec("SUB-16", "VER-8")
-async def test_without_a_stream_there_is_nothing_to_listen_for() -> None:
+async def test_without_a_stream_there_is_nothing_to_listen_for():
     answer = await in_thread(wsgi, PATH, body(TOOLS))
     assert answer.status == 404
     assert answer.json()["error"]["code"] == METHOD_NOT_FOUND
 
 
 @spec("ALS-2", "SUB-9")
-async def test_the_draft_writes_subscription_ids_as_strings(app: Any) -> None:
+async def test_the_draft_writes_subscription_ids_as_strings(app):
     alias = {envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"}
     async with connect(app, PATH, body(TOOLS, **alias)) as connection:
         acknowledged = await connection.event()
@@ -254,7 +248,7 @@ async def test_the_draft_writes_subscription_ids_as_strings(app: Any) -> None:
 
 @spec("SUB-9", "SUB-10", "SUB-11")
 @pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
-async def test_a_changed_list_reaches_every_stream_that_asked(kind: Any, app: Any) -> None:
+async def test_a_changed_list_reaches_every_stream_that_asked(kind, app):
     wanted = {f"{kind}ListChanged": True}
     async with (
         listening(app, wanted, id=1) as first,
@@ -271,7 +265,7 @@ async def test_a_changed_list_reaches_every_stream_that_asked(kind: Any, app: An
 
 
 @spec("SUB-9", "SUB-11")
-async def test_a_changed_resource_reaches_its_subscribers(app: Any) -> None:
+async def test_a_changed_resource_reaches_its_subscribers(app):
     async with listening(app, {"resourceSubscriptions": [PROPS]}) as connection:
         stage.notify_resource_updated(PROPS)
         assert await connection.event() == {
@@ -282,7 +276,7 @@ async def test_a_changed_resource_reaches_its_subscribers(app: Any) -> None:
 
 
 @spec("SUB-10")
-async def test_nothing_else_reaches_a_stream(app: Any) -> None:
+async def test_nothing_else_reaches_a_stream(app):
     async with listening(app, TOOLS) as connection:
         stage.notify_list_changed("prompts")
         stage.notify_list_changed("resources")
@@ -297,7 +291,7 @@ async def test_nothing_else_reaches_a_stream(app: Any) -> None:
 
 
 @spec("SUB-15", "RSM-10")
-async def test_several_changes_at_once_are_one_notice(app: Any) -> None:
+async def test_several_changes_at_once_are_one_notice(app):
     async with listening(app, TOOLS) as connection:
         for _ in range(20):
             stage.notify_list_changed("tools")
@@ -309,7 +303,7 @@ async def test_several_changes_at_once_are_one_notice(app: Any) -> None:
 
 
 @spec("SUB-11", "SUB-15")
-async def test_many_changes_at_once_are_all_told(app: Any) -> None:
+async def test_many_changes_at_once_are_all_told(app):
     uris = [f"stage://seats/{n}" for n in range(600)]
     for uri in uris:
         stage.resource(uri)(seat)
@@ -329,7 +323,7 @@ def seat() -> str:
 
 
 @spec("SUB-15")
-async def test_a_change_right_after_the_request_is_not_lost(app: Any) -> None:
+async def test_a_change_right_after_the_request_is_not_lost(app):
     async with connect(app, PATH, body(TOOLS)) as connection:
         await until(lambda: store.get_hub()._listeners)
         stage.notify_list_changed("tools")
@@ -337,14 +331,14 @@ async def test_a_change_right_after_the_request_is_not_lost(app: Any) -> None:
         assert (await connection.event())["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_change_may_be_told_from_any_thread(app: Any) -> None:
+async def test_a_change_may_be_told_from_any_thread(app):
     async with listening(app, TOOLS) as connection:
         await in_thread(stage.notify_list_changed, "tools")
         assert (await connection.event())["method"] == "notifications/tools/list_changed"
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_change_is_told_after_the_commit(app: Any) -> None:
+async def test_a_change_is_told_after_the_commit(app):
     def change(*, keep: bool) -> None:
         with transaction.atomic():
             stage.notify_resource_updated(PROPS)
@@ -358,9 +352,7 @@ async def test_a_change_is_told_after_the_commit(app: Any) -> None:
         assert (await connection.event())["method"] == "notifications/resources/updated"
 
 
-async def test_a_listener_that_fails_does_not_silence_the_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_listener_that_fails_does_not_silence_the_others(caplog):
     heard = asyncio.Event()
     topic = TopicKey("stage", "tools")
 
@@ -382,7 +374,7 @@ async def test_a_listener_that_fails_does_not_silence_the_others(
 
 
 @spec("HTTP-7", "SUB-15")
-async def test_an_idle_stream_is_kept_alive_by_comments(app: Any, settings: Any) -> None:
+async def test_an_idle_stream_is_kept_alive_by_comments(app, settings):
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.01}
     async with listening(app, {}) as connection:
         for _ in range(3):
@@ -400,14 +392,14 @@ def closing(given: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def draining() -> Iterator[None]:
+def draining():
     yield
     drain._drain.draining = False
 
 
 @spec("SUB-12", "SUB-13")
 @pytest.mark.usefixtures("draining")
-async def test_a_stopping_server_ends_its_streams_with_a_result(app: Any) -> None:
+async def test_a_stopping_server_ends_its_streams_with_a_result(app):
     async with listening(app, TOOLS, id="x") as connection:
         drain.begin_drain()
         response = await connection.event()
@@ -417,16 +409,14 @@ async def test_a_stopping_server_ends_its_streams_with_a_result(app: Any) -> Non
 
 
 @spec("SUB-15")
-async def test_a_stream_does_not_live_for_ever(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_does_not_live_for_ever(app, monkeypatch):
     monkeypatch.setattr(listen, "MAX_AGE_SECONDS", 0.02)
     async with listening(app, TOOLS) as connection:
         assert (await connection.event())["result"] == closing(1)
 
 
 @spec("SUB-16")
-async def test_a_revoked_token_ends_its_streams(
-    app: Any, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_revoked_token_ends_its_streams(app, token, monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
     async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
         # It outlives several looks while the token holds.
@@ -439,8 +429,8 @@ async def test_a_revoked_token_ends_its_streams(
 
 @spec("SUB-16")
 async def test_a_full_pool_keeps_a_stream_until_somebody_has_the_time_to_look(
-    app: Any, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    app, token, monkeypatch
+):
     looks: list[str] = []
 
     async def refuse(*args: Any, **kwargs: Any) -> None:
@@ -465,9 +455,7 @@ async def test_a_full_pool_keeps_a_stream_until_somebody_has_the_time_to_look(
 
 @spec("SUB-16")
 @pytest.mark.django_db(transaction=True)
-async def test_a_token_that_expires_ends_its_streams(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_token_that_expires_ends_its_streams(app, monkeypatch):
     user = await User.objects.acreate(username="eve")
     in_an_hour = timezone.now() + timedelta(hours=1)
     issue = sync_to_async(AccessToken.objects.issue)
@@ -480,7 +468,7 @@ async def test_a_token_that_expires_ends_its_streams(
 
 
 @spec("SUB-15")
-async def test_a_caller_may_hold_only_so_many_streams(app: Any, settings: Any) -> None:
+async def test_a_caller_may_hold_only_so_many_streams(app, settings):
     settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 2}
     async with listening(app, TOOLS), listening(app, TOOLS):
         answer = await send(app, PATH, body(TOOLS, id="x"))
@@ -494,7 +482,7 @@ async def test_a_caller_may_hold_only_so_many_streams(app: Any, settings: Any) -
 
 
 @spec("SUB-14")
-async def test_leaving_frees_everything(app: Any) -> None:
+async def test_leaving_frees_everything(app):
     gc.disable()
     try:
         async with listening(app, {"resourceSubscriptions": [PROPS], **TOOLS}):
@@ -525,9 +513,7 @@ def names_of_threads() -> set[str]:
 # Far more than there are threads or connections.
 @pytest.mark.parametrize("streams_open", [100, pytest.param(500, marks=pytest.mark.outside)])
 @pytest.mark.parametrize("name", ["lane", "raw"])
-async def test_open_streams_hold_no_thread_and_no_connection(
-    name: str, streams_open: int, token: str, settings: Any
-) -> None:
+async def test_open_streams_hold_no_thread_and_no_connection(name, streams_open, token, settings):
     settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": streams_open}
     app = MOUNTS[name]
     for _ in range(20):

@@ -87,13 +87,13 @@ def shelf_on(server: MCPServer, **options: Any) -> Iterator[Shelf]:
 
 
 @pytest.fixture
-def shelf() -> Iterator[Shelf]:
+def shelf():
     with shelf_on(stage) as found:
         yield found
 
 
 @pytest.fixture
-def rechecks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def rechecks(monkeypatch):
     """One entry for each time that a stream authorized its caller again, which it does often."""
     done: list[object] = []
     authorize = listen.authorize_connection
@@ -124,7 +124,7 @@ def honored(connection: Any) -> list[str]:
 
 
 @spec("SUB-8")
-async def test_a_stream_carries_as_many_characters_as_a_session(app: Any, shelf: Shelf) -> None:
+async def test_a_stream_carries_as_many_characters_as_a_session(app, shelf):
     long = books(40, length=8000)
     # What does not fit is left out, and what is short enough still fits.
     short = books(1)
@@ -137,7 +137,7 @@ async def test_a_stream_carries_as_many_characters_as_a_session(app: Any, shelf:
 
 
 @spec("SUB-8")
-async def test_a_stream_carries_as_many_resources_as_a_session(app: Any, shelf: Shelf) -> None:
+async def test_a_stream_carries_as_many_resources_as_a_session(app, shelf):
     many = books(MAX_SUBSCRIPTIONS + 1)
     async with listening(app, wanting([many[0], *many])) as connection:
         assert honored(connection) == many[:MAX_SUBSCRIPTIONS]
@@ -215,7 +215,7 @@ def holders_of(marker: bytes) -> list[str]:
 
 # Django's own handler, on the mount "view", keeps the file into which it has read the body.
 @pytest.mark.parametrize("name", ["lane", "raw", "consumer"])
-async def test_an_open_stream_does_not_hold_the_body_of_its_request(name: str) -> None:
+async def test_an_open_stream_does_not_hold_the_body_of_its_request(name):
     unknown = "kilroy" * 50_000
     async with silent_stream(MOUNTS[name], {**TOOLS, "unknown": unknown}):
         assert holders_of(b"kilroykilroy") == []
@@ -225,9 +225,7 @@ async def test_an_open_stream_does_not_hold_the_body_of_its_request(name: str) -
 
 
 @spec("SUB-15")
-async def test_the_streams_of_a_caller_hold_only_so_many_uris_together(
-    app: Any, settings: Any, shelf: Shelf
-) -> None:
+async def test_the_streams_of_a_caller_hold_only_so_many_uris_together(app, settings, shelf):
     settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 4}
     uris = books(MAX_SUBSCRIPTIONS, length=24)
     async with listening(app, wanting(uris)):
@@ -249,7 +247,7 @@ async def test_the_streams_of_a_caller_hold_only_so_many_uris_together(
     await until(lambda: not stream_slots._usage)
 
 
-async def test_more_streams_may_hold_more_together(app: Any, settings: Any, shelf: Shelf) -> None:
+async def test_more_streams_may_hold_more_together(app, settings, shelf):
     settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 100}
     uris = books(MAX_SUBSCRIPTIONS, length=24)
     async with AsyncExitStack() as stack:
@@ -258,7 +256,7 @@ async def test_more_streams_may_hold_more_together(app: Any, settings: Any, shel
         assert (await send(app, PATH, body(wanting(uris)))).status == 429
 
 
-async def test_a_user_holds_only_so_many_uris_with_all_tokens(app: Any, settings: Any) -> None:
+async def test_a_user_holds_only_so_many_uris_with_all_tokens(app, settings):
     settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 4, "STREAMS_PER_USER": 4}
     user = await User.objects.acreate(username="alice", is_staff=True)
     issue = sync_to_async(AccessToken.objects.issue)
@@ -274,9 +272,7 @@ async def test_a_user_holds_only_so_many_uris_with_all_tokens(app: Any, settings
                 pass
 
 
-async def test_callers_without_credentials_share_a_limit_of_their_own(
-    app: Any, settings: Any, shelf: Shelf
-) -> None:
+async def test_callers_without_credentials_share_a_limit_of_their_own(app, settings, shelf):
     settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 1, "ANONYMOUS_FACTOR": 2, "PROXIES": 1}
     uris = books(MAX_SUBSCRIPTIONS)
     async with listening(app, wanting(uris), x_forwarded_for="203.0.113.1"):
@@ -290,8 +286,8 @@ async def test_callers_without_credentials_share_a_limit_of_their_own(
 
 @spec("SUB-16")
 async def test_a_stream_that_is_idle_repeats_nothing_for_each_resource(
-    app: Any, shelf: Shelf, rechecks: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    app, shelf, rechecks, monkeypatch
+):
     uris = books(5)
     async with listening(app, wanting([PROPS, *uris])):
         assert len(shelf.ran) == 5
@@ -320,7 +316,7 @@ class Counted(BasePermission):
         return True
 
 
-async def test_a_stream_without_a_scope_is_not_notified_of_what_needs_it(app: Any) -> None:
+async def test_a_stream_without_a_scope_is_not_notified_of_what_needs_it(app):
     def secret() -> str:
         """A resource that a caller may know of and not read."""
         return ""
@@ -334,9 +330,7 @@ async def test_a_stream_without_a_scope_is_not_notified_of_what_needs_it(app: An
         stage.unregister(secret)
 
 
-async def test_a_permission_is_checked_once_for_all_resources_of_a_template(
-    app: Any, rechecks: list[object]
-) -> None:
+async def test_a_permission_is_checked_once_for_all_resources_of_a_template(app, rechecks):
     counted = Counted()
     with shelf_on(stage, permission=counted):
         async with listening(app, wanting(books(200))) as connection:
@@ -350,8 +344,8 @@ async def test_a_permission_is_checked_once_for_all_resources_of_a_template(
 
 @spec("SUB-16")
 async def test_a_row_is_checked_before_the_first_notification_after_each_check_of_the_caller(
-    app: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    app, shelf, monkeypatch
+):
     uri = books(1)[0]
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
     async with listening(app, wanting([uri])) as connection:
@@ -363,9 +357,7 @@ async def test_a_row_is_checked_before_the_first_notification_after_each_check_o
 
 
 @spec("SUB-16")
-async def test_a_row_that_may_be_read_again_is_notified_again(
-    app: Any, shelf: Shelf, rechecks: list[object]
-) -> None:
+async def test_a_row_that_may_be_read_again_is_notified_again(app, shelf, rechecks):
     uri = books(1)[0]
     async with listening(app, wanting([uri, PROPS])) as connection:
         shelf.missing.add("0000")
@@ -382,9 +374,7 @@ async def test_a_row_that_may_be_read_again_is_notified_again(
 
 
 @spec("SUB-16")
-async def test_a_resource_that_the_code_takes_away_is_not_notified_any_more(
-    app: Any, rechecks: list[object]
-) -> None:
+async def test_a_resource_that_the_code_takes_away_is_not_notified_any_more(app, rechecks):
     def lamp() -> str:
         """A lamp."""
         return "on"
@@ -410,8 +400,8 @@ async def test_a_resource_that_the_code_takes_away_is_not_notified_any_more(
 
 
 async def test_the_rows_of_one_caller_are_checked_in_one_thread_and_no_call_waits_for_it(
-    app: Any, token: str, gate: str, shelf: Shelf
-) -> None:
+    app, token, gate, shelf
+):
     uris = books(2)
     shelf.opened.clear()
     async with AsyncExitStack() as stack:
@@ -432,8 +422,8 @@ async def test_the_rows_of_one_caller_are_checked_in_one_thread_and_no_call_wait
 
 @spec("SUB-15")
 async def test_a_change_is_notified_although_the_check_of_its_row_takes_longer_than_checks_last(
-    app: Any, shelf: Shelf, rechecks: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    app, shelf, rechecks, monkeypatch
+):
     uri = books(1)[0]
     async with listening(app, wanting([uri])) as connection:
         before = len(rechecks)
@@ -447,12 +437,8 @@ async def test_a_change_is_notified_although_the_check_of_its_row_takes_longer_t
 @spec("SUB-15")
 @pytest.mark.parametrize("limit", [(listen, "ROWS_AT_ONCE", 1), (rows, "ROWS_SECONDS", 0)])
 async def test_a_change_is_notified_before_the_rows_of_all_others_are_checked(
-    app: Any,
-    shelf: Shelf,
-    rechecks: list[object],
-    monkeypatch: pytest.MonkeyPatch,
-    limit: tuple[Any, str, int],
-) -> None:
+    app, shelf, rechecks, monkeypatch, limit
+):
     monkeypatch.setattr(*limit)
     uris = books(3)
     async with listening(app, wanting(uris)) as connection:
@@ -470,8 +456,8 @@ async def test_a_change_is_notified_before_the_rows_of_all_others_are_checked(
 
 
 async def test_a_stream_waits_with_what_cannot_be_checked_and_says_the_rest(
-    app: Any, shelf: Shelf, rechecks: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    app, shelf, rechecks, monkeypatch
+):
     monkeypatch.setattr(listen, "BUSY_SECONDS", 0.01)
     uri = books(1)[0]
     tried: list[str] = []
@@ -493,9 +479,7 @@ async def test_a_stream_waits_with_what_cannot_be_checked_and_says_the_rest(
         assert (await connection.event())["params"]["uri"] == uri
 
 
-async def test_a_stream_whose_rows_cannot_be_checked_is_refused(
-    app: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stream_whose_rows_cannot_be_checked_is_refused(app, shelf, monkeypatch):
     monkeypatch.setattr(threads, "STREAM_QUEUE", 0)
     monkeypatch.setattr(threads, "STREAM_THREADS", 1)
     monkeypatch.setattr(threads, "_pools", {})

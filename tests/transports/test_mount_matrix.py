@@ -59,9 +59,7 @@ def answered(client: MCPClient, method: str, params: dict[str, Any]) -> dict[str
 @spec("HTTP-1", "RPC-5", "RPC-6", "RPC-10", "VER-1", "ERR-3")
 @pytest.mark.every_mount
 @pytest.mark.parametrize("version", REVISIONS)
-async def test_each_mount_answers_each_revision_as_without_a_transport(
-    version: str, mount: str, token: str
-) -> None:
+async def test_each_mount_answers_each_revision_as_without_a_transport(version, mount, token):
     await Group.objects.acreate(name="crew")
     peer = await opened(mount, "/mcp", version=version, token=token) if is_old(version) else None
 
@@ -91,5 +89,5 @@ def is_unknown(answer: dict[str, Any]) -> bool:
     return bool(code == METHOD_NOT_FOUND)
 
 
-def test_every_mount_is_in_the_matrix() -> None:
+def test_every_mount_is_in_the_matrix():
     assert EVERY_MOUNT == ("wsgi", "view", "lane", "raw", "consumer")

@@ -71,7 +71,7 @@ def reference(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 @spec("HTTP-1", "RPC-5", "RPC-6", "RPC-10", "VER-1", "ERR-3")
-async def test_an_answer_does_not_depend_on_the_mount(mount: str, token: str) -> None:
+async def test_an_answer_does_not_depend_on_the_mount(mount, token):
     await Group.objects.acreate(name="crew")
     expected, answers = {}, {}
     for name, (method, params) in REQUESTS.items():
@@ -84,7 +84,7 @@ async def test_an_answer_does_not_depend_on_the_mount(mount: str, token: str) ->
     assert answers == expected
 
 
-async def test_only_a_mount_that_streams_says_so(mount: str, token: str) -> None:
+async def test_only_a_mount_that_streams_says_so(mount, token):
     answer = await ask(mount, "/mcp", message("server/discover"), authorization=token)
     result = answer.json()["result"]
     streams = mount != "wsgi"
@@ -97,16 +97,14 @@ async def test_only_a_mount_that_streams_says_so(mount: str, token: str) -> None
 
 @spec("TOOL-10")
 @pytest.mark.parametrize(("tool", "kept"), [("add_group", True), ("add_group_atomically", False)])
-async def test_an_atomic_tool_that_fails_keeps_nothing(
-    tool: str, kept: bool, mount: str, token: str
-) -> None:
+async def test_an_atomic_tool_that_fails_keeps_nothing(tool, kept, mount, token):
     body = message(TOOLS, {"name": tool, "arguments": {"name": "night", "fail": True}})
     answer = await ask(mount, "/mcp", body, authorization=token)
     assert answer.json()["result"]["isError"] is True
     assert await Group.objects.filter(name="night").aexists() is kept
 
 
-async def test_a_tool_sees_who_calls(mount: str, token: str) -> None:
+async def test_a_tool_sees_who_calls(mount, token):
     body = message(
         TOOLS,
         {"name": "whoami", "arguments": {}},
@@ -125,7 +123,7 @@ async def test_a_tool_sees_who_calls(mount: str, token: str) -> None:
 
 @spec("AUT-1", "AUT-3")
 @pytest.mark.django_db(transaction=True)
-async def test_who_is_unknown_stays_outside(mount: str) -> None:
+async def test_who_is_unknown_stays_outside(mount):
     answer = await ask(mount, "/mcp", message("tools/list"))
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == 'Bearer realm="mcp"'
@@ -133,7 +131,7 @@ async def test_who_is_unknown_stays_outside(mount: str) -> None:
 
 
 @spec("AUT-11")
-async def test_a_tool_for_others_challenges_whom_it_does_not_know(mount: str) -> None:
+async def test_a_tool_for_others_challenges_whom_it_does_not_know(mount):
     body = message(TOOLS, {"name": "members_tool", "arguments": {}})
     answer = await ask(mount, "/open/mcp", body)
     assert answer.status == 401
@@ -142,7 +140,7 @@ async def test_a_tool_for_others_challenges_whom_it_does_not_know(mount: str) ->
 
 @spec("HTTP-4", "RPC-8", "HTTP-30")
 @pytest.mark.parametrize("method", ["notifications/cancelled", "notifications/unknown"])
-async def test_a_notification_is_accepted_without_a_word(method: str, mount: str) -> None:
+async def test_a_notification_is_accepted_without_a_word(method, mount):
     body = message(method, {"requestId": 1})
     del body["id"]
     answer = await ask(mount, "/open/mcp", body)

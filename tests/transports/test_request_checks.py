@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from django.core.handlers.base import BaseHandler
@@ -42,14 +41,14 @@ def assert_refused(answer: Answer, status: int) -> None:
 
 @spec("HTTP-32")
 @pytest.mark.parametrize("host", ["evil.example", "testserver.evil.example", "a b", "[::1"])
-async def test_a_foreign_host_is_refused(host: str, mount: str) -> None:
+async def test_a_foreign_host_is_refused(host, mount):
     answer = await ask(mount, PATH, ECHO, host=host)
     assert answer.status == 400
     await assert_serving(mount)
 
 
 @spec("HTTP-32")
-async def test_loopback_names_need_no_setting_while_debugging(mount: str, settings: Any) -> None:
+async def test_loopback_names_need_no_setting_while_debugging(mount, settings):
     settings.ALLOWED_HOSTS = []
     settings.DEBUG = True
     for host in ("localhost:8000", "127.0.0.1:9", "[::1]:80"):
@@ -57,7 +56,7 @@ async def test_loopback_names_need_no_setting_while_debugging(mount: str, settin
     assert (await ask(mount, PATH, ECHO, host="evil.example")).status == 400
 
 
-async def test_behind_a_proxy_the_forwarded_host_counts(mount: str, settings: Any) -> None:
+async def test_behind_a_proxy_the_forwarded_host_counts(mount, settings):
     settings.USE_X_FORWARDED_HOST = True
     inside = {"host": "backend:8000", "x_forwarded_host": "testserver"}
     assert (await ask(mount, PATH, ECHO, **inside)).status == 200
@@ -86,7 +85,7 @@ async def test_behind_a_proxy_the_forwarded_host_counts(mount: str, settings: An
         "http://testserver:abc",
     ],
 )
-async def test_a_foreign_origin_is_refused(origin: str, verb: str, mount: str) -> None:
+async def test_a_foreign_origin_is_refused(origin, verb, mount):
     answer = await ask(mount, PATH, ECHO, verb=verb, origin=origin, authorization="Bearer x")
     assert_refused(answer, 403)
     assert "access-control-allow-origin" not in answer.headers
@@ -106,8 +105,8 @@ async def test_a_foreign_origin_is_refused(origin: str, verb: str, mount: str) -
     ],
 )
 async def test_a_page_of_this_host_over_the_other_scheme_is_foreign(
-    trusted: Any, headers: dict[str, str], scheme: str, mount: str, settings: Any
-) -> None:
+    trusted, headers, scheme, mount, settings
+):
     settings.SECURE_PROXY_SSL_HEADER = trusted
     other = {"http": "https", "https": "http"}[scheme]
     for verb in ("POST", "OPTIONS"):
@@ -121,7 +120,7 @@ async def test_a_page_of_this_host_over_the_other_scheme_is_foreign(
 
 
 @spec("HTTP-2", "HTTP-11")
-async def test_the_site_itself_may_call(mount: str) -> None:
+async def test_the_site_itself_may_call(mount):
     answer = await ask(mount, PATH, ECHO, origin=SITE)
     assert answer.status == 200
     assert answer.headers["access-control-allow-origin"] == SITE
@@ -130,7 +129,7 @@ async def test_the_site_itself_may_call(mount: str) -> None:
 
 
 @spec("HTTP-11", "AUT-13")
-async def test_an_allowed_origin_can_read_a_refusal(mount: str) -> None:
+async def test_an_allowed_origin_can_read_a_refusal(mount):
     challenged = await ask(mount, "/mcp", ECHO, origin=SITE)
     refused = await ask(mount, PATH, ECHO, origin=SITE, content_type="text/plain")
     assert (challenged.status, refused.status) == (401, 415)
@@ -170,9 +169,7 @@ ANY = {"ALLOWED_HOSTS": ["*"]}
         ("https://a.example", "x", {"MCP_DJANGO": {"BASE_URL": "https://a.example/app"}}, True),
     ],
 )
-def test_which_origins_are_allowed(
-    origin: str, host: str, configured: dict[str, Any], allowed: bool
-) -> None:
+def test_which_origins_are_allowed(origin, host, configured, allowed):
     with override_settings(**configured):
         assert is_allowed_origin(origin, "https", host) is bool(allowed)
 
@@ -182,13 +179,13 @@ def test_which_origins_are_allowed(
 
 @spec("HTTP-8", "HTTP-29")
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "PUT", "PATCH", "DELETE"])
-async def test_only_post_is_served(verb: str, mount: str) -> None:
+async def test_only_post_is_served(verb, mount):
     answer = await ask(mount, PATH, b"", verb=verb)
     assert answer.status == 405
     assert answer.headers["allow"] == "POST, OPTIONS"
 
 
-async def test_a_browser_gets_a_page(mount: str) -> None:
+async def test_a_browser_gets_a_page(mount):
     answer = await ask(mount, PATH, b"", verb="GET", accept="text/html", mcp_protocol_version=None)
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -199,13 +196,13 @@ async def test_a_browser_gets_a_page(mount: str) -> None:
 
 
 @spec("HTTP-29")
-async def test_a_client_gets_no_page(mount: str) -> None:
+async def test_a_client_gets_no_page(mount):
     answer = await ask(mount, PATH, b"", verb="GET", accept="text/html")
     assert_refused(answer, 405)
 
 
 @spec("HTTP-11")
-async def test_a_preflight_names_what_may_be_sent(mount: str) -> None:
+async def test_a_preflight_names_what_may_be_sent(mount):
     asked = "content-type, Mcp-Param-Region, mcp-method, x-other"
     answer = await ask(
         mount,
@@ -238,12 +235,12 @@ async def test_a_preflight_names_what_may_be_sent(mount: str) -> None:
 
 @spec("HTTP-8", "VER-21")
 @pytest.mark.parametrize("given", ["text/plain", "application/x-www-form-urlencoded", "", "json"])
-async def test_a_body_that_is_not_declared_as_json_is_refused(given: str, mount: str) -> None:
+async def test_a_body_that_is_not_declared_as_json_is_refused(given, mount):
     assert_refused(await ask(mount, PATH, ECHO, content_type=given), 415)
     await assert_serving(mount)
 
 
-async def test_parameters_of_the_content_type_do_not_matter(mount: str) -> None:
+async def test_parameters_of_the_content_type_do_not_matter(mount):
     answer = await ask(mount, PATH, ECHO, content_type="Application/JSON; charset=utf-8")
     assert answer.status == 200
 
@@ -262,32 +259,32 @@ async def test_parameters_of_the_content_type_do_not_matter(mount: str) -> None:
         ("", 406),
     ],
 )
-async def test_accept_is_read_leniently(accept: str | None, status: int, mount: str) -> None:
+async def test_accept_is_read_leniently(accept, status, mount):
     answer = await ask(mount, PATH, ECHO, accept=accept)
     assert answer.status == status
     assert answer.headers["content-type"] == "application/json"
 
 
-def test_a_refused_type_is_not_accepted_by_a_wildcard() -> None:
+def test_a_refused_type_is_not_accepted_by_a_wildcard():
     headers = Headers([(b"accept", b"application/json;q=0, */*")])
     assert not accepts(headers, "application/json")
     assert accepts(headers, "text/event-stream")
 
 
-async def test_a_body_over_the_limit_is_refused(mount: str, settings: Any) -> None:
+async def test_a_body_over_the_limit_is_refused(mount, settings):
     settings.MCP_DJANGO = {"MAX_BODY_BYTES": 2000}
     body = message("tools/call", {"name": "echo_sync", "arguments": {"text": "x" * 2000}})
     assert_refused(await ask(mount, PATH, body), 413)
     await assert_serving(mount)
 
 
-async def test_the_limit_for_forms_does_not_apply(mount: str, settings: Any) -> None:
+async def test_the_limit_for_forms_does_not_apply(mount, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
     await assert_serving(mount)
 
 
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_a_body_without_length_is_counted_as_it_comes(name: str, settings: Any) -> None:
+async def test_a_body_without_length_is_counted_as_it_comes(name, settings):
     settings.MCP_DJANGO = {"MAX_BODY_BYTES": 50}
     parts = [b"x" * 30, b"x" * 30, b"x" * 30]
     connection = Connection(MOUNTS[name], PATH, parts, headers_for({}), "POST")
@@ -298,7 +295,7 @@ async def test_a_body_without_length_is_counted_as_it_comes(name: str, settings:
 
 
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_a_client_that_leaves_before_its_body_is_complete_gets_nothing(name: str) -> None:
+async def test_a_client_that_leaves_before_its_body_is_complete_gets_nothing(name):
     connection = Connection(
         MOUNTS[name], PATH, [b'{"jsonrpc"'], headers_for({}), "POST", complete=False
     )
@@ -307,7 +304,7 @@ async def test_a_client_that_leaves_before_its_body_is_complete_gets_nothing(nam
 
 
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_a_body_may_come_in_parts(name: str) -> None:
+async def test_a_body_may_come_in_parts(name):
     raw = json.dumps(ECHO).encode()
     parts = [raw[:10], b"", raw[10:]]
     connection = Connection(MOUNTS[name], PATH, parts, headers_for(ECHO), "POST")
@@ -322,14 +319,14 @@ async def test_a_body_may_come_in_parts(name: str) -> None:
 
 @spec("HTTP-10")
 @pytest.mark.parametrize("path", ["/open/mcp", "/open/mcp/"])
-async def test_both_spellings_are_served_without_cookies(path: str, mount: str) -> None:
+async def test_both_spellings_are_served_without_cookies(path, mount):
     answer = await ask(mount, path, ECHO, cookie=f"csrftoken={'x' * 32}; sessionid={'y' * 32}")
     assert answer.status == 200
     assert "set-cookie" not in answer.headers
 
 
 @spec("HTTP-10")
-async def test_login_required_middleware_leaves_the_endpoint_alone(settings: Any) -> None:
+async def test_login_required_middleware_leaves_the_endpoint_alone(settings):
     required = "django.contrib.auth.middleware.LoginRequiredMiddleware"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, required]
     answer = await ask("wsgi", "/mcp", ECHO)
@@ -337,7 +334,7 @@ async def test_login_required_middleware_leaves_the_endpoint_alone(settings: Any
     await assert_serving("wsgi")
 
 
-def test_atomic_requests_do_not_enclose_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_atomic_requests_do_not_enclose_the_endpoint(monkeypatch):
     monkeypatch.setitem(connections["default"].settings_dict, "ATOMIC_REQUESTS", True)
     view = open_server.view
     assert BaseHandler().make_view_atomic(view) is view
@@ -363,7 +360,7 @@ def test_atomic_requests_do_not_enclose_the_endpoint(monkeypatch: pytest.MonkeyP
     ],
 )
 @pytest.mark.parametrize("debug", [True, False])
-def test_what_only_looks_like_an_origin_of_ours_is_foreign(origin: str, debug: bool) -> None:
+def test_what_only_looks_like_an_origin_of_ours_is_foreign(origin, debug):
     host = "127.0.0.1"
     with override_settings(DEBUG=debug, ALLOWED_HOSTS=[host]):
         assert is_allowed_origin(f"http://{host}", "http", host)
@@ -373,9 +370,7 @@ def test_what_only_looks_like_an_origin_of_ours_is_foreign(origin: str, debug: b
 
 @spec("HTTP-2")
 @pytest.mark.parametrize("debug", [True, False])
-async def test_a_refused_origin_is_named_while_debugging(
-    debug: bool, mount: str, settings: Any
-) -> None:
+async def test_a_refused_origin_is_named_while_debugging(debug, mount, settings):
     settings.DEBUG = debug
     settings.ALLOWED_HOSTS = ["testserver"]
     local = await ask(mount, PATH, ECHO, origin="http://localhost:5173")
@@ -399,7 +394,7 @@ async def ask_twice(name: str, header: str, first: str, second: str) -> Answer:
 
 @spec("HTTP-2")
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_two_origins_are_none(name: str) -> None:
+async def test_two_origins_are_none(name):
     for first, second in ((SITE, "http://evil.example"), ("http://evil.example", SITE), ("", SITE)):
         answer = await ask_twice(name, "origin", first, second)
         assert_refused(answer, 403)
@@ -408,12 +403,12 @@ async def test_two_origins_are_none(name: str) -> None:
 
 @spec("HTTP-32")
 @pytest.mark.parametrize("name", MOUNTS)
-async def test_two_hosts_are_none(name: str) -> None:
+async def test_two_hosts_are_none(name):
     for first, second in (("testserver", "evil.example"), ("testserver", "testserver")):
         assert (await ask_twice(name, "host", first, second)).status == 400
 
 
-async def test_a_refusal_names_what_was_given(mount: str) -> None:
+async def test_a_refusal_names_what_was_given(mount):
     typed = await ask(mount, PATH, ECHO, content_type="text/csv")
     assert_refused(typed, 415)
     assert "'text/csv'" in typed.json()["error"]["message"]
@@ -423,7 +418,7 @@ async def test_a_refusal_names_what_was_given(mount: str) -> None:
 
 
 @spec("HTTP-8")
-async def test_two_content_types_are_none() -> None:
+async def test_two_content_types_are_none():
     for name in MOUNTS:
         answer = await ask_twice(name, "content-type", "application/json", "text/plain")
         assert_refused(answer, 415)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -35,14 +34,14 @@ OK, UNAVAILABLE = b'{"status":"ok"}', b'{"status":"unavailable"}'
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_known() -> Iterator[None]:
+def _nothing_is_known():
     site_pages.health_check.forget()
     yield
     site_pages.health_check.forget()
 
 
 @pytest.fixture
-def _on(settings: Any) -> None:
+def _on(settings):
     settings.MCP_DJANGO = {"HEALTH": True}
 
 
@@ -63,7 +62,7 @@ def _wsgi(verb: str, address: str, headers: dict[str, str]) -> Answer:
 
 
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_what_is_cached_is_counted_and_not_named(mount: str, settings: Any) -> None:
+async def test_what_is_cached_is_counted_and_not_named(mount, settings):
     settings.MCP_DJANGO = {"HEALTH": True, "CONFIRM_SECONDS": 1}
     clear_caches()
     plaintext = await in_thread(issue)
@@ -91,18 +90,18 @@ def issue() -> str:
 
 
 @pytest.mark.parametrize("seconds", [0, None])
-async def test_without_a_cache_nothing_is_said_of_it(settings: Any, seconds: Any) -> None:
+async def test_without_a_cache_nothing_is_said_of_it(settings, seconds):
     settings.MCP_DJANGO = {"HEALTH": True, "CONFIRM_SECONDS": seconds}
     assert (await ask("raw")).body == OK
 
 
-async def test_callers_that_are_looked_up_are_told_of(settings: Any) -> None:
+async def test_callers_that_are_looked_up_are_told_of(settings):
     settings.MCP_DJANGO = {"HEALTH": True, "CONFIRM_SECONDS": 1, "AUTH": ["tokens", "session"]}
     assert json.loads((await ask("raw")).body)["callers"] == "looked up"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(monkeypatch):
     """A line for every question that the database was asked."""
     questions: list[str] = []
     ask_database = site_pages.DatabaseProbe.run_query
@@ -137,7 +136,7 @@ ASK = site_pages.DatabaseProbe.run_query
 
 @pytest.mark.usefixtures("_on")
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_every_mount_says_that_the_database_answers(mount: str) -> None:
+async def test_every_mount_says_that_the_database_answers(mount):
     answer = await ask(mount)
     assert (answer.status, answer.body) == (200, OK)
     assert answer.headers["content-type"] == "application/json"
@@ -147,9 +146,7 @@ async def test_every_mount_says_that_the_database_answers(mount: str) -> None:
 
 @pytest.mark.usefixtures("_on")
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_a_database_that_is_away_is_503_without_a_detail(
-    mount: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_database_that_is_away_is_503_without_a_detail(mount, monkeypatch, caplog):
     monkeypatch.setattr(site_pages.DatabaseProbe, "run_query", broken)
     answer = await ask(mount)
     assert (answer.status, answer.body) == (503, UNAVAILABLE)
@@ -159,14 +156,14 @@ async def test_a_database_that_is_away_is_503_without_a_detail(
 
 
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_without_the_setting_there_is_nothing(mount: str, asked: list[str]) -> None:
+async def test_without_the_setting_there_is_nothing(mount, asked):
     assert (await ask(mount)).status == 404
     assert asked == []
 
 
 @pytest.mark.usefixtures("_on")
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_head_answers_without_a_body_and_other_verbs_are_refused(mount: str) -> None:
+async def test_head_answers_without_a_body_and_other_verbs_are_refused(mount):
     head = await ask(mount, "HEAD")
     assert (head.status, head.body) == (200, b"")
     for verb in ("POST", "DELETE", "OPTIONS"):
@@ -176,22 +173,20 @@ async def test_head_answers_without_a_body_and_other_verbs_are_refused(mount: st
 
 @pytest.mark.usefixtures("_on")
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_a_foreign_host_is_refused_as_everywhere(mount: str, asked: list[str]) -> None:
+async def test_a_foreign_host_is_refused_as_everywhere(mount, asked):
     assert (await ask(mount, host="rebound.example")).status == 400
     assert asked == []
 
 
 @pytest.mark.usefixtures("_on")
-def test_whoever_asks_often_does_not_reach_the_database(
-    client: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_asks_often_does_not_reach_the_database(client, asked, monkeypatch):
     monkeypatch.setattr(site_pages, "FRESH_SECONDS", 3600)
     assert {client.get("/mcp/health").status_code for _ in range(20)} == {200}
     assert asked == ["asked"]
 
 
 @pytest.mark.usefixtures("_on")
-def test_an_answer_ages(client: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_ages(client, asked, monkeypatch):
     monkeypatch.setattr(site_pages, "FRESH_SECONDS", 0)
     client.get("/mcp/health")
     client.get("/mcp/health")
@@ -199,9 +194,7 @@ def test_an_answer_ages(client: Client, asked: list[str], monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("_on")
-def test_a_database_that_hangs_holds_up_one_thread_and_nobody_for_long(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_hangs_holds_up_one_thread_and_nobody_for_long(client, monkeypatch):
     opened, begun = threading.Event(), []
 
     def hang(question: site_pages.DatabaseProbe) -> None:
@@ -229,7 +222,7 @@ def nothing(request: Any) -> Any:
 urlpatterns = [path("", mcp.urls), path("health", nothing)]
 
 
-def test_an_address_of_the_sites_own_stays_the_sites_own(client: Client, settings: Any) -> None:
+def test_an_address_of_the_sites_own_stays_the_sites_own(client, settings):
     settings.ROOT_URLCONF = __name__
     assert client.get("/health").content == b"mine"
     settings.MCP_DJANGO = {"HEALTH": True}
@@ -237,6 +230,6 @@ def test_an_address_of_the_sites_own_stays_the_sites_own(client: Client, setting
 
 
 @pytest.mark.usefixtures("_on")
-def test_the_address_is_reversed_by_its_name(client: Client) -> None:
+def test_the_address_is_reversed_by_its_name(client):
     assert reverse("mcp_django:health") == "/mcp/health"
     assert client.get(f"{reverse('mcp_django_staff:health')}/").content == OK

@@ -7,10 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,14 +33,14 @@ ODD = "a\u2028b\u2029c\x85d\x0be\r\nf ü \U0001f388 \ufeff \x00"
 
 
 @pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StdioProcess]:
+def noisy(tmp_path_factory):
     """A process for all tests that leave it as they found it."""
     with stdio(tmp_path_factory.mktemp("noisy"), "--server", "noisy") as process:
         yield process
 
 
 @pytest.fixture
-def quiet(noisy: StdioProcess) -> Iterator[StdioProcess]:
+def quiet(noisy):
     """The process, which has said nothing that the test did not read."""
     yield noisy
     assert noisy.request("server/discover")["result"]["resultType"] == "complete"
@@ -53,7 +50,7 @@ def quiet(noisy: StdioProcess) -> Iterator[StdioProcess]:
 
 
 @spec("IO-1", "VER-7", "RPC-2")
-def test_every_kind_of_request_is_answered(quiet: StdioProcess) -> None:
+def test_every_kind_of_request_is_answered(quiet):
     discovered = quiet.request("server/discover")["result"]
     assert discovered["supportedVersions"][0] == "2026-07-28"
     assert discovered["capabilities"]["tools"] == {"listChanged": True}
@@ -72,13 +69,13 @@ def test_every_kind_of_request_is_answered(quiet: StdioProcess) -> None:
     assert completed["result"]["completion"]["values"] == ["oh!", "oh?"]
 
 
-def test_a_tool_sees_no_request_of_http(quiet: StdioProcess) -> None:
+def test_a_tool_sees_no_request_of_http(quiet):
     assert json.loads(quiet.call("whoami")) == {"user": "", "request": False}
 
 
 @spec("IO-1", "RPC-2")
 @pytest.mark.parametrize("given", [0, "", "x", -7, 2**60, "\u2028"])
-def test_a_response_has_the_id_of_its_request(quiet: StdioProcess, given: Any) -> None:
+def test_a_response_has_the_id_of_its_request(quiet, given):
     quiet.send(message("server/discover", id=given))
     found = quiet.response()["id"]
     assert (found, type(found)) == (given, type(given))
@@ -104,14 +101,12 @@ def test_a_response_has_the_id_of_its_request(quiet: StdioProcess, given: Any) -
         ),
     ],
 )
-def test_a_request_that_cannot_be_served_gets_an_error(
-    quiet: StdioProcess, method: str, params: Any, changes: Any, code: int
-) -> None:
+def test_a_request_that_cannot_be_served_gets_an_error(quiet, method, params, changes, code):
     assert quiet.request(method, params, **changes)["error"]["code"] == code
 
 
 @spec("ERR-5", "RPC-10")
-def test_a_bug_of_the_site_ends_its_own_request(tmp_path: Path) -> None:
+def test_a_bug_of_the_site_ends_its_own_request(tmp_path):
     with stdio(tmp_path, "--server", "cracked") as process:
         answer = process.request("tools/call", {"name": "broken", "arguments": {}})
         # A permission that fails lets nobody in.
@@ -122,7 +117,7 @@ def test_a_bug_of_the_site_ends_its_own_request(tmp_path: Path) -> None:
 
 
 @spec("IO-8", "VER-2", "VER-20", "LOG-4")
-def test_one_request_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+def test_one_request_leaves_nothing_to_the_next(tmp_path):
     with stdio(tmp_path, "--server", "stage") as process:
         call = {"name": "stagger", "arguments": {}}
         extra = {
@@ -141,7 +136,7 @@ def test_one_request_leaves_nothing_to_the_next(tmp_path: Path) -> None:
 
 
 @spec("IO-3", "MRT-1")
-def test_a_question_is_a_result_and_no_request(quiet: StdioProcess) -> None:
+def test_a_question_is_a_result_and_no_request(quiet):
     able = {envelope.CLIENT_CAPABILITIES: {"elicitation": {"form": {}}}}
     call = {"name": "turn_up", "arguments": {}}
     asked = quiet.request("tools/call", call, **able)["result"]
@@ -159,7 +154,7 @@ def test_a_question_is_a_result_and_no_request(quiet: StdioProcess) -> None:
 
 @spec("IO-1")
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-def test_text_is_utf_8_whatever_the_locale(tmp_path: Path, locale: str) -> None:
+def test_text_is_utf_8_whatever_the_locale(tmp_path, locale):
     environ = {"LC_ALL": locale, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     with stdio(tmp_path, "--server", "noisy", **environ) as process:
         assert process.call("repeat", text=ODD) == ODD
@@ -172,14 +167,14 @@ def test_text_is_utf_8_whatever_the_locale(tmp_path: Path, locale: str) -> None:
 
 
 @spec("IO-1", "IO-4")
-def test_several_messages_may_come_in_one_piece(quiet: StdioProcess) -> None:
+def test_several_messages_may_come_in_one_piece(quiet):
     quiet.send(*(message("server/discover", id=f"piece {n}") for n in range(50)))
     found = {quiet.response()["id"] for _ in range(50)}
     assert found == {f"piece {n}" for n in range(50)}
 
 
 @spec("IO-1")
-def test_a_message_may_come_in_many_pieces(quiet: StdioProcess) -> None:
+def test_a_message_may_come_in_many_pieces(quiet):
     for byte in json.dumps(message("server/discover", id="slow"), ensure_ascii=False).encode():
         quiet.write(bytes([byte]))
     quiet.write(b"\n")
@@ -187,7 +182,7 @@ def test_a_message_may_come_in_many_pieces(quiet: StdioProcess) -> None:
 
 
 @spec("IO-10")
-def test_other_line_ends_and_blank_lines_are_tolerated(quiet: StdioProcess) -> None:
+def test_other_line_ends_and_blank_lines_are_tolerated(quiet):
     raw = json.dumps(message("server/discover", id="crlf")).encode()
     # The first line of a client in .NET begins with a byte order mark.
     quiet.write(b"\n\r\n  \t\r\n\xef\xbb\xbf" + raw + b"\r\n\n")
@@ -215,9 +210,7 @@ def test_other_line_ends_and_blank_lines_are_tolerated(quiet: StdioProcess) -> N
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_a_line_that_cannot_be_read_is_refused_and_the_next_one_served(
-    quiet: StdioProcess, line: bytes, code: int
-) -> None:
+def test_a_line_that_cannot_be_read_is_refused_and_the_next_one_served(quiet, line, code):
     quiet.write(line + b"\n")
     refused = quiet.response()
     assert refused["error"]["code"] == code
@@ -235,16 +228,14 @@ def test_a_line_that_cannot_be_read_is_refused_and_the_next_one_served(
         ({"jsonrpc": "2.0", "method": "x", "params": [1]}, INVALID_PARAMS),
     ],
 )
-def test_a_broken_request_is_refused_under_its_id(
-    quiet: StdioProcess, broken: dict[str, Any], code: int
-) -> None:
+def test_a_broken_request_is_refused_under_its_id(quiet, broken, code):
     quiet.send({**broken, "id": "broken"})
     refused = quiet.response()
     assert (refused["id"], refused["error"]["code"]) == ("broken", code)
 
 
 @spec("RPC-8", "IO-3")
-def test_notifications_and_responses_are_never_answered(quiet: StdioProcess) -> None:
+def test_notifications_and_responses_are_never_answered(quiet):
     envelope = message("x")["params"]
     for params in ({}, envelope, [], "x"):
         for method in ("notifications/initialized", "notifications/nothing", "tools/list"):
@@ -260,7 +251,7 @@ def test_notifications_and_responses_are_never_answered(quiet: StdioProcess) -> 
 
 
 @spec("IO-2")
-def test_whatever_else_is_printed_goes_to_standard_error(tmp_path: Path) -> None:
+def test_whatever_else_is_printed_goes_to_standard_error(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         assert process.call("mutter") == "quiet"
         # At once, and not when the process ends: somebody may be looking.
@@ -285,7 +276,7 @@ def test_whatever_else_is_printed_goes_to_standard_error(tmp_path: Path) -> None
 
 
 @spec("IO-2")
-def test_what_runs_before_the_first_message_says_nothing(tmp_path: Path) -> None:
+def test_what_runs_before_the_first_message_says_nothing(tmp_path):
     # A site with warnings: no cache, no CSRF cookie, DEBUG as it is.
     with stdio(tmp_path, "--server", "noisy", PYTHONWARNINGS="always") as process:
         process.close_input()
@@ -294,7 +285,7 @@ def test_what_runs_before_the_first_message_says_nothing(tmp_path: Path) -> None
 
 
 @spec("IO-2")
-def test_children_of_tools_do_not_read_the_messages(quiet: StdioProcess) -> None:
+def test_children_of_tools_do_not_read_the_messages(quiet):
     waiting = quiet.begin_call("read_input")
     behind = quiet.begin_call("repeat", text="behind")
     found = {one["id"]: one["result"]["content"] for one in (quiet.response(), quiet.response())}
@@ -306,20 +297,20 @@ def test_children_of_tools_do_not_read_the_messages(quiet: StdioProcess) -> None
 
 
 @pytest.fixture(scope="module")
-def on_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StdioProcess]:
+def on_stage(tmp_path_factory):
     """A process whose tools wait at gates; each test has gates of its own."""
     with stdio(tmp_path_factory.mktemp("stage"), "--server", "stage") as process:
         yield process
 
 
 @pytest.fixture
-def stage(on_stage: StdioProcess) -> Iterator[StdioProcess]:
+def stage(on_stage):
     yield on_stage
     assert on_stage.request("server/discover")["result"]["resultType"] == "complete"
 
 
 @pytest.fixture
-def gate(request: pytest.FixtureRequest) -> str:
+def gate(request):
     name: str = request.node.name
     return name
 
@@ -332,7 +323,7 @@ def wait_at(process: StdioProcess, gate: str) -> None:
 
 @spec("IO-4")
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
-def test_a_slow_request_holds_up_no_other(stage: StdioProcess, gate: str, tool: str) -> None:
+def test_a_slow_request_holds_up_no_other(stage, gate, tool):
     slow = stage.begin_call(tool, gate=gate)
     wait_at(stage, gate)
     opening = stage.begin_call("open_gate", name=gate)
@@ -341,7 +332,7 @@ def test_a_slow_request_holds_up_no_other(stage: StdioProcess, gate: str, tool: 
 
 @spec("PRG-1", "PRG-2", "PRG-3", "LOG-4")
 @pytest.mark.parametrize("tool", ["walk", "walk_later"])
-def test_messages_of_a_call_come_while_it_runs(stage: StdioProcess, gate: str, tool: str) -> None:
+def test_messages_of_a_call_come_while_it_runs(stage, gate, tool):
     extra = {envelope.PROGRESS_TOKEN: "t", envelope.LOG_LEVEL: "info"}
     call = stage.begin("tools/call", {"name": tool, "arguments": {"gate": gate}}, **extra)
     before, logged = stage.next(), stage.next()
@@ -360,7 +351,7 @@ def test_messages_of_a_call_come_while_it_runs(stage: StdioProcess, gate: str, t
 
 
 @spec("IO-4", "RPC-4")
-def test_lines_of_many_requests_do_not_mix(quiet: StdioProcess) -> None:
+def test_lines_of_many_requests_do_not_mix(quiet):
     texts = {quiet.begin_call("repeat", text=f"{n:02}", times=20_000): f"{n:02}" for n in range(30)}
     for _ in range(30):
         found = quiet.response()
@@ -368,7 +359,7 @@ def test_lines_of_many_requests_do_not_mix(quiet: StdioProcess) -> None:
 
 
 @spec("RPC-2", "IO-4")
-def test_a_number_and_a_text_are_two_ids(stage: StdioProcess, gate: str) -> None:
+def test_a_number_and_a_text_are_two_ids(stage, gate):
     call = {"name": "stay_later", "arguments": {"gate": gate}}
     stage.send(message("tools/call", call, id=1_000_001))
     stage.send(message("tools/call", call, id="1000001"))
@@ -379,7 +370,7 @@ def test_a_number_and_a_text_are_two_ids(stage: StdioProcess, gate: str) -> None
 
 
 @spec("IO-4", "RPC-4")
-def test_an_id_that_is_open_cannot_be_used_again(stage: StdioProcess, gate: str) -> None:
+def test_an_id_that_is_open_cannot_be_used_again(stage, gate):
     call = message("tools/call", {"name": "stay_later", "arguments": {"gate": gate}}, id="twice")
     stage.send(call, call)
     refused = stage.response()
@@ -394,14 +385,14 @@ def test_an_id_that_is_open_cannot_be_used_again(stage: StdioProcess, gate: str)
     assert stage.response()["id"] == "twice"
 
 
-def test_an_id_can_be_used_again_as_soon_as_its_response_is_read(quiet: StdioProcess) -> None:
+def test_an_id_can_be_used_again_as_soon_as_its_response_is_read(quiet):
     for _ in range(50):
         quiet.send(message("tools/call", {"name": "repeat", "arguments": {"text": "x"}}, id=0))
         assert "result" in quiet.response()
 
 
 @spec("IO-4")
-def test_answers_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:
+def test_answers_wait_for_a_client_that_does_not_read(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         arguments = {"text": "x", "times": 50_000}
         requests = [
@@ -417,7 +408,7 @@ def test_answers_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:
 
 
 @spec("IO-10")
-def test_a_flood_of_nonsense_is_refused_line_by_line(tmp_path: Path) -> None:
+def test_a_flood_of_nonsense_is_refused_line_by_line(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         lines = 3000
         writing = threading.Thread(target=process.write, args=(b"nonsense\n" * lines,))
@@ -432,7 +423,7 @@ def test_a_flood_of_nonsense_is_refused_line_by_line(tmp_path: Path) -> None:
 
 @spec("IO-6", "IO-10")
 @pytest.mark.parametrize("end", [b"\n", b"", b'\n{"jsonrpc": "2.0", "id": 9, "meth'])
-def test_requests_from_a_file_are_answered_to_the_last(tmp_path: Path, end: bytes) -> None:
+def test_requests_from_a_file_are_answered_to_the_last(tmp_path, end):
     requests, answers = tmp_path / "requests", tmp_path / "answers"
     calls = [
         message("tools/call", {"name": "repeat", "arguments": {"text": str(n)}}, id=n)
@@ -457,7 +448,7 @@ def test_requests_from_a_file_are_answered_to_the_last(tmp_path: Path, end: byte
     assert errors == ([PARSE_ERROR] if end.endswith(b"meth") else [])
 
 
-def test_pipes_that_do_not_block_are_waited_for(tmp_path: Path) -> None:
+def test_pipes_that_do_not_block_are_waited_for(tmp_path):
     theirs, ours = os.pipe()
     os.set_blocking(theirs, False)
     process = subprocess.Popen(
@@ -479,7 +470,7 @@ def test_pipes_that_do_not_block_are_waited_for(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_a_chatty_call_is_heard_in_order(stage: StdioProcess) -> None:
+def test_a_chatty_call_is_heard_in_order(stage):
     call = {"name": "chatter", "arguments": {"n": 3000}}
     stage.begin("tools/call", call, **{envelope.PROGRESS_TOKEN: 1})
     heard = []

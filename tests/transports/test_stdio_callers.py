@@ -38,7 +38,7 @@ def who(process: StdioProcess) -> str:
 
 
 @spec("IO-9")
-def test_the_command_line_names_the_user(tmp_path: Path) -> None:
+def test_the_command_line_names_the_user(tmp_path):
     person("ada")
     with sharing(tmp_path, "--user", "ada") as process:
         assert who(process) == "ada"
@@ -46,14 +46,14 @@ def test_the_command_line_names_the_user(tmp_path: Path) -> None:
 
 
 @spec("IO-9")
-def test_the_environment_names_the_user(tmp_path: Path) -> None:
+def test_the_environment_names_the_user(tmp_path):
     person("ada")
     with sharing(tmp_path, MCP_DJANGO_USER="ada") as process:
         assert who(process) == "ada"
 
 
 @spec("IO-9", "AUT-7")
-def test_the_environment_holds_a_token_with_its_scopes(tmp_path: Path) -> None:
+def test_the_environment_holds_a_token_with_its_scopes(tmp_path):
     _, plaintext = token_for(person("ada"), "orders:read")
     with sharing(tmp_path, MCP_DJANGO_TOKEN=plaintext) as process:
         assert who(process) == "ada"
@@ -68,7 +68,7 @@ def test_the_environment_holds_a_token_with_its_scopes(tmp_path: Path) -> None:
 
 
 @spec("IO-9")
-def test_the_command_line_counts_more_than_the_environment(tmp_path: Path) -> None:
+def test_the_command_line_counts_more_than_the_environment(tmp_path):
     person("ada")
     person("bob")
     arguments = ("--user", "bob")
@@ -77,7 +77,7 @@ def test_the_command_line_counts_more_than_the_environment(tmp_path: Path) -> No
 
 
 @spec("IO-9")
-def test_without_a_user_a_closed_server_refuses_and_says_what_helps(tmp_path: Path) -> None:
+def test_without_a_user_a_closed_server_refuses_and_says_what_helps(tmp_path):
     with sharing(tmp_path) as process:
         for method in ("server/discover", "tools/list", "subscriptions/listen", "nothing"):
             error = process.request(method)["error"]
@@ -89,7 +89,7 @@ def test_without_a_user_a_closed_server_refuses_and_says_what_helps(tmp_path: Pa
     assert HINT in process.stderr
 
 
-def test_a_user_whom_the_server_does_not_want_is_refused(tmp_path: Path) -> None:
+def test_a_user_whom_the_server_does_not_want_is_refused(tmp_path):
     user = person("ada")
     with sharing(tmp_path, "--server", "staff", "--user", "ada") as process:
         for method in ("server/discover", "tools/list"):
@@ -103,7 +103,7 @@ def test_a_user_whom_the_server_does_not_want_is_refused(tmp_path: Path) -> None
     assert "'staff' will reject every request: You may not use this server." in process.stderr
 
 
-def test_an_anonymous_caller_learns_what_a_tool_of_an_open_server_needs(tmp_path: Path) -> None:
+def test_an_anonymous_caller_learns_what_a_tool_of_an_open_server_needs(tmp_path):
     with sharing(tmp_path, "--server", "open") as process:
         assert process.call("echo", text="hi") == "hi"
         error = process.request("tools/call", {"name": "members_tool", "arguments": {}})["error"]
@@ -113,7 +113,7 @@ def test_an_anonymous_caller_learns_what_a_tool_of_an_open_server_needs(tmp_path
 
 
 @spec("IO-8", "VER-2")
-def test_a_user_who_was_deactivated_is_not_served_any_more(tmp_path: Path) -> None:
+def test_a_user_who_was_deactivated_is_not_served_any_more(tmp_path):
     user = person("ada")
     with sharing(tmp_path, "--user", "ada") as process:
         assert who(process) == "ada"
@@ -127,7 +127,7 @@ def test_a_user_who_was_deactivated_is_not_served_any_more(tmp_path: Path) -> No
 
 
 @spec("IO-8")
-def test_a_token_that_was_revoked_is_not_taken_any_more(tmp_path: Path) -> None:
+def test_a_token_that_was_revoked_is_not_taken_any_more(tmp_path):
     token, plaintext = token_for(person("ada"))
     with sharing(tmp_path, MCP_DJANGO_TOKEN=plaintext) as process:
         assert who(process) == "ada"
@@ -141,7 +141,7 @@ def test_a_token_that_was_revoked_is_not_taken_any_more(tmp_path: Path) -> None:
         assert error["message"] == "The token is unknown, expired or revoked."
 
 
-def test_permissions_that_were_taken_away_are_gone(tmp_path: Path) -> None:
+def test_permissions_that_were_taken_away_are_gone(tmp_path):
     user = person("ada", is_staff=True)
     call = {"name": "secret_tool", "arguments": {}}
     with sharing(tmp_path, "--user", "ada") as process:
@@ -163,25 +163,25 @@ def failure(directory: Path, *arguments: str, **environ: str) -> str:
     return process.stderr
 
 
-def test_an_unknown_server_is_named_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_server_is_named_with_the_known_ones(tmp_path):
     said = failure(tmp_path, "--server", "stuff")
     assert "No server named 'stuff'" in said
     assert "default, cracked, noisy, open, parlor, staff, stage" in said
 
 
-def test_an_unknown_user_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+def test_an_unknown_user_is_named_with_the_nearest_one(tmp_path):
     person("ada")
     assert "No user named 'adda'. Did you mean ada?" in failure(tmp_path, "--user", "adda")
     assert "No user named 'adda'." in failure(tmp_path, MCP_DJANGO_USER="adda")
 
 
-def test_an_inactive_user_is_named(tmp_path: Path) -> None:
+def test_an_inactive_user_is_named(tmp_path):
     person("ada", is_active=False)
     assert "The user 'ada' is inactive" in failure(tmp_path, "--user", "ada")
 
 
 @pytest.mark.parametrize("kind", ["unknown", "malformed", "expired", "revoked"])
-def test_a_token_that_does_not_hold_is_not_repeated(tmp_path: Path, kind: str) -> None:
+def test_a_token_that_does_not_hold_is_not_repeated(tmp_path, kind):
     ended = timezone.now() - timedelta(days=1)
     token, plaintext = token_for(person("ada"), expires=ended if kind == "expired" else None)
     if kind == "revoked":
@@ -193,7 +193,7 @@ def test_a_token_that_does_not_hold_is_not_repeated(tmp_path: Path, kind: str) -
     assert given not in said
 
 
-def test_a_user_and_a_token_are_one_too_many(tmp_path: Path) -> None:
+def test_a_user_and_a_token_are_one_too_many(tmp_path):
     said = failure(tmp_path, MCP_DJANGO_USER="ada", MCP_DJANGO_TOKEN="mcp_x")
     assert "Both MCP_DJANGO_USER and MCP_DJANGO_TOKEN are set" in said
 
@@ -202,14 +202,14 @@ def test_a_user_and_a_token_are_one_too_many(tmp_path: Path) -> None:
 
 
 @spec("IO-11", "VER-21")
-def test_discovery_needs_no_database(tmp_path: Path) -> None:
+def test_discovery_needs_no_database(tmp_path):
     nowhere = str(tmp_path / "no such directory" / "db.sqlite3")
     with stdio(tmp_path, "--server", "open", MCP_TEST_DATABASE=nowhere) as process:
         assert "capabilities" in process.request("server/discover")["result"]
 
 
 @spec("IO-11", "ERR-5")
-def test_discovery_goes_on_where_the_database_does_not(tmp_path: Path) -> None:
+def test_discovery_goes_on_where_the_database_does_not(tmp_path):
     person("ada")
     copy = tmp_path / "copy.sqlite3"
     with connection.cursor() as cursor:
@@ -223,7 +223,7 @@ def test_discovery_goes_on_where_the_database_does_not(tmp_path: Path) -> None:
         assert "capabilities" in process.request("server/discover")["result"]
 
 
-def test_requests_leave_no_connection_open(tmp_path: Path) -> None:
+def test_requests_leave_no_connection_open(tmp_path):
     person("ada")
     database = str(connection.settings_dict["NAME"])
     with sharing(tmp_path, "--user", "ada") as process:

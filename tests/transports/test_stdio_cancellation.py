@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,20 +19,20 @@ SOUND = "noisy://sound"
 
 
 @pytest.fixture(scope="module")
-def on_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StdioProcess]:
+def on_stage(tmp_path_factory):
     with stdio(tmp_path_factory.mktemp("stage"), "--server", "stage") as process:
         yield process
 
 
 @pytest.fixture
-def stage(on_stage: StdioProcess) -> Iterator[StdioProcess]:
+def stage(on_stage):
     """A process whose tools wait at gates, and which has said nothing the test did not read."""
     yield on_stage
     assert on_stage.request("server/discover")["result"]["resultType"] == "complete"
 
 
 @pytest.fixture(scope="module")
-def in_noise(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StdioProcess]:
+def in_noise(tmp_path_factory):
     # Notifications of lists come at once, and those of earlier changes do not come again.
     environ = {"MCP_TEST_CONFIRM_SECONDS": "0"}
     with stdio(tmp_path_factory.mktemp("noisy"), "--server", "noisy", **environ) as process:
@@ -42,14 +40,14 @@ def in_noise(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StdioProcess]
 
 
 @pytest.fixture
-def noisy(in_noise: StdioProcess) -> Iterator[StdioProcess]:
+def noisy(in_noise):
     """A process that announces changes, and has said nothing the test did not read."""
     yield in_noise
     assert in_noise.request("server/discover")["result"]["resultType"] == "complete"
 
 
 @pytest.fixture
-def gate(request: pytest.FixtureRequest) -> str:
+def gate(request):
     name: str = request.node.name
     return name
 
@@ -64,9 +62,7 @@ def wait_at(process: StdioProcess, gate: str) -> None:
 
 @spec("CAN-1", "CAN-9", "IO-5")
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
-def test_a_canceled_call_stops_and_is_not_answered(
-    stage: StdioProcess, gate: str, tool: str
-) -> None:
+def test_a_canceled_call_stops_and_is_not_answered(stage, gate, tool):
     call = stage.begin_call(tool, gate=gate)
     wait_at(stage, gate)
     stage.cancel(call, reason="enough")
@@ -77,7 +73,7 @@ def test_a_canceled_call_stops_and_is_not_answered(
 
 @spec("CAN-1", "IO-5", "PRG-2")
 @pytest.mark.parametrize("tool", ["walk", "walk_later"])
-def test_a_canceled_call_says_nothing_more(stage: StdioProcess, gate: str, tool: str) -> None:
+def test_a_canceled_call_says_nothing_more(stage, gate, tool):
     extra = {envelope.PROGRESS_TOKEN: 1, envelope.LOG_LEVEL: "debug"}
     call = stage.begin("tools/call", {"name": tool, "arguments": {"gate": gate}}, **extra)
     assert [stage.next()["method"] for _ in range(2)] == [
@@ -93,7 +89,7 @@ def test_a_canceled_call_says_nothing_more(stage: StdioProcess, gate: str, tool:
 
 
 @spec("CAN-1", "IO-5")
-def test_a_call_is_canceled_before_it_has_begun(stage: StdioProcess, gate: str) -> None:
+def test_a_call_is_canceled_before_it_has_begun(stage, gate):
     call = message("tools/call", {"name": "stay", "arguments": {"gate": gate}}, id="early")
     cancellation = {"method": "notifications/cancelled", "params": {"requestId": "early"}}
     stage.send(call, {"jsonrpc": "2.0", **cancellation})
@@ -101,7 +97,7 @@ def test_a_call_is_canceled_before_it_has_begun(stage: StdioProcess, gate: str) 
 
 
 @spec("CAN-1", "RPC-4")
-def test_the_id_of_a_canceled_call_is_free(stage: StdioProcess, gate: str) -> None:
+def test_the_id_of_a_canceled_call_is_free(stage, gate):
     call = message("tools/call", {"name": "stay_later", "arguments": {"gate": gate}}, id="again")
     stage.send(call)
     wait_at(stage, gate)
@@ -113,7 +109,7 @@ def test_the_id_of_a_canceled_call_is_free(stage: StdioProcess, gate: str) -> No
 
 
 @spec("CAN-1", "RPC-2")
-def test_an_id_is_canceled_with_its_type(stage: StdioProcess, gate: str) -> None:
+def test_an_id_is_canceled_with_its_type(stage, gate):
     call = {"name": "stay_later", "arguments": {"gate": gate}}
     stage.send(message("tools/call", call, id=70_001), message("tools/call", call, id="70001"))
     wait_at(stage, gate)
@@ -141,7 +137,7 @@ def test_an_id_is_canceled_with_its_type(stage: StdioProcess, gate: str) -> None
         "open",
     ],
 )
-def test_a_cancellation_of_nothing_is_ignored(stage: StdioProcess, gate: str, params: Any) -> None:
+def test_a_cancellation_of_nothing_is_ignored(stage, gate, params):
     stage.send(message("tools/call", {"name": "stay", "arguments": {"gate": gate}}, id="open"))
     wait_at(stage, gate)
     stage.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
@@ -150,7 +146,7 @@ def test_a_cancellation_of_nothing_is_ignored(stage: StdioProcess, gate: str, pa
 
 
 @spec("CAN-2")
-def test_a_late_or_repeated_cancellation_is_ignored(stage: StdioProcess, gate: str) -> None:
+def test_a_late_or_repeated_cancellation_is_ignored(stage, gate):
     done = stage.request("server/discover")["id"]
     stage.cancel(done)
     call = stage.begin_call("stay", gate=gate)
@@ -161,7 +157,7 @@ def test_a_late_or_repeated_cancellation_is_ignored(stage: StdioProcess, gate: s
 
 
 @spec("CAN-2", "VER-2")
-def test_a_cancellation_may_carry_an_envelope(stage: StdioProcess, gate: str) -> None:
+def test_a_cancellation_may_carry_an_envelope(stage, gate):
     call = stage.begin_call("stay", gate=gate)
     wait_at(stage, gate)
     stage.cancel(call, _meta=message("x")["params"]["_meta"])
@@ -169,7 +165,7 @@ def test_a_cancellation_may_carry_an_envelope(stage: StdioProcess, gate: str) ->
 
 
 @spec("CAN-2", "RPC-8")
-def test_a_cancellation_with_an_id_is_a_request_of_no_method(stage: StdioProcess) -> None:
+def test_a_cancellation_with_an_id_is_a_request_of_no_method(stage):
     refused = stage.request("notifications/cancelled", {"requestId": 1})
     assert refused["error"]["code"] == -32601
 
@@ -206,7 +202,7 @@ def change(process: StdioProcess, kind: str) -> list[dict[str, Any]]:
 
 
 @spec("IO-7", "SUB-8", "SUB-9", "SUB-11", "SUB-14")
-def test_subscriptions_share_the_channel(noisy: StdioProcess) -> None:
+def test_subscriptions_share_the_channel(noisy):
     listen(noisy, TOOLS, id=501)
     assert noisy.next() == acknowledgement(TOOLS, id=501)
     listen(noisy, {**TOOLS, **PROMPTS}, id="501")
@@ -230,7 +226,7 @@ def test_subscriptions_share_the_channel(noisy: StdioProcess) -> None:
 
 
 @spec("IO-7", "SUB-8", "SUB-10")
-def test_calls_and_subscriptions_do_not_mix(noisy: StdioProcess) -> None:
+def test_calls_and_subscriptions_do_not_mix(noisy):
     listen(noisy, TOOLS, id="quiet")
     assert noisy.next() == acknowledgement(TOOLS, id="quiet")
     assert noisy.call("repeat", text="x") == "x"
@@ -242,7 +238,7 @@ def test_calls_and_subscriptions_do_not_mix(noisy: StdioProcess) -> None:
 
 
 @spec("SUB-7", "SUB-8")
-def test_only_what_is_honored_is_acknowledged(noisy: StdioProcess) -> None:
+def test_only_what_is_honored_is_acknowledged(noisy):
     listen(noisy, {"resourceSubscriptions": [SOUND, "noisy://nothing", "bad uri"]}, id=1000)
     honored = {"resourceSubscriptions": [SOUND]}
     assert noisy.next() == acknowledgement(honored, id=1000)
@@ -250,7 +246,7 @@ def test_only_what_is_honored_is_acknowledged(noisy: StdioProcess) -> None:
 
 
 @spec("SUB-15")
-def test_a_client_may_hold_only_so_many_subscriptions(tmp_path: Path) -> None:
+def test_a_client_may_hold_only_so_many_subscriptions(tmp_path):
     with stdio(tmp_path, "--server", "noisy", MCP_TEST_STREAMS="2") as process:
         for id in ("a", "b"):
             listen(process, {}, id=id)
@@ -265,7 +261,7 @@ def test_a_client_may_hold_only_so_many_subscriptions(tmp_path: Path) -> None:
 
 @spec("SUB-12", "SUB-13", "SUB-9", "IO-6")
 @pytest.mark.parametrize("given", [7, "7"])
-def test_a_stopping_server_takes_leave_of_each_subscription(tmp_path: Path, given: Any) -> None:
+def test_a_stopping_server_takes_leave_of_each_subscription(tmp_path, given):
     with stdio(tmp_path, "--server", "noisy") as process:
         listen(process, TOOLS, id=given)
         assert process.next() == acknowledgement(TOOLS, id=given)
@@ -283,7 +279,7 @@ def test_a_stopping_server_takes_leave_of_each_subscription(tmp_path: Path, give
 
 
 @spec("ALS-2", "SUB-9", "SUB-13")
-def test_the_draft_writes_subscription_ids_as_strings(tmp_path: Path) -> None:
+def test_the_draft_writes_subscription_ids_as_strings(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         listen(process, TOOLS, id=7, **{envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"})
         assert process.next() == acknowledgement(TOOLS, id="7")

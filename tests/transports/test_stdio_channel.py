@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
@@ -34,7 +34,7 @@ LINE = b'{"jsonrpc": "2.0", "id": 1, "method": "server/discover"}\n'
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
+def pipe():
     """The reading and the writing end; a test may close either."""
     ends = os.pipe()
     yield ends
@@ -78,7 +78,7 @@ async def spin() -> None:
 
 
 @spec("IO-4")
-async def test_who_does_not_read_is_not_read_from(pipe: tuple[int, int]) -> None:
+async def test_who_does_not_read_is_not_read_from(pipe):
     source, sink = pipe
     taken: list[Any] = []
     begun = asyncio.Event()
@@ -110,9 +110,7 @@ def broken(value: int) -> int:
 
 @pytest.mark.django_db(transaction=True)
 @spec("BAT-3")
-async def test_a_member_that_fails_leaves_the_others_of_its_batch(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_member_that_fails_leaves_the_others_of_its_batch(caplog):
     server = MCPServer("batched", permission=AllowAny)
 
     @server.tool
@@ -148,7 +146,7 @@ def cancelling(id: Any) -> dict[str, Any]:
 
 @pytest.mark.django_db(transaction=True)
 @spec("BAT-4", "CAN-1")
-async def test_a_member_that_its_batch_cancels_has_no_effect(settings: Any) -> None:
+async def test_a_member_that_its_batch_cancels_has_no_effect(settings):
     settings.MCP_DJANGO = {"RATE": "2/m"}
     server = MCPServer("batched", permission=AllowAny)
     server.tool("add")(lambda: "sum")
@@ -171,9 +169,7 @@ async def test_a_member_that_its_batch_cancels_has_no_effect(settings: Any) -> N
 
 
 @spec("IO-4")
-async def test_a_client_may_have_only_so_many_requests_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_may_have_only_so_many_requests_open(monkeypatch):
     monkeypatch.setattr(conversations, "MAX_OPEN", 3)
     async with conversing() as (conversation, client):
         for id in range(3):
@@ -197,7 +193,7 @@ async def test_a_client_may_have_only_so_many_requests_open(
 
 
 @spec("IO-5", "CAN-1")
-async def test_an_answer_that_waits_its_turn_is_taken_back() -> None:
+async def test_an_answer_that_waits_its_turn_is_taken_back():
     async with conversing() as (conversation, client):
         await conversation.process_line(encoded("server/discover", id=1))
         await conversation.process_line(encoded("server/discover", id=2))
@@ -221,7 +217,7 @@ class Eager(Client):
 
 
 @spec("RPC-4")
-async def test_an_id_is_free_as_soon_as_its_response_can_be_read() -> None:
+async def test_an_id_is_free_as_soon_as_its_response_can_be_read():
     client = Eager()
     client.reads.set()
     async with conversing(client=client) as (client.conversation, _):
@@ -243,7 +239,7 @@ class Talkative(MCPServer):
 
 @pytest.mark.django_db(transaction=True)
 @spec("IO-11")
-async def test_discovery_may_ask_the_database_where_it_has_to() -> None:
+async def test_discovery_may_ask_the_database_where_it_has_to():
     server = Talkative("talkative", permission=AllowAny)
     async with conversing(server) as (conversation, client):
         client.reads.set()
@@ -255,9 +251,7 @@ async def test_discovery_may_ask_the_database_where_it_has_to() -> None:
 # The ends -----------------------------------------------------------------------------------------
 
 
-async def test_a_line_is_written_whole_however_little_the_pipe_takes(
-    pipe: tuple[int, int],
-) -> None:
+async def test_a_line_is_written_whole_however_little_the_pipe_takes(pipe):
     source, sink = pipe
     writer = LineWriter(sink)
     pieces = [b"x" * 300_000 + b"\n", b"y" * 300_000 + b"\n"]
@@ -272,9 +266,7 @@ async def test_a_line_is_written_whole_however_little_the_pipe_takes(
     writer.close()
 
 
-async def test_a_line_goes_on_where_the_pipe_stopped(
-    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_line_goes_on_where_the_pipe_stopped(pipe, monkeypatch):
     source, sink = pipe
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
@@ -284,7 +276,7 @@ async def test_a_line_goes_on_where_the_pipe_stopped(
     writer.close()
 
 
-async def test_the_reader_says_at_once_that_the_input_has_ended(pipe: tuple[int, int]) -> None:
+async def test_the_reader_says_at_once_that_the_input_has_ended(pipe):
     source, sink = pipe
     ended = threading.Event()
     lines = LineReader(source, limit=100, at_end=ended.set).lines()
@@ -296,7 +288,7 @@ async def test_the_reader_says_at_once_that_the_input_has_ended(pipe: tuple[int,
     assert ended.is_set()
 
 
-async def test_an_input_that_cannot_be_read_has_ended() -> None:
+async def test_an_input_that_cannot_be_read_has_ended():
     descriptor = os.open("/", os.O_RDONLY)
     try:
         ended = threading.Event()
@@ -314,7 +306,7 @@ async def serve(source: int, sink: int, endings: list[str]) -> None:
 
 
 @spec("IO-6")
-async def test_a_channel_serves_to_the_end_of_its_input(pipe: tuple[int, int]) -> None:
+async def test_a_channel_serves_to_the_end_of_its_input(pipe):
     source, sink = pipe
     answers, theirs = os.pipe()
     endings: list[str] = []
@@ -331,7 +323,7 @@ async def test_a_channel_serves_to_the_end_of_its_input(pipe: tuple[int, int]) -
 
 
 @spec("IO-6")
-async def test_a_channel_ends_when_nobody_reads_any_more(pipe: tuple[int, int]) -> None:
+async def test_a_channel_ends_when_nobody_reads_any_more(pipe):
     source, sink = pipe
     answers, theirs = os.pipe()
     os.close(answers)
@@ -343,9 +335,7 @@ async def test_a_channel_ends_when_nobody_reads_any_more(pipe: tuple[int, int]) 
 
 
 @spec("IO-6", "CAN-9")
-async def test_what_does_not_finish_is_stopped_at_the_end(
-    pipe: tuple[int, int], gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_does_not_finish_is_stopped_at_the_end(pipe, gate, monkeypatch):
     source, sink = pipe
     monkeypatch.setattr(stdio, "GRACE_SECONDS", 0.01)
     begun: list[Conversation] = []
@@ -367,9 +357,7 @@ async def test_what_does_not_finish_is_stopped_at_the_end(
     assert gates[gate].outcome == "cancelled"
 
 
-async def test_a_bug_of_ours_is_not_taken_for_the_end(
-    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_bug_of_ours_is_not_taken_for_the_end(pipe, monkeypatch):
     source, sink = pipe
 
     async def fail(self: Any, line: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ def end(process: StdioProcess, way: str) -> None:
 
 @spec("IO-6")
 @pytest.mark.parametrize("way", WAYS)
-def test_an_idle_process_ends(tmp_path: Path, way: str) -> None:
+def test_an_idle_process_ends(tmp_path, way):
     with stdio(tmp_path, "--server", "noisy") as process:
         process.request("server/discover")
         end(process, way)
@@ -48,7 +47,7 @@ def test_an_idle_process_ends(tmp_path: Path, way: str) -> None:
     ("tool", "way"),
     [*((tool, WAYS[0]) for tool in STUBBORN), ("sleep", "SIGTERM"), ("block", "SIGINT")],
 )
-def test_no_call_keeps_the_process(tmp_path: Path, tool: str, way: str) -> None:
+def test_no_call_keeps_the_process(tmp_path, tool, way):
     with stdio(tmp_path, "--server", "noisy") as process:
         process.begin_call(tool)
         process.wait_for_print(STUBBORN[tool])
@@ -61,7 +60,7 @@ def test_no_call_keeps_the_process(tmp_path: Path, tool: str, way: str) -> None:
 
 
 @spec("IO-6")
-def test_a_subscription_ends_with_its_input_without_a_word(tmp_path: Path) -> None:
+def test_a_subscription_ends_with_its_input_without_a_word(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         process.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         process.next()
@@ -72,7 +71,7 @@ def test_a_subscription_ends_with_its_input_without_a_word(tmp_path: Path) -> No
 
 @spec("IO-6", "IO-10")
 @pytest.mark.parametrize("cut", [1, 30, 100])
-def test_a_line_that_breaks_off_is_no_request(tmp_path: Path, cut: int) -> None:
+def test_a_line_that_breaks_off_is_no_request(tmp_path, cut):
     call = message("tools/call", {"name": "repeat", "arguments": {"text": "x"}})
     raw = StdioProcess.encode(call)
     with stdio(tmp_path, "--server", "noisy") as process:
@@ -86,7 +85,7 @@ def test_a_line_that_breaks_off_is_no_request(tmp_path: Path, cut: int) -> None:
 
 
 @spec("IO-6")
-def test_a_client_that_died_ends_the_process_quietly(tmp_path: Path) -> None:
+def test_a_client_that_died_ends_the_process_quietly(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         process.begin_call("sleep")
         process.wait_for_print("sleeping")
@@ -99,7 +98,7 @@ def test_a_client_that_died_ends_the_process_quietly(tmp_path: Path) -> None:
 
 
 @spec("IO-6")
-def test_a_client_that_never_reads_does_not_keep_the_process(tmp_path: Path) -> None:
+def test_a_client_that_never_reads_does_not_keep_the_process(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         process.begin_call("repeat", text="x", times=90_000)
         process.begin_call("repeat", text="x", times=90_000)
@@ -110,7 +109,7 @@ def test_a_client_that_never_reads_does_not_keep_the_process(tmp_path: Path) -> 
 
 
 @spec("IO-6")
-def test_a_second_signal_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_signal_changes_nothing(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         process.begin_call("refuse_to_end")
         process.wait_for_print("staying")
@@ -125,7 +124,7 @@ def answered(process: StdioProcess) -> list[Any]:
 
 
 @spec("IO-6")
-def test_what_was_asked_before_the_end_is_answered(tmp_path: Path) -> None:
+def test_what_was_asked_before_the_end_is_answered(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         process.send(*(message("tools/list", id=n) for n in range(20)))
         process.close_input()

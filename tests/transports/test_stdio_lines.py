@@ -41,7 +41,7 @@ def split(*chunks: bytes, limit: int = LIMIT) -> list[Line]:
         (b"x" * 100 + b"\n1\n" + b"y" * 100, [TOO_LONG, b"1", TOO_LONG]),
     ],
 )
-def test_lines_are_cut_at_newlines_alone(stream: bytes, lines: list[Line]) -> None:
+def test_lines_are_cut_at_newlines_alone(stream, lines):
     assert split(stream) == lines
     assert split(*(bytes([byte]) for byte in stream)) == lines
 
@@ -57,7 +57,7 @@ def chunks(draw: st.DrawFn) -> list[bytes]:
 
 @spec("IO-1", "IO-10")
 @given(chunks())
-def test_the_cuts_make_no_difference(chunks: list[bytes]) -> None:
+def test_the_cuts_make_no_difference(chunks):
     bare = [line.removesuffix(b"\r") for line in b"".join(chunks).split(b"\n")]
     kept = [TOO_LONG if len(line) > LIMIT else line for line in bare if line.strip(b" \r")]
     blank = [line for line in bare if not line.strip(b" \r")]
@@ -71,7 +71,7 @@ def test_the_cuts_make_no_difference(chunks: list[bytes]) -> None:
 
 @spec("IO-10")
 @given(st.lists(st.binary(max_size=50), max_size=30))
-def test_no_more_than_the_limit_is_held(chunks: list[bytes]) -> None:
+def test_no_more_than_the_limit_is_held(chunks):
     splitter = LineSplitter(LIMIT)
     for chunk in chunks:
         assert all(line is TOO_LONG or len(line) <= LIMIT for line in splitter.feed(chunk))

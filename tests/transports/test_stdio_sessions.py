@@ -60,7 +60,7 @@ def ask(process: StdioProcess, body: Any) -> dict[str, Any]:
 
 @spec("IO-1", "VER-12", "VER-13", "VER-14", "VER-1", "RPC-7", "LOG-2", "PNG-1")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_of_the_handshake_is_served(version: str, tmp_path: Path) -> None:
+def test_a_client_of_the_handshake_is_served(version, tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         result = ask(process, initialize(version))["result"]
         assert result["protocolVersion"] == version
@@ -92,7 +92,7 @@ def test_a_client_of_the_handshake_is_served(version: str, tmp_path: Path) -> No
 
 
 @spec("VER-13", "VER-15")
-def test_a_version_is_negotiated_or_asked_for_again(tmp_path: Path) -> None:
+def test_a_version_is_negotiated_or_asked_for_again(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         for wrong in (None, 5, [D]):
             error = ask(process, initialize(wrong))["error"]
@@ -102,7 +102,7 @@ def test_a_version_is_negotiated_or_asked_for_again(tmp_path: Path) -> None:
 
 
 @spec("VER-19", "PNG-1", "RPC-8")
-def test_before_initialize_there_are_pings_and_enveloped_requests(tmp_path: Path) -> None:
+def test_before_initialize_there_are_pings_and_enveloped_requests(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         assert ask(process, request("ping"))["result"] == {}
         for method in ("tools/list", "tools/call", "logging/setLevel", "resources/subscribe"):
@@ -113,7 +113,7 @@ def test_before_initialize_there_are_pings_and_enveloped_requests(tmp_path: Path
 
 
 @spec("VER-19")
-def test_a_process_is_initialized_once(tmp_path: Path) -> None:
+def test_a_process_is_initialized_once(tmp_path):
     with session(tmp_path, B) as process:
         assert ask(process, initialize(D, id="x"))["error"]["code"] == INVALID_REQUEST
         # The first agreement stands: only B has batches.
@@ -122,7 +122,7 @@ def test_a_process_is_initialized_once(tmp_path: Path) -> None:
 
 
 @spec("VER-1", "VER-2", "IO-8", "IO-11", "SUB-9")
-def test_both_eras_share_the_pipes(tmp_path: Path) -> None:
+def test_both_eras_share_the_pipes(tmp_path):
     with session(tmp_path, C) as process:
         assert ask(process, request("logging/setLevel", {"level": "debug"}))["result"] == {}
         assert "resultType" not in ask(process, request("tools/list"))["result"]
@@ -142,7 +142,7 @@ def test_both_eras_share_the_pipes(tmp_path: Path) -> None:
 
 
 @spec("IO-4", "VER-12", "VER-16")
-def test_a_whole_session_may_be_written_at_once(tmp_path: Path) -> None:
+def test_a_whole_session_may_be_written_at_once(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         asked = [request("tools/list", id=2), request("prompts/list", id=3), request("ping", id=4)]
         process.send(initialize(D), INITIALIZED, *asked)
@@ -156,9 +156,7 @@ def test_a_whole_session_may_be_written_at_once(tmp_path: Path) -> None:
 
 @spec("SUB-3", "VER-16")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_that_was_written_at_once_hears_of_changes(
-    version: str, tmp_path: Path, transactional_db: None
-) -> None:
+def test_a_session_that_was_written_at_once_hears_of_changes(version, tmp_path, transactional_db):
     database = str(connection.settings_dict["NAME"])
     with stdio(tmp_path, "--server", "noisy", MCP_TEST_DATABASE=database) as process:
         process.send(initialize(version), INITIALIZED, request("ping", id=2))
@@ -171,7 +169,7 @@ def test_a_session_that_was_written_at_once_hears_of_changes(
 
 
 @spec("BAT-1", "BAT-3", "BAT-4", "BAT-7", "RPC-11")
-def test_a_line_of_2025_03_26_may_hold_several_messages(tmp_path: Path) -> None:
+def test_a_line_of_2025_03_26_may_hold_several_messages(tmp_path):
     with session(tmp_path, B) as process:
         batch = [
             request("ping", id=1),
@@ -200,7 +198,7 @@ def test_a_line_of_2025_03_26_may_hold_several_messages(tmp_path: Path) -> None:
 
 
 @spec("BAT-4", "CAN-1", "BAT-2")
-def test_what_needs_no_answer_gets_none_and_so_does_what_is_canceled(tmp_path: Path) -> None:
+def test_what_needs_no_answer_gets_none_and_so_does_what_is_canceled(tmp_path):
     with session(tmp_path, B) as process:
         response = {"jsonrpc": "2.0", "id": "server-9", "result": {}}
         for one in (notification("notifications/x"), response, call("tidy_up", id="doomed")):
@@ -214,7 +212,7 @@ def test_what_needs_no_answer_gets_none_and_so_does_what_is_canceled(tmp_path: P
 
 
 @spec("BAT-4", "IO-4")
-def test_a_member_whose_id_is_open_is_refused_alone(tmp_path: Path) -> None:
+def test_a_member_whose_id_is_open_is_refused_alone(tmp_path):
     with session(tmp_path, B) as process:
         twice = [call("repeat", text=text, id="same") for text in ("a", "b")]
         found = process.batch([*twice, request("ping", id=2)])
@@ -226,7 +224,7 @@ def test_a_member_whose_id_is_open_is_refused_alone(tmp_path: Path) -> None:
 
 @spec("BAT-5", "BAT-6", "RPC-11")
 @pytest.mark.parametrize("version", [A, C, D])
-def test_a_line_of_any_other_revision_holds_one(version: str, tmp_path: Path) -> None:
+def test_a_line_of_any_other_revision_holds_one(version, tmp_path):
     with session(tmp_path, version) as process:
         for batch in ([request("ping")], [notification("notifications/x")], []):
             error = ask(process, batch)
@@ -237,7 +235,7 @@ def test_a_line_of_any_other_revision_holds_one(version: str, tmp_path: Path) ->
 
 @spec("RPC-11", "RPC-9", "RPC-12", "IO-10")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_error_whose_id_could_not_be_read(version: str, tmp_path: Path) -> None:
+def test_an_error_whose_id_could_not_be_read(version, tmp_path):
     with session(tmp_path, version) as process:
         unreadable = [
             b"{",
@@ -255,7 +253,7 @@ def test_an_error_whose_id_could_not_be_read(version: str, tmp_path: Path) -> No
 
 @spec("CAN-1", "CAN-2", "RPC-8")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_canceled_request_gets_no_answer(version: str, tmp_path: Path) -> None:
+def test_a_canceled_request_gets_no_answer(version, tmp_path):
     with session(tmp_path, version) as process:
         process.send(call("tidy_up", id="doomed"))
         process.wait_for_print("begun")
@@ -269,7 +267,7 @@ def test_a_canceled_request_gets_no_answer(version: str, tmp_path: Path) -> None
 
 @spec("ASK-1", "RPC-3", "VER-18")
 @pytest.mark.parametrize("version", [C, D])
-def test_a_question_is_a_request_with_an_id_of_its_own(version: str, tmp_path: Path) -> None:
+def test_a_question_is_a_request_with_an_id_of_its_own(version, tmp_path):
     with session(tmp_path, version, elicitation={}) as process:
         asked = []
         for number in (1, 2):
@@ -294,7 +292,7 @@ def test_a_question_is_a_request_with_an_id_of_its_own(version: str, tmp_path: P
 
 @spec("VER-18", "VER-17")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_is_not_asked_for_what_it_did_not_declare(version: str, tmp_path: Path) -> None:
+def test_a_client_is_not_asked_for_what_it_did_not_declare(version, tmp_path):
     declared = {} if version in (C, D) else {"elicitation": {}}
     with session(tmp_path, version, **declared) as process:
         answer = ask(process, call("turn_up"))

@@ -209,7 +209,7 @@ async def fail() -> str:
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any, _stage: None) -> None:
+def _site(settings, _stage):
     settings.ROOT_URLCONF = HERE
     settings.MIDDLEWARE = [f"{HERE}.Tenancy", *settings.MIDDLEWARE]
     settings.MCP_DJANGO = {"THREAD_CONTEXT": True, "QUEUE": 512}
@@ -254,7 +254,7 @@ async def opened(mount: str) -> dict[str, str | None]:
     ["sync_tenant", "async_tenant", "tenant_in_body", "slow_tenant", "optional_task", "fail"],
 )
 @pytest.mark.django_db(transaction=True)
-async def test_functions_find_the_tenant_of_their_request(mount: str, name: str) -> None:
+async def test_functions_find_the_tenant_of_their_request(mount, name):
     session = await opened(mount)
 
     async def ask_as(tenant: str, number: int) -> tuple[str, str]:
@@ -273,14 +273,14 @@ async def test_functions_find_the_tenant_of_their_request(mount: str, name: str)
 @pytest.mark.parametrize(
     ("name", "reason"), [("endless", "longer than 0.2 seconds"), ("stopping", "server error")]
 )
-async def test_a_function_that_does_not_end_well_ends(mount: str, name: str, reason: str) -> None:
+async def test_a_function_that_does_not_end_well_ends(mount, name, reason):
     answer = await ask(mount, tool_call(name), x_tenant="alpha")
     assert answer.json()["result"]["isError"]
     assert reason in text_of(answer)
 
 
 @pytest.mark.parametrize("mount", MOUNTS)
-async def test_a_resource_is_read_as_the_tenant(mount: str) -> None:
+async def test_a_resource_is_read_as_the_tenant(mount):
     body = message("resources/read", {"uri": "tenant://name"})
     answer = await ask(mount, body, x_tenant="beta")
     assert answer.json()["result"]["contents"][0]["text"] == "beta"
@@ -294,7 +294,7 @@ def refused(answer: Answer) -> str:
 
 @pytest.mark.parametrize("mount", MOUNTS)
 @pytest.mark.django_db(transaction=True)
-async def test_streams_are_refused(mount: str) -> None:
+async def test_streams_are_refused(mount):
     session = await opened(mount)
     wanted = {"notifications": {"toolsListChanged": True}}
     assert "Streams" in refused(await ask(mount, message("subscriptions/listen", wanted)))
@@ -308,7 +308,7 @@ async def test_streams_are_refused(mount: str) -> None:
 
 
 @pytest.mark.parametrize("mount", MOUNTS)
-async def test_http_sse_is_refused(mount: str) -> None:
+async def test_http_sse_is_refused(mount):
     changes = {"mcp_protocol_version": None, "mcp_method": None, "accept": "text/event-stream"}
     if mount == "wsgi":
         answer = await in_thread(wsgi, "/mcp/sse", b"", verb="GET", client=Client(), **changes)
@@ -320,7 +320,7 @@ async def test_http_sse_is_refused(mount: str) -> None:
 
 @pytest.mark.parametrize("mount", MOUNTS)
 @pytest.mark.django_db(transaction=True)
-async def test_tasks_and_approvals_are_refused(mount: str, token: str) -> None:
+async def test_tasks_and_approvals_are_refused(mount, token):
     extensions = {CLIENT_CAPABILITIES: {"extensions": {TASKS: {}}}}
     assert "Tasks" in refused(await ask(mount, tool_call("required_task", **extensions)))
     assert text_of(await ask(mount, tool_call("optional_task", **extensions), x_tenant="beta")) == (
@@ -340,7 +340,7 @@ async def test_tasks_and_approvals_are_refused(mount: str, token: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["raw", "consumer"])
-async def test_mounts_without_middleware_are_refused(kind: str) -> None:
+async def test_mounts_without_middleware_are_refused(kind):
     mounted: Any = server.asgi if kind == "raw" else MCPConsumer.as_asgi(server=server)
     router = URLRouter([re_path("^mcp(?:/health)?$", mounted)])
     answer = await send(router, "/mcp", tool_call("sync_tenant"))
@@ -348,13 +348,13 @@ async def test_mounts_without_middleware_are_refused(kind: str) -> None:
     assert "without the site's middleware" in refused(answer)
 
 
-def test_stdio_is_refused() -> None:
+def test_stdio_is_refused():
     with pytest.raises(CommandError, match="THREAD_CONTEXT"):
         call_command("mcp", "stdio", "--server", "tenants")
 
 
 @pytest.mark.parametrize("mount", ["lane", "view"])
-async def test_a_client_that_leaves_cancels_its_function_and_frees_the_thread(mount: str) -> None:
+async def test_a_client_that_leaves_cancels_its_function_and_frees_the_thread(mount):
     served = application(mount)
     waiting.begun.clear()
     waiting.cancelled.clear()
@@ -367,7 +367,7 @@ async def test_a_client_that_leaves_cancels_its_function_and_frees_the_thread(mo
     assert set(map(text_of, answers)) == {"beta"}
 
 
-async def test_middleware_that_raises_afterwards_leaves_nothing_behind(settings: Any) -> None:
+async def test_middleware_that_raises_afterwards_leaves_nothing_behind(settings):
     right = application("lane")
     settings.MIDDLEWARE = [settings.MIDDLEWARE[0], f"{HERE}.Breaking"]
     breaking = application("lane")
@@ -378,9 +378,7 @@ async def test_middleware_that_raises_afterwards_leaves_nothing_behind(settings:
         assert text_of(answer) == "none"
 
 
-async def test_a_package_that_is_not_used_changes_nothing(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_package_that_is_not_used_changes_nothing(settings, monkeypatch):
     engine = "django_tenants.postgresql_backend"
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", engine)
     settings.MCP_DJANGO = {}
@@ -393,8 +391,8 @@ async def test_a_package_that_is_not_used_changes_nothing(
 
 @pytest.mark.django_db(transaction=True)
 async def test_sessions_of_signed_in_callers_are_refused_where_users_are_tenants_own(
-    settings: Any, token: str
-) -> None:
+    settings, token
+):
     settings.TENANT_APPS = ["django.contrib.auth"]
     headers: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
     answer = await ask("lane", initialize(), authorization=token, **headers)
@@ -408,7 +406,7 @@ async def test_sessions_of_signed_in_callers_are_refused_where_users_are_tenants
     assert (await ask("lane", initialize(), **headers)).status == 200
 
 
-async def test_an_answer_counts_for_the_tenant_that_was_asked() -> None:
+async def test_an_answer_counts_for_the_tenant_that_was_asked():
     lane = application("lane")
     capabilities = {CLIENT_CAPABILITIES: {"elicitation": {"form": {}}}}
     asked = (await send(lane, "/mcp", tool_call("asking", **capabilities))).json()["result"]
@@ -426,7 +424,7 @@ async def test_an_answer_counts_for_the_tenant_that_was_asked() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("call_log")
-async def test_a_late_call_is_logged_in_its_own_thread() -> None:
+async def test_a_late_call_is_logged_in_its_own_thread():
     heard: list[str] = []
     ended = threading.Event()
 
@@ -447,7 +445,7 @@ async def test_a_late_call_is_logged_in_its_own_thread() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_large_body_is_authorized_in_the_thread_of_the_middleware(token: str) -> None:
+async def test_a_large_body_is_authorized_in_the_thread_of_the_middleware(token):
     lane = application("lane")
     body = message("tools/call", {"name": "sync_tenant", "arguments": {"x": "x" * 70_000}})
     for tenant, status in (("alpha", 200), ("beta", 403), ("alpha", 200)):
@@ -456,9 +454,7 @@ async def test_a_large_body_is_authorized_in_the_thread_of_the_middleware(token:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_tenant_of_the_user_is_not_known_before_the_caller(
-    token: str, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tenant_of_the_user_is_not_known_before_the_caller(token, settings, monkeypatch):
     monkeypatch.setattr(tenants, "_USER_MIDDLEWARE", {f"{HERE}.Tenancy"})
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "TITLE": "Of users"}
     for authorization in (token, None):
@@ -476,7 +472,7 @@ class UsersElsewhere:
         return "tenant" if model is User else None
 
 
-def test_users_are_those_of_a_tenant_if_types_or_routers_say_so(settings: Any) -> None:
+def test_users_are_those_of_a_tenant_if_types_or_routers_say_so(settings):
     assert not tenants.has_tenant_users()
     settings.TENANT_TYPES = {
         "public": {"APPS": ["django.contrib.auth"]},
@@ -492,9 +488,7 @@ def test_users_are_those_of_a_tenant_if_types_or_routers_say_so(settings: Any) -
     assert not tenants.has_tenant_users()
 
 
-def test_a_package_that_is_imported_alone_is_used(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_imported_alone_is_used(settings, monkeypatch):
     settings.MCP_DJANGO = {}
     assert tenants.thread_context() == ""
     monkeypatch.setitem(sys.modules, "django_scopes", sys)
@@ -502,20 +496,20 @@ def test_a_package_that_is_imported_alone_is_used(
     assert tenants.thread_context() == "django_scopes"
 
 
-def test_a_command_without_a_tenant_is_refused() -> None:
+def test_a_command_without_a_tenant_is_refused():
     with pytest.raises(CommandError, match=r"mcp call is not available .* tenant_command"):
         call_command("mcp", "call", "sync_tenant", "--server", "tenants")
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_use_of_a_tenants_token_is_noted_in_its_thread(token: str, settings: Any) -> None:
+async def test_the_use_of_a_tenants_token_is_noted_in_its_thread(token, settings):
     settings.TENANT_APPS = ["mcp_django"]
     await ask("lane", tool_call("sync_tenant"), authorization=token)
     assert (await AccessToken.objects.aget()).last_used_at is not None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_admin_is_closed_to_users_of_a_tenant(settings: Any, client: Client) -> None:
+def test_the_admin_is_closed_to_users_of_a_tenant(settings, client):
     settings.ROOT_URLCONF = "tests.sites.example.urls"
     settings.MIDDLEWARE = settings.MIDDLEWARE[1:]
     client.force_login(User.objects.create_superuser("root"))

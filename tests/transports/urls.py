@@ -1,7 +1,5 @@
 """The example site's addresses, and the stage."""
 
-from __future__ import annotations
-
 from django.urls import include, path
 
 from tests.transports.http_session.parlor import parlor

@@ -96,7 +96,7 @@ def values(schema: Schema, data: Mapping[str, Any], **options: Any) -> dict[str,
         ({"$ref": "#/$defs/Loop"}, "[1]", [1]),
     ],
 )
-def test_a_typed_value_is_sent_as_the_schema_has_it(member: Schema, typed: Any, value: Any) -> None:
+def test_a_typed_value_is_sent_as_the_schema_has_it(member, typed, value):
     defined = {"Color": {"enum": ["red"]}, "Loop": {"$ref": "#/$defs/Loop"}}
     schema = {**schema_of(member, required=True), "$defs": defined}
     assert values(schema, {"arg.x": typed}) == {"x": value}
@@ -135,7 +135,7 @@ def test_a_typed_value_is_sent_as_the_schema_has_it(member: Schema, typed: Any, 
         (TEXT, "nul\0"),
     ],
 )
-def test_what_does_not_fit_is_said_beside_its_field(member: Schema, typed: Any) -> None:
+def test_what_does_not_fit_is_said_beside_its_field(member, typed):
     form = sent(schema_of(member, required=True), {"arg.x": typed})
     assert not form.is_valid()
     assert list(form.errors) == ["arg.x"]
@@ -158,29 +158,27 @@ def test_what_does_not_fit_is_said_beside_its_field(member: Schema, typed: Any) 
         (nullable(ADDRESS), "null", {"x": None}),
     ],
 )
-def test_left_out_null_and_empty_are_three_things(
-    member: Schema, meaning: str, value: dict[str, Any]
-) -> None:
+def test_left_out_null_and_empty_are_three_things(member, meaning, value):
     assert values(schema_of(member), {"arg.x:empty": meaning}) == value
 
 
 @pytest.mark.parametrize("member", [TEXT, WHOLE, COLORS, ADDRESS, {"type": "boolean"}, {}])
-def test_an_optional_argument_is_left_out_unless_something_is_entered(member: Schema) -> None:
+def test_an_optional_argument_is_left_out_unless_something_is_entered(member):
     assert values(schema_of(member), {}) == {}
 
 
 @pytest.mark.parametrize("member", [nullable({"type": "boolean"}), {"enum": ["a", None]}])
-def test_a_choice_may_be_null_where_the_schema_says_so(member: Schema) -> None:
+def test_a_choice_may_be_null_where_the_schema_says_so(member):
     assert values(schema_of(member), {"arg.x": "null"}) == {"x": None}
     assert values(schema_of(member), {"arg.x": "leave"}) == {}
 
 
-def test_a_required_text_may_be_empty_and_a_required_number_may_not() -> None:
+def test_a_required_text_may_be_empty_and_a_required_number_may_not():
     assert values(schema_of(TEXT, required=True), {"arg.x": ""}) == {"x": ""}
     assert not sent(schema_of(WHOLE, required=True), {"arg.x": ""}).is_valid()
 
 
-def test_the_members_of_an_object_have_fields_of_their_own() -> None:
+def test_the_members_of_an_object_have_fields_of_their_own():
     schema = schema_of(ADDRESS)
     data = {"arg.x.street": "High Street", "arg.x.number": "7"}
     assert values(schema, data) == {"x": {"street": "High Street", "number": 7}}
@@ -189,7 +187,7 @@ def test_the_members_of_an_object_have_fields_of_their_own() -> None:
     assert list(sent(schema, {"arg.x.number": "seven"}).errors) == ["arg.x.number"]
 
 
-def test_an_object_deeper_than_one_level_is_written_as_json() -> None:
+def test_an_object_deeper_than_one_level_is_written_as_json():
     schema = schema_of({"type": "object", "properties": {"home": ADDRESS}})
     data = {"arg.x.home": '{"street": "A"}'}
     assert values(schema, data) == {"x": {"home": {"street": "A"}}}
@@ -199,14 +197,14 @@ def test_an_object_deeper_than_one_level_is_written_as_json() -> None:
     assert '"street"' in row.rows[0].control.shown_schema
 
 
-def test_a_file_is_sent_in_base64() -> None:
+def test_a_file_is_sent_in_base64():
     schema = schema_of({"type": "string", "contentEncoding": "base64"}, required=True)
     upload = SimpleUploadedFile("../../etc/passwd", b"\0\xff")
     assert values(schema, {}, files={"arg.x": upload}) == {"x": "AP8="}
     assert SchemaForm(schema).is_multipart()
 
 
-def test_names_with_dots_do_not_meet() -> None:
+def test_names_with_dots_do_not_meet():
     schema = {
         "type": "object",
         "properties": {"a.b": TEXT, "a": {"type": "object", "properties": {"b": TEXT}}},
@@ -214,7 +212,7 @@ def test_names_with_dots_do_not_meet() -> None:
     assert values(schema, {"arg.a~1b": "1", "arg.a.b": "2"}) == {"a.b": "1", "a": {"b": "2"}}
 
 
-def test_defaults_are_said_and_not_sent() -> None:
+def test_defaults_are_said_and_not_sent():
     schema = schema_of({"type": "integer", "default": 7, "description": "How many."})
     row = next(iter(SchemaForm(schema).rows()))
     assert row.control.help_text == "How many. If left out: 7."
@@ -242,14 +240,14 @@ def test_defaults_are_said_and_not_sent() -> None:
         ({"type": "string", "format": "date-time"}, "2026-03-01T14:30:00+00:00"),
     ],
 )
-def test_a_form_filled_with_values_gives_them_back(member: Schema, value: Any) -> None:
+def test_a_form_filled_with_values_gives_them_back(member, value):
     schema = schema_of(member)
     form = SchemaForm(schema, initial_values={"x": value})
     shown = {name: form[name].initial for name in form.fields if form[name].initial is not None}
     assert values(schema, shown) == {"x": value}
 
 
-def test_arguments_can_be_written_as_json_altogether() -> None:
+def test_arguments_can_be_written_as_json_altogether():
     schema = schema_of(WHOLE, required=True)
     form = sent(schema, {"arg-json.arguments": '{"x": 99, "y": 1}'}, is_whole=True)
     assert form.is_valid()
@@ -266,17 +264,17 @@ def test_arguments_can_be_written_as_json_altogether() -> None:
         {"type": "object", "properties": {f"a{n}": TEXT for n in range(301)}},
     ],
 )
-def test_what_fields_cannot_say_is_written_as_json_altogether(schema: Schema) -> None:
+def test_what_fields_cannot_say_is_written_as_json_altogether(schema):
     assert SchemaForm(schema).is_whole
 
 
-def test_a_suggestion_that_was_taken_stands_in_its_field() -> None:
+def test_a_suggestion_that_was_taken_stands_in_its_field():
     form = sent(schema_of(TEXT), {"arg.x": "ty", "arg.x:suggested": "typed"})
     assert form.is_valid()
     assert form.values == {"x": "typed"}
 
 
-def test_a_form_that_is_not_finished_complains_of_nothing() -> None:
+def test_a_form_that_is_not_finished_complains_of_nothing():
     form = sent(schema_of(WHOLE, required=True), {"arg.x": "?"}, is_unfinished=True)
     assert not form.errors
     assert form.typed_text("x") == "?"

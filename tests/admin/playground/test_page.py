@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_django.models import Attachment
-from tests.admin.playground.desk import Trying, root, visitor
+from tests.admin.playground.desk import root, visitor
 from tests.admin.reading import has_inline_code, text_of
 from tests.sites.example.mcp import PIXEL
 
@@ -23,7 +23,7 @@ def attachments(response: Any) -> list[str]:
     return re.findall(r'"([^"]*/attachment/[^"]*)"', response.content.decode())
 
 
-def test_what_the_user_may_see_is_listed_by_kind(trying: Trying) -> None:
+def test_what_the_user_may_see_is_listed_by_kind(trying):
     page = text_of(trying.get(staff()))
     for shown in ("echo", "add_group", "desk://about", "desk://groups/{name}", "brief"):
         assert shown in page
@@ -31,15 +31,13 @@ def test_what_the_user_may_see_is_listed_by_kind(trying: Trying) -> None:
     assert "hidden" in text_of(trying.get(root()))
 
 
-def test_a_search_narrows_the_list(trying: Trying) -> None:
+def test_a_search_narrows_the_list(trying):
     page = text_of(trying.get(staff(), q="ECHO"))
     assert "echo" in page
     assert "add_group" not in page
 
 
-def test_a_long_list_is_cut_and_costs_no_more(
-    trying: Trying, django_assert_max_num_queries: Any
-) -> None:
+def test_a_long_list_is_cut_and_costs_no_more(trying, django_assert_max_num_queries):
     for number in range(250):
         trying.server.tool(f"many_{number:03}", description="One of many.")(lambda: "x")
     client = staff()
@@ -50,7 +48,7 @@ def test_a_long_list_is_cut_and_costs_no_more(
     assert "150 more" in page
 
 
-def test_a_link_chooses_a_component(trying: Trying) -> None:
+def test_a_link_chooses_a_component(trying):
     response = trying.get(staff(), kind="tool", key="echo")
     html = response.content.decode()
     assert 'name="arg.text"' in html
@@ -64,7 +62,7 @@ def test_a_link_chooses_a_component(trying: Trying) -> None:
     assert not has_inline_code(response)
 
 
-def test_every_field_has_a_label(trying: Trying) -> None:
+def test_every_field_has_a_label(trying):
     html = trying.get(staff(), kind="tool", key="echo").content.decode()
     form = html[
         html.index('class="mcp-try-form"') : html.index("</form>", html.index("mcp-try-form"))
@@ -75,7 +73,7 @@ def test_every_field_has_a_label(trying: Trying) -> None:
     assert set(ids) <= set(labels)
 
 
-def test_a_tool_runs_with_what_was_entered(trying: Trying) -> None:
+def test_a_tool_runs_with_what_was_entered(trying):
     data = {
         "arg.text": "a\r\nb",
         "arg.number": "3",
@@ -97,13 +95,13 @@ def test_a_tool_runs_with_what_was_entered(trying: Trying) -> None:
     assert '"amount": "1.50"' in came
 
 
-def test_what_does_not_fit_does_not_run(trying: Trying) -> None:
+def test_what_does_not_fit_does_not_run(trying):
     response = trying.run(staff(), "echo", {"arg.text": "x", "arg.number": "10"})
     assert response.context["form"].errors["arg.number"]
     assert "answer" not in response.context
 
 
-def test_json_is_sent_as_it_was_written_and_the_server_answers(trying: Trying) -> None:
+def test_json_is_sent_as_it_was_written_and_the_server_answers(trying):
     data = {"as": "json"}
     page = trying.get(staff(), kind="tool", key="echo", **data)
     assert "arg-json.arguments" in page.content.decode()
@@ -114,14 +112,14 @@ def test_json_is_sent_as_it_was_written_and_the_server_answers(trying: Trying) -
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25", "2025-06-18", "2024-11-05"])
-def test_it_runs_in_any_revision(trying: Trying, revision: str) -> None:
+def test_it_runs_in_any_revision(trying, revision):
     response = trying.run(staff(), "later", {"arg.a": "21"}, revision=revision)
     assert response.context["answer"].parts[0].text == "42"
     assert revision in text_of(response)
     assert f"revision={revision}" in response.context["form_url"] or revision == "2026-07-28"
 
 
-def test_the_messages_are_shown_as_they_were_sent(trying: Trying) -> None:
+def test_the_messages_are_shown_as_they_were_sent(trying):
     response = trying.run(staff(), "later", {"arg.a": "1"})
     [[request, answer]] = response.context["raw"]
     assert '"method": "tools/call"' in request
@@ -130,7 +128,7 @@ def test_the_messages_are_shown_as_they_were_sent(trying: Trying) -> None:
     assert ['"initialize"' in many[0][0], '"logging/setLevel"' in many[1][0]] == [True, True]
 
 
-def test_progress_and_log_messages_are_listed(trying: Trying) -> None:
+def test_progress_and_log_messages_are_listed(trying):
     for revision in ("2026-07-28", "2025-11-25"):
         client = visitor("try_components", name=revision)
         response = trying.run(client, "counts", {"arg.to": "2"}, revision=revision)
@@ -139,7 +137,7 @@ def test_progress_and_log_messages_are_listed(trying: Trying) -> None:
         assert notes[2] == ("warning", 'counter: {"done": 2}')
 
 
-def test_failures_are_shown_as_a_client_gets_them(trying: Trying) -> None:
+def test_failures_are_shown_as_a_client_gets_them(trying):
     response = trying.run(staff(), "fails", {"arg.how": "=tool"})
     assert response.context["answer"].is_error
     assert "Try another." in text_of(response)
@@ -155,7 +153,7 @@ def test_failures_are_shown_as_a_client_gets_them(trying: Trying) -> None:
     assert "Resource not found" in text_of(response)
 
 
-def test_a_picture_has_an_address_that_a_strict_policy_allows(trying: Trying) -> None:
+def test_a_picture_has_an_address_that_a_strict_policy_allows(trying):
     client = staff()
     response = trying.run(client, "every_block")
     html = response.content.decode()
@@ -169,7 +167,7 @@ def test_a_picture_has_an_address_that_a_strict_policy_allows(trying: Trying) ->
     assert picture["X-Content-Type-Options"] == "nosniff"
 
 
-def test_markup_of_an_image_is_a_download_and_no_picture(trying: Trying) -> None:
+def test_markup_of_an_image_is_a_download_and_no_picture(trying):
     client = staff()
     response = trying.run(client, "every_block")
     kinds = {client.get(one)["Content-Type"] for one in attachments(response)}
@@ -180,13 +178,13 @@ def test_markup_of_an_image_is_a_download_and_no_picture(trying: Trying) -> None
     )
 
 
-def test_links_of_an_answer_lead_to_what_this_server_has(trying: Trying) -> None:
+def test_links_of_an_answer_lead_to_what_this_server_has(trying):
     response = trying.run(staff(), "every_block")
     links = [one.form_url for one in response.context["answer"].parts if one.uri]
     assert links == [*[f"{trying.url}?kind=resource&key=desk%3A%2F%2Fabout"] * 2, ""]
 
 
-def test_a_long_text_is_cut_with_a_download(trying: Trying) -> None:
+def test_a_long_text_is_cut_with_a_download(trying):
     client = staff()
     response = trying.run(client, "long_text")
     part = response.context["answer"].parts[0]
@@ -197,7 +195,7 @@ def test_a_long_text_is_cut_with_a_download(trying: Trying) -> None:
     assert download["Content-Type"] == "text/plain"
 
 
-def test_an_attachment_is_for_one_user_in_one_session_and_for_a_while(trying: Trying) -> None:
+def test_an_attachment_is_for_one_user_in_one_session_and_for_a_while(trying):
     client = staff()
     [source, *_] = attachments(trying.run(client, "every_block"))
     assert client.get(source).status_code == 200
@@ -208,7 +206,7 @@ def test_an_attachment_is_for_one_user_in_one_session_and_for_a_while(trying: Tr
     assert client.get(f"{trying.url}elsewhere").status_code == 404
 
 
-def test_a_resource_is_read(trying: Trying) -> None:
+def test_a_resource_is_read(trying):
     client = staff()
     page = trying.get(client, kind="resource", key="desk://about")
     assert "There are no arguments." in text_of(page)
@@ -218,13 +216,13 @@ def test_a_resource_is_read(trying: Trying) -> None:
     assert response.context["answer"].parts[0].kind == "image"
 
 
-def test_a_uri_leads_to_the_template_that_it_fits(trying: Trying) -> None:
+def test_a_uri_leads_to_the_template_that_it_fits(trying):
     response = trying.get(staff(), kind="resource", key="desk://groups/ops")
     assert response.context["trial"].kind == "template"
     assert 'value="ops"' in response.content.decode() or ">\nops<" in response.content.decode()
 
 
-def test_a_template_is_read_by_its_variables(trying: Trying, django_user_model: Any) -> None:
+def test_a_template_is_read_by_its_variables(trying, django_user_model):
     from django.contrib.auth.models import Group
 
     Group.objects.create(name="night shift")
@@ -237,7 +235,7 @@ def test_a_template_is_read_by_its_variables(trying: Trying, django_user_model: 
     assert "missing or empty" in text_of(response)
 
 
-def test_suggestions_are_offered_and_taken_without_javascript(trying: Trying) -> None:
+def test_suggestions_are_offered_and_taken_without_javascript(trying):
     client = staff()
     query = {"kind": "prompt"}
     data = {"arg.topic": "ra", "arg.tone": "=formal", "suggest": "topic"}
@@ -254,15 +252,13 @@ def test_suggestions_are_offered_and_taken_without_javascript(trying: Trying) ->
     ]
 
 
-def test_suggestions_for_what_has_none_are_none(trying: Trying) -> None:
+def test_suggestions_for_what_has_none_are_none(trying):
     response = trying.post(staff(), "brief", {"suggest": "tone"}, kind="prompt")
     assert response.status_code == 200
     assert "No suggestions." in text_of(response)
 
 
-def test_every_page_costs_a_bounded_number_of_queries(
-    trying: Trying, django_assert_max_num_queries: Any
-) -> None:
+def test_every_page_costs_a_bounded_number_of_queries(trying, django_assert_max_num_queries):
     client = staff()
     with django_assert_max_num_queries(8):
         trying.get(client, kind="tool", key="echo")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def desk_of_groups(db: None, settings: Any) -> Trying:
+def desk_of_groups(db, settings):
     """The pages of a server with approvals and generated write tools."""
     settings.ROOT_URLCONF = URLS
     settings.MCP_DJANGO = {"BASE_URL": "https://testserver"}
@@ -41,7 +41,7 @@ def answers(action: str = "accept") -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("call_log")
-def test_a_call_is_in_the_call_log_with_its_origin(trying: Trying) -> None:
+def test_a_call_is_in_the_call_log_with_its_origin(trying):
     person("ada")
     client = visitor("try_components", "try_as_another")
     trying.run(client, "later", {"arg.a": "1"})
@@ -52,7 +52,7 @@ def test_a_call_is_in_the_call_log_with_its_origin(trying: Trying) -> None:
     assert [one.revision for one in lines] == ["2026-07-28", "2025-11-25"]
 
 
-def test_a_limit_holds(trying: Trying) -> None:
+def test_a_limit_holds(trying):
     @trying.server.tool(read_only=True, rate="1/h")
     def seldom() -> str:
         """Once."""
@@ -65,7 +65,7 @@ def test_a_limit_holds(trying: Trying) -> None:
     assert "retryAfter" in refused.error_data
 
 
-def test_a_call_waits_for_its_approval_and_goes_on(desk_of_groups: Trying) -> None:
+def test_a_call_waits_for_its_approval_and_goes_on(desk_of_groups):
     client = visitor("try_components")
     response = desk_of_groups.run(client, "found_group", {"arg.name": "Ops"})
     row = waiting()
@@ -76,7 +76,7 @@ def test_a_call_waits_for_its_approval_and_goes_on(desk_of_groups: Trying) -> No
     assert text(response) == "Founded Ops."
 
 
-def test_a_call_that_waits_for_staff_leads_to_its_approval(desk_of_groups: Trying) -> None:
+def test_a_call_that_waits_for_staff_leads_to_its_approval(desk_of_groups):
     client = visitor("try_components", "view_approval")
     response = desk_of_groups.run(client, "close_desk", {"arg.desk": "1"})
     row = waiting()
@@ -91,7 +91,7 @@ def test_a_call_that_waits_for_staff_leads_to_its_approval(desk_of_groups: Tryin
     assert "The call waits for approval." not in said
 
 
-def test_a_write_to_a_model_runs_dry_first(desk_of_groups: Trying) -> None:
+def test_a_write_to_a_model_runs_dry_first(desk_of_groups):
     client = visitor("try_components", name="writer")
     user = client.get(desk_of_groups.url).wsgi_request.user
     user.user_permissions.add(*Permission.objects.filter(codename__in=["add_group", "view_group"]))
@@ -106,9 +106,7 @@ def test_a_write_to_a_model_runs_dry_first(desk_of_groups: Trying) -> None:
     assert Group.objects.get().name == "Night shift"
 
 
-def test_what_the_owner_switched_off_is_gone(
-    trying: Trying, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_what_the_owner_switched_off_is_gone(trying, django_capture_on_commit_callbacks):
     client = visitor("try_components")
     assert trying.get(client, kind="tool", key="echo").status_code == 200
     name = trying.server.name
@@ -121,7 +119,7 @@ def test_what_the_owner_switched_off_is_gone(
     assert trying.run(client, "echo", {"arg.text": "x"}).status_code == 404
 
 
-def test_arguments_of_a_tool_do_not_reach_the_request_of_the_admin(trying: Trying) -> None:
+def test_arguments_of_a_tool_do_not_reach_the_request_of_the_admin(trying):
     @trying.server.tool(read_only=True)
     def request_of(ctx: Context) -> str:
         """Is there a request?"""
@@ -130,7 +128,7 @@ def test_arguments_of_a_tool_do_not_reach_the_request_of_the_admin(trying: Tryin
     assert text(trying.run(root(), "request_of")) == "None"
 
 
-def test_attachments_are_swept_up_when_they_are_over(trying: Trying) -> None:
+def test_attachments_are_swept_up_when_they_are_over(trying):
     from mcp_django.models import Attachment
 
     trying.run(visitor("try_components"), "every_block")
@@ -142,7 +140,7 @@ def test_attachments_are_swept_up_when_they_are_over(trying: Trying) -> None:
     assert not Attachment.objects.exists()
 
 
-def test_it_works_where_requests_are_transactions(trying: Trying, monkeypatch: Any) -> None:
+def test_it_works_where_requests_are_transactions(trying, monkeypatch):
     monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
     client = visitor("try_components")
     assert trying.run(client, "add_group", {"arg.name": "Ops"}).status_code == 200
@@ -152,7 +150,7 @@ def test_it_works_where_requests_are_transactions(trying: Trying, monkeypatch: A
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_an_async_tool_runs_on_an_asgi_site_too(settings: Any) -> None:
+async def test_an_async_tool_runs_on_an_asgi_site_too(settings):
     trying, user = await sync_to_async(_asynchronous)()
     client = AsyncClient()
     await client.aforce_login(user)

@@ -1,23 +1,19 @@
 """Names, texts and answers that want to be markup, and requests that nobody would send."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from mcp_django.admin.playground.answers import safe_media_type
-from tests.admin.playground.desk import NASTY, Trying, visitor
+from tests.admin.playground.desk import NASTY, visitor
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def client() -> Any:
+def client():
     return visitor("try_components")
 
 
-def test_what_the_site_wrote_is_never_markup(trying: Trying, client: Any) -> None:
+def test_what_the_site_wrote_is_never_markup(trying, client):
     pages = [
         trying.get(client),
         trying.get(client, q=NASTY),
@@ -53,25 +49,25 @@ def test_what_the_site_wrote_is_never_markup(trying: Trying, client: Any) -> Non
         ("", "application/octet-stream"),
     ],
 )
-def test_nothing_is_served_that_a_browser_would_run(media_type: str, served: str) -> None:
+def test_nothing_is_served_that_a_browser_would_run(media_type, served):
     assert safe_media_type(media_type) == served
 
 
-def test_huge_arguments_are_cut_where_they_are_shown(trying: Trying, client: Any) -> None:
+def test_huge_arguments_are_cut_where_they_are_shown(trying, client):
     response = trying.run(client, "echo", {"arg.text": "x" * 300_000})
     assert response.status_code == 200
     [[request, _answer]] = response.context["raw"]
     assert len(request) < 10_000
 
 
-def test_a_number_of_too_many_digits_is_refused_by_the_form(trying: Trying, client: Any) -> None:
+def test_a_number_of_too_many_digits_is_refused_by_the_form(trying, client):
     response = trying.run(client, "later", {"arg.a": "9" * 5000})
     assert response.context["form"].errors
     response = trying.run(client, "later", {"arg.a": "9" * 50})
     assert response.status_code == 200
 
 
-def test_a_request_that_no_page_sends_shows_a_page(trying: Trying, client: Any) -> None:
+def test_a_request_that_no_page_sends_shows_a_page(trying, client):
     for data in ({}, {"do": "nonsense"}, {"do": "answer"}, {"suggest": ""}, {"state": "x:y:z"}):
         assert trying.post(client, "echo", data).status_code == 400
     for do in ("run", "preview"):
@@ -80,7 +76,7 @@ def test_a_request_that_no_page_sends_shows_a_page(trying: Trying, client: Any) 
         assert response.context["form"].errors
 
 
-def test_a_server_whose_code_is_gone_has_nothing_to_try(trying: Trying, client: Any) -> None:
+def test_a_server_whose_code_is_gone_has_nothing_to_try(trying, client):
     trying.row.name = "gone"
     trying.row.save()
     assert trying.get(client).status_code == 404

@@ -37,27 +37,27 @@ def said(response: Any) -> str:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_staff_without_the_permission_sees_nothing(trying: Trying, method: str) -> None:
+def test_staff_without_the_permission_sees_nothing(trying, method):
     for client in (visitor(), visitor("try_as_another", "view_call", name="other")):
         call = getattr(client, method)
         for rest in ("", "?kind=tool&key=echo", "attachment/x"):
             assert call(f"{trying.url}{rest}").status_code == 403
 
 
-def test_who_is_no_staff_is_sent_to_the_sign_in(trying: Trying, client: Any) -> None:
+def test_who_is_no_staff_is_sent_to_the_sign_in(trying, client):
     user = person("ada")
     user.user_permissions.set(Permission.objects.filter(codename="try_components"))
     client.force_login(user)
     assert trying.get(client).status_code == 302
 
 
-def test_one_runs_as_oneself(trying: Trying) -> None:
+def test_one_runs_as_oneself(trying):
     with_whoami(trying)
     assert said(trying.run(visitor("try_components"), "whoami")) == "staff None"
     assert said(trying.run(root(), "whoami")) == "root None"
 
 
-def test_the_permission_opens_nothing_that_its_holder_may_not_use(trying: Trying) -> None:
+def test_the_permission_opens_nothing_that_its_holder_may_not_use(trying):
     client = visitor("try_components")
     hidden = trying.get(client, kind="tool", key="hidden")
     unknown = trying.get(client, kind="tool", key="unknown")
@@ -67,7 +67,7 @@ def test_the_permission_opens_nothing_that_its_holder_may_not_use(trying: Trying
     assert trying.get(client, kind="nonsense", key="echo").status_code == 404
 
 
-def test_another_user_takes_a_permission_of_its_own(trying: Trying) -> None:
+def test_another_user_takes_a_permission_of_its_own(trying):
     person("ada")
     client = visitor("try_components")
     assert "Run as" not in text_of(trying.get(client))
@@ -76,7 +76,7 @@ def test_another_user_takes_a_permission_of_its_own(trying: Trying) -> None:
     assert trying.get(client, user="staff").status_code == 200
 
 
-def test_what_ran_as_another_user_is_in_the_history(trying: Trying) -> None:
+def test_what_ran_as_another_user_is_in_the_history(trying):
     with_whoami(trying)
     person("ada")
     client = other_tester()
@@ -86,7 +86,7 @@ def test_what_ran_as_another_user_is_in_the_history(trying: Trying) -> None:
     assert entry.user.get_username() == "staff"
 
 
-def test_what_another_user_may_not_see_is_not_there(trying: Trying) -> None:
+def test_what_another_user_may_not_see_is_not_there(trying):
     person("ada")
     client = other_tester(is_superuser=False)
     page = text_of(trying.get(client, user="ada"))
@@ -96,7 +96,7 @@ def test_what_another_user_may_not_see_is_not_there(trying: Trying) -> None:
     assert trying.get(client, kind="resource", key="desk://vault").status_code == 200
 
 
-def test_nobody_and_an_administrator_look_alike(trying: Trying) -> None:
+def test_nobody_and_an_administrator_look_alike(trying):
     person("boss", is_superuser=True)
     person("gone", is_active=False)
     client = other_tester()
@@ -110,13 +110,13 @@ def test_nobody_and_an_administrator_look_alike(trying: Trying) -> None:
     assert "answer" not in response.context
 
 
-def test_an_administrator_may_be_any_administrator(trying: Trying) -> None:
+def test_an_administrator_may_be_any_administrator(trying):
     with_whoami(trying)
     person("boss", is_superuser=True)
     assert said(trying.run(root(), "whoami", user="boss")) == "boss None"
 
 
-def test_a_confirmed_run_goes_on_as_the_user_that_was_chosen(trying: Trying) -> None:
+def test_a_confirmed_run_goes_on_as_the_user_that_was_chosen(trying):
     person("ada")
     client = other_tester()
     data = {"do": "run", "arg.name": "Ops"}
@@ -128,7 +128,7 @@ def test_a_confirmed_run_goes_on_as_the_user_that_was_chosen(trying: Trying) -> 
     assert said(trying.go_on(client, response, do="confirmed")) == "Made Ops."
 
 
-def test_a_server_that_lets_the_user_in_not_is_closed_here_too(db: None) -> None:
+def test_a_server_that_lets_the_user_in_not_is_closed_here_too(db):
     server = MCPServer("closed", permission=IsStaff)
     server.tool(read_only=True)(_nothing)
     trying = Trying(server)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from django.urls import resolve
 
@@ -21,14 +18,14 @@ REVISIONS = ["2026-07-28", "2025-11-25"]
 
 
 @pytest.fixture(autouse=True)
-def _here() -> Iterator[None]:
+def _here():
     """A task has run when its call returns, in the transaction of the test."""
     with task_worker.run_tasks_inline():
         yield
 
 
 @pytest.fixture
-def trying(db: None) -> Trying:
+def trying(db):
     """The pages of a server with a tool of each kind."""
     server = MCPServer("long", permission=IsStaff)
 
@@ -57,7 +54,7 @@ def trying(db: None) -> Trying:
 
 
 @pytest.fixture
-def client() -> Any:
+def client():
     return visitor("try_components")
 
 
@@ -66,7 +63,7 @@ def answered(value: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_task_is_begun_and_its_answer_is_read(trying: Trying, client: Any, revision: str) -> None:
+def test_a_task_is_begun_and_its_answer_is_read(trying, client, revision):
     response = trying.run(client, "copy", {"arg.text": "it"}, revision=revision)
     page = text_of(response)
     assert "Status working" in page
@@ -81,7 +78,7 @@ def test_a_task_is_begun_and_its_answer_is_read(trying: Trying, client: Any, rev
     assert not has_inline_code(response)
 
 
-def test_a_task_asks_as_often_as_it_likes(trying: Trying, client: Any) -> None:
+def test_a_task_asks_as_often_as_it_likes(trying, client):
     response = trying.run(client, "paint")
     response = trying.go_on(client, response, do="look")
     assert "Which color?" in text_of(response)
@@ -95,40 +92,38 @@ def test_a_task_asks_as_often_as_it_likes(trying: Trying, client: Any) -> None:
     assert Task.objects.get().status == "completed"
 
 
-def test_the_handshake_revision_is_told_where_the_questions_are(
-    trying: Trying, client: Any
-) -> None:
+def test_the_handshake_revision_is_told_where_the_questions_are(trying, client):
     response = trying.run(client, "paint", revision="2025-11-25")
     response = trying.go_on(client, response, do="look")
     assert "use revision 2026-07-28" in text_of(response)
 
 
-def test_what_may_run_as_a_task_is_run_at_once(trying: Trying, client: Any) -> None:
+def test_what_may_run_as_a_task_is_run_at_once(trying, client):
     assert "runs without one here" in text_of(trying.get(client, kind="tool", key="look"))
     response = trying.run(client, "look")
     assert response.context["answer"].parts[0].text == "task: False"
     assert not Task.objects.exists()
 
 
-def test_a_tool_with_handles_gives_one(trying: Trying, client: Any) -> None:
+def test_a_tool_with_handles_gives_one(trying, client):
     response = trying.run(client, "fetch")
     assert "get_result" in response.context["answer"].parts[0].text
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_task_that_fell_says_so(trying: Trying, client: Any, revision: str) -> None:
+def test_a_task_that_fell_says_so(trying, client, revision):
     response = trying.run(client, "fall", revision=revision)
     response = trying.go_on(client, response, do="look")
     assert 'role="alert"' in response.content.decode()
     assert "down" not in text_of(response)
 
 
-def test_a_revision_without_tasks_is_refused_in_words(trying: Trying, client: Any) -> None:
+def test_a_revision_without_tasks_is_refused_in_words(trying, client):
     response = trying.run(client, "copy", {"arg.text": "it"}, revision="2025-06-18")
     assert "runs only as a task" in text_of(response)
 
 
-def test_a_task_that_was_cancelled_or_is_gone_is_no_error(trying: Trying) -> None:
+def test_a_task_that_was_cancelled_or_is_gone_is_no_error(trying):
     client = visitor("try_components", "view_task")
     for is_gone in (False, True):
         response = trying.run(client, "paint")
@@ -142,7 +137,7 @@ def test_a_task_that_was_cancelled_or_is_gone_is_no_error(trying: Trying) -> Non
         assert ("No task" if is_gone else "Status cancelled") in text_of(response)
 
 
-def test_a_link_to_a_task_of_somebody_else_shows_nothing(trying: Trying, client: Any) -> None:
+def test_a_link_to_a_task_of_somebody_else_shows_nothing(trying, client):
     response = trying.run(client, "copy", {"arg.text": "it"})
     stranger = visitor("try_components", name="stranger")
     again = trying.go_on(stranger, response, do="look")
@@ -150,8 +145,6 @@ def test_a_link_to_a_task_of_somebody_else_shows_nothing(trying: Trying, client:
     assert "copied" not in text_of(again)
 
 
-def test_others_see_what_a_page_began_whatever_the_site_does_with_requests(
-    trying: Trying,
-) -> None:
+def test_others_see_what_a_page_began_whatever_the_site_does_with_requests(trying):
     # With ATOMIC_REQUESTS the worker would look for a row that is not committed.
-    assert "default" in resolve(trying.url).func._non_atomic_requests  # type: ignore[attr-defined]
+    assert "default" in resolve(trying.url).func._non_atomic_requests

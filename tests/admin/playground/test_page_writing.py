@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -27,7 +26,7 @@ def names() -> list[str]:
     return sorted(Group.objects.values_list("name", flat=True))
 
 
-def test_a_writing_tool_is_asked_about_with_its_arguments(trying: Trying) -> None:
+def test_a_writing_tool_is_asked_about_with_its_arguments(trying):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops", "arg.pin": "1234"})
     page = text_of(response)
@@ -39,7 +38,7 @@ def test_a_writing_tool_is_asked_about_with_its_arguments(trying: Trying) -> Non
     assert names() == ["Ops"]
 
 
-def test_what_is_sensitive_is_shown_nowhere(trying: Trying) -> None:
+def test_what_is_sensitive_is_shown_nowhere(trying):
     client = staff()
     response = trying.post(
         client, "add_group", {"do": "run", "arg.name": "Ops", "arg.pin": "834183418341"}
@@ -50,7 +49,7 @@ def test_what_is_sensitive_is_shown_nowhere(trying: Trying) -> None:
     assert "834183418341" not in response.context["raw"][0][0]
 
 
-def test_a_secret_stays_out_of_sight_at_any_depth(trying: Trying) -> None:
+def test_a_secret_stays_out_of_sight_at_any_depth(trying):
     client = staff()
     login = {"pin": "hunter-1", "codes": ["hunter-2"]}
     typed = {"login": login, "others": [login], "key": "hunter-3"}
@@ -62,7 +61,7 @@ def test_a_secret_stays_out_of_sight_at_any_depth(trying: Trying) -> None:
         assert "hunter" not in response.content.decode()
 
 
-def test_what_looks_like_a_secret_is_shown_nowhere(trying: Trying) -> None:
+def test_what_looks_like_a_secret_is_shown_nowhere(trying):
     client = staff()
     token = "mcp_" + "Z" * 43
     confirming = trying.post(client, "add_group", {"do": "run", "arg.name": f"Ops {token}"})
@@ -72,7 +71,7 @@ def test_what_looks_like_a_secret_is_shown_nowhere(trying: Trying) -> None:
     assert names() == [f"Ops {token}"]
 
 
-def test_what_is_sensitive_is_typed_out_of_sight(trying: Trying) -> None:
+def test_what_is_sensitive_is_typed_out_of_sight(trying):
     client = staff()
     page = trying.get(client, kind="tool", key="add_group").content.decode()
     assert re.search(r'<input type="password" name="arg.pin"', page)
@@ -82,7 +81,7 @@ def test_what_is_sensitive_is_typed_out_of_sight(trying: Trying) -> None:
     assert "834183418341" not in done.content.decode()
 
 
-def test_arguments_can_be_changed_before_anything_runs(trying: Trying) -> None:
+def test_arguments_can_be_changed_before_anything_runs(trying):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     response = trying.go_on(client, response, do="edit")
@@ -90,7 +89,7 @@ def test_arguments_can_be_changed_before_anything_runs(trying: Trying) -> None:
     assert names() == []
 
 
-def test_a_dry_run_comes_first_where_there_is_one(trying: Trying) -> None:
+def test_a_dry_run_comes_first_where_there_is_one(trying):
     client = staff()
     page = trying.get(client, kind="tool", key="rename").content.decode()
     assert 'value="preview"' in page
@@ -104,7 +103,7 @@ def test_a_dry_run_comes_first_where_there_is_one(trying: Trying) -> None:
     assert names() == ["Ops"]
 
 
-def test_an_argument_that_is_called_like_a_dry_run_is_none(trying: Trying) -> None:
+def test_an_argument_that_is_called_like_a_dry_run_is_none(trying):
     client = staff()
     page = trying.get(client, kind="tool", key="send").content.decode()
     assert 'value="preview"' not in page
@@ -118,7 +117,7 @@ def test_an_argument_that_is_called_like_a_dry_run_is_none(trying: Trying) -> No
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
-def test_the_answer_to_a_question_makes_a_call_write_once(trying: Trying, revision: str) -> None:
+def test_the_answer_to_a_question_makes_a_call_write_once(trying, revision):
     client = staff()
     asking = trying.run(client, "asks_first", revision=revision)
     said = {"do": "answer", "question-0-action": "accept", "question-0.value": "Ops"}
@@ -127,14 +126,14 @@ def test_the_answer_to_a_question_makes_a_call_write_once(trying: Trying, revisi
     assert names() == ["Ops 0"]
 
 
-def test_nothing_skips_the_question(trying: Trying) -> None:
+def test_nothing_skips_the_question(trying):
     client = staff()
     for do in ("run", "preview", "confirmed", "edit", ""):
         trying.post(client, "add_group", {"do": do, "arg.name": "Ops"})
     assert names() == []
 
 
-def test_each_run_that_may_write_leaves_an_entry_without_values(trying: Trying) -> None:
+def test_each_run_that_may_write_leaves_an_entry_without_values(trying):
     client = staff()
     trying.run(client, "add_group", {"arg.name": "Ops"})
     entry = LogEntry.objects.get()
@@ -144,7 +143,7 @@ def test_each_run_that_may_write_leaves_an_entry_without_values(trying: Trying) 
     assert LogEntry.objects.count() == 1
 
 
-def test_a_state_that_was_changed_runs_nothing(trying: Trying) -> None:
+def test_a_state_that_was_changed_runs_nothing(trying):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     state = response.context["state"]
@@ -156,7 +155,7 @@ def test_a_state_that_was_changed_runs_nothing(trying: Trying) -> None:
     assert names() == []
 
 
-def test_a_state_is_good_for_its_user_and_its_session_alone(trying: Trying) -> None:
+def test_a_state_is_good_for_its_user_and_its_session_alone(trying):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     other = trying.go_on(root(), response, do="confirmed")
@@ -168,7 +167,7 @@ def test_a_state_is_good_for_its_user_and_its_session_alone(trying: Trying) -> N
     assert "belongs to another session" in text_of(again)
 
 
-def test_what_was_confirmed_runs_once(trying: Trying) -> None:
+def test_what_was_confirmed_runs_once(trying):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     trying.go_on(client, response, do="confirmed")
@@ -178,7 +177,7 @@ def test_what_was_confirmed_runs_once(trying: Trying) -> None:
     assert LogEntry.objects.count() == 1
 
 
-def test_a_state_is_good_for_its_server_alone(trying: Trying) -> None:
+def test_a_state_is_good_for_its_server_alone(trying):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     elsewhere = Trying(desk())
@@ -186,7 +185,7 @@ def test_a_state_is_good_for_its_server_alone(trying: Trying) -> None:
     assert names() == []
 
 
-def test_a_state_is_good_for_a_while(trying: Trying, settings: Any) -> None:
+def test_a_state_is_good_for_a_while(trying, settings):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     settings.MCP_DJANGO = {"CLIENT_REQUEST_TIMEOUT": 1e-9}
@@ -195,7 +194,7 @@ def test_a_state_is_good_for_a_while(trying: Trying, settings: Any) -> None:
     assert "page has expired" in text_of(late)
 
 
-def test_a_tool_that_vanished_meanwhile_does_not_run(trying: Trying) -> None:
+def test_a_tool_that_vanished_meanwhile_does_not_run(trying):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     trying.server.unregister(trying.server.tools["add_group"])
@@ -206,7 +205,7 @@ def test_a_tool_that_vanished_meanwhile_does_not_run(trying: Trying) -> None:
     assert names() == []
 
 
-def test_a_permission_that_was_lost_meanwhile_counts(trying: Trying) -> None:
+def test_a_permission_that_was_lost_meanwhile_counts(trying):
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     response.wsgi_request.user.user_permissions.clear()
@@ -214,7 +213,7 @@ def test_a_permission_that_was_lost_meanwhile_counts(trying: Trying) -> None:
     assert names() == []
 
 
-def test_a_confirmation_needs_the_token_against_forgery(trying: Trying) -> None:
+def test_a_confirmation_needs_the_token_against_forgery(trying):
     first = staff()
     client = Client(enforce_csrf_checks=True)
     client.cookies = first.cookies
@@ -225,7 +224,7 @@ def test_a_confirmation_needs_the_token_against_forgery(trying: Trying) -> None:
     assert trying.post(client, "add_group", data).status_code == 200
 
 
-def test_what_is_too_large_for_a_page_says_so(trying: Trying, monkeypatch: Any) -> None:
+def test_what_is_too_large_for_a_page_says_so(trying, monkeypatch):
     monkeypatch.setattr("mcp_django.admin.playground.questions.MAX_STATE_BYTES", 100)
     response = trying.post(staff(), "add_group", {"do": "run", "arg.name": "Ops"})
     assert "too large to be kept in the page" in text_of(response)

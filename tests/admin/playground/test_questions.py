@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_django.admin.playground.questions import ClientRequestForm, build_client_requests
-from tests.admin.playground.desk import NASTY, Trying, visitor
+from tests.admin.playground.desk import NASTY, visitor
 from tests.admin.reading import has_inline_code, text_of
 
 pytestmark = pytest.mark.django_db
@@ -15,7 +15,7 @@ REVISIONS = ["2026-07-28", "2025-11-25"]
 
 
 @pytest.fixture
-def client() -> Any:
+def client():
     return visitor("try_components")
 
 
@@ -30,9 +30,7 @@ def text(response: Any) -> str:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_questions_are_answered_one_after_the_other(
-    trying: Trying, client: Any, revision: str
-) -> None:
+def test_questions_are_answered_one_after_the_other(trying, client, revision):
     response = trying.run(client, "asks", revision=revision)
     assert "Which color?" in text_of(response)
     assert not has_inline_code(response)
@@ -44,7 +42,7 @@ def test_questions_are_answered_one_after_the_other(
     assert len(response.context["raw"]) == (3 if revision == "2026-07-28" else 9)
 
 
-def test_the_messages_of_every_round_are_shown(trying: Trying, client: Any) -> None:
+def test_the_messages_of_every_round_are_shown(trying, client):
     response = trying.run(client, "asks")
     response = trying.go_on(client, response, **answer(**{"question-0.value": "=red"}))
     first, second = response.context["raw"]
@@ -54,7 +52,7 @@ def test_the_messages_of_every_round_are_shown(trying: Trying, client: Any) -> N
     assert '"requestState"' in second[0]
 
 
-def test_log_messages_before_a_question_are_listed_once(trying: Trying, client: Any) -> None:
+def test_log_messages_before_a_question_are_listed_once(trying, client):
     response = trying.run(client, "asks")
     assert [one.text for one in response.context["notes"]] == ["asking"]
     response = trying.go_on(client, response, **answer(**{"question-0.value": "=red"}))
@@ -63,16 +61,14 @@ def test_log_messages_before_a_question_are_listed_once(trying: Trying, client: 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_question_may_be_refused_and_its_form_left_empty(
-    trying: Trying, client: Any, revision: str, action: str
-) -> None:
+def test_a_question_may_be_refused_and_its_form_left_empty(trying, client, revision, action):
     response = trying.run(client, "asks", revision=revision)
     response = trying.go_on(client, response, **answer(action))
     assert response.context["answer"].is_error
     assert "The user" in text(response)
 
 
-def test_an_answer_that_does_not_fit_is_asked_for_again(trying: Trying, client: Any) -> None:
+def test_an_answer_that_does_not_fit_is_asked_for_again(trying, client):
     response = trying.run(client, "asks")
     again = trying.go_on(client, response, **answer())
     assert again.context["questions"][0].form.errors
@@ -82,7 +78,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again(trying: Trying, client: 
     assert "red, really?" in text_of(last)
 
 
-def test_a_page_is_opened_elsewhere(trying: Trying, client: Any) -> None:
+def test_a_page_is_opened_elsewhere(trying, client):
     response = trying.run(client, "asks_page")
     html = response.content.decode()
     assert (
@@ -94,7 +90,7 @@ def test_a_page_is_opened_elsewhere(trying: Trying, client: Any) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_person_answers_as_the_model(trying: Trying, client: Any, revision: str) -> None:
+def test_a_person_answers_as_the_model(trying, client, revision):
     response = trying.run(client, "asks_model", revision=revision)
     assert "Say something." in text_of(response)
     assert NASTY not in response.content.decode()
@@ -105,7 +101,7 @@ def test_a_person_answers_as_the_model(trying: Trying, client: Any, revision: st
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_person_names_the_folders(trying: Trying, client: Any, revision: str) -> None:
+def test_a_person_names_the_folders(trying, client, revision):
     response = trying.run(client, "asks_folders", revision=revision)
     folders = "file:///srv/a\r\n\r\n file:///srv/b"
     done = trying.go_on(client, response, **answer(**{"question-0-text": folders}))
@@ -114,7 +110,7 @@ def test_a_person_names_the_folders(trying: Trying, client: Any, revision: str) 
     assert "file://" in text_of(wrong)
 
 
-def test_another_user_cannot_answer(trying: Trying, client: Any) -> None:
+def test_another_user_cannot_answer(trying, client):
     response = trying.run(client, "asks")
     other = visitor("try_components", name="other")
     taken = trying.go_on(other, response, **answer(**{"question-0.value": "=red"}))
@@ -124,7 +120,7 @@ def test_another_user_cannot_answer(trying: Trying, client: Any) -> None:
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)", "data:text/html,x", "//[", "//evil.example", "/\\evil"]
 )
-def test_an_address_that_is_no_page_is_no_link(url: str) -> None:
+def test_an_address_that_is_no_page_is_no_link(url):
     [question] = build_client_requests(
         {"a": {"method": "elicitation/create", "params": {"mode": "url", "url": url}}}
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -20,20 +20,20 @@ Ask = Callable[..., Awaitable[Answer]]
 
 
 @pytest.fixture(autouse=True)
-def _close_connections() -> Iterator[None]:
+def _close_connections():
     """Close what asynchronous tests leave open in asgiref's thread."""
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(params=["wsgi", "view", "lane", "raw"])
-def ask(request: pytest.FixtureRequest, settings: Any) -> Ask:
+def ask(request, settings):
     """Send a request to a server behind one mount after the other, and read the whole answer."""
     mount = request.param
 
     async def ask(server: MCPServer, body: Mapping[str, Any], **changes: str | None) -> Answer:
         urls = ModuleType("urls")
-        urls.urlpatterns = [path("mcp", server.urls)]  # type: ignore[attr-defined]
+        urls.urlpatterns = [path("mcp", server.urls)]
         settings.ROOT_URLCONF = urls
         if mount == "wsgi":
             # In a thread, as Django's test client wants no running loop around it.

@@ -18,13 +18,13 @@ Priority: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 class Option(TypedDict):
     """A choice with the words for it."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     const: str
     title: str
 
 
 class _Field(TypedDict):
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     title: NotRequired[str]
     description: NotRequired[str]
 
@@ -75,7 +75,7 @@ class TitledChoice(_Field):
 class UntitledItems(TypedDict):
     """What may be in a list of values."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     type: Literal["string"]
     enum: Annotated[list[str], Field(min_length=1)]
 
@@ -83,7 +83,7 @@ class UntitledItems(TypedDict):
 class TitledItems(TypedDict):
     """What may be in a list of values with words."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     anyOf: Annotated[list[Option], Field(min_length=1)]
 
 
@@ -123,22 +123,22 @@ Form = TypedDict(
         "required": NotRequired[list[str]],
     },
 )
-Form.__pydantic_config__ = CLOSED  # type: ignore[attr-defined]
+Form.__pydantic_config__ = CLOSED
 
 
 class FormParams(TypedDict):
     """A form to fill in."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     mode: NotRequired[Literal["form"]]
     message: str
-    requestedSchema: Form  # type: ignore[valid-type]
+    requestedSchema: Form
 
 
 class URLParams(TypedDict):
     """A page to visit."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     mode: Literal["url"]
     message: str
     url: Annotated[str, Field(pattern=r"^https?://[!-~]+$")]
@@ -147,7 +147,7 @@ class URLParams(TypedDict):
 class TextBlock(TypedDict):
     """Text of a message."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     type: Literal["text"]
     text: str
 
@@ -155,7 +155,7 @@ class TextBlock(TypedDict):
 class MediaBlock(TypedDict):
     """A picture or a sound of a message."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     type: Literal["image", "audio"]
     data: str
     mimeType: str
@@ -164,7 +164,7 @@ class MediaBlock(TypedDict):
 class ToolUseBlock(TypedDict):
     """A tool that the model wants to use."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     type: Literal["tool_use"]
     id: str
     name: str
@@ -174,7 +174,7 @@ class ToolUseBlock(TypedDict):
 class ToolResultBlock(TypedDict):
     """What a tool gave."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     type: Literal["tool_result"]
     toolUseId: str
     content: list[dict[str, Any]]
@@ -187,7 +187,7 @@ SamplingBlock: TypeAlias = TextBlock | MediaBlock | ToolUseBlock | ToolResultBlo
 class SamplingMessage(TypedDict):
     """One message of a conversation."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     role: Literal["user", "assistant"]
     content: SamplingBlock | list[SamplingBlock]
 
@@ -195,14 +195,14 @@ class SamplingMessage(TypedDict):
 class Hint(TypedDict):
     """A part of a model's name."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     name: NotRequired[str]
 
 
 class ModelPreferences(TypedDict):
     """What matters in the choice of a model."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     hints: NotRequired[list[Hint]]
     costPriority: NotRequired[Priority]
     speedPriority: NotRequired[Priority]
@@ -226,14 +226,14 @@ class OfferedTool(TypedDict):
 class ToolChoice(TypedDict):
     """Whether the model uses tools."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     mode: Literal["auto", "required", "none"]
 
 
 class SamplingParams(TypedDict):
     """A message to be written by a model; `includeContext` is deprecated (ASK-8)."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     messages: Annotated[list[SamplingMessage], Field(min_length=1)]
     maxTokens: Annotated[int, Field(ge=1)]
     systemPrompt: NotRequired[str]
@@ -248,7 +248,7 @@ class SamplingParams(TypedDict):
 class Elicitation(TypedDict):
     """A question to the user."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     method: Literal["elicitation/create"]
     params: FormParams | URLParams
 
@@ -256,7 +256,7 @@ class Elicitation(TypedDict):
 class Sampling(TypedDict):
     """A question to the client's model."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     method: Literal["sampling/createMessage"]
     params: SamplingParams
 
@@ -264,13 +264,13 @@ class Sampling(TypedDict):
 class RootsNothing(TypedDict):
     """Nothing to say."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
 
 
 class Roots(TypedDict):
     """A question for the user's folders."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    __pydantic_config__ = CLOSED
     method: Literal["roots/list"]
     params: NotRequired[RootsNothing]
 

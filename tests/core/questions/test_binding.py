@@ -27,14 +27,14 @@ BAD = -32602
         {"arguments": {"note": None}},
     ],
 )
-def test_a_state_is_good_for_its_tool_and_arguments_alone(changes: dict[str, Any]) -> None:
+def test_a_state_is_good_for_its_tool_and_arguments_alone(changes):
     error = error_of(SERVER, retry(begun(SERVER), **changes))
     assert error["code"] == BAD
     assert "belongs to another request" in error["message"]
 
 
 @spec("MRT-5")
-def test_a_state_is_good_for_its_method_alone() -> None:
+def test_a_state_is_good_for_its_method_alone():
     body = call("prompts/get", name="pay", requestState=begun(SERVER))
     assert error_of(SERVER, body)["code"] == BAD
     read = result_of(SERVER, call("resources/read", uri="x://a"))["requestState"]
@@ -43,7 +43,7 @@ def test_a_state_is_good_for_its_method_alone() -> None:
 
 
 @spec("MRT-5")
-def test_a_state_is_good_for_its_server_alone() -> None:
+def test_a_state_is_good_for_its_server_alone():
     assert error_of(asking("other"), retry(begun(SERVER)))["code"] == BAD
     assert result_of(asking("asking"), retry(begun(SERVER)))["resultType"] == "input_required"
 
@@ -56,7 +56,7 @@ def test_a_state_is_good_for_its_server_alone() -> None:
         '{ "amount" : 2 ,\n"note": {"a":"\\u00e9","b":[ {"y":2, "x":1} ]} }',
     ],
 )
-def test_the_order_of_members_and_white_space_mean_nothing(text: str) -> None:
+def test_the_order_of_members_and_white_space_mean_nothing(text):
     arguments = {"amount": 2, "note": {"a": "é", "b": [{"y": 2, "x": 1}]}}
     body = retry(begun(SERVER, arguments=arguments), arguments="HERE")
     answer = post(SERVER, body, text=json.dumps(body).replace('"HERE"', text))
@@ -75,7 +75,7 @@ def test_the_order_of_members_and_white_space_mean_nothing(text: str) -> None:
         ("[]", "{}"),
     ],
 )
-def test_arguments_are_compared_digit_by_digit(first: str, then: str) -> None:
+def test_arguments_are_compared_digit_by_digit(first, then):
     def send(state: str | None, value: str) -> dict[str, Any]:
         body = retry(state, arguments={"note": {"x": "HERE"}})
         found: dict[str, Any] = post(
@@ -90,7 +90,7 @@ def test_arguments_are_compared_digit_by_digit(first: str, then: str) -> None:
 
 @spec("MRT-4", "MRT-5")
 @pytest.mark.parametrize("number", ["1e400", "-1E+999", "1" * 400, "0." + "1" * 400, "1e-400"])
-def test_a_number_that_no_float_holds_is_no_trouble(number: str) -> None:
+def test_a_number_that_no_float_holds_is_no_trouble(number):
     for state, code in ((None, None), ("nonsense", BAD)):
         body = retry(state, arguments={"note": {"x": "HERE"}})
         answer = post(SERVER, body, text=json.dumps(body).replace('"HERE"', number))
@@ -100,7 +100,7 @@ def test_a_number_that_no_float_holds_is_no_trouble(number: str) -> None:
 
 
 @spec("MRT-5", "ASK-19")
-def test_a_state_is_good_for_its_user_alone() -> None:
+def test_a_state_is_good_for_its_user_alone():
     ada, bob = User(pk=1, username="ada"), User(pk=2, username="bob")
     asked = MCPClient(server=SERVER, user=ada).request("tools/call", {"name": "pay"})
     params = {

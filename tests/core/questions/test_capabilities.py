@@ -11,7 +11,6 @@ from mcp_django import Context, Elicit, ElicitURL, ListRoots, MCPServer, Sample
 from mcp_django.exceptions import ElicitationUnavailable, MissingCapability
 from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
-from tests.core.questions.conftest import Ask
 from tests.core.questions.site import accept, asking
 from tests.kit.drivers import Answer, message
 from tests.kit.servers import open_to_all
@@ -95,7 +94,7 @@ def lacking(answer: Answer) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("declared", "askable"), DECLARED, ids=[json.dumps(d) for d, _ in DECLARED]
 )
-def test_only_what_is_declared_is_asked_for(declared: dict[str, Any], askable: set[str]) -> None:
+def test_only_what_is_declared_is_asked_for(declared, askable):
     server = asks([])
     client = MCPClient(server=server, capabilities=declared)
     assert set(client.call_tool("whatever").structured) == askable
@@ -111,7 +110,7 @@ def test_only_what_is_declared_is_asked_for(declared: dict[str, Any], askable: s
 
 @spec("MRT-3", "ERR-1", "ERR-3")
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_error_says_what_to_declare(ask: Ask, name: str) -> None:
+async def test_the_error_says_what_to_declare(ask, name):
     runs: list[str] = []
     server = asks(runs)
     assert lacking(await ask(server, request(name, {}))) == {
@@ -126,9 +125,7 @@ async def test_the_error_says_what_to_declare(ask: Ask, name: str) -> None:
 
 @spec("MRT-3", "HTTP-9")
 @pytest.mark.parametrize("name", NAMES)
-async def test_what_is_needed_is_looked_at_before_anything_runs_or_is_sent(
-    ask: Ask, name: str
-) -> None:
+async def test_what_is_needed_is_looked_at_before_anything_runs_or_is_sent(ask, name):
     runs: list[str] = []
     server = asks(runs)
     wanted = {envelope.PROGRESS_TOKEN: "t"}
@@ -140,7 +137,7 @@ async def test_what_is_needed_is_looked_at_before_anything_runs_or_is_sent(
 
 
 @spec("MRT-3", "ERR-4")
-async def test_once_the_answer_streams_the_lack_is_an_event(ask: Ask) -> None:
+async def test_once_the_answer_streams_the_lack_is_an_event(ask):
     answer = await ask(asks([]), request("roots", {}, **{envelope.PROGRESS_TOKEN: "t"}))
     assert answer.status == (200 if answer.is_stream else 400)
     assert answer.response()["error"]["code"] == -32021
@@ -148,19 +145,19 @@ async def test_once_the_answer_streams_the_lack_is_an_event(ask: Ask) -> None:
 
 @spec("MRT-3", "ALS-2")
 @pytest.mark.parametrize("name", ["sampling", "sampling-first"])
-async def test_a_client_of_the_draft_gets_the_code_of_the_draft(ask: Ask, name: str) -> None:
+async def test_a_client_of_the_draft_gets_the_code_of_the_draft(ask, name):
     draft = {envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"}
     assert lacking(await ask(asks([]), request(name, {}, **draft)))["code"] == -32003
 
 
 @spec("ALS-2", "MRT-7")
-def test_a_client_of_the_draft_is_asked_and_answers() -> None:
+def test_a_client_of_the_draft_is_asked_and_answers():
     client = MCPClient(server=asking(), protocol_version="DRAFT-2026-v1")
     assert client.call_tool("pay", answers=[True, "because"]).text == "1 True because"
 
 
 @spec("MRT-3")
-def test_several_that_are_missing_are_named_together() -> None:
+def test_several_that_are_missing_are_named_together():
     server = open_to_all()
 
     @server.tool(needs=["elicitation.url", "elicitation", "sampling", "sampling.tools", "roots"])
@@ -188,7 +185,7 @@ def test_several_that_are_missing_are_named_together() -> None:
 
 
 @spec("MRT-3", "ASK-1")
-def test_what_is_missing_of_a_round_keeps_the_round_from_being_asked() -> None:
+def test_what_is_missing_of_a_round_keeps_the_round_from_being_asked():
     server = open_to_all()
 
     @server.tool
@@ -201,7 +198,7 @@ def test_what_is_missing_of_a_round_keeps_the_round_from_being_asked() -> None:
 
 
 @spec("MRT-3", "ASK-1")
-def test_a_component_asks_for_what_there_is_instead() -> None:
+def test_a_component_asks_for_what_there_is_instead():
     server = open_to_all()
 
     @server.tool
@@ -221,7 +218,7 @@ def test_a_component_asks_for_what_there_is_instead() -> None:
         assert client.call_tool("tool", answers=answers).text == text
 
 
-def test_a_component_may_catch_the_lack() -> None:
+def test_a_component_may_catch_the_lack():
     server = open_to_all()
 
     @server.tool
@@ -241,7 +238,7 @@ def test_a_component_may_catch_the_lack() -> None:
 
 
 @spec("MRT-3")
-def test_the_retry_has_to_declare_it_too() -> None:
+def test_the_retry_has_to_declare_it_too():
     server = open_to_all()
 
     @server.tool
@@ -259,7 +256,7 @@ def test_the_retry_has_to_declare_it_too() -> None:
     assert vars(caught.value)["code"] == -32021
 
 
-def test_a_name_that_no_client_declares_is_a_mistake() -> None:
+def test_a_name_that_no_client_declares_is_a_mistake():
     server = open_to_all()
 
     @server.tool

@@ -66,7 +66,7 @@ TASKS = [in_a_group, in_groups_within_a_group, gathered, gathered_with_exception
 
 @spec("MRT-13")
 @pytest.mark.parametrize("tool", TASKS)
-def test_tasks_that_ask_side_by_side_ask_in_one_round(tool: Any) -> None:
+def test_tasks_that_ask_side_by_side_ask_in_one_round(tool):
     client = serving(tool)
     assert messages(client.call_tool("tool")) == ["A?", "B?"]
     assert client.call_tool("tool", answers=["a", "b"]).text == "ab"
@@ -74,15 +74,13 @@ def test_tasks_that_ask_side_by_side_ask_in_one_round(tool: Any) -> None:
 
 @spec("MRT-13")
 @pytest.mark.parametrize("tool", TASKS)
-async def test_so_they_do_on_the_loop_of_the_server(tool: Any) -> None:
+async def test_so_they_do_on_the_loop_of_the_server(tool):
     result = await serving(tool).acall_tool("tool", answers=["a", "b"])
     assert result.text == "ab"
 
 
 @pytest.mark.parametrize("is_last", [False, True])
-def test_a_group_that_fails_beside_its_question_has_failed(
-    is_last: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_group_that_fails_beside_its_question_has_failed(is_last, caplog):
     async def fail() -> None:
         raise ZeroDivisionError("by mistake")
 
@@ -101,7 +99,7 @@ def test_a_group_that_fails_beside_its_question_has_failed(
     assert "ZeroDivisionError: by mistake" in caplog.text
 
 
-def test_a_group_of_exceptions_made_by_hand_is_taken_apart() -> None:
+def test_a_group_of_exceptions_made_by_hand_is_taken_apart():
     def tool(ctx: Context) -> str:
         try:
             return ctx.elicit("A?", str)
@@ -113,7 +111,7 @@ def test_a_group_of_exceptions_made_by_hand_is_taken_apart() -> None:
     assert client.call_tool("tool", answers=["a"]).text == "a"
 
 
-def test_a_time_limit_within_the_tool_does_not_count_the_user() -> None:
+def test_a_time_limit_within_the_tool_does_not_count_the_user():
     async def tool(ctx: Context) -> str:
         async with asyncio.timeout(PATIENCE):
             return str(await ctx.aelicit("A?", str))
@@ -125,7 +123,7 @@ def test_a_time_limit_within_the_tool_does_not_count_the_user() -> None:
 
 
 @spec("MRT-13")
-async def test_generators_ask_between_their_values() -> None:
+async def test_generators_ask_between_their_values():
     async def later(ctx: Context) -> AsyncIterator[str]:
         yield "0"
         yield await ctx.aelicit("A?", str)
@@ -172,7 +170,7 @@ COLORS = [by_way_of_a_loop, by_way_of_a_thread, by_way_of_another_thread]
 
 @spec("MRT-13")
 @pytest.mark.parametrize("tool", [*COLORS, without_a_border, by_way_of_both])
-async def test_a_question_crosses_between_threads_and_the_loop(tool: Any) -> None:
+async def test_a_question_crosses_between_threads_and_the_loop(tool):
     client = serving(tool)
     assert (await client.acall_tool("tool", answers=["a", "b"])).text == "ab"
     assert (await sync_to_async(client.call_tool)("tool", answers=["a", "b"])).text == "ab"
@@ -184,7 +182,7 @@ class GroupForm(forms.Form):
 
 @pytest.mark.django_db(transaction=True)
 @spec("MRT-13")
-async def test_a_form_that_asks_the_database_is_read_in_a_thread() -> None:
+async def test_a_form_that_asks_the_database_is_read_in_a_thread():
     async def tool(ctx: Context) -> str:
         form = await ctx.aelicit("Which?", GroupForm)
         return str(form.cleaned_data["group"].name)
@@ -199,7 +197,7 @@ async def test_a_form_that_asks_the_database_is_read_in_a_thread() -> None:
 # Threads --------------------------------------------------------------------------------------
 
 
-def test_a_pool_of_threads_hands_the_question_on() -> None:
+def test_a_pool_of_threads_hands_the_question_on():
     def tool(ctx: Context) -> str:
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(ctx.elicit, "A?", str).result(PATIENCE)
@@ -207,7 +205,7 @@ def test_a_pool_of_threads_hands_the_question_on() -> None:
     assert serving(tool).call_tool("tool", answers=["a"]).text == "a"
 
 
-def test_two_threads_at_once_learn_of_one_interaction() -> None:
+def test_two_threads_at_once_learn_of_one_interaction():
     def tool(ctx: Context) -> str:
         gate = threading.Barrier(8)
 
@@ -222,7 +220,7 @@ def test_two_threads_at_once_learn_of_one_interaction() -> None:
     assert serving(tool).call_tool("tool").text == "1"
 
 
-def test_messages_of_threads_are_each_delivered_once() -> None:
+def test_messages_of_threads_are_each_delivered_once():
     def tool(ctx: Context) -> str:
         gate = threading.Barrier(4)
 
@@ -242,7 +240,7 @@ def test_messages_of_threads_are_each_delivered_once() -> None:
 # Afterwards -----------------------------------------------------------------------------------
 
 
-async def test_a_task_that_asks_when_the_call_is_over_disturbs_nobody() -> None:
+async def test_a_task_that_asks_when_the_call_is_over_disturbs_nobody():
     gate = asyncio.Event()
     left: list[asyncio.Task[Any]] = []
 

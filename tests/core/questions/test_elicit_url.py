@@ -14,7 +14,6 @@ from django.urls import reverse_lazy
 from mcp_django import Context, ElicitationDeclined, ElicitURL, MCPServer
 from mcp_django.auth.pages import belongs_to
 from mcp_django.test import ACCEPT, CANCEL, DECLINE, MCPClient
-from tests.core.questions.conftest import Ask
 from tests.core.questions.site import call, messages, serving
 from tests.kit.servers import open_to_all, person
 from tests.spec import spec
@@ -43,7 +42,7 @@ def address(result: dict[str, Any]) -> str:
 
 
 @spec("ASK-13")
-def test_a_page_is_asked_for_by_its_address() -> None:
+def test_a_page_is_asked_for_by_its_address():
     (question,) = MCPClient(server=sending(PAGE)).call_tool("visit").questions
     assert question == {
         "method": "elicitation/create",
@@ -53,16 +52,14 @@ def test_a_page_is_asked_for_by_its_address() -> None:
 
 @spec("ASK-13")
 @pytest.mark.parametrize("path", ["/sign/7", "/sign/7?x=1#top", "/"])
-async def test_a_path_of_the_site_is_completed_by_the_request(
-    ask: Ask, path: str, settings: Any
-) -> None:
+async def test_a_path_of_the_site_is_completed_by_the_request(ask, path, settings):
     settings.DEBUG = True
     answer = await ask(sending(path), call(name="visit"))
     assert address(answer.response()["result"]) == f"http://testserver{path}"
 
 
 @spec("ASK-13", "ASK-16")
-async def test_a_site_that_is_not_encrypted_sends_nobody_anywhere(ask: Ask) -> None:
+async def test_a_site_that_is_not_encrypted_sends_nobody_anywhere(ask):
     result = (await ask(sending("/sign"), call(name="visit"))).response()["result"]
     assert result["isError"]
     local = (await ask(sending("/sign"), call(name="visit"), host="localhost")).response()
@@ -71,22 +68,20 @@ async def test_a_site_that_is_not_encrypted_sends_nobody_anywhere(ask: Ask) -> N
 
 @spec("ASK-13")
 @pytest.mark.parametrize("base", ["https://shop.example", "https://shop.example/"])
-async def test_a_path_of_the_site_is_completed_by_its_own_address(
-    ask: Ask, base: str, settings: Any
-) -> None:
+async def test_a_path_of_the_site_is_completed_by_its_own_address(ask, base, settings):
     settings.MCP_DJANGO = {"BASE_URL": base}
     answer = await ask(sending("/sign"), call(name="visit"))
     assert address(answer.response()["result"]) == "https://shop.example/sign"
 
 
-async def test_an_address_may_be_a_lazy_one(ask: Ask, settings: Any) -> None:
+async def test_an_address_may_be_a_lazy_one(ask, settings):
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example"}
     answer = await ask(sending(reverse_lazy("mcp_django_inline:endpoint")), call(name="visit"))
     assert address(answer.response()["result"]) == "https://shop.example/mcp"
 
 
 @pytest.mark.parametrize("path", ["/sign", "//evil.example/sign", "sign", ""])
-def test_without_an_address_of_the_site_a_path_leads_nowhere(path: str) -> None:
+def test_without_an_address_of_the_site_a_path_leads_nowhere(path):
     rule = r"is not an absolute URL; write https://…\. Only ctx\.elicit_url"
     with pytest.raises(ValueError, match=rule):
         MCPClient(server=sending(path)).call_tool("visit")
@@ -125,7 +120,7 @@ def test_without_an_address_of_the_site_a_path_leads_nowhere(path: str) -> None:
         ("https://[::1/", "is not an absolute URL"),
     ],
 )
-def test_users_are_sent_to_proper_addresses_only(url: str, rule: str) -> None:
+def test_users_are_sent_to_proper_addresses_only(url, rule):
     with pytest.raises(ValueError, match=rule) as caught:
         ElicitURL("Go.", url)
     assert "x@" not in str(caught.value)
@@ -145,11 +140,11 @@ def test_users_are_sent_to_proper_addresses_only(url: str, rule: str) -> None:
         "http://[::1]:8000/",
     ],
 )
-def test_proper_addresses_are_taken_as_they_are(url: str) -> None:
+def test_proper_addresses_are_taken_as_they_are(url):
     assert ElicitURL("Go.", url).to_params()["url"] == url
 
 
-def test_while_developing_a_page_need_not_be_encrypted() -> None:
+def test_while_developing_a_page_need_not_be_encrypted():
     with override_settings(DEBUG=True):
         assert ElicitURL("Go.", "http://example.com/").url == "http://example.com/"
 
@@ -158,13 +153,13 @@ def test_while_developing_a_page_need_not_be_encrypted() -> None:
 
 
 @spec("ASK-14", "MRT-12")
-def test_to_agree_is_enough_where_nothing_has_to_be_done() -> None:
+def test_to_agree_is_enough_where_nothing_has_to_be_done():
     assert MCPClient(server=sending(PAGE)).call_tool("visit", answers=[ACCEPT]).text == "None"
 
 
 @spec("ASK-14", "MRT-14")
 @pytest.mark.parametrize("answer", [DECLINE, CANCEL])
-def test_a_refusal_is_told_apart_and_nothing_more_is_looked_up(answer: Any) -> None:
+def test_a_refusal_is_told_apart_and_nothing_more_is_looked_up(answer):
     # Once, before anybody was asked.
     looks = iter([False])
 
@@ -179,7 +174,7 @@ def test_a_refusal_is_told_apart_and_nothing_more_is_looked_up(answer: Any) -> N
 
 
 @spec("MRT-12")
-def test_what_is_not_done_is_asked_again_for_as_long_as_it_takes() -> None:
+def test_what_is_not_done_is_asked_again_for_as_long_as_it_takes():
     # The first look is before the question, and every other after an answer.
     finished = iter([False] * 26 + [True])
     client = MCPClient(server=sending(PAGE, done=lambda: next(finished)))
@@ -187,7 +182,7 @@ def test_what_is_not_done_is_asked_again_for_as_long_as_it_takes() -> None:
 
 
 @spec("MRT-12")
-def test_the_user_is_told_that_it_is_not_done() -> None:
+def test_the_user_is_told_that_it_is_not_done():
     client = MCPClient(server=sending(PAGE, done=lambda: False))
     first, second = client.call_tool("visit"), client.call_tool("visit", answers=[ACCEPT])
     assert messages(first) == ["Sign here."]
@@ -198,7 +193,7 @@ def test_the_user_is_told_that_it_is_not_done() -> None:
 
 
 @spec("MRT-12", "MRT-14")
-def test_what_is_undone_meanwhile_is_asked_again_and_may_be_refused_then() -> None:
+def test_what_is_undone_meanwhile_is_asked_again_and_may_be_refused_then():
     finished = iter([True, False, False])
 
     async def visit(ctx: Context) -> str:
@@ -214,7 +209,7 @@ def test_what_is_undone_meanwhile_is_asked_again_and_may_be_refused_then() -> No
 
 @spec("MRT-12")
 @pytest.mark.django_db(transaction=True)
-async def test_whether_it_is_done_may_be_a_question_to_the_database() -> None:
+async def test_whether_it_is_done_may_be_a_question_to_the_database():
     client = MCPClient(server=sending(PAGE, done=Group.objects.filter(name="signed").exists))
     assert (await client.acall_tool("visit", answers=[ACCEPT])).questions
     await Group.objects.acreate(name="signed")
@@ -227,7 +222,7 @@ async def test_whether_it_is_done_may_be_a_question_to_the_database() -> None:
 
 @spec("ASK-16", "ASK-17", "ASK-19", "MRT-12")
 @pytest.mark.django_db(transaction=True)
-def test_the_page_knows_whether_its_visitor_is_the_caller() -> None:
+def test_the_page_knows_whether_its_visitor_is_the_caller():
     server = open_to_all()
 
     @server.tool(atomic=False)
@@ -261,7 +256,7 @@ def test_the_page_knows_whether_its_visitor_is_the_caller() -> None:
 
 
 @spec("ASK-17")
-async def test_the_address_stays_the_same_over_the_rounds() -> None:
+async def test_the_address_stays_the_same_over_the_rounds():
     server = open_to_all()
 
     @server.tool

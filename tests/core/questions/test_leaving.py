@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from types import ModuleType
-from typing import Any
 
 import pytest
 from django.urls import path
@@ -24,12 +23,12 @@ PATIENCE = 5
 
 
 @pytest.fixture
-def serve(settings: Any) -> Any:
+def serve(settings):
     """Put a server behind the lane."""
 
     def serve(server: MCPServer) -> None:
         urls = ModuleType("urls")
-        urls.urlpatterns = [path("mcp", server.urls)]  # type: ignore[attr-defined]
+        urls.urlpatterns = [path("mcp", server.urls)]
         settings.ROOT_URLCONF = urls
 
     return serve
@@ -37,9 +36,7 @@ def serve(settings: Any) -> Any:
 
 @spec("ASK-5", "MRT-9")
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_client_that_leaves_before_it_is_asked_is_not_missed(
-    serve: Any, is_async: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_client_that_leaves_before_it_is_asked_is_not_missed(serve, is_async, caplog):
     server = open_to_all()
     gate, ended = threading.Event(), threading.Event()
 
@@ -70,7 +67,7 @@ async def test_a_client_that_leaves_before_it_is_asked_is_not_missed(
 
 
 @spec("MRT-9")
-async def test_a_question_without_an_answer_holds_no_thread(serve: Any) -> None:
+async def test_a_question_without_an_answer_holds_no_thread(serve):
     server = open_to_all()
     server.tool("ask", atomic=False)(ask)
     serve(server)
@@ -86,7 +83,7 @@ def ask(ctx: Context) -> str:
 
 
 @spec("ASK-5", "MRT-7")
-async def test_an_answer_that_is_posted_twice_is_answered_twice(serve: Any) -> None:
+async def test_an_answer_that_is_posted_twice_is_answered_twice(serve):
     server = open_to_all()
     server.tool("ask", atomic=False)(ask)
     serve(server)

@@ -70,7 +70,7 @@ def rounds(*envelopes: dict[str, Any], name: str = "talk") -> list[tuple[list[An
 
 @spec("PRG-2", "MRT-13")
 @pytest.mark.parametrize("name", ["talk", "talk_later"])
-def test_each_message_is_delivered_in_the_round_that_says_it_first(name: str) -> None:
+def test_each_message_is_delivered_in_the_round_that_says_it_first(name):
     both = {**TOKEN, **LEVEL}
     assert rounds(both, both, both, name=name) == [
         ([1], ["step 1"]),
@@ -95,16 +95,14 @@ def test_each_message_is_delivered_in_the_round_that_says_it_first(name: str) ->
         ([False, False, False], [[], [], []]),
     ],
 )
-def test_a_round_that_does_not_listen_leaves_its_messages_to_the_next(
-    listening: list[bool], progress: list[list[int]]
-) -> None:
+def test_a_round_that_does_not_listen_leaves_its_messages_to_the_next(listening, progress):
     found = rounds(*(TOKEN if one else {} for one in listening))
     assert found == [(one, []) for one in progress]
     found = rounds(*(LEVEL if one else {} for one in listening))
     assert found == [([], [f"step {n}" for n in one]) for one in progress]
 
 
-def test_a_round_that_is_sent_twice_says_the_same_twice() -> None:
+def test_a_round_that_is_sent_twice_says_the_same_twice():
     client = MCPClient(server=talking())
     first = client.request("tools/call", {"name": "talk"})
     params = {"name": "talk", **answered(first)}

@@ -48,7 +48,7 @@ def redeem(client: MCPClient, params: dict[str, Any]) -> str:
 
 
 @spec("MRT-6", "MRT-7")
-def test_a_retry_that_comes_three_times_redeems_once() -> None:
+def test_a_retry_that_comes_three_times_redeems_once():
     client = MCPClient(server=redeeming())
     params = asked(client)
     found = [redeem(client, params) for _ in range(3)]
@@ -58,7 +58,7 @@ def test_a_retry_that_comes_three_times_redeems_once() -> None:
 
 
 @spec("MRT-6")
-def test_so_it_does_when_they_come_at_once() -> None:
+def test_so_it_does_when_they_come_at_once():
     server = redeeming()
     params = asked(MCPClient(server=server))
 
@@ -73,7 +73,7 @@ def test_so_it_does_when_they_come_at_once() -> None:
     assert found == [*["It was redeemed already."] * 3, "Redeemed."]
 
 
-def test_an_interaction_has_one_id_over_all_rounds_and_each_its_own() -> None:
+def test_an_interaction_has_one_id_over_all_rounds_and_each_its_own():
     ids: list[str] = []
     server = open_to_all()
 

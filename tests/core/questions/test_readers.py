@@ -49,7 +49,7 @@ def reading() -> MCPServer:
 
 @spec("RSC-10", "MRT-1", "MRT-14")
 @pytest.mark.parametrize("uri", ["sync://a", "async://a"])
-def test_a_resource_asks_and_a_refusal_is_an_error(uri: str) -> None:
+def test_a_resource_asks_and_a_refusal_is_an_error(uri):
     client = MCPClient(server=reading())
     assert client.read_resource(uri, answers=["b"])[0]["text"] == "ab"
     with pytest.raises(ErrorResponse, match="The user declined to answer") as caught:
@@ -58,7 +58,7 @@ def test_a_resource_asks_and_a_refusal_is_an_error(uri: str) -> None:
 
 
 @spec("PRM-6", "MRT-1", "MRT-14")
-async def test_a_prompt_asks_and_a_refusal_is_an_error() -> None:
+async def test_a_prompt_asks_and_a_refusal_is_an_error():
     client = MCPClient(server=reading())
     (said,) = await client.aget_prompt("brief", {"topic": "x"}, answers=["y"])
     assert said["content"]["text"] == "xy"
@@ -67,7 +67,7 @@ async def test_a_prompt_asks_and_a_refusal_is_an_error() -> None:
 
 
 @spec("CCH-2", "MRT-11", "PRM-6", "RSC-10")
-def test_neither_a_question_nor_what_it_led_to_may_be_cached() -> None:
+def test_neither_a_question_nor_what_it_led_to_may_be_cached():
     server = open_to_all()
 
     @server.resource("x://x", atomic=False, cache_ttl=timedelta(minutes=1), cache_public=True)
@@ -93,7 +93,7 @@ def test_neither_a_question_nor_what_it_led_to_may_be_cached() -> None:
 
 @spec("RSC-10", "MRT-13")
 @pytest.mark.parametrize("tool", ["read", "read_later"])
-def test_a_tool_asks_what_the_resources_ask_that_it_reads(tool: str) -> None:
+def test_a_tool_asks_what_the_resources_ask_that_it_reads(tool):
     client = MCPClient(server=reading())
     arguments = {"uris": ["sync://a", "async://b", "sync://c"]}
     assert messages(client.call_tool(tool, arguments)) == ["Which part of a?"]
@@ -103,14 +103,14 @@ def test_a_tool_asks_what_the_resources_ask_that_it_reads(tool: str) -> None:
 
 @spec("RSC-10", "MRT-13")
 @pytest.mark.parametrize("tool", ["read", "read_later"])
-async def test_so_it_does_on_an_event_loop(tool: str) -> None:
+async def test_so_it_does_on_an_event_loop(tool):
     client = MCPClient(server=reading())
     arguments = {"uris": ["async://a", "sync://b"]}
     result = await client.acall_tool(tool, arguments, answers=["1", "2"])
     assert result.text == "a1 b2"
 
 
-def test_questions_of_tool_and_resource_are_numbered_together() -> None:
+def test_questions_of_tool_and_resource_are_numbered_together():
     server = reading()
 
     @server.tool(atomic=False)
@@ -124,7 +124,7 @@ def test_questions_of_tool_and_resource_are_numbered_together() -> None:
 
 @spec("MRT-14")
 @pytest.mark.parametrize("uri", ["sync://a", "async://a"])
-def test_a_refusal_within_a_resource_reaches_the_tool_as_such(uri: str) -> None:
+def test_a_refusal_within_a_resource_reaches_the_tool_as_such(uri):
     server = reading()
 
     @server.tool
@@ -141,7 +141,7 @@ def test_a_refusal_within_a_resource_reaches_the_tool_as_such(uri: str) -> None:
 
 
 @pytest.mark.parametrize("uri", ["sync://a", "async://a"])
-def test_a_resource_that_swallows_its_question_is_asked_for_it_all_the_same(uri: str) -> None:
+def test_a_resource_that_swallows_its_question_is_asked_for_it_all_the_same(uri):
     server = open_to_all()
 
     def swallow(ctx: Context, name: str) -> str:
@@ -170,7 +170,7 @@ def test_a_resource_that_swallows_its_question_is_asked_for_it_all_the_same(uri:
 
 @pytest.mark.django_db
 @spec("MRT-1", "ASK-2", "ERR-1")
-def test_a_completion_that_asks_has_no_suggestions(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_completion_that_asks_has_no_suggestions(caplog):
     server = reading()
     seen: list[Any] = []
 
@@ -193,7 +193,7 @@ def test_a_completion_that_asks_has_no_suggestions(caplog: pytest.LogCaptureFixt
 
 
 @spec("MRT-3")
-def test_a_completion_needs_nothing_of_what_its_prompt_needs() -> None:
+def test_a_completion_needs_nothing_of_what_its_prompt_needs():
     server = open_to_all()
 
     @server.prompt(needs=["elicitation"], atomic=False)
@@ -212,7 +212,7 @@ def test_a_completion_needs_nothing_of_what_its_prompt_needs() -> None:
         *("resources/list", "resources/templates/list"),
     ],
 )
-def test_a_list_takes_no_notice_of_answers(method: str) -> None:
+def test_a_list_takes_no_notice_of_answers(method):
     plain = result_of(reading(), call(method))
     retried = call(method, inputResponses={"x": accept("b")}, requestState="nonsense")
     assert result_of(reading(), retried) == plain
@@ -220,7 +220,7 @@ def test_a_list_takes_no_notice_of_answers(method: str) -> None:
 
 
 @spec("MRT-1", "ASK-2")
-async def test_to_listen_asks_nobody() -> None:
+async def test_to_listen_asks_nobody():
     client = MCPClient(server=reading())
     async with client.listen(uris=["sync://a", "async://a"]) as events:
         acknowledged = await anext(events)
@@ -228,7 +228,7 @@ async def test_to_listen_asks_nobody() -> None:
 
 
 @spec("ASK-2")
-async def test_outside_of_a_call_nobody_can_be_asked() -> None:
+async def test_outside_of_a_call_nobody_can_be_asked():
     context = Context(server=open_to_all(), principal=None, protocol_version="2026-07-28")
     assert not context.supports("elicitation")
     with pytest.raises(ElicitationUnavailable, match="Client requests are not available here"):

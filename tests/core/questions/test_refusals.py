@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mcp_django import Context, Elicit, ElicitationDeclined, ToolError
@@ -17,7 +15,7 @@ from tests.spec import spec
 
 @spec("MRT-14", "ASK-14")
 @pytest.mark.parametrize("answer", [DECLINE, CANCEL])
-def test_a_refusal_that_was_caught_is_remembered(answer: Any) -> None:
+def test_a_refusal_that_was_caught_is_remembered(answer):
     def tool(ctx: Context) -> str:
         try:
             ctx.elicit("A newsletter?")
@@ -30,7 +28,7 @@ def test_a_refusal_that_was_caught_is_remembered(answer: Any) -> None:
 
 
 @spec("MRT-14")
-def test_a_refusal_of_one_withdraws_what_was_asked_beside_it() -> None:
+def test_a_refusal_of_one_withdraws_what_was_asked_beside_it():
     def tool(ctx: Context) -> str:
         try:
             first, second = ctx.ask(Elicit("A?", str, key="a"), Elicit("B?", str, key="b"))
@@ -45,7 +43,7 @@ def test_a_refusal_of_one_withdraws_what_was_asked_beside_it() -> None:
 
 
 @spec("MRT-14")
-def test_a_refusal_in_a_round_may_be_followed_by_another_round() -> None:
+def test_a_refusal_in_a_round_may_be_followed_by_another_round():
     def tool(ctx: Context) -> str:
         try:
             return "".join(ctx.ask(Elicit("A?", str, key="a"), Elicit("B?", str, key="b")))
@@ -60,11 +58,11 @@ def test_a_refusal_in_a_round_may_be_followed_by_another_round() -> None:
 # Functions that do not let the exception pass --------------------------------------------------
 
 
-def test_the_exception_is_no_ordinary_one() -> None:
+def test_the_exception_is_no_ordinary_one():
     assert not issubclass(InputRequired, Exception)
 
 
-def test_except_exception_does_not_catch_a_question() -> None:
+def test_except_exception_does_not_catch_a_question():
     def tool(ctx: Context) -> str:
         try:
             return ctx.elicit("A?", str)
@@ -75,9 +73,7 @@ def test_except_exception_does_not_catch_a_question() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_function_that_swallows_the_question_is_asked_for_it_all_the_same(
-    is_async: bool,
-) -> None:
+def test_a_function_that_swallows_the_question_is_asked_for_it_all_the_same(is_async):
     def tool(ctx: Context) -> str:
         try:
             return ctx.elicit("A?", str)
@@ -92,7 +88,7 @@ def test_a_function_that_swallows_the_question_is_asked_for_it_all_the_same(
     assert client.call_tool("tool", answers=["a"]).text == "a"
 
 
-def test_questions_that_were_swallowed_are_asked_together() -> None:
+def test_questions_that_were_swallowed_are_asked_together():
     def tool(ctx: Context) -> str:
         found = []
         for text in ("A?", "B?"):
@@ -107,7 +103,7 @@ def test_questions_that_were_swallowed_are_asked_together() -> None:
     assert client.call_tool("tool", answers=["a", "b"]).text == "ab"
 
 
-def test_a_failure_after_a_swallowed_question_is_the_answer() -> None:
+def test_a_failure_after_a_swallowed_question_is_the_answer():
     def tool(ctx: Context) -> str:
         try:
             ctx.elicit("A?", str)
@@ -119,7 +115,7 @@ def test_a_failure_after_a_swallowed_question_is_the_answer() -> None:
     assert (result.is_error, result.text) == (True, "No such order.")
 
 
-def test_what_has_to_be_cleaned_up_is_cleaned_up() -> None:
+def test_what_has_to_be_cleaned_up_is_cleaned_up():
     cleaned: list[int] = []
 
     def tool(ctx: Context) -> str:

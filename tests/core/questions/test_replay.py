@@ -13,7 +13,7 @@ from tests.spec import spec
 
 
 @spec("MRT-13", "ASK-2")
-def test_each_answer_makes_one_more_run() -> None:
+def test_each_answer_makes_one_more_run():
     runs: list[int] = []
 
     def tool(ctx: Context) -> str:
@@ -25,7 +25,7 @@ def test_each_answer_makes_one_more_run() -> None:
 
 
 @spec("MRT-13")
-def test_several_questions_of_one_round_make_one_more_run() -> None:
+def test_several_questions_of_one_round_make_one_more_run():
     runs: list[int] = []
 
     def tool(ctx: Context) -> str:
@@ -38,7 +38,7 @@ def test_several_questions_of_one_round_make_one_more_run() -> None:
     assert len(runs) == 3
 
 
-def test_nothing_asked_is_nothing_answered() -> None:
+def test_nothing_asked_is_nothing_answered():
     def tool(ctx: Context) -> str:
         return repr(ctx.ask())
 
@@ -46,7 +46,7 @@ def test_nothing_asked_is_nothing_answered() -> None:
 
 
 @spec("MRT-13")
-def test_equal_questions_are_told_apart_by_their_place() -> None:
+def test_equal_questions_are_told_apart_by_their_place():
     def tool(ctx: Context) -> str:
         return ctx.elicit("Name?", str) + ctx.elicit("Name?", str) + ctx.elicit("Name?", str)
 
@@ -54,7 +54,7 @@ def test_equal_questions_are_told_apart_by_their_place() -> None:
 
 
 @spec("MRT-13")
-def test_a_key_may_come_again_in_a_later_round() -> None:
+def test_a_key_may_come_again_in_a_later_round():
     def tool(ctx: Context) -> str:
         return ctx.elicit("First?", str, key="k") + ctx.elicit("Second?", str, key="k")
 
@@ -62,7 +62,7 @@ def test_a_key_may_come_again_in_a_later_round() -> None:
 
 
 @spec("MRT-2")
-def test_a_key_stands_for_one_question_of_a_round() -> None:
+def test_a_key_stands_for_one_question_of_a_round():
     def tool(ctx: Context) -> str:
         return repr(ctx.ask(Elicit("A?", key="k"), Elicit("B?", key="k")))
 
@@ -71,12 +71,12 @@ def test_a_key_stands_for_one_question_of_a_round() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 129])
-def test_a_key_has_a_length_that_hosts_can_bear(key: str) -> None:
+def test_a_key_has_a_length_that_hosts_can_bear(key):
     with pytest.raises(ValueError, match="1 to 128 characters"):
         Elicit("A?", key=key)
 
 
-def test_a_round_has_as_many_questions_as_a_person_can_bear() -> None:
+def test_a_round_has_as_many_questions_as_a_person_can_bear():
     def tool(ctx: Context, n: int) -> str:
         return str(len(ctx.ask(*(Elicit(f"{i}?") for i in range(n)))))
 
@@ -107,7 +107,7 @@ class Changing:
 
 
 @spec("MRT-13")
-def test_a_question_that_changed_is_asked_again_and_so_is_what_came_after_it() -> None:
+def test_a_question_that_changed_is_asked_again_and_so_is_what_came_after_it():
     client = Changing("abc", "abc", "abc", "aBc", "aBc", "aBc").client()
     result = client.call_tool("tool", answers=["1", "2", "3"])
     assert messages(result) == ["B"]
@@ -117,7 +117,7 @@ def test_a_question_that_changed_is_asked_again_and_so_is_what_came_after_it() -
 
 
 @spec("MRT-13")
-def test_a_question_that_came_in_between_takes_the_answers_after_it_away() -> None:
+def test_a_question_that_came_in_between_takes_the_answers_after_it_away():
     client = Changing("ab", "ab", "axb", "axb", "axb").client()
     assert messages(client.call_tool("tool", answers=["1", "2"])) == ["x"]
     client = Changing("ab", "ab", "axb", "axb", "axb").client()
@@ -125,24 +125,24 @@ def test_a_question_that_came_in_between_takes_the_answers_after_it_away() -> No
 
 
 @spec("MRT-13")
-def test_a_question_that_is_asked_no_more_is_no_trouble() -> None:
+def test_a_question_that_is_asked_no_more_is_no_trouble():
     assert Changing("abc", "abc", "ab").client().call_tool("tool", answers=["1", "2"]).text == "12"
 
 
 @spec("MRT-13")
-def test_an_answer_given_beside_a_question_that_changed_is_not_used() -> None:
+def test_an_answer_given_beside_a_question_that_changed_is_not_used():
     client = Changing(["Pay 1?", "Sure?"], ["Pay 9?", "Sure?"], at_once=True).client()
     assert messages(client.call_tool("tool", answers=["yes", "yes"])) == ["Pay 9?", "Sure?"]
 
 
 @spec("MRT-13")
-def test_an_answer_given_beside_an_equal_question_is_kept() -> None:
+def test_an_answer_given_beside_an_equal_question_is_kept():
     client = Changing(["Sure?", "Pay 1?"], ["Sure?", "Pay 9?"], at_once=True).client()
     assert messages(client.call_tool("tool", answers=["yes", "yes"])) == ["Pay 9?"]
 
 
 @spec("MRT-13")
-def test_another_form_is_another_question() -> None:
+def test_another_form_is_another_question():
     types = iter([str, int, int])
 
     def tool(ctx: Context) -> str:

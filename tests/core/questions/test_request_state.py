@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -33,7 +32,7 @@ ANY_TEXT = st.text(ANY_CHARACTER)
 
 
 @spec("MRT-2", "MRT-7")
-def test_a_state_carries_the_call_on() -> None:
+def test_a_state_carries_the_call_on():
     second = result_of(SERVER, retry(begun(SERVER)))
     assert list(second["inputRequests"]) == ["why"]
     last = retry(second["requestState"], inputResponses={"why": accept("b")})
@@ -45,7 +44,7 @@ def test_a_state_carries_the_call_on() -> None:
 
 @spec("MRT-4")
 @given(st.integers(0, 10_000), ANY_CHARACTER)
-def test_one_changed_character_is_noticed_wherever_it_is(place: int, character: str) -> None:
+def test_one_changed_character_is_noticed_wherever_it_is(place, character):
     state = begun(SERVER)
     position = place % len(state)
     assume(character != state[position])
@@ -55,43 +54,43 @@ def test_one_changed_character_is_noticed_wherever_it_is(place: int, character: 
 
 @spec("MRT-4")
 @given(ANY_TEXT, ANY_TEXT)
-def test_text_before_or_behind_is_noticed(before: str, behind: str) -> None:
+def test_text_before_or_behind_is_noticed(before, behind):
     assume(before or behind)
     assert error_of(SERVER, retry(f"{before}{begun(SERVER)}{behind}"))["code"] == BAD
 
 
 @spec("MRT-4")
 @given(ANY_TEXT | st.from_regex(r"\A\.?[\w-]{0,40}:[\w]{0,8}:[\w-]{0,44}\Z"))
-def test_no_text_of_a_client_is_a_state(text: str) -> None:
+def test_no_text_of_a_client_is_a_state(text):
     assert error_of(SERVER, retry(text))["code"] == BAD
 
 
 @spec("MRT-4")
 @pytest.mark.parametrize("state", [0, 1.5, True, [], {}, ["x"]])
-def test_a_state_is_text(state: Any) -> None:
+def test_a_state_is_text(state):
     assert error_of(SERVER, retry(state))["code"] == BAD
 
 
 @spec("MRT-4")
-def test_half_a_surrogate_pair_is_no_json() -> None:
+def test_half_a_surrogate_pair_is_no_json():
     answer = post(SERVER, retry("\ud800"))
     assert (answer.status, answer.json()["error"]["code"]) == (400, -32700)
 
 
 @spec("MRT-4")
-def test_what_the_site_signed_for_something_else_is_no_state() -> None:
+def test_what_the_site_signed_for_something_else_is_no_state():
     for salt in ("mcp_django.cursor", "django.core.signing"):
         assert error_of(SERVER, retry(signing.dumps({"format": 1}, salt=salt)))["code"] == BAD
 
 
 @spec("MRT-4")
-def test_a_megabyte_is_refused_like_any_other_text() -> None:
+def test_a_megabyte_is_refused_like_any_other_text():
     error = error_of(SERVER, retry("x" * 1024 * 1024))
     assert error["code"] == BAD
     assert len(error["message"]) < 200
 
 
-def test_the_refusal_says_what_to_do_and_nothing_of_the_state() -> None:
+def test_the_refusal_says_what_to_do_and_nothing_of_the_state():
     assert error_of(SERVER, retry("abc:def:ghi")) == {
         "code": BAD,
         "message": "params.requestState is not what this server sent; call again without it.",
@@ -99,7 +98,7 @@ def test_the_refusal_says_what_to_do_and_nothing_of_the_state() -> None:
 
 
 @spec("MRT-5")
-def test_a_state_of_another_release_is_refused_whatever_it_holds() -> None:
+def test_a_state_of_another_release_is_refused_whatever_it_holds():
     state = begun(SERVER)
     with patch.object(interaction, "FORMAT", 2):
         error = error_of(SERVER, retry(state))
@@ -118,7 +117,7 @@ def later(seconds: float) -> Iterator[None]:
 
 
 @spec("MRT-5")
-def test_a_state_is_good_for_ten_minutes() -> None:
+def test_a_state_is_good_for_ten_minutes():
     state = begun(SERVER)
     with later(590):
         assert result_of(SERVER, retry(state))["resultType"] == "input_required"
@@ -129,7 +128,7 @@ def test_a_state_is_good_for_ten_minutes() -> None:
 
 
 @spec("MRT-5")
-def test_the_site_says_for_how_long_and_each_round_begins_anew() -> None:
+def test_the_site_says_for_how_long_and_each_round_begins_anew():
     with override_settings(MCP_DJANGO={"CLIENT_REQUEST_TIMEOUT": 20}):
         state = begun(SERVER)
         with later(15):
@@ -141,7 +140,7 @@ def test_the_site_says_for_how_long_and_each_round_begins_anew() -> None:
 
 
 @spec("MRT-5")
-def test_a_key_that_was_replaced_is_good_for_as_long_as_it_is_a_fallback() -> None:
+def test_a_key_that_was_replaced_is_good_for_as_long_as_it_is_a_fallback():
     state = begun(SERVER)
     with override_settings(SECRET_KEY="new", SECRET_KEY_FALLBACKS=["only-for-tests"]):
         assert result_of(SERVER, retry(state))["resultType"] == "input_required"
@@ -162,7 +161,7 @@ def remember(server: MCPServer) -> MCPServer:
 
 
 @spec("MRT-7")
-def test_answers_are_kept_up_to_a_megabyte_however_well_they_shrink() -> None:
+def test_answers_are_kept_up_to_a_megabyte_however_well_they_shrink():
     client = MCPClient(server=remember(asking()))
     assert client.call_tool("remember", answers=["x" * 100_000] * 8).text == "800000"
     result = client.call_tool("remember", answers=["x" * 300_000] * 4, check=False)
@@ -170,14 +169,14 @@ def test_answers_are_kept_up_to_a_megabyte_however_well_they_shrink() -> None:
     assert result.text == "The answers so far are too large to ask anything more; ask for less."
 
 
-def test_a_state_leaves_room_in_the_body_that_brings_it_back() -> None:
+def test_a_state_leaves_room_in_the_body_that_brings_it_back():
     client = MCPClient(server=remember(asking()))
     with override_settings(MCP_DJANGO={"MAX_BODY_BYTES": 20_000}):
         assert client.call_tool("remember", answers=["x" * 4000] * 2).questions
         assert client.call_tool("remember", answers=["x" * 4000] * 3, check=False).is_error
 
 
-def test_a_state_holds_nothing_of_the_site_or_the_arguments() -> None:
+def test_a_state_holds_nothing_of_the_site_or_the_arguments():
     asked = result_of(SERVER, call(name="pay", arguments={"note": {"iban": "DE02120300000000"}}))
     plain = signing.loads(
         asked["requestState"], salt=interaction.SALT, serializer=interaction._BytesSerializer
@@ -206,7 +205,7 @@ print(json.dumps(post(asking(), json.load(sys.stdin)).json()))
 
 @spec("MRT-7", "MRT-9")
 @pytest.mark.outside
-def test_the_retry_may_come_to_another_process() -> None:
+def test_the_retry_may_come_to_another_process():
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE],
         input=json.dumps(retry(begun(SERVER))),

@@ -20,20 +20,20 @@ BAD = -32602
 
 
 @spec("MRT-7", "MRT-8")
-def test_answers_of_every_kind_are_read_at_once() -> None:
+def test_answers_of_every_kind_are_read_at_once():
     assert text_of(result_of(ALL, retry(ANSWERS))) == "a hello 1"
 
 
 @spec("MRT-8")
 @pytest.mark.parametrize("responses", [0, 1.5, True, "x", [], [ANSWERS]])
-def test_responses_are_an_object(responses: Any) -> None:
+def test_responses_are_an_object(responses):
     assert error_of(ALL, retry(responses))["code"] == BAD
     assert error_of(ALL, call(name="ask", inputResponses=responses))["code"] == BAD
 
 
 @spec("MRT-8")
 @pytest.mark.parametrize("responses", [None, {}, {"other": accept("a")}, {"": 1, "Form": None}])
-def test_what_is_missing_is_asked_again_and_what_is_unknown_is_ignored(responses: Any) -> None:
+def test_what_is_missing_is_asked_again_and_what_is_unknown_is_ignored(responses):
     again = result_of(ALL, retry(responses))
     assert again["resultType"] == "input_required"
     assert list(again["inputRequests"]) == ["form", "model", "roots"]
@@ -41,7 +41,7 @@ def test_what_is_missing_is_asked_again_and_what_is_unknown_is_ignored(responses
 
 @spec("MRT-8")
 @pytest.mark.parametrize("missing", list(ANSWERS))
-def test_only_the_missing_one_is_asked_again(missing: str) -> None:
+def test_only_the_missing_one_is_asked_again(missing):
     given_ones = {key: one for key, one in ANSWERS.items() if key != missing}
     again = result_of(ALL, retry(given_ones))
     assert list(again["inputRequests"]) == [missing]
@@ -112,9 +112,7 @@ MALFORMED: dict[str, list[Any]] = {
     [(key, answer) for key, answers in MALFORMED.items() for answer in [None, 1, "x", [], *answers]]
     + [(key, other) for key in ("form", "model", "roots") for other in [True, [ANSWERS[key]]]],
 )
-def test_what_is_no_answer_is_refused(
-    key: str, answer: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_no_answer_is_refused(key, answer, caplog):
     error = error_of(ALL, retry({**ANSWERS, key: answer}))
     assert error["code"] == BAD
     assert error["message"].startswith("params.inputResponses")
@@ -146,7 +144,7 @@ NAMES = (
         ),
     )
 )
-def test_any_json_is_survived(responses: dict[str, Any]) -> None:
+def test_any_json_is_survived(responses):
     answer = post(ALL, retry(responses))
     assert answer.status == 200
     found = answer.json()
@@ -168,7 +166,7 @@ def test_any_json_is_survived(responses: dict[str, Any]) -> None:
         {"action": "accept", "content": {"value": {"value": "a"}}},
     ],
 )
-def test_what_the_user_has_to_correct_is_asked_again(answer: Any) -> None:
+def test_what_the_user_has_to_correct_is_asked_again(answer):
     again = result_of(ALL, retry({**ANSWERS, "form": answer}))
     assert list(again["inputRequests"]) == ["form"]
     message = again["inputRequests"]["form"]["params"]["message"]
@@ -177,13 +175,13 @@ def test_what_the_user_has_to_correct_is_asked_again(answer: Any) -> None:
 
 
 @spec("ASK-14")
-def test_members_that_were_not_asked_for_are_left_out() -> None:
+def test_members_that_were_not_asked_for_are_left_out():
     answer = {"action": "accept", "content": {"value": "a", "is_admin": True}, "more": 1}
     assert text_of(result_of(ALL, retry({**ANSWERS, "form": answer}))) == "a hello 1"
 
 
 @spec("ASK-14")
-def test_a_choice_outside_of_the_form_is_asked_again() -> None:
+def test_a_choice_outside_of_the_form_is_asked_again():
     server = open_to_all()
 
     @server.tool(atomic=False)
@@ -197,7 +195,7 @@ def test_a_choice_outside_of_the_form_is_asked_again() -> None:
 
 
 @spec("ASK-5")
-def test_a_form_is_not_asked_again_for_ever() -> None:
+def test_a_form_is_not_asked_again_for_ever():
     client = real_client(server=SERVER)
     wrong = [{"value": "perhaps"}] * MAX_CORRECTIONS
     assert client.call_tool("pay", answers=wrong).questions

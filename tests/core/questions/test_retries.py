@@ -19,14 +19,14 @@ BAD = -32602
 
 
 @spec("MRT-7")
-def test_the_id_of_the_first_request_may_come_again() -> None:
+def test_the_id_of_the_first_request_may_come_again():
     body = retry(ANSWERS)
     assert post(ALL, {**body, "id": 1}).json()["id"] == 1
     assert post(ALL, {**body, "id": "1"}).json()["id"] == "1"
 
 
 @spec("MRT-8")
-def test_without_a_state_a_retry_is_a_first_call_whose_answers_count() -> None:
+def test_without_a_state_a_retry_is_a_first_call_whose_answers_count():
     assert text_of(result_of(ALL, call(name="ask", inputResponses=ANSWERS))) == "a hello 1"
     second = result_of(SERVER, call(name="pay", inputResponses={"sure": accept(value=True)}))
     assert list(second["inputRequests"]) == ["why"]
@@ -41,20 +41,20 @@ def test_without_a_state_a_retry_is_a_first_call_whose_answers_count() -> None:
     ("answer", "text"),
     [(DECLINE, "The user declined to answer."), (CANCEL, "The user dismissed the question.")],
 )
-def test_a_refusal_ends_the_call_in_band(answer: Any, text: str) -> None:
+def test_a_refusal_ends_the_call_in_band(answer, text):
     result = real_client(server=SERVER).call_tool("pay", answers=[answer], check=False)
     assert (result.is_error, result.text) == (True, text)
 
 
 @spec("ASK-14")
-def test_a_refusal_that_has_content_is_a_refusal() -> None:
+def test_a_refusal_that_has_content_is_a_refusal():
     refused = {"action": "decline", "content": {"value": True}}
     body = call(name="pay", inputResponses={"sure": refused})
     assert text_of(result_of(SERVER, body)) == "The user declined to answer."
 
 
 @spec("ASK-14")
-def test_a_question_without_fields_is_answered_by_accepting_it() -> None:
+def test_a_question_without_fields_is_answered_by_accepting_it():
     server = open_to_all()
 
     @server.tool(atomic=False)
@@ -82,16 +82,14 @@ def nested(depth: int) -> list[Any]:
 @spec("ASK-5")
 @pytest.mark.parametrize("depth", [65, 300, 500, 900])
 @pytest.mark.parametrize("key", ["form", "model", "roots"])
-def test_an_answer_that_is_nested_too_deep_is_refused(
-    key: str, depth: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_answer_that_is_nested_too_deep_is_refused(key, depth, caplog):
     error = error_of(ALL, retry({key: {**ANSWERS[key], "more": nested(depth)}}))
     assert (error["code"], "nested" in error["message"]) == (BAD, True)
     assert not [one for one in caplog.records if one.name == "mcp_django"]
 
 
 @spec("ASK-5")
-def test_no_depth_of_nesting_breaks_anything() -> None:
+def test_no_depth_of_nesting_breaks_anything():
     # Where the interpreter's own limit is depends on how much it is doing already.
     body = retry({"form": "HERE"})
     for depth in (*range(950, 1000, 2), 5000, 100_000):
@@ -102,7 +100,7 @@ def test_no_depth_of_nesting_breaks_anything() -> None:
         assert "nested" in found["error"]["message"]
 
 
-def test_what_nobody_needs_is_not_even_read() -> None:
+def test_what_nobody_needs_is_not_even_read():
     responses = {**ANSWERS, "other": nested(900)}
     assert text_of(result_of(ALL, retry(responses))) == "a hello 1"
     body = retry({**ANSWERS, "other": "HERE"})
@@ -112,7 +110,7 @@ def test_what_nobody_needs_is_not_even_read() -> None:
 
 @spec("MRT-8")
 @pytest.mark.parametrize("number", ["1" * 5000, "1e999", "-1e400"])
-def test_a_number_that_is_too_large_is_refused(number: str) -> None:
+def test_a_number_that_is_too_large_is_refused(number):
     body = retry({**ANSWERS, "form": accept("HERE")})
     answer = post(ALL, body, text=json.dumps(body).replace('"HERE"', number))
     error = answer.json()["error"]
@@ -122,7 +120,7 @@ def test_a_number_that_is_too_large_is_refused(number: str) -> None:
 
 @spec("ASK-5")
 @pytest.mark.parametrize("schema", [list[Literal["a"]], str])
-def test_a_list_that_nobody_can_have_ticked_is_refused_unread(schema: Any) -> None:
+def test_a_list_that_nobody_can_have_ticked_is_refused_unread(schema):
     server = open_to_all()
 
     @server.tool(atomic=False)
@@ -134,6 +132,6 @@ def test_a_list_that_nobody_can_have_ticked_is_refused_unread(schema: Any) -> No
     assert "a list of more than 1000 choices" in error["message"]
 
 
-def test_fifty_thousand_responses_that_nobody_asked_for_are_ignored() -> None:
+def test_fifty_thousand_responses_that_nobody_asked_for_are_ignored():
     responses = {f"k{n}": accept("a") for n in range(50_000)}
     assert text_of(result_of(ALL, retry({**ANSWERS, **responses}))) == "a hello 1"

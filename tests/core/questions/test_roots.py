@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ async def folders(ctx: Context) -> list[str]:
 
 
 @spec("MRT-2", "ASK-2")
-def test_nothing_is_said_to_ask_for_roots() -> None:
+def test_nothing_is_said_to_ask_for_roots():
     (question,) = serving(folders).call_tool("tool").questions
     assert question == {"method": "roots/list", "params": {}}
 
@@ -36,18 +35,18 @@ def test_nothing_is_said_to_ask_for_roots() -> None:
         ([{"uri": "file:///srv", "name": 5}], ["=/srv"]),
     ],
 )
-def test_roots_come_in_the_clients_order(roots: Any, found: list[str]) -> None:
+def test_roots_come_in_the_clients_order(roots, found):
     assert serving(folders).call_tool("tool", answers=[roots]).structured == found
 
 
-def test_a_sync_tool_asks_for_them_too() -> None:
+def test_a_sync_tool_asks_for_them_too():
     def tool(ctx: Context) -> str:
         return ", ".join(root.uri for root in ctx.list_roots())
 
     assert serving(tool).call_tool("tool", answers=[["file:///a"]]).text == "file:///a"
 
 
-def test_a_root_is_a_value() -> None:
+def test_a_root_is_a_value():
     (root,) = ListRoots().read_answer({"roots": [{"uri": "file:///srv", "name": "Shop"}]})
     assert root == Root("file:///srv", "Shop")
     assert root.path == Path("/srv")

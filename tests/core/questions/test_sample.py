@@ -38,12 +38,12 @@ def using(*ids: str) -> SampledMessage:
 
 
 @spec("ASK-7", "ASK-8")
-def test_what_is_not_said_is_not_sent() -> None:
+def test_what_is_not_said_is_not_sent():
     assert params_of(Sample("Hello")) == {"messages": [USER_HELLO], "maxTokens": 1000}
 
 
 @spec("ASK-7", "ASK-8", "ASK-9")
-def test_every_option_has_its_member() -> None:
+def test_every_option_has_its_member():
     question = Sample(
         [Message("Hello"), Message("Yes?", role="assistant"), "What now?"],
         max_tokens=7,
@@ -77,7 +77,7 @@ def test_every_option_has_its_member() -> None:
 
 
 @spec("ASK-7")
-def test_a_model_is_shown_pictures_and_sounds() -> None:
+def test_a_model_is_shown_pictures_and_sounds():
     picture, sound = Image(b"x", mime_type="image/png"), Audio(b"x", mime_type="audio/wav")
     found = params_of(Sample([Message(picture), Message(sound), Message(Text("y"))]))
     assert [one["content"]["type"] for one in found["messages"]] == ["image", "audio", "text"]
@@ -106,13 +106,13 @@ def test_a_model_is_shown_pictures_and_sounds() -> None:
         ),
     ],
 )
-def test_what_hosts_would_refuse_is_refused_at_once(options: dict[str, Any], rule: str) -> None:
+def test_what_hosts_would_refuse_is_refused_at_once(options, rule):
     with pytest.raises(ValueError, match=rule):
         Sample(**{"messages": "Hello", **options})
 
 
 @spec("ASK-1")
-def test_tools_need_a_client_that_has_them() -> None:
+def test_tools_need_a_client_that_has_them():
     assert Sample("x").needs == "sampling"
     assert Sample("x", tools=[WEATHER]).needs == "sampling.tools"
     assert Sample("x", tool_choice="none").needs == "sampling.tools"
@@ -122,7 +122,7 @@ def test_tools_need_a_client_that_has_them() -> None:
 
 
 @spec("ASK-7", "ASK-10")
-def test_one_block_and_a_list_of_one_are_the_same() -> None:
+def test_one_block_and_a_list_of_one_are_the_same():
     block = {"type": "text", "text": "a", "_meta": {"x": 1}}
     one = Sample("x").read_answer({**said(), "content": block})
     assert (
@@ -134,7 +134,7 @@ def test_one_block_and_a_list_of_one_are_the_same() -> None:
 
 
 @spec("ASK-10")
-def test_several_blocks_keep_their_order() -> None:
+def test_several_blocks_keep_their_order():
     picture = {"type": "image", "data": "eA==", "mimeType": "image/png"}
     sound = {"type": "audio", "data": "eA==", "mimeType": "audio/wav"}
     found = Sample("x").read_answer(
@@ -146,7 +146,7 @@ def test_several_blocks_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("stop_reason", ["endTurn", "stopSequence", "whatever"])
-def test_why_it_stopped_is_in_the_clients_words(stop_reason: str) -> None:
+def test_why_it_stopped_is_in_the_clients_words(stop_reason):
     assert Sample("x").read_answer(said(stopReason=stop_reason)).stop_reason == stop_reason
     assert Sample("x").read_answer(said(stopReason=5)).stop_reason == ""
 
@@ -159,7 +159,7 @@ def result(tool_use_id: str, **options: Any) -> ToolResultBlock:
 
 
 @spec("ASK-9")
-def test_each_use_is_followed_by_its_result_and_nothing_else() -> None:
+def test_each_use_is_followed_by_its_result_and_nothing_else():
     conversation = ["Weather?", using("1", "2"), [result("2"), result("1", is_error=True)]]
     messages = params_of(Sample(conversation, tools=[WEATHER]))["messages"]
     assert messages[1] == {
@@ -192,7 +192,7 @@ def test_each_use_is_followed_by_its_result_and_nothing_else() -> None:
         (["x", using("1"), using("2"), [result("1"), result("2")]], "1", ""),
     ],
 )
-def test_a_use_without_its_result_is_refused(conversation: Any, uses: str, results: str) -> None:
+def test_a_use_without_its_result_is_refused(conversation, uses, results):
     with pytest.raises(ValueError, match="The results of") as caught:
         Sample(conversation)
     assert str(caught.value).startswith(
@@ -201,7 +201,7 @@ def test_a_use_without_its_result_is_refused(conversation: Any, uses: str, resul
 
 
 @spec("ASK-9", "ASK-10", "MRT-7", "MRT-13")
-def test_a_tool_lends_the_model_its_tools_until_it_is_content() -> None:
+def test_a_tool_lends_the_model_its_tools_until_it_is_content():
     async def forecast(ctx: Context) -> str:
         conversation: list[Any] = ["Weather in Paris?"]
         for left in (1, 0):
@@ -224,7 +224,7 @@ def test_a_tool_lends_the_model_its_tools_until_it_is_content() -> None:
     assert client.call_tool("tool", answers=["Mild."]).text == "Mild. (test)"
 
 
-def test_a_sampled_message_goes_on_as_it_came() -> None:
+def test_a_sampled_message_goes_on_as_it_came():
     def tool(ctx: Context) -> str:
         first = ctx.sample("A?")
         return ctx.sample(["A?", first, "B?"]).text

@@ -49,7 +49,7 @@ def with_tool(function: Any = write, **options: Any) -> MCPClient:
 
 
 @spec("MRT-9", "MRT-13")
-def test_what_was_written_before_the_question_is_rolled_back() -> None:
+def test_what_was_written_before_the_question_is_rolled_back():
     client = with_tool()
     assert client.call_tool("tool").questions
     assert kept() == []
@@ -59,7 +59,7 @@ def test_what_was_written_before_the_question_is_rolled_back() -> None:
 
 
 @spec("MRT-9", "MRT-13")
-def test_so_it_is_in_resources_and_prompts() -> None:
+def test_so_it_is_in_resources_and_prompts():
     server = open_to_all()
     server.resource("x://{name}")(write)
     server.prompt("prompt")(write)
@@ -73,7 +73,7 @@ def test_so_it_is_in_resources_and_prompts() -> None:
     assert kept() == ["a", "b", "c", "d"]
 
 
-def test_a_tool_may_have_it_otherwise() -> None:
+def test_a_tool_may_have_it_otherwise():
     client = with_tool(atomic=False)
     assert client.call_tool("tool").questions
     assert kept() == ["a"]
@@ -84,7 +84,7 @@ def test_a_tool_may_have_it_otherwise() -> None:
 
 
 @pytest.mark.parametrize("atomic", [None, True])
-def test_atomic_requests_make_no_difference_to_a_tool_that_asks(atomic: bool | None) -> None:
+def test_atomic_requests_make_no_difference_to_a_tool_that_asks(atomic):
     with atomic_requests():
         client = with_tool(atomic=atomic)
         assert client.call_tool("tool").questions
@@ -93,7 +93,7 @@ def test_atomic_requests_make_no_difference_to_a_tool_that_asks(atomic: bool | N
     assert kept() == ["a", "b"]
 
 
-def test_atomic_requests_are_opted_out_of_by_name() -> None:
+def test_atomic_requests_are_opted_out_of_by_name():
     with atomic_requests():
         assert with_tool(atomic=False).call_tool("tool").questions
     assert kept() == ["a"]
@@ -109,7 +109,7 @@ def atomic_requests() -> Iterator[None]:
         settings["ATOMIC_REQUESTS"] = False
 
 
-def test_a_tool_that_asks_nothing_opens_nothing() -> None:
+def test_a_tool_that_asks_nothing_opens_nothing():
     def tool(ctx: Context) -> str:
         return str(connection.in_atomic_block)
 
@@ -190,7 +190,7 @@ class Instance:
         *(by_its_name, by_sample, by_roots, by_url, Instance(), Instance().method),
     ],
 )
-def test_every_way_to_ask_is_noticed(tool: Any) -> None:
+def test_every_way_to_ask_is_noticed(tool):
     assert with_tool(tool).call_tool("tool").questions
     assert kept() == []
 
@@ -199,7 +199,7 @@ def test_every_way_to_ask_is_noticed(tool: Any) -> None:
 
 
 @spec("MRT-13")
-def test_what_an_async_tool_wrote_before_its_question_stays() -> None:
+def test_what_an_async_tool_wrote_before_its_question_stays():
     client = with_tool(write_later)
     assert client.call_tool("tool").questions
     assert kept() == ["a"]
@@ -208,7 +208,7 @@ def test_what_an_async_tool_wrote_before_its_question_stays() -> None:
 
 
 @spec("MRT-9")
-async def test_a_sync_tool_is_rolled_back_when_a_loop_serves_it() -> None:
+async def test_a_sync_tool_is_rolled_back_when_a_loop_serves_it():
     client = with_tool()
     assert (await client.acall_tool("tool")).questions
     assert await sync_to_async(kept)() == []
@@ -217,7 +217,7 @@ async def test_a_sync_tool_is_rolled_back_when_a_loop_serves_it() -> None:
 
 
 @spec("MRT-9")
-def test_a_transaction_of_the_tools_own_is_ended_by_its_question() -> None:
+def test_a_transaction_of_the_tools_own_is_ended_by_its_question():
     def tool(ctx: Context) -> str:
         with transaction.atomic():
             Group.objects.create(name="a")
@@ -230,7 +230,7 @@ def test_a_transaction_of_the_tools_own_is_ended_by_its_question() -> None:
     assert kept() == ["a"]
 
 
-def test_what_waits_for_the_commit_waits_for_the_last_round() -> None:
+def test_what_waits_for_the_commit_waits_for_the_last_round():
     sent: list[int] = []
 
     def tool(ctx: Context) -> str:
@@ -243,7 +243,7 @@ def test_what_waits_for_the_commit_waits_for_the_last_round() -> None:
     assert sent == [1]
 
 
-def test_a_refusal_rolls_back_unless_it_is_caught() -> None:
+def test_a_refusal_rolls_back_unless_it_is_caught():
     assert with_tool().call_tool("tool", answers=[DECLINE], check=False).is_error
     assert kept() == []
 
@@ -259,7 +259,7 @@ def test_a_refusal_rolls_back_unless_it_is_caught() -> None:
     assert kept() == ["a"]
 
 
-def test_nothing_is_left_of_a_resource_that_asks_within_a_tool_that_wrote() -> None:
+def test_nothing_is_left_of_a_resource_that_asks_within_a_tool_that_wrote():
     server = open_to_all()
     server.resource("x://{name}")(write)
 

@@ -17,7 +17,6 @@ from pydantic import Field
 from mcp_django import Context, Elicit, ElicitURL, ListRoots, MCPServer, Sample
 from mcp_django.protocol import envelope
 from mcp_django.schema.secrets import asks_for_secret
-from tests.core.questions.conftest import Ask
 from tests.core.questions.shapes import check_requests
 from tests.core.questions.site import EVERYTHING, accept, asking, call, post
 from tests.kit.drivers import message
@@ -65,7 +64,7 @@ def asks_everything() -> MCPServer:
 
 @spec("MRT-2", "MRT-11", "CCH-2", "ASK-7", "ASK-8", "ASK-11", "ASK-13")
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_question_is_a_result_and_the_last_message(ask: Ask, streamed: bool) -> None:
+async def test_a_question_is_a_result_and_the_last_message(ask, streamed):
     wanted = {envelope.PROGRESS_TOKEN: "t"} if streamed else {}
     body = message("tools/call", {"name": "ask"}, id="7", **_client(**wanted))
     answer = await ask(asks_everything(), body)
@@ -98,8 +97,8 @@ def _client(**extra: Any) -> dict[str, Any]:
     ],
 )
 async def test_the_three_methods_ask_and_are_answered_on_every_mount(
-    ask: Ask, method: str, params: dict[str, Any], answers: dict[str, Any], member: str
-) -> None:
+    ask, method, params, answers, member
+):
     server, retry = asking(), {}
     for key, value in answers.items():
         asked = (await ask(server, call(method, **params, **retry))).json()["result"]
@@ -111,7 +110,7 @@ async def test_the_three_methods_ask_and_are_answered_on_every_mount(
 
 
 @spec("MRT-7")
-async def test_each_round_may_come_over_another_mount(ask: Ask) -> None:
+async def test_each_round_may_come_over_another_mount(ask):
     server = asking()
     state = post(server, call(name="pay")).json()["result"]["requestState"]
     body = call(name="pay", inputResponses={"sure": accept(True)}, requestState=state)
@@ -133,7 +132,7 @@ BOUND = st.integers(-1000, 1000)
 def types(draw: st.DrawFn) -> Any:
     """A type that may be a field of a form, with rules and words of all kinds."""
     choices = draw(st.lists(WORDS, min_size=1, max_size=3, unique=True))
-    literal: Any = Literal[tuple(choices)]  # type: ignore[valid-type]
+    literal: Any = Literal[tuple(choices)]
     kind, rules = draw(
         st.sampled_from(
             [
@@ -154,9 +153,7 @@ def types(draw: st.DrawFn) -> Any:
 
 @spec("ASK-11")
 @given(st.dictionaries(NAMES, types(), max_size=5), st.text())
-def test_whatever_a_dataclass_declares_a_host_gets_a_flat_form(
-    fields: dict[str, Any], text: str
-) -> None:
+def test_whatever_a_dataclass_declares_a_host_gets_a_flat_form(fields, text):
     kept = {k: v for k, v in fields.items() if not asks_for_secret(k, {"type": "string"})}
     form = dataclasses.make_dataclass("Asked", kept.items())
     question = Elicit(text, form)
@@ -165,7 +162,7 @@ def test_whatever_a_dataclass_declares_a_host_gets_a_flat_form(
 
 @spec("ASK-11")
 @given(types())
-def test_so_he_does_for_a_single_type(hint: Any) -> None:
+def test_so_he_does_for_a_single_type(hint):
     question = Elicit("Which?", hint)
     params = question.to_params()
     check_requests({"k": {"method": question.method, "params": params}})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -19,6 +19,6 @@ SURROUNDINGS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(params=SURROUNDINGS)
-def _surroundings(request: pytest.FixtureRequest) -> Iterator[None]:
+def _surroundings(request):
     with SURROUNDINGS[request.param]():
         yield

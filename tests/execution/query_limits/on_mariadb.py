@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -103,7 +102,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(params=["autocommit", "atomic requests", "a new transaction", "a transaction"])
-def is_inside(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[bool]:
+def is_inside(request, transactional_db):
     """By itself, and within transactions, of which one has begun for the server too."""
     surroundings: Any = nullcontext()
     if "transaction" in request.param:
@@ -117,7 +116,7 @@ def is_inside(request: pytest.FixtureRequest, transactional_db: None) -> Iterato
 
 
 @pytest.fixture(autouse=True)
-def _unsafe(transactional_db: None) -> Iterator[None]:
+def _unsafe(transactional_db):
     """A table of an engine without transactions, and procedures."""
     say("CREATE TABLE IF NOT EXISTS unsafe (id int) ENGINE=MyISAM")
     for name, body in PROCEDURES.items():
@@ -128,7 +127,7 @@ def _unsafe(transactional_db: None) -> Iterator[None]:
         say(f"DROP PROCEDURE {name}")
 
 
-def test_no_statement_escapes(is_inside: bool) -> None:
+def test_no_statement_escapes(is_inside):
     before = fetch(VARIABLES)
     for escape in ESCAPES:
 
@@ -144,7 +143,7 @@ def test_no_statement_escapes(is_inside: bool) -> None:
         assert still_writes()
 
 
-def test_neither_do_several_in_a_row(is_inside: bool) -> None:
+def test_neither_do_several_in_a_row(is_inside):
     before = fetch(VARIABLES)
     for first in ("COMMIT", "ROLLBACK", "BEGIN", "SET autocommit = 1", "SAVEPOINT x", *ESCAPES[:6]):
 
@@ -161,7 +160,7 @@ def test_neither_do_several_in_a_row(is_inside: bool) -> None:
 
 
 @pytest.mark.parametrize("sql", [*ESCAPES, *ENDS])
-def test_no_statement_ends_a_transaction_in_progress(sql: Any) -> None:
+def test_no_statement_ends_a_transaction_in_progress(sql):
     def attack() -> str:
         say(sql)
         return "done"
@@ -175,7 +174,7 @@ def test_no_statement_ends_a_transaction_in_progress(sql: Any) -> None:
     assert still_writes()
 
 
-def test_harmless_statements_run_in_a_transaction_in_progress() -> None:
+def test_harmless_statements_run_in_a_transaction_in_progress():
     def run_all() -> int:
         for sql in HARMLESS:
             say(sql)
@@ -194,7 +193,7 @@ def call_procedure(name: str) -> str:
         return str(cursor.fetchall())
 
 
-def test_a_procedure_that_writes_is_rejected(is_inside: bool) -> None:
+def test_a_procedure_that_writes_is_rejected(is_inside):
     def attack() -> str:
         return call_procedure("writing")
 
@@ -211,7 +210,7 @@ def test_a_procedure_that_writes_is_rejected(is_inside: bool) -> None:
     assert not {"make_cursor", "make_debug_cursor"} & vars(connection).keys()
 
 
-def test_a_procedure_does_not_commit_a_transaction_in_progress() -> None:
+def test_a_procedure_does_not_commit_a_transaction_in_progress():
     def attack() -> str:
         return call_procedure("committing")
 
@@ -223,7 +222,7 @@ def test_a_procedure_does_not_commit_a_transaction_in_progress() -> None:
 
 
 @override_settings(MCP_DJANGO={"LIMITS": {"statements": 2}})
-def test_procedures_count_as_statements() -> None:
+def test_procedures_count_as_statements():
     def repeat(times: int) -> str:
         return [call_procedure("reading") for _ in range(times)][-1]
 
@@ -233,7 +232,7 @@ def test_procedures_count_as_statements() -> None:
     assert "more than 2 database statements" in result.text
 
 
-def test_what_was_written_before_stays_and_can_go_on(is_inside: bool) -> None:
+def test_what_was_written_before_stays_and_can_go_on(is_inside):
     server = open_to_all()
 
     @server.resource("x://reads", read_only=True)
@@ -269,7 +268,7 @@ def test_what_was_written_before_stays_and_can_go_on(is_inside: bool) -> None:
     assert connection.in_atomic_block is is_inside
 
 
-def test_what_a_function_of_the_database_writes_is_rejected_or_undone() -> None:
+def test_what_a_function_of_the_database_writes_is_rejected_or_undone():
     say(f"CREATE FUNCTION writes() RETURNS INT BEGIN {WRITE}; RETURN 1; END")
     try:
 
@@ -286,7 +285,7 @@ def test_what_a_function_of_the_database_writes_is_rejected_or_undone() -> None:
 
 
 @override_settings(MCP_DJANGO={"LIMITS": {"seconds": 0.2}})
-def test_a_statement_that_takes_too_long_is_stopped(is_inside: bool) -> None:
+def test_a_statement_that_takes_too_long_is_stopped(is_inside):
     before = fetch(VARIABLES)
 
     def slowly() -> Any:
@@ -298,7 +297,7 @@ def test_a_statement_that_takes_too_long_is_stopped(is_inside: bool) -> None:
 
 
 @pytest.mark.parametrize(("own", "seen"), [(0.25, 0.25), (0, 10), (3600, 10)])
-def test_a_shorter_limit_of_the_site_stays(is_inside: bool, own: float, seen: float) -> None:
+def test_a_shorter_limit_of_the_site_stays(is_inside, own, seen):
     say(f"SET SESSION max_statement_time = {own}")
     try:
 
@@ -311,7 +310,7 @@ def test_a_shorter_limit_of_the_site_stays(is_inside: bool, own: float, seen: fl
         say("SET SESSION max_statement_time = 0")
 
 
-def test_a_session_that_the_site_made_read_only_stays_so() -> None:
+def test_a_session_that_the_site_made_read_only_stays_so():
     say("SET SESSION TRANSACTION READ ONLY")
     try:
         assert read(count_names).text == "0"
@@ -320,7 +319,7 @@ def test_a_session_that_the_site_made_read_only_stays_so() -> None:
         say("SET SESSION TRANSACTION READ WRITE")
 
 
-def test_a_connection_that_is_lost_within_a_call_is_made_anew() -> None:
+def test_a_connection_that_is_lost_within_a_call_is_made_anew():
     def lose() -> list[Any]:
         connection.connection.close()
         return fetch("SELECT 1")
@@ -342,7 +341,7 @@ def test_a_connection_that_is_lost_within_a_call_is_made_anew() -> None:
         assert still_writes()
 
 
-def test_a_call_that_closes_its_connection_is_held_to_it_on_the_next() -> None:
+def test_a_call_that_closes_its_connection_is_held_to_it_on_the_next():
     def reconnect() -> str:
         count_names()
         connection.close()
@@ -352,7 +351,7 @@ def test_a_call_that_closes_its_connection_is_held_to_it_on_the_next() -> None:
     assert still_writes()
 
 
-def test_a_transaction_that_a_call_leaves_open_is_ended() -> None:
+def test_a_transaction_that_a_call_leaves_open_is_ended():
     def leave_open() -> str:
         say("BEGIN")
         count_names()
@@ -362,7 +361,7 @@ def test_a_transaction_that_a_call_leaves_open_is_ended() -> None:
     assert still_writes()
 
 
-def test_a_site_without_autocommit_is_left_as_it_was() -> None:
+def test_a_site_without_autocommit_is_left_as_it_was():
     connection.set_autocommit(False)
     try:
         Group.objects.create(name="before")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -51,7 +50,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(params=[False, True])
-def is_inside(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[bool]:
+def is_inside(request, transactional_db):
     """Once by itself, and once within a transaction that goes on afterwards."""
     with transaction.atomic() if request.param else nullcontext():
         yield request.param
@@ -61,7 +60,7 @@ def settings() -> dict[str, str]:
     return {name: fetch(f"SHOW {name}")[0][0] for name in SETTINGS}
 
 
-def test_one_string_of_several_statements_does_not_escape(is_inside: bool) -> None:
+def test_one_string_of_several_statements_does_not_escape(is_inside):
     before = settings()
     for escape in ESCAPES:
 
@@ -76,7 +75,7 @@ def test_one_string_of_several_statements_does_not_escape(is_inside: bool) -> No
         assert still_writes()
 
 
-def test_neither_do_several_in_a_row() -> None:
+def test_neither_do_several_in_a_row():
     before = settings()
     for first in ("COMMIT", "ROLLBACK", "SET TRANSACTION READ WRITE", "RELEASE SAVEPOINT x"):
 
@@ -103,7 +102,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("sql", ENDS, ids=str)
-def test_a_transaction_in_progress_goes_on(sql: Any) -> None:
+def test_a_transaction_in_progress_goes_on(sql):
     def end_it() -> None:
         say(sql)
 
@@ -116,7 +115,7 @@ def test_a_transaction_in_progress_goes_on(sql: Any) -> None:
     assert still_writes()
 
 
-def test_a_keyword_after_a_comment_ends_nothing() -> None:
+def test_a_keyword_after_a_comment_ends_nothing():
     def choose() -> str:
         return str(fetch("/* commit */ SELECT CASE WHEN true THEN 'a' END")[0][0])
 
@@ -126,7 +125,7 @@ def test_a_keyword_after_a_comment_ends_nothing() -> None:
     assert names() == {"kept"}
 
 
-def test_what_runs_without_execute_is_rejected_too(is_inside: bool) -> None:
+def test_what_runs_without_execute_is_rejected_too(is_inside):
     say(f"CREATE FUNCTION pg_temp.writing() RETURNS void LANGUAGE sql AS $$ {WRITE} $$")
 
     def call_procedure() -> None:
@@ -150,7 +149,7 @@ def test_what_runs_without_execute_is_rejected_too(is_inside: bool) -> None:
         assert still_writes()
 
 
-def test_nothing_is_set_for_the_session(is_inside: bool) -> None:
+def test_nothing_is_set_for_the_session(is_inside):
     before = settings()
     within: list[dict[str, str]] = []
 
@@ -173,7 +172,7 @@ def test_nothing_is_set_for_the_session(is_inside: bool) -> None:
 
 
 @pytest.mark.parametrize(("own", "seen"), [("250ms", "250ms"), ("0", "10s"), ("1h", "10s")])
-def test_a_shorter_limit_of_the_site_stays(is_inside: bool, own: str, seen: str) -> None:
+def test_a_shorter_limit_of_the_site_stays(is_inside, own, seen):
     fetch(f"SELECT set_config('statement_timeout', '{own}', false)")
     try:
 
@@ -187,7 +186,7 @@ def test_a_shorter_limit_of_the_site_stays(is_inside: bool, own: str, seen: str)
 
 
 @override_settings(MCP_DJANGO={"LIMITS": {"rows": 20, "seconds": 0.05}})
-def test_a_cursor_on_the_server_is_held_to_it_too(is_inside: bool) -> None:
+def test_a_cursor_on_the_server_is_held_to_it_too(is_inside):
     Group.objects.bulk_create(Group(name=f"g{n}") for n in range(21))
 
     def by_iterator() -> list[str]:
@@ -202,7 +201,7 @@ def test_a_cursor_on_the_server_is_held_to_it_too(is_inside: bool) -> None:
     assert still_writes()
 
 
-def test_an_error_that_is_caught_ends_the_reading_and_nothing_else() -> None:
+def test_an_error_that_is_caught_ends_the_reading_and_nothing_else():
     def go_on() -> int:
         with pytest.raises(Exception, match="nowhere"):
             fetch("SELECT 1 FROM nowhere")
@@ -218,7 +217,7 @@ def test_an_error_that_is_caught_ends_the_reading_and_nothing_else() -> None:
     assert still_writes()
 
 
-def test_a_connection_that_is_lost_within_a_call_is_made_anew() -> None:
+def test_a_connection_that_is_lost_within_a_call_is_made_anew():
     def lose() -> list[Any]:
         fetch("SELECT pg_terminate_backend(pg_backend_pid())")
         return fetch("SELECT 1")
@@ -237,7 +236,7 @@ def test_a_connection_that_is_lost_within_a_call_is_made_anew() -> None:
         assert still_writes()
 
 
-def test_a_site_without_autocommit_is_left_as_it_was() -> None:
+def test_a_site_without_autocommit_is_left_as_it_was():
     connection.set_autocommit(False)
     try:
         Group.objects.create(name="before")

@@ -29,7 +29,7 @@ from tests.kit.servers import open_to_all, real_client
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_surroundings")
-def test_it_reads_in_blocks_and_lazily() -> None:
+def test_it_reads_in_blocks_and_lazily():
     def several() -> Iterator[str]:
         with transaction.atomic(), transaction.atomic():
             count_names()
@@ -45,7 +45,7 @@ def test_it_reads_in_blocks_and_lazily() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_durable_block_may_be_entered_as_it_may_without_us() -> None:
+def test_a_durable_block_may_be_entered_as_it_may_without_us():
     def durable() -> int:
         count_names()
         with transaction.atomic(durable=True):
@@ -57,7 +57,7 @@ def test_a_durable_block_may_be_entered_as_it_may_without_us() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_waits_for_a_commit_is_done_unless_the_call_fails(fails: bool) -> None:
+def test_what_waits_for_a_commit_is_done_unless_the_call_fails(fails):
     done: list[int] = []
 
     def notify() -> str:
@@ -77,7 +77,7 @@ def test_what_waits_for_a_commit_is_done_unless_the_call_fails(fails: bool) -> N
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_surroundings")
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_change_that_was_noticed_is_announced_once_the_call_is_over(fails: bool) -> None:
+def test_a_change_that_was_noticed_is_announced_once_the_call_is_over(fails):
     server = open_to_all()
 
     @server.tool(read_only=True)
@@ -104,9 +104,7 @@ def test_a_change_that_was_noticed_is_announced_once_the_call_is_over(fails: boo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_transaction_that_is_left_open_is_still_found(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_transaction_that_is_left_open_is_still_found(caplog):
     def careless() -> int:
         found = count_names()
         transaction.atomic().__enter__()
@@ -120,7 +118,7 @@ def test_a_transaction_that_is_left_open_is_still_found(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("exception", [ToolError, ValueError, SystemExit])
-def test_failures_of_its_own_leave_nothing_behind(exception: type[BaseException]) -> None:
+def test_failures_of_its_own_leave_nothing_behind(exception):
     def fail() -> str:
         count_names()
         raise exception("no")
@@ -130,9 +128,7 @@ def test_failures_of_its_own_leave_nothing_behind(exception: type[BaseException]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_statement_that_is_wrong_is_a_bug_like_any_other(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_statement_that_is_wrong_is_a_bug_like_any_other(caplog):
     def wrong() -> list[Any]:
         return fetch("SELECT nothing FROM nowhere")
 
@@ -142,7 +138,7 @@ def test_a_statement_that_is_wrong_is_a_bug_like_any_other(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_the_site_says_to_a_new_connection_outlasts_the_call() -> None:
+def test_what_the_site_says_to_a_new_connection_outlasts_the_call():
     def greet(connection: Any, **kwargs: Any) -> None:
         with connection.cursor() as cursor:
             if connection.vendor == "postgresql":
@@ -165,7 +161,7 @@ def test_what_the_site_says_to_a_new_connection_outlasts_the_call() -> None:
 
 
 @pytest.mark.django_db
-def test_a_count_of_queries_has_none_of_ours() -> None:
+def test_a_count_of_queries_has_none_of_ours():
     count_names()
     with CaptureQueriesContext(connection) as captured:
         assert read(count_names).text == "0"
@@ -173,7 +169,7 @@ def test_a_count_of_queries_has_none_of_ours() -> None:
     assert len(captured) == 2
 
 
-def test_a_function_without_a_database_opens_none() -> None:
+def test_a_function_without_a_database_opens_none():
     # The suite refuses connections to tests that do not ask for a database.
     def plain() -> str:
         return "plain"
@@ -181,6 +177,6 @@ def test_a_function_without_a_database_opens_none() -> None:
     assert read(plain).text == "plain"
 
 
-def test_arguments_out_of_reason_are_refused_when_declared() -> None:
+def test_arguments_out_of_reason_are_refused_when_declared():
     with pytest.raises(Exception, match="enforce is 'no'; write True or False"):
         reader(count_names, enforce="no")

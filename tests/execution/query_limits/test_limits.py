@@ -112,7 +112,7 @@ READERS = [
 
 @pytest.mark.django_db(transaction=True)
 @limited(rows=20)
-def test_rows_are_counted_whichever_way_they_are_fetched() -> None:
+def test_rows_are_counted_whichever_way_they_are_fetched():
     groups(20)
     for reader in READERS:
         assert not read(reader).is_error
@@ -126,7 +126,7 @@ def test_rows_are_counted_whichever_way_they_are_fetched() -> None:
 
 @pytest.mark.django_db
 @limited(rows=20)
-def test_within_the_transaction_of_a_test_too() -> None:
+def test_within_the_transaction_of_a_test_too():
     groups(21)
     assert read(by_list).text == TOO_MANY_ROWS
     assert still_writes()
@@ -134,14 +134,14 @@ def test_within_the_transaction_of_a_test_too() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @limited(rows=20)
-def test_counting_in_the_database_is_free() -> None:
+def test_counting_in_the_database_is_free():
     groups(21)
     assert read(count_names).text == "21"
 
 
 @pytest.mark.django_db(transaction=True)
 @limited(rows=20)
-def test_who_is_not_governed_reads_what_he_likes() -> None:
+def test_who_is_not_governed_reads_what_he_likes():
     groups(21)
     assert len(read(by_list, enforce=False).structured) == 21
     assert len(read(by_list, read_only=None).structured) == 21
@@ -149,7 +149,7 @@ def test_who_is_not_governed_reads_what_he_likes() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @limited(rows=20)
-def test_what_a_call_reads_through_others_counts() -> None:
+def test_what_a_call_reads_through_others_counts():
     groups(15)
     server = open_to_all()
     server.resource("x://groups", read_only=True)(by_list)
@@ -173,7 +173,7 @@ def test_what_a_call_reads_through_others_counts() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @limited(rows=20)
-def test_a_cursor_that_outlives_its_call_is_not_counted() -> None:
+def test_a_cursor_that_outlives_its_call_is_not_counted():
     groups(21)
     kept: list[Any] = []
 
@@ -199,9 +199,7 @@ def test_a_cursor_that_outlives_its_call_is_not_counted() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @limited(statements=10)
-def test_a_query_in_a_loop_is_stopped_and_the_log_says_where(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_query_in_a_loop_is_stopped_and_the_log_says_where(caplog):
     groups(5)
     for n in range(12):
         person(f"u{n}").groups.set(Group.objects.all())
@@ -227,7 +225,7 @@ def test_a_query_in_a_loop_is_stopped_and_the_log_says_where(
 
 @pytest.mark.django_db(transaction=True)
 @limited(statements=10)
-def test_different_statements_are_counted_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_different_statements_are_counted_too(caplog):
     def several() -> int:
         return sum(fetch(f"SELECT {n}")[0][0] for n in range(11))
 
@@ -237,7 +235,7 @@ def test_different_statements_are_counted_too(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.django_db(transaction=True)
 @limited(statements=10)
-def test_entering_transactions_is_no_statement() -> None:
+def test_entering_transactions_is_no_statement():
     def nested() -> int:
         for _ in range(20):
             with transaction.atomic(), transaction.atomic():
@@ -255,9 +253,7 @@ def test_entering_transactions_is_no_statement() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("sql", SLOW)
 @limited(seconds=0.05)
-def test_a_statement_that_takes_too_long_is_stopped(
-    sql: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_statement_that_takes_too_long_is_stopped(sql, caplog):
     def slow() -> list[Any]:
         return fetch(sql)
 
@@ -275,7 +271,7 @@ def test_a_statement_that_takes_too_long_is_stopped(
 
 @pytest.mark.django_db
 @limited(seconds=0.05)
-def test_so_it_is_within_the_transaction_of_a_test() -> None:
+def test_so_it_is_within_the_transaction_of_a_test():
     assert read(never_ends).text == TOO_LONG
     assert still_writes()
 

@@ -1,7 +1,5 @@
 """The files of this directory on MariaDB, in runs of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,6 @@ RUNS = [
 
 @pytest.mark.requires("mariadb")
 @pytest.mark.parametrize("files", RUNS)
-def test_it_holds_on_mariadb(files: list[str]) -> None:
+def test_it_holds_on_mariadb(files):
     output = run_under("tests.kit.settings_mariadb", *(HERE / file for file in files))
     assert "skipped" not in output, output

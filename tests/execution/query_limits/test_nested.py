@@ -15,7 +15,7 @@ from tests.kit.servers import open_to_all, real_client
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_surroundings")
 @pytest.mark.parametrize("atomic", [None, True])
-def test_a_writing_tool_goes_on_writing_around_what_it_reads(atomic: bool | None) -> None:
+def test_a_writing_tool_goes_on_writing_around_what_it_reads(atomic):
     server = open_to_all()
 
     @server.resource("x://groups", read_only=True)
@@ -45,7 +45,7 @@ def test_a_writing_tool_goes_on_writing_around_what_it_reads(atomic: bool | None
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_surroundings")
-def test_a_reading_tool_does_not_write_through_another_component() -> None:
+def test_a_reading_tool_does_not_write_through_another_component():
     server = open_to_all()
     server.resource("x://writes")(write_name)
 

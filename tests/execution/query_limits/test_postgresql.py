@@ -1,7 +1,5 @@
 """The files of this directory on PostgreSQL, in runs of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ RUNS = [
 
 @pytest.mark.requires("shared")
 @pytest.mark.parametrize("files", RUNS)
-def test_it_holds_on_postgresql(files: list[str]) -> None:
+def test_it_holds_on_postgresql(files):
     pytest.importorskip("psycopg")
     output = run_under("tests.kit.settings_postgres", *(HERE / file for file in files))
     assert "skipped" not in output, output

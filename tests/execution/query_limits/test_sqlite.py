@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +26,7 @@ from tests.execution.query_limits.reading import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_statement_cannot_switch_it_off() -> None:
+def test_a_statement_cannot_switch_it_off():
     for sql in ("PRAGMA query_only = 0", '/* */ pragma "Query_Only"(OFF)'):
 
         def escape(sql: str = sql) -> str:
@@ -46,7 +44,7 @@ def test_a_statement_cannot_switch_it_off() -> None:
 
 
 @pytest.mark.parametrize("sql", ["COMMIT", "/* c */ END", "-- x\nROLLBACK", "; COMMIT"])
-def test_a_transaction_in_progress_goes_on(sql: str) -> None:
+def test_a_transaction_in_progress_goes_on(sql):
     def end_it() -> None:
         say(sql)
 
@@ -59,7 +57,7 @@ def test_a_transaction_in_progress_goes_on(sql: str) -> None:
     assert still_writes()
 
 
-def test_a_script_is_refused() -> None:
+def test_a_script_is_refused():
     def run_script() -> None:
         with connection.cursor() as cursor:
             cursor.executescript("INSERT INTO auth_group (name) VALUES ('written')")
@@ -70,7 +68,7 @@ def test_a_script_is_refused() -> None:
             assert still_writes()
 
 
-def test_what_the_site_switched_on_stays_on() -> None:
+def test_what_the_site_switched_on_stays_on():
     say("PRAGMA query_only = 1")
     try:
         assert read(count_names).text == "0"
@@ -79,7 +77,7 @@ def test_what_the_site_switched_on_stays_on() -> None:
         say("PRAGMA query_only = 0")
 
 
-def test_a_row_factory_of_the_site_is_no_trouble() -> None:
+def test_a_row_factory_of_the_site_is_no_trouble():
     connection.ensure_connection()
     connection.connection.row_factory = lambda cursor, row: dict(enumerate(row))
     try:
@@ -96,7 +94,7 @@ def test_a_row_factory_of_the_site_is_no_trouble() -> None:
 
 
 @pytest.fixture
-def _immediate() -> Iterator[None]:
+def _immediate():
     """Transactions that take the lock for writing when they begin."""
     connection.close()
     options = connection.settings_dict["OPTIONS"]
@@ -107,7 +105,7 @@ def _immediate() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_immediate")
-def test_a_reader_takes_no_lock_for_writing() -> None:
+def test_a_reader_takes_no_lock_for_writing():
     def nested() -> int:
         with transaction.atomic():
             return count_names()
@@ -120,7 +118,7 @@ def test_a_reader_takes_no_lock_for_writing() -> None:
             assert still_writes()
 
 
-def test_a_connection_that_the_site_closes_meanwhile_is_held_again() -> None:
+def test_a_connection_that_the_site_closes_meanwhile_is_held_again():
     def reconnect() -> str:
         count_names()
         connection.close()
@@ -139,7 +137,7 @@ def test_a_connection_that_the_site_closes_meanwhile_is_held_again() -> None:
 
 
 @override_settings(MCP_DJANGO={"LIMITS": {"seconds": 0.05}})
-def test_the_time_between_two_rows_is_not_the_databases() -> None:
+def test_the_time_between_two_rows_is_not_the_databases():
     def slow_reader() -> list[Any]:
         found = Group.objects.order_by("name").iterator(chunk_size=1)
         kept = []
@@ -158,7 +156,7 @@ def never_ends() -> list[Any]:
     return fetch(SLOW[1])
 
 
-def test_every_database_is_governed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_database_is_governed(tmp_path, monkeypatch):
     other = {**connections["default"].settings_dict, "NAME": str(tmp_path / "other.sqlite3")}
     monkeypatch.setitem(connections.settings, "other", other)
     try:

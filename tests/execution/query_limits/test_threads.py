@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -58,14 +58,14 @@ async def read_long() -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _close() -> Iterator[None]:
+def _close():
     """A database that somebody is connected to cannot be dropped."""
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result(PATIENCE)
 
 
 @pytest.fixture
-def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[BoundedPool]:
+def thread(monkeypatch):
     """A work pool of one thread, which keeps its connection from call to call."""
     one = BoundedPool("governed", threads=1, queue=8, queue_seconds=PATIENCE)
     for module in (threads, invoke):
@@ -93,7 +93,7 @@ async def run(server: MCPServer, name: str) -> str:
 
 @pytest.mark.django_db(transaction=True)
 @override_settings(MCP_DJANGO={"LIMITS": {"rows": 20, "seconds": 0.05}})
-async def test_every_end_of_a_call_leaves_its_thread_as_it_was(thread: BoundedPool) -> None:
+async def test_every_end_of_a_call_leaves_its_thread_as_it_was(thread):
     await sync_to_async(groups)(21)
     server = open_to_all()
     for function in (write_name, write_later, write_in_portions, read_rows, read_long, count_names):
@@ -115,13 +115,13 @@ async def test_every_end_of_a_call_leaves_its_thread_as_it_was(thread: BoundedPo
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_an_async_generator_is_governed_while_it_runs(thread: BoundedPool) -> None:
+async def test_an_async_generator_is_governed_while_it_runs(thread):
     assert "may only read" in await run(reader(write_in_portions), "write_in_portions")
     assert await asyncio.wrap_future(thread.submit(still_writes))
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_cancelled_call_leaves_its_thread_as_it_was(thread: BoundedPool) -> None:
+async def test_a_cancelled_call_leaves_its_thread_as_it_was(thread):
     server, reads = open_to_all(), asyncio.Event()
 
     @server.tool(read_only=True)
@@ -142,7 +142,7 @@ async def test_a_cancelled_call_leaves_its_thread_as_it_was(thread: BoundedPool)
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_call_that_runs_out_of_time_does_too(thread: BoundedPool) -> None:
+async def test_a_call_that_runs_out_of_time_does_too(thread):
     server = open_to_all()
 
     @server.tool(read_only=True, timeout=0.2)
@@ -156,9 +156,7 @@ async def test_a_call_that_runs_out_of_time_does_too(thread: BoundedPool) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_synchronous_call_that_nobody_waits_for_any_more_is_still_governed(
-    thread: BoundedPool,
-) -> None:
+async def test_a_synchronous_call_that_nobody_waits_for_any_more_is_still_governed(thread):
     server, goes_on, ended = open_to_all(), threading.Event(), threading.Event()
 
     @server.tool(read_only=True, timeout=0.2)
@@ -177,7 +175,7 @@ async def test_a_synchronous_call_that_nobody_waits_for_any_more_is_still_govern
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_an_async_tool_reads_a_resource_within_its_own_limits(thread: BoundedPool) -> None:
+async def test_an_async_tool_reads_a_resource_within_its_own_limits(thread):
     server = open_to_all()
     server.resource("x://writes")(write_later)
     server.resource("x://counts", read_only=True)(count_names)
@@ -198,7 +196,7 @@ async def test_an_async_tool_reads_a_resource_within_its_own_limits(thread: Boun
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_test_client_governs_calls_that_share_a_thread() -> None:
+async def test_the_test_client_governs_calls_that_share_a_thread():
     server = reader(write_later)
     server.tool("write")(write_later)
     client = real_client(server=server)
@@ -211,19 +209,19 @@ async def test_the_test_client_governs_calls_that_share_a_thread() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_async_tool_of_a_synchronous_mount_is_governed() -> None:
+def test_an_async_tool_of_a_synchronous_mount_is_governed():
     client = real_client(server=reader(write_later))
     assert client.call_tool("write_later", check=False).is_error
     assert connection.execute_wrappers == []
     assert still_writes()
 
 
-async def test_an_async_function_without_a_database_takes_no_thread(thread: BoundedPool) -> None:
+async def test_an_async_function_without_a_database_takes_no_thread(thread):
     async def plain() -> str:
         return "plain"
 
     invocation = opened(reader(plain), "plain")
-    thread.submit = None  # type: ignore[assignment,method-assign]
+    thread.submit = None
     try:
         result = await invoke.run_from_event_loop(invocation)
     finally:

@@ -15,14 +15,14 @@ from tests.execution.query_limits.test_limits import (
 
 
 @pytest.fixture
-def _another_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def _another_database(monkeypatch):
     """A database that cannot be told to be read-only, as Oracle cannot."""
     monkeypatch.setattr(query_limits, "ENFORCEMENT_BY_VENDOR", {})
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_another_database")
-def test_another_database_is_counted_and_writes() -> None:
+def test_another_database_is_counted_and_writes():
     groups(21)
     with limited(rows=20):
         assert read(by_list).text == TOO_MANY_ROWS

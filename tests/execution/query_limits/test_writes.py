@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
@@ -85,7 +82,7 @@ WRITERS = [
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_surroundings")
 @pytest.mark.parametrize("atomic", [None, True, False])
-def test_a_write_is_refused_and_the_same_connection_writes_again(atomic: bool | None) -> None:
+def test_a_write_is_refused_and_the_same_connection_writes_again(atomic):
     for writer in WRITERS:
         result = read(writer, atomic=atomic)
         assert result.is_error
@@ -97,7 +94,7 @@ def test_a_write_is_refused_and_the_same_connection_writes_again(atomic: bool | 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("writer", WRITERS)
-def test_within_the_transaction_of_a_test_too(writer: Callable[[], Any]) -> None:
+def test_within_the_transaction_of_a_test_too(writer):
     Group.objects.create(name="before")
     server = open_to_all()
     server.tool("reads", read_only=True)(writer)
@@ -110,9 +107,7 @@ def test_within_the_transaction_of_a_test_too(writer: Callable[[], Any]) -> None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_log_tells_the_developer_and_the_test_client_raises(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_log_tells_the_developer_and_the_test_client_raises(caplog):
     sentence = (
         "write_name() is declared read_only and tried to write to auth_group: "
         "remove read_only=True or pass enforce=False."
@@ -126,13 +121,13 @@ def test_the_log_tells_the_developer_and_the_test_client_raises(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("options", [{"enforce": False}, {"read_only": None}, {"read_only": False}])
-def test_who_does_not_promise_it_may_write(options: dict[str, Any]) -> None:
+def test_who_does_not_promise_it_may_write(options):
     assert read(write_name, **options).text == "written"
     assert names() == {"written"}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_resources_prompts_and_completions_are_kept_to_it_too() -> None:
+def test_resources_prompts_and_completions_are_kept_to_it_too():
     server = open_to_all()
 
     @server.resource("x://{name}", read_only=True)
@@ -157,7 +152,7 @@ def test_resources_prompts_and_completions_are_kept_to_it_too() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_lock_is_a_write_where_the_database_has_locks() -> None:
+def test_a_lock_is_a_write_where_the_database_has_locks():
     def lock() -> int:
         with transaction.atomic():
             return len(Group.objects.select_for_update())
@@ -167,7 +162,7 @@ def test_a_lock_is_a_write_where_the_database_has_locks() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_mount_makes_no_difference() -> None:
+def test_the_mount_makes_no_difference():
     mcp.tool(read_only=True)(write_name)
     try:
         _, token = token_for(person())

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -80,7 +80,7 @@ class Worker:
 
 
 @pytest.fixture(name="worker")
-def make_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+def make_worker(monkeypatch):
     """The worker of a test."""
     made = Worker()
     # Servers of other tests have the same name and may be around.
@@ -93,7 +93,7 @@ def make_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
 
 
 @pytest.fixture(name="backends")
-def make_backends(settings: Any) -> Iterator[Callable[..., Any]]:
+def make_backends(settings):
     """Configures ``TASKS``, which is read once otherwise, and gives the backends."""
     found = task_worker.task_backends()
     if found is None:

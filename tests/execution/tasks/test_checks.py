@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ __all__ = ["make_backends"]
 
 
 @pytest.fixture(autouse=True)
-def server(monkeypatch: pytest.MonkeyPatch) -> MCPServer:
+def server(monkeypatch):
     """The one server there is, with a tool that runs as a task."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
     made = MCPServer("desk")
@@ -33,7 +32,7 @@ def ids() -> list[str | None]:
     return [one.id for one in site.check_task_backend(None)]
 
 
-def test_threads_of_the_web_process_are_for_development(settings: Any, server: MCPServer) -> None:
+def test_threads_of_the_web_process_are_for_development(settings, server):
     (found,) = site.check_task_backend(None)
     assert found.id == "mcp_django.W019"
     assert "work on desk" in found.msg
@@ -53,9 +52,7 @@ def test_threads_of_the_web_process_are_for_development(settings: Any, server: M
         (None, "write one of its aliases, or add 'slow'"),
     ],
 )
-def test_a_backend_that_runs_nothing_elsewhere_is_an_error(
-    settings: Any, backends: Any, backend: str | None, word: str
-) -> None:
+def test_a_backend_that_runs_nothing_elsewhere_is_an_error(settings, backends, backend, word):
     settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
     backends(
         **{"slow" if backend else "other": {"BACKEND": f"{task_framework()}.backends.{backend}"}}
@@ -66,7 +63,7 @@ def test_a_backend_that_runs_nothing_elsewhere_is_an_error(
     assert "'slow'" in found.msg
 
 
-def test_a_backend_whose_app_is_not_installed_says_so(settings: Any, backends: Any) -> None:
+def test_a_backend_whose_app_is_not_installed_says_so(settings, backends):
     pytest.importorskip("django_tasks_db")
     settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
     settings.INSTALLED_APPS = [
@@ -78,9 +75,7 @@ def test_a_backend_whose_app_is_not_installed_says_so(settings: Any, backends: A
     assert "INSTALLED_APPS" in (found.hint or "")
 
 
-def test_without_a_framework_the_extra_is_named(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_framework_the_extra_is_named(settings, monkeypatch):
     settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
     monkeypatch.setattr(site, "task_backends", lambda: None)
     (found,) = site.check_task_backend(None)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from queue import Queue
-from typing import Any
 
 import pytest
 from django.db import DatabaseError
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(name="threads")
-def make_threads(monkeypatch: pytest.MonkeyPatch, few_servers: None) -> Iterator[BoundedPool]:
+def make_threads(monkeypatch, few_servers):
     """One thread for tasks."""
     made = BoundedPool("task", threads=1, queue=2, queue_seconds=PATIENCE)
     monkeypatch.setitem(pools._pools, "task", made)
@@ -50,7 +48,7 @@ class Steps:
         return ctx.cancelled
 
 
-def test_tasks_wait_for_a_thread_with_a_lease(threads: BoundedPool) -> None:
+def test_tasks_wait_for_a_thread_with_a_lease(threads):
     server, steps = open_to_all(), Steps()
     server.tool("work", task="optional")(steps)
     ids = [call(server, "work")["taskId"] for _ in range(2)]
@@ -68,7 +66,7 @@ def test_tasks_wait_for_a_thread_with_a_lease(threads: BoundedPool) -> None:
     assert Task.objects.get(pk=ids[1]).status == "cancelled"
 
 
-def test_a_full_process_says_so(threads: BoundedPool) -> None:
+def test_a_full_process_says_so(threads):
     server, steps = open_to_all(), Steps()
     server.tool("work", task="optional")(steps)
     call(server, "work")
@@ -81,9 +79,7 @@ def test_a_full_process_says_so(threads: BoundedPool) -> None:
     assert steps.begun.acquire(timeout=PATIENCE)
 
 
-def test_an_address_leaves_threads_and_places_to_others(
-    threads: BoundedPool, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_an_address_leaves_threads_and_places_to_others(threads, monkeypatch, settings):
     settings.MCP_DJANGO = {"PROXIES": 1}
     more = BoundedPool("task", threads=4, queue=8, queue_seconds=PATIENCE)
     monkeypatch.setitem(pools._pools, "task", more)
@@ -119,7 +115,7 @@ def test_an_address_leaves_threads_and_places_to_others(
     assert more.close(seconds=PATIENCE)
 
 
-def test_a_backend_that_takes_nothing_is_told(settings: Any, backends: Any) -> None:
+def test_a_backend_that_takes_nothing_is_told(settings, backends):
     backends(other={"BACKEND": ""})
     settings.MCP_DJANGO = {"TASK_BACKEND": "gone"}
     server = open_to_all()
@@ -135,9 +131,7 @@ def test_a_backend_that_takes_nothing_is_told(settings: Any, backends: Any) -> N
     assert (row.status, row.engine) == ("failed", "gone")
 
 
-def test_what_is_handed_over_is_an_id_and_a_number(
-    settings: Any, backends: Any, few_servers: None
-) -> None:
+def test_what_is_handed_over_is_an_id_and_a_number(settings, backends, few_servers):
     settings.MCP_DJANGO = {"TASK_BACKEND": "dummy"}
     configured = backends(
         dummy={"BACKEND": f"{task_worker.task_framework()}.backends.dummy.DummyBackend"}
@@ -158,7 +152,7 @@ def test_what_is_handed_over_is_an_id_and_a_number(
     assert Task.objects.get().status == "completed"
 
 
-def test_a_keeper_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keeper_outlives_a_database_that_is_away(monkeypatch):
     class Held:
         pk, run = "x", 1
         stopped = False

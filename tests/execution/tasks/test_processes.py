@@ -17,7 +17,6 @@ import pytest
 
 from tests.execution.tasks.shop import WITH_TASKS
 from tests.kit import databases
-from tests.kit.databases import Kind
 from tests.kit.drivers import headers_for, message
 from tests.kit.processes import REPOSITORY, Server, serving
 from tests.spec import spec
@@ -104,9 +103,7 @@ class Site:
 @spec("TKE-3", "TKE-10")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
-def test_tasks_outlive_processes(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_outlive_processes(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(databases, "SETTINGS", SETTINGS)
     with (
         httpx.Client(timeout=30) as http,

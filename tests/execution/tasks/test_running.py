@@ -15,7 +15,7 @@ from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import approval_guard, task_runs
 from mcp_django.models import AccessToken, Approval, Call, ExternalIdentity, Task
 from mcp_django.storage import approval_rows, task_rows
-from tests.execution.tasks.shop import FORM, WITH_TASKS, Worker, call, make_worker, send, text_of
+from tests.execution.tasks.shop import FORM, WITH_TASKS, call, make_worker, send, text_of
 from tests.kit.servers import open_to_all, person, token_for
 from tests.spec import spec
 
@@ -33,7 +33,7 @@ def answer(server: MCPServer, row: Task, **responses: Any) -> None:
 
 
 @spec("TKE-3", "TKE-5")
-def test_the_function_runs_elsewhere_with_what_the_call_said(worker: Worker) -> None:
+def test_the_function_runs_elsewhere_with_what_the_call_said(worker):
     server = open_to_all()
 
     @server.tool(task="optional")
@@ -57,7 +57,7 @@ def test_the_function_runs_elsewhere_with_what_the_call_said(worker: Worker) -> 
 
 
 @spec("TKE-2")
-def test_without_tasks_the_call_is_a_call(worker: Worker) -> None:
+def test_without_tasks_the_call_is_a_call(worker):
     server = open_to_all()
 
     @server.tool(task="optional", ask="before")
@@ -70,7 +70,7 @@ def test_without_tasks_the_call_is_a_call(worker: Worker) -> None:
     assert not Task.objects.exists()
 
 
-def test_what_it_asks_waits_in_the_row_and_is_not_asked_again(worker: Worker) -> None:
+def test_what_it_asks_waits_in_the_row_and_is_not_asked_again(worker):
     server, runs = open_to_all(), []
 
     @server.tool(task="optional")
@@ -101,7 +101,7 @@ def test_what_it_asks_waits_in_the_row_and_is_not_asked_again(worker: Worker) ->
     assert [group.name for group in Group.objects.all()] == ["Ada 4"]
 
 
-def test_a_malformed_answer_ends_no_task(worker: Worker) -> None:
+def test_a_malformed_answer_ends_no_task(worker):
     server = open_to_all()
 
     @server.tool(task="optional")
@@ -122,7 +122,7 @@ def test_a_malformed_answer_ends_no_task(worker: Worker) -> None:
 
 @spec("TKE-12")
 @pytest.mark.parametrize("is_async", [False, True])
-def test_questions_before_the_task_are_those_of_the_call(worker: Worker, is_async: bool) -> None:
+def test_questions_before_the_task_are_those_of_the_call(worker, is_async):
     server, seen = open_to_all(), []
 
     if is_async:
@@ -156,7 +156,7 @@ def test_questions_before_the_task_are_those_of_the_call(worker: Worker, is_asyn
     assert seen == [False, True]
 
 
-def test_a_function_that_returns_before_it_begins_has_answered(worker: Worker) -> None:
+def test_a_function_that_returns_before_it_begins_has_answered(worker):
     server = open_to_all()
 
     @server.tool(task="optional", ask="before")
@@ -172,7 +172,7 @@ def test_a_function_that_returns_before_it_begins_has_answered(worker: Worker) -
 
 
 @spec("TKE-6")
-def test_what_fails_in_band_is_completed_and_what_fails_else_is_failed(worker: Worker) -> None:
+def test_what_fails_in_band_is_completed_and_what_fails_else_is_failed(worker):
     server = open_to_all()
 
     @server.tool(task="optional")
@@ -197,9 +197,7 @@ def test_what_fails_in_band_is_completed_and_what_fails_else_is_failed(worker: W
     assert (row.status, row.error["code"]) == ("failed", -32603)
 
 
-def test_what_no_row_can_hold_ends_no_task_otherwise(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_row_can_hold_ends_no_task_otherwise(worker, monkeypatch):
     # What is logged of it cannot be written by everybody who reads the logs of tests.
     monkeypatch.setattr(logging.getLogger("mcp_django"), "disabled", True)
     server = open_to_all()
@@ -223,9 +221,7 @@ def test_what_no_row_can_hold_ends_no_task_otherwise(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_came_of_it_waits_for_a_database_that_is_away(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_came_of_it_waits_for_a_database_that_is_away(worker, monkeypatch):
     monkeypatch.setattr(task_runs, "RETRY_PAUSE_SECONDS", 0)
     server, times = open_to_all(), iter([True, False, True, False])
 
@@ -252,7 +248,7 @@ def test_what_came_of_it_waits_for_a_database_that_is_away(
 
 
 @pytest.mark.parametrize("end", ["done", "cancelled", "failed"])
-def test_what_its_user_answered_goes_with_its_end(worker: Worker, end: str) -> None:
+def test_what_its_user_answered_goes_with_its_end(worker, end):
     server = open_to_all()
 
     @server.tool(task="optional")
@@ -282,7 +278,7 @@ def test_what_its_user_answered_goes_with_its_end(worker: Worker, end: str) -> N
 
 
 @spec("TKE-8", "TKD-5")
-def test_what_was_cancelled_before_it_ran_does_not_run(worker: Worker) -> None:
+def test_what_was_cancelled_before_it_ran_does_not_run(worker):
     server, ran = open_to_all(), []
 
     @server.tool(task="optional")
@@ -297,7 +293,7 @@ def test_what_was_cancelled_before_it_ran_does_not_run(worker: Worker) -> None:
     assert not ran
 
 
-def test_a_function_sees_that_it_was_cancelled(worker: Worker) -> None:
+def test_a_function_sees_that_it_was_cancelled(worker):
     server = open_to_all()
 
     @server.tool(task="optional")
@@ -312,7 +308,7 @@ def test_a_function_sees_that_it_was_cancelled(worker: Worker) -> None:
     assert (row.status, row.result) == ("cancelled", None)
 
 
-def test_an_async_function_is_interrupted(worker: Worker) -> None:
+def test_an_async_function_is_interrupted(worker):
     server, ends = open_to_all(), []
 
     @server.tool(task="optional", timeout=30)
@@ -339,7 +335,7 @@ def keep(pk: str) -> None:
     task_runs.lease_renewer._check_runs(renew=True)
 
 
-def test_messages_are_written_by_the_keeper_and_at_the_end_of_a_run(worker: Worker) -> None:
+def test_messages_are_written_by_the_keeper_and_at_the_end_of_a_run(worker):
     server, said = open_to_all(), []
 
     @server.tool(task="optional")
@@ -376,15 +372,13 @@ def shut() -> tuple[MCPServer, str, AccessToken]:
     return server, plaintext, token
 
 
-def test_the_caller_is_known_to_the_function(worker: Worker) -> None:
+def test_the_caller_is_known_to_the_function(worker):
     server, plaintext, _ = shut()
     call(server, "work", token=plaintext)
     assert text_of(worker.run().result) == "ada"
 
 
-def test_a_caller_of_another_issuer_keeps_the_claims_of_its_token(
-    worker: Worker, settings: Any
-) -> None:
+def test_a_caller_of_another_issuer_keeps_the_claims_of_its_token(worker, settings):
     pytest.importorskip("jwt")
     from tests.auth.issuers import issuer
 
@@ -408,7 +402,7 @@ def test_a_caller_of_another_issuer_keeps_the_claims_of_its_token(
 
 
 @pytest.mark.parametrize("loss", ["token", "user", "permission"])
-def test_who_has_lost_what_it_takes_is_refused(worker: Worker, loss: str) -> None:
+def test_who_has_lost_what_it_takes_is_refused(worker, loss):
     server, plaintext, token = shut()
     call(server, "work", token=plaintext)
     if loss == "token":
@@ -423,7 +417,7 @@ def test_who_has_lost_what_it_takes_is_refused(worker: Worker, loss: str) -> Non
     assert said in row.status_message
 
 
-def test_a_tool_that_is_gone_is_said_to_be(worker: Worker) -> None:
+def test_a_tool_that_is_gone_is_said_to_be(worker):
     server = open_to_all()
 
     @server.tool(task="optional")
@@ -437,7 +431,7 @@ def test_a_tool_that_is_gone_is_said_to_be(worker: Worker) -> None:
     assert (row.status, row.error["code"]) == ("failed", -32602)
 
 
-def test_a_task_from_before_its_tool_had_another_name_goes_on(worker: Worker) -> None:
+def test_a_task_from_before_its_tool_had_another_name_goes_on(worker):
     server = open_to_all()
 
     def work() -> str:
@@ -451,7 +445,7 @@ def test_a_task_from_before_its_tool_had_another_name_goes_on(worker: Worker) ->
     assert text_of(worker.run().result) == "done"
 
 
-def test_a_task_of_a_deleted_user_is_deleted(worker: Worker) -> None:
+def test_a_task_of_a_deleted_user_is_deleted(worker):
     server, plaintext, token = shut()
     call(server, "work", token=plaintext)
     token.user.delete()
@@ -460,7 +454,7 @@ def test_a_task_of_a_deleted_user_is_deleted(worker: Worker) -> None:
 
 
 @pytest.mark.usefixtures("call_log")
-def test_each_run_is_a_line_of_the_call_log(worker: Worker) -> None:
+def test_each_run_is_a_line_of_the_call_log(worker):
     server, seen = open_to_all(), []
 
     @server.tool(task="optional")
@@ -480,7 +474,7 @@ def test_each_run_is_a_line_of_the_call_log(worker: Worker) -> None:
     ]
 
 
-def test_a_yes_is_asked_for_before_there_is_a_task(worker: Worker) -> None:
+def test_a_yes_is_asked_for_before_there_is_a_task(worker):
     server = MCPServer("inline", scopes=[])
     _, plaintext = token_for(person("ada"))
 
@@ -499,7 +493,7 @@ def test_a_yes_is_asked_for_before_there_is_a_task(worker: Worker) -> None:
     assert text_of(worker.run().result) == "done"
 
 
-def test_a_yes_is_not_spent_on_a_task_that_cannot_be_made(worker: Worker, settings: Any) -> None:
+def test_a_yes_is_not_spent_on_a_task_that_cannot_be_made(worker, settings):
     settings.MCP_DJANGO = {"TASKS_PER_PRINCIPAL": 1}
     server = MCPServer("inline", scopes=[])
     _, plaintext = token_for(person("ada"))
@@ -526,9 +520,7 @@ def test_a_yes_is_not_spent_on_a_task_that_cannot_be_made(worker: Worker, settin
     assert Approval.objects.get().state == "used"
 
 
-def test_the_page_of_an_approval_is_no_question_of_the_function(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_of_an_approval_is_no_question_of_the_function(worker, monkeypatch):
     monkeypatch.setattr(approval_guard, "page_url", lambda *_: "https://shop.example/approve")
     server = MCPServer("inline", scopes=[])
     _, plaintext = token_for(person("ada"))
@@ -565,7 +557,7 @@ def test_the_page_of_an_approval_is_no_question_of_the_function(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_client_without_tasks_gets_a_handle(worker: Worker) -> None:
+def test_a_client_without_tasks_gets_a_handle(worker):
     server = open_to_all()
 
     @server.tool(task="required", polling_fallback=True)
@@ -595,7 +587,7 @@ def test_a_client_without_tasks_gets_a_handle(worker: Worker) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_handle_is_for_those_who_may_use_its_tool(worker: Worker) -> None:
+def test_a_handle_is_for_those_who_may_use_its_tool(worker):
     server = MCPServer("inline", scopes=[])
     user = person("ada", is_superuser=True)
     _, plaintext = token_for(user)
@@ -617,7 +609,7 @@ def test_a_handle_is_for_those_who_may_use_its_tool(worker: Worker) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_handle_that_is_not_over_says_so(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handle_that_is_not_over_says_so(worker, monkeypatch):
     from mcp_django.execution import task_status
 
     monkeypatch.setattr(task_status, "WAIT_SECONDS", 0)

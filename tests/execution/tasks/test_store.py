@@ -60,7 +60,7 @@ def expire(row: Task) -> None:
 
 
 @spec("TKE-10", "TKD-9")
-def test_a_task_is_found_by_its_owner_on_its_server() -> None:
+def test_a_task_is_found_by_its_owner_on_its_server():
     ada, ben = (principal_for(person(name)) for name in ("ada", "ben"))
     row = create(ada)
     assert len(row.pk) >= 43
@@ -71,7 +71,7 @@ def test_a_task_is_found_by_its_owner_on_its_server() -> None:
     assert not task_rows.tasks_of_principal("shop", ben.key)
 
 
-def test_a_late_task_is_read_while_its_own_run_holds_the_database() -> None:
+def test_a_late_task_is_read_while_its_own_run_holds_the_database():
     row = taken(principal=anonymous_principal())
     lose_lease(row)
 
@@ -93,7 +93,7 @@ def test_a_late_task_is_read_while_its_own_run_holds_the_database() -> None:
     assert found.status == "failed"
 
 
-def test_times_are_milliseconds() -> None:
+def test_times_are_milliseconds():
     row = create(ttl=timedelta(seconds=1.5), poll=timedelta(seconds=0.25))
     assert (row.ttl_ms, row.poll_ms) == (1500, 250)
     assert row.expires_at - row.created_at == pytest.approx(
@@ -101,7 +101,7 @@ def test_times_are_milliseconds() -> None:
     )
 
 
-def test_a_run_is_taken_once() -> None:
+def test_a_run_is_taken_once():
     row = create()
     assert task_rows.start_run(row.pk, 2) is None
     assert task_rows.start_run(row.pk, 1) is not None
@@ -109,7 +109,7 @@ def test_a_run_is_taken_once() -> None:
 
 
 @spec("TKD-5")
-def test_what_is_over_stays_as_it_is() -> None:
+def test_what_is_over_stays_as_it_is():
     done = taken()
     assert task_rows.finish_task(done.pk, 1, result={"content": []}, message="")
     assert not task_rows.cancel_task(done)
@@ -125,7 +125,7 @@ def test_what_is_over_stays_as_it_is() -> None:
 
 
 @spec("TKE-7")
-def test_answers_are_taken_one_by_one_and_others_ignored() -> None:
+def test_answers_are_taken_one_by_one_and_others_ignored():
     row = taken()
     two = {**ASKED, "age": {"method": "elicitation/create", "params": {}}}
     assert task_rows.wait_for_responses(row.pk, 1, two, "state")
@@ -141,7 +141,7 @@ def test_answers_are_taken_one_by_one_and_others_ignored() -> None:
     assert not task_rows.store_responses(row, {"age": {}})
 
 
-def test_two_requests_at_once_answer_both_their_questions() -> None:
+def test_two_requests_at_once_answer_both_their_questions():
     row = taken()
     task_rows.wait_for_responses(row.pk, 1, {**ASKED, "age": ASKED["name"]}, "")
     one, other = Task.objects.get(pk=row.pk), Task.objects.get(pk=row.pk)
@@ -151,7 +151,7 @@ def test_two_requests_at_once_answer_both_their_questions() -> None:
 
 
 @spec("TKE-7")
-def test_no_key_is_used_twice_in_a_task() -> None:
+def test_no_key_is_used_twice_in_a_task():
     row = taken()
     seen: list[str] = []
     for run in range(1, 5):
@@ -165,7 +165,7 @@ def test_no_key_is_used_twice_in_a_task() -> None:
     assert seen[0] == "name"
 
 
-def test_an_earlier_run_writes_no_more() -> None:
+def test_an_earlier_run_writes_no_more():
     row = taken()
     task_rows.wait_for_responses(row.pk, 1, ASKED, "")
     row.refresh_from_db()
@@ -178,7 +178,7 @@ def test_an_earlier_run_writes_no_more() -> None:
     assert task_rows.filter_wanted({row.pk: 2}) == {row.pk}
 
 
-def test_whoever_looks_closes_what_its_worker_left() -> None:
+def test_whoever_looks_closes_what_its_worker_left():
     row = taken()
     lose_lease(row)
     found = task_rows.find_task(row.pk, server="shop", principal_key="anonymous")
@@ -190,14 +190,14 @@ def test_whoever_looks_closes_what_its_worker_left() -> None:
     assert not task_rows.finish_task(row.pk, 1, result={})
 
 
-def test_what_nobody_took_yet_has_no_lease_to_lose() -> None:
+def test_what_nobody_took_yet_has_no_lease_to_lose():
     row = create()
     assert task_rows.close_expired() == 0
-    assert task_rows.find_task(row.pk, server="shop", principal_key="anonymous").status == "working"  # type: ignore[union-attr]
+    assert task_rows.find_task(row.pk, server="shop", principal_key="anonymous").status == "working"
 
 
 @spec("TKE-10", "TKD-7")
-def test_a_task_over_its_time_fails_and_is_swept_up_later() -> None:
+def test_a_task_over_its_time_fails_and_is_swept_up_later():
     row = taken()
     expire(row)
     assert cleanup.delete_expired() == 0
@@ -209,7 +209,7 @@ def test_a_task_over_its_time_fails_and_is_swept_up_later() -> None:
     assert cleanup.delete_expired() == 1
 
 
-def test_a_result_may_have_a_nul_in_it() -> None:
+def test_a_result_may_have_a_nul_in_it():
     row = taken()
     assert task_rows.set_status_message(row.pk, 1, "a\0b")
     assert task_rows.finish_task(row.pk, 1, result={"content": [{"type": "text", "text": "a\0b"}]})
@@ -219,7 +219,7 @@ def test_a_result_may_have_a_nul_in_it() -> None:
 
 
 @spec("TKD-10")
-def test_a_caller_has_so_many_tasks_and_no_more(settings: Any) -> None:
+def test_a_caller_has_so_many_tasks_and_no_more(settings):
     settings.MCP_DJANGO = {"TASKS_PER_PRINCIPAL": 2}
     first, _ = create(), create()
     with pytest.raises(TooManyTasks, match="2 open tasks"):
@@ -229,7 +229,7 @@ def test_a_caller_has_so_many_tasks_and_no_more(settings: Any) -> None:
     create(principal_for(person()))
 
 
-def test_each_change_is_counted() -> None:
+def test_each_change_is_counted():
     from mcp_django.storage import versions
 
     row = taken()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -43,7 +42,7 @@ MEMBERS = {
 
 
 @pytest.fixture
-def client(db: None) -> MCPClient:
+def client(db):
     """A client of everybody's server, whose tasks run before their calls return."""
     return MCPClient(server=everybody, raise_exceptions=False)
 
@@ -58,7 +57,7 @@ def refused(client: MCPClient, method: str, params: dict[str, Any]) -> ErrorResp
 
 
 @spec("TKE-1", "EXT-1", "EXT-3")
-def test_the_extension_is_advertised_where_a_tool_runs_as_a_task(client: MCPClient) -> None:
+def test_the_extension_is_advertised_where_a_tool_runs_as_a_task(client):
     capabilities = client.discover()["capabilities"]
     assert capabilities["extensions"][TASKS] == {}
     assert "tasks" not in capabilities
@@ -69,7 +68,7 @@ def test_the_extension_is_advertised_where_a_tool_runs_as_a_task(client: MCPClie
 
 
 @spec("TKE-3", "TKE-4", "TKE-5")
-def test_a_task_is_flat_and_its_result_is_got(client: MCPClient) -> None:
+def test_a_task_is_flat_and_its_result_is_got(client):
     created = client.call_tool("add", {"a": 1, "b": 2}, as_task=True)
     assert set(created.raw) == MEMBERS
     assert (created.raw["resultType"], created.raw["status"]) == ("task", "working")
@@ -89,7 +88,7 @@ def test_a_task_is_flat_and_its_result_is_got(client: MCPClient) -> None:
 
 
 @spec("TKE-1", "TKE-13", "TOOL-18", "EXT-2")
-def test_a_client_without_the_extension_is_answered_at_once(client: MCPClient) -> None:
+def test_a_client_without_the_extension_is_answered_at_once(client):
     for params in ({"_meta": UNDECLARED}, {"_meta": UNDECLARED, "task": {"ttl": 1}}, {"task": 5}):
         given = {"name": "add", "arguments": {"a": 1, "b": 2}, **params}
         result = client.request("tools/call", given)
@@ -98,27 +97,27 @@ def test_a_client_without_the_extension_is_answered_at_once(client: MCPClient) -
 
 
 @spec("TKE-1", "TKE-13")
-def test_a_tool_that_runs_as_no_task_never_is_one(client: MCPClient) -> None:
+def test_a_tool_that_runs_as_no_task_never_is_one(client):
     params = {"name": "greet", "arguments": {"name": "Ada"}, "task": {"ttl": 60_000}}
     result = client.request("tools/call", {**params, "_meta": DECLARED})
     assert (result["resultType"], result["content"][0]["text"]) == ("complete", "Hello Ada.")
 
 
 @spec("TKE-2")
-def test_a_tool_that_has_to_be_a_task_names_what_the_client_lacks(client: MCPClient) -> None:
+def test_a_tool_that_has_to_be_a_task_names_what_the_client_lacks(client):
     error = refused(client, "tools/call", {"name": "only", "arguments": {}})
     assert error.code == MISSING_CAPABILITY
     assert error.data == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
     assert client.task_result(client.call_tool("only", {"a": 7}, as_task=True)).text == "done 7"
 
 
-def test_arguments_that_do_not_fit_are_told_at_once(client: MCPClient) -> None:
+def test_arguments_that_do_not_fit_are_told_at_once(client):
     result = client.call_tool("add", {"a": "one"}, as_task=True, check=False)
     assert result.is_error
     assert not Task.objects.exists()
 
 
-def test_a_handle_is_for_clients_that_know_of_no_tasks(client: MCPClient) -> None:
+def test_a_handle_is_for_clients_that_know_of_no_tasks(client):
     result = client.call_tool("started")
     handle = result.structured["handle"]
     assert handle in result.text
@@ -130,7 +129,7 @@ def test_a_handle_is_for_clients_that_know_of_no_tasks(client: MCPClient) -> Non
 
 
 @spec("TKE-6")
-def test_a_tool_that_says_it_failed_has_completed(client: MCPClient) -> None:
+def test_a_tool_that_says_it_failed_has_completed(client):
     found = client.get_task(client.call_tool("fail", as_task=True).task_id)
     assert found["status"] == "completed"
     assert found["result"]["isError"] is True
@@ -138,7 +137,7 @@ def test_a_tool_that_says_it_failed_has_completed(client: MCPClient) -> None:
 
 
 @spec("TKE-6", "TKE-5")
-def test_a_protocol_error_fails_the_task(client: MCPClient) -> None:
+def test_a_protocol_error_fails_the_task(client):
     found = client.get_task(client.call_tool("break_down", as_task=True).task_id)
     assert found["status"] == "failed"
     assert found["error"] == {
@@ -151,7 +150,7 @@ def test_a_protocol_error_fails_the_task(client: MCPClient) -> None:
 
 
 @spec("TKE-8", "TKE-4")
-def test_canceling_is_acknowledged_whatever_the_task_does(client: MCPClient) -> None:
+def test_canceling_is_acknowledged_whatever_the_task_does(client):
     asking, over = (client.call_tool(tool, as_task=True).task_id for tool in ("ask_name", "fail"))
     for task_id in (asking, asking, over):
         answer = client.cancel_task(task_id)
@@ -165,7 +164,7 @@ def test_canceling_is_acknowledged_whatever_the_task_does(client: MCPClient) -> 
 
 
 @spec("TKE-5", "TKE-7", "TKE-4")
-def test_answers_are_taken_one_by_one_and_others_ignored(client: MCPClient) -> None:
+def test_answers_are_taken_one_by_one_and_others_ignored(client):
     task_id = client.call_tool("ask_two", as_task=True).task_id
     found = client.get_task(task_id)
     assert (found["status"], set(found["inputRequests"])) == ("input_required", {"who", "sure"})
@@ -186,7 +185,7 @@ def test_answers_are_taken_one_by_one_and_others_ignored(client: MCPClient) -> N
 
 
 @spec("TKE-7")
-def test_a_key_is_never_used_twice(client: MCPClient) -> None:
+def test_a_key_is_never_used_twice(client):
     task_id = client.call_tool("ask_name", as_task=True).task_id
     unfit = {"who": {"action": "accept", "content": {"nom": "Ada"}}}
     client.request("tasks/update", {"taskId": task_id, "inputResponses": unfit})
@@ -196,7 +195,7 @@ def test_a_key_is_never_used_twice(client: MCPClient) -> None:
 
 
 @spec("TKE-7")
-def test_an_answer_that_is_none_is_refused(client: MCPClient) -> None:
+def test_an_answer_that_is_none_is_refused(client):
     task_id = client.call_tool("ask_name", as_task=True).task_id
     for given in ({"who": 5}, [], None):
         params = {"taskId": task_id, "inputResponses": given}
@@ -206,7 +205,7 @@ def test_an_answer_that_is_none_is_refused(client: MCPClient) -> None:
 
 
 @spec("TKE-12")
-def test_what_is_asked_before_a_task_is_asked_by_the_call(client: MCPClient) -> None:
+def test_what_is_asked_before_a_task_is_asked_by_the_call(client):
     asked = client.call_tool("ask_before", as_task=True)
     assert (asked.raw["resultType"], asked.task_id) == ("input_required", "")
     assert not Task.objects.exists()
@@ -216,7 +215,7 @@ def test_what_is_asked_before_a_task_is_asked_by_the_call(client: MCPClient) -> 
     assert [group.name for group in Group.objects.all()] == ["Ada"]
 
 
-def test_a_call_that_ends_before_its_task_is_a_call(client: MCPClient) -> None:
+def test_a_call_that_ends_before_its_task_is_a_call(client):
     answered = client.call_tool(
         "ask_before", {"leave": True}, as_task=True, answers=[{"name": "Ada"}]
     )
@@ -230,9 +229,7 @@ def test_a_call_that_ends_before_its_task_is_a_call(client: MCPClient) -> None:
 
 @spec("TKE-9", "EXT-2")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-def test_a_request_that_does_not_declare_the_extension_is_told_so(
-    method: str, client: MCPClient
-) -> None:
+def test_a_request_that_does_not_declare_the_extension_is_told_so(method, client):
     given = {"taskId": "x", "inputResponses": {}, "_meta": UNDECLARED}
     error = refused(client, method, given)
     assert (error.code, error.data) == (
@@ -243,7 +240,7 @@ def test_a_request_that_does_not_declare_the_extension_is_told_so(
 
 @spec("TKE-9", "TKE-10")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-def test_the_tasks_of_others_and_none_are_one(method: str, db: None) -> None:
+def test_the_tasks_of_others_and_none_are_one(method, db):
     ada, eve = (MCPClient(server=members, user=person(name)) for name in ("ada", "eve"))
     hers = ada.call_tool("ask_name", as_task=True).task_id
     said = {}
@@ -256,7 +253,7 @@ def test_the_tasks_of_others_and_none_are_one(method: str, db: None) -> None:
 
 
 @spec("TKE-10")
-def test_whoever_may_not_use_the_tool_any_more_does_not_read_its_results(db: None) -> None:
+def test_whoever_may_not_use_the_tool_any_more_does_not_read_its_results(db):
     ada = person("ada", is_superuser=True)
     task_id = MCPClient(server=members, user=ada).call_tool("staff_only", as_task=True).task_id
     ada.is_superuser = False
@@ -275,13 +272,13 @@ def test_whoever_may_not_use_the_tool_any_more_does_not_read_its_results(db: Non
 
 @spec("TKE-9")
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
-def test_the_older_methods_are_gone(method: str, client: MCPClient) -> None:
+def test_the_older_methods_are_gone(method, client):
     assert refused(client, method, {"taskId": "x"}).code == METHOD_NOT_FOUND
 
 
 @spec("TKE-15", "HDR-4")
 @pytest.mark.django_db(transaction=True)
-async def test_the_name_header_of_task_methods_is_the_task_id() -> None:
+async def test_the_name_header_of_task_methods_is_the_task_id():
     body = message("tasks/get", {"taskId": "x"}, **DECLARED)
     codes = []
     for name in ("x", "y", None):
@@ -294,7 +291,7 @@ async def test_the_name_header_of_task_methods_is_the_task_id() -> None:
 
 
 @pytest.fixture
-def remote(transactional_db: None) -> Iterator[MCPClient]:
+def remote(transactional_db):
     gate.close()
     with MCPClient(server=everybody, transport="http") as client:
         yield client
@@ -302,7 +299,7 @@ def remote(transactional_db: None) -> Iterator[MCPClient]:
 
 
 @spec("TKE-3", "TKE-8")
-def test_a_task_is_there_before_its_call_is_answered(remote: MCPClient) -> None:
+def test_a_task_is_there_before_its_call_is_answered(remote):
     task_id = remote.call_tool("held", as_task=True).task_id
     assert remote.get_task(task_id)["status"] == "working"
     assert gate.reached.wait(wire_site.PATIENCE)
@@ -311,7 +308,7 @@ def test_a_task_is_there_before_its_call_is_answered(remote: MCPClient) -> None:
 
 
 @spec("TKE-8")
-def test_a_task_that_was_canceled_stays_so(remote: MCPClient) -> None:
+def test_a_task_that_was_canceled_stays_so(remote):
     task_id = remote.call_tool("held", as_task=True).task_id
     assert gate.reached.wait(wire_site.PATIENCE)
     remote.cancel_task(task_id)
@@ -321,6 +318,6 @@ def test_a_task_that_was_canceled_stays_so(remote: MCPClient) -> None:
 
 
 @spec("TKE-7")
-def test_a_task_asks_over_http(remote: MCPClient) -> None:
+def test_a_task_asks_over_http(remote):
     created = remote.call_tool("ask_name", as_task=True)
     assert remote.task_result(created, answers=[{"name": "Ada"}]).text == "Hello Ada."

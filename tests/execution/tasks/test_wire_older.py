@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -41,13 +40,13 @@ def older(**options: Any) -> MCPClient:
 
 
 @pytest.fixture
-def client(db: None) -> MCPClient:
+def client(db):
     """A client whose tasks run before their calls return."""
     return older()
 
 
 @pytest.fixture
-def remote(transactional_db: None) -> Iterator[MCPClient]:
+def remote(transactional_db):
     """A client over HTTP, whose tasks run in a thread of their own."""
     gate.close()
     with older(transport="http") as client:
@@ -77,7 +76,7 @@ def agreed(client: MCPClient) -> dict[str, Any]:
 
 
 @spec("TKD-1", "TKD-9", "EXT-4")
-def test_the_capability_and_the_support_of_each_tool(db: None) -> None:
+def test_the_capability_and_the_support_of_each_tool(db):
     calls = {"cancel": {}, "requests": {"tools": {"call": {}}}}
     assert agreed(older())["tasks"] == calls
     assert agreed(older(server=members, user=person()))["tasks"] == {"list": {}, **calls}
@@ -93,14 +92,14 @@ def test_the_capability_and_the_support_of_each_tool(db: None) -> None:
 
 
 @spec("TKE-14")
-def test_the_extension_in_a_handshake_enables_nothing(db: None) -> None:
+def test_the_extension_in_a_handshake_enables_nothing(db):
     client = older(capabilities=extension_declaration(TASKS))
     assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"total": 3}
     assert refused(client, "tools/call", name="only").code == METHOD_NOT_FOUND
 
 
 @spec("TKD-3")
-def test_a_client_does_what_the_tool_declares(client: MCPClient) -> None:
+def test_a_client_does_what_the_tool_declares(client):
     assert refused(client, "tools/call", name="only").code == METHOD_NOT_FOUND
     named = {"name": "greet", "arguments": {"name": "Ada"}}
     assert refused(client, "tools/call", **named, task={}).code == METHOD_NOT_FOUND
@@ -110,7 +109,7 @@ def test_a_client_does_what_the_tool_declares(client: MCPClient) -> None:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_before_there_are_no_tasks(version: str, db: None) -> None:
+def test_before_there_are_no_tasks(version, db):
     client = older(protocol_version=version)
     added = client.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {}})
     assert added["content"][0]["text"] == '{"total": 3}'
@@ -123,7 +122,7 @@ def test_before_there_are_no_tasks(version: str, db: None) -> None:
 
 
 @spec("TKD-2")
-def test_what_fails_before_a_task_began_is_an_error(client: MCPClient) -> None:
+def test_what_fails_before_a_task_began_is_an_error(client):
     with pytest.raises(ErrorResponse, match="declined") as caught:
         client.call_tool("ask_before", as_task=True, answers=[DECLINE])
     assert caught.value.code == INTERNAL_ERROR
@@ -131,9 +130,7 @@ def test_what_fails_before_a_task_began_is_an_error(client: MCPClient) -> None:
 
 
 @spec("TKD-2")
-def test_a_client_that_wants_a_task_is_limited_by_an_error(
-    client: MCPClient, settings: Any
-) -> None:
+def test_a_client_that_wants_a_task_is_limited_by_an_error(client, settings):
     settings.MCP_DJANGO = {"THROTTLE_AS": "result", "RATE": "1/h"}
     client.call_tool("fail", as_task=True)
     with pytest.raises(ErrorResponse) as caught:
@@ -144,7 +141,7 @@ def test_a_client_that_wants_a_task_is_limited_by_an_error(
 
 @spec("TKD-2")
 @pytest.mark.parametrize("ttl", [1e300, 2**80, 1e17])
-def test_more_time_than_any_task_gets_is_the_most(client: MCPClient, ttl: float) -> None:
+def test_more_time_than_any_task_gets_is_the_most(client, ttl):
     params = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": ttl}}
     assert client.request("tools/call", params)["task"]["ttl"] == 24 * 3600 * 1000
 
@@ -153,7 +150,7 @@ def test_more_time_than_any_task_gets_is_the_most(client: MCPClient, ttl: float)
 
 
 @spec("TKD-2", "MET-5")
-def test_a_call_that_asks_for_a_task_gets_one(client: MCPClient) -> None:
+def test_a_call_that_asks_for_a_task_gets_one(client):
     created = client.request(
         "tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": 90_000}}
     )
@@ -165,13 +162,13 @@ def test_a_call_that_asks_for_a_task_gets_one(client: MCPClient) -> None:
 
 @spec("TKD-2")
 @pytest.mark.parametrize("task", [5, ["ttl"], {"ttl": "long"}, {"ttl": -1}, {"ttl": 0}])
-def test_a_wish_that_is_none_is_refused(task: Any, client: MCPClient) -> None:
+def test_a_wish_that_is_none_is_refused(task, client):
     error = refused(client, "tools/call", name="add", arguments={"a": 1, "b": 2}, task=task)
     assert error.code == INVALID_PARAMS
 
 
 @spec("TKD-2")
-def test_a_client_that_asks_for_a_task_is_answered_with_one_or_an_error(client: MCPClient) -> None:
+def test_a_client_that_asks_for_a_task_is_answered_with_one_or_an_error(client):
     given = {"name": "add", "arguments": {"a": "one"}, "task": {}}
     assert refused(client, "tools/call", **given).code == INVALID_PARAMS
     params = {"leave": True}
@@ -180,7 +177,7 @@ def test_a_client_that_asks_for_a_task_is_answered_with_one_or_an_error(client: 
 
 
 @spec("TKD-4", "TKD-8")
-def test_its_result_is_that_of_the_call_and_names_the_task(client: MCPClient) -> None:
+def test_its_result_is_that_of_the_call_and_names_the_task(client):
     created = client.call_tool("add", {"a": 1, "b": 2}, as_task=True)
     result = client.task_result(created)
     assert result.structured == {"total": 3}
@@ -192,7 +189,7 @@ def test_its_result_is_that_of_the_call_and_names_the_task(client: MCPClient) ->
 
 
 @spec("TKD-6", "TKD-4")
-def test_what_fails_fails_its_task(client: MCPClient) -> None:
+def test_what_fails_fails_its_task(client):
     failed = client.call_tool("fail", as_task=True)
     found = client.get_task(failed.task_id)
     assert (found["status"], found["statusMessage"]) == ("failed", "Not today.")
@@ -208,7 +205,7 @@ def test_what_fails_fails_its_task(client: MCPClient) -> None:
 
 
 @spec("TKD-4", "TKD-5", "TKD-7")
-def test_canceling_answers_with_the_task_and_ends_it(client: MCPClient) -> None:
+def test_canceling_answers_with_the_task_and_ends_it(client):
     asking = client.call_tool("ask_name", as_task=True).task_id
     canceled = client.cancel_task(asking)
     assert set(canceled) == MEMBERS
@@ -221,7 +218,7 @@ def test_canceling_answers_with_the_task_and_ends_it(client: MCPClient) -> None:
 
 @spec("TKD-7", "TKD-9")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
-def test_the_tasks_of_others_are_not_there(method: str, db: None) -> None:
+def test_the_tasks_of_others_are_not_there(method, db):
     ada, eve = (older(server=members, user=person(name)) for name in ("ada", "eve"))
     hers = ada.call_tool("only", as_task=True).task_id
     foreign, unknown = (refused(eve, method, taskId=one) for one in (hers, "x" * 43))
@@ -230,7 +227,7 @@ def test_the_tasks_of_others_are_not_there(method: str, db: None) -> None:
 
 
 @spec("TKD-4", "TKD-9", "TKD-7")
-def test_a_caller_lists_his_tasks_and_no_others(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
+def test_a_caller_lists_his_tasks_and_no_others(monkeypatch, db):
     monkeypatch.setattr(handlers, "MAX_LISTED", 2)
     ada, eve = (older(server=members, user=person(name)) for name in ("ada", "eve"))
     hers = [ada.call_tool("only", as_task=True).task_id for _ in range(3)]
@@ -246,7 +243,7 @@ def test_a_caller_lists_his_tasks_and_no_others(monkeypatch: pytest.MonkeyPatch,
     assert refused(eve, "tasks/list", cursor=first["nextCursor"]).code == INVALID_PARAMS
 
 
-def test_a_task_of_a_hidden_tool_is_listed_by_no_former_name(db: None) -> None:
+def test_a_task_of_a_hidden_tool_is_listed_by_no_former_name(db):
     server, ada = MCPServer("renaming"), person("ada", is_staff=True)
     server.tool("old", task="optional")(lambda: "x")
     client = older(server=server, user=ada)
@@ -262,12 +259,12 @@ def test_a_task_of_a_hidden_tool_is_listed_by_no_former_name(db: None) -> None:
 
 
 @spec("TKD-9")
-def test_where_everybody_may_come_in_nothing_is_listed(client: MCPClient) -> None:
+def test_where_everybody_may_come_in_nothing_is_listed(client):
     assert refused(client, "tasks/list").code == METHOD_NOT_FOUND
 
 
 @spec("TKE-13")
-def test_a_task_is_one_for_both_revisions(client: MCPClient) -> None:
+def test_a_task_is_one_for_both_revisions(client):
     newer = MCPClient(server=everybody)
     task_id = client.call_tool("ask_name", as_task=True).task_id
     assert newer.get_task(task_id)["inputRequests"].keys() == {"who"}
@@ -279,7 +276,7 @@ def test_a_task_is_one_for_both_revisions(client: MCPClient) -> None:
 
 
 @spec("TKD-4")
-def test_the_result_is_waited_for(remote: MCPClient) -> None:
+def test_the_result_is_waited_for(remote):
     created = remote.call_tool("held", as_task=True)
     assert gate.reached.wait(wire_site.PATIENCE)
     assert remote.get_task(created.task_id)["status"] == "working"
@@ -288,7 +285,7 @@ def test_the_result_is_waited_for(remote: MCPClient) -> None:
 
 
 @spec("TKD-5")
-def test_whoever_waits_for_a_canceled_task_is_told(remote: MCPClient) -> None:
+def test_whoever_waits_for_a_canceled_task_is_told(remote):
     created = remote.call_tool("held", as_task=True)
     assert gate.reached.wait(wire_site.PATIENCE)
     assert remote.cancel_task(created.task_id)["status"] == "cancelled"
@@ -298,9 +295,7 @@ def test_whoever_waits_for_a_canceled_task_is_told(remote: MCPClient) -> None:
     assert remote.get_task(created.task_id)["status"] == "cancelled"
 
 
-def test_whoever_loses_the_tool_while_he_waits_hears_no_result(
-    transactional_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_loses_the_tool_while_he_waits_hears_no_result(transactional_db, monkeypatch):
     gate.close()
     ada, is_waiting, wait = (
         person("ada", is_superuser=True),
@@ -328,7 +323,7 @@ def test_whoever_loses_the_tool_while_he_waits_hears_no_result(
 
 @spec("TKD-8", "TKD-10")
 @pytest.mark.parametrize("transport", ["memory", "http", "stdio"])
-def test_questions_travel_on_the_stream_that_awaits(transport: str, transactional_db: None) -> None:
+def test_questions_travel_on_the_stream_that_awaits(transport, transactional_db):
     heard: list[dict[str, Any]] = []
     with older(transport=transport) as client:
         created = client.call_tool("ask_two", as_task=True)
@@ -349,7 +344,7 @@ def test_questions_travel_on_the_stream_that_awaits(transport: str, transactiona
 
 
 @spec("CAN-6")
-async def test_leaving_the_wait_leaves_the_task(transactional_db: None) -> None:
+async def test_leaving_the_wait_leaves_the_task(transactional_db):
     gate.close()
     async with older(transport="stdio") as client:
         created = await client.acall_tool("held", as_task=True)
@@ -366,7 +361,7 @@ async def test_leaving_the_wait_leaves_the_task(transactional_db: None) -> None:
 
 
 @spec("TKD-11")
-def test_the_client_is_not_asked_to_make_a_task_of_a_question(transactional_db: None) -> None:
+def test_the_client_is_not_asked_to_make_a_task_of_a_question(transactional_db):
     hosting = {"tasks": {"requests": {"elicitation": {"create": {}}}}, "elicitation": {}}
     heard: list[dict[str, Any]] = []
     with older(transport="http", capabilities=hosting) as client:
@@ -378,7 +373,7 @@ def test_the_client_is_not_asked_to_make_a_task_of_a_question(transactional_db: 
 
 
 @spec("PRG-4", "TKD-8")
-def test_a_task_that_reports_progress_sends_none(remote: MCPClient) -> None:
+def test_a_task_that_reports_progress_sends_none(remote):
     created = remote.call_tool("held", as_task=True)
     assert gate.reached.wait(wire_site.PATIENCE)
     gate.opened.set()

@@ -70,7 +70,7 @@ async def told(connection: Connection, status: str) -> dict[str, Any]:
 
 
 @spec("TKE-11", "SUB-7", "SUB-8", "PRG-4")
-async def test_each_change_is_told_as_a_whole() -> None:
+async def test_each_change_is_told_as_a_whole():
     gate.close()
     task_id = await called("held")
     async with listening(task_id, "no-such-task") as connection:
@@ -87,7 +87,7 @@ async def test_each_change_is_told_as_a_whole() -> None:
 
 
 @spec("TKE-11", "TKE-7")
-async def test_a_question_is_told_and_its_answer_taken() -> None:
+async def test_a_question_is_told_and_its_answer_taken():
     task_id = await called("ask_name")
     async with listening(task_id) as connection:
         asking = await told(connection, "input_required")
@@ -98,14 +98,14 @@ async def test_a_question_is_told_and_its_answer_taken() -> None:
 
 
 @spec("TKE-11")
-async def test_what_is_over_is_told_to_whoever_comes_late() -> None:
+async def test_what_is_over_is_told_to_whoever_comes_late():
     task_id = await called("fail")
     async with listening(task_id) as connection:
         assert (await told(connection, "completed"))["result"]["isError"] is True
 
 
 @spec("SUB-17")
-async def test_asking_for_tasks_needs_the_extension() -> None:
+async def test_asking_for_tasks_needs_the_extension():
     body = message("subscriptions/listen", {"notifications": {"taskIds": ["x"]}})
     answer = await send(everybody.asgi, "/mcp", body)
     error = answer.json()["error"]
@@ -114,7 +114,7 @@ async def test_asking_for_tasks_needs_the_extension() -> None:
 
 
 @spec("SUB-8", "TKE-10")
-async def test_the_tasks_of_others_are_not_acknowledged() -> None:
+async def test_the_tasks_of_others_are_not_acknowledged():
     ada = await sync_to_async(person)("ada")
     theirs = await MCPClient(server=members, user=ada).acall_tool("only", as_task=True)
     mine = await called("fail")
@@ -122,7 +122,7 @@ async def test_the_tasks_of_others_are_not_acknowledged() -> None:
         assert connection.acknowledged["notifications"] == {"taskIds": [mine]}
 
 
-async def test_the_test_client_listens() -> None:
+async def test_the_test_client_listens():
     async with MCPClient(server=everybody, transport="http") as client:
         created = await client.acall_tool("ask_name", as_task=True)
         async with client.listen(tasks=[created.task_id]) as notifications:
@@ -137,9 +137,7 @@ async def test_the_test_client_listens() -> None:
 
 
 @spec("TKD-4", "TKD-10")
-async def test_a_client_that_takes_json_alone_waits_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_that_takes_json_alone_waits_for_a_while(monkeypatch):
     monkeypatch.setattr(handlers, "WAIT_SECONDS", 0)
     gate.close()
 

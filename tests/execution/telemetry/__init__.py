@@ -1,3 +1,1 @@
 """Spans and measurements of every request."""
-
-from __future__ import annotations

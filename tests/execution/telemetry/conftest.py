@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,7 +66,7 @@ class Told:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+def told(monkeypatch):
     """What is told from now on."""
     found = Told()
     instruments = Instruments(found.traces, found.meters)
@@ -78,7 +77,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
 
 
 @pytest.fixture
-def site(settings: Any, transactional_db: None) -> Iterator[None]:
+def site(settings, transactional_db):
     """The addresses of the server."""
     settings.ROOT_URLCONF = "tests.execution.telemetry.site"
     close_asgiref_connections()

@@ -11,7 +11,6 @@ from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_tra
 from mcp_django.models import Session
 from mcp_django.test import DECLINE, MCPClient
 from mcp_django.test.transports import HTTPChannel, LineChannel
-from tests.execution.telemetry.conftest import Told
 from tests.execution.telemetry.site import PATH, RECEIVED, TRACE_ID, traced
 from tests.spec import spec
 from tests.transports.http_session.handshakes import B, D, Peer, initialize, opened, request
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("site")
 DURATION = "mcp.server.session.duration"
 
 
-async def test_a_session_over_http_is_told_from_its_beginning_to_its_end(told: Told) -> None:
+async def test_a_session_over_http_is_told_from_its_beginning_to_its_end(told):
     peer = await opened("lane", PATH)
     digest = (await Session.objects.aget()).digest
     assert (await peer.delete()).status == 204
@@ -42,7 +41,7 @@ async def test_a_session_over_http_is_told_from_its_beginning_to_its_end(told: T
     assert point.count == 1
 
 
-async def test_known_callers_and_sessions_are_counted(told: Told, settings: Any) -> None:
+async def test_known_callers_and_sessions_are_counted(told, settings):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1}
 
     def counted() -> dict[tuple[str, str], int]:
@@ -59,13 +58,13 @@ async def test_known_callers_and_sessions_are_counted(told: Told, settings: Any)
     assert after["sessions", "hits"] > before["sessions", "hits"]
 
 
-async def test_an_initialize_that_fails_is_told(told: Told) -> None:
+async def test_an_initialize_that_fails_is_told(told):
     await Peer("lane", PATH).send(initialize(None))
     span = told.only()
     assert (span.name, span.attributes["error.type"]) == ("initialize", "-32602")
 
 
-def test_a_session_over_lines_lasts_as_long_as_they_do(told: Told) -> None:
+def test_a_session_over_lines_lasts_as_long_as_they_do(told):
     with MCPClient(server=traced, protocol_version=D, transport="stdio") as client:
         client.call_tool("here")
         assert told.points(DURATION) == []
@@ -76,7 +75,7 @@ def test_a_session_over_lines_lasts_as_long_as_they_do(told: Told) -> None:
 
 
 @spec("MET-4")
-async def test_each_request_of_a_batch_is_a_span_of_its_own(told: Told) -> None:
+async def test_each_request_of_a_batch_is_a_span_of_its_own(told):
     peer = await opened("lane", PATH, version=B)
     told.clear()
     calls = [
@@ -94,7 +93,7 @@ async def test_each_request_of_a_batch_is_a_span_of_its_own(told: Told) -> None:
     assert spans["tools/call fail"].attributes["error.type"] == "tool_error"
 
 
-async def test_a_batch_over_a_limit_is_told(told: Told, settings: Any) -> None:
+async def test_a_batch_over_a_limit_is_told(told, settings):
     peer = await opened("lane", PATH, version=B)
     told.clear()
     settings.MCP_DJANGO = {"RATE": ["1/h"]}
@@ -107,9 +106,7 @@ async def test_a_batch_over_a_limit_is_told(told: Told, settings: Any) -> None:
 
 @spec("MET-3", "MET-4")
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-def test_a_question_is_a_span_whose_trace_travels_with_it(
-    transport: str, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_is_a_span_whose_trace_travels_with_it(transport, told, monkeypatch):
     said: list[dict[str, Any]] = []
     note(said, HTTPChannel if transport == "http" else LineChannel, monkeypatch)
     with MCPClient(server=traced, protocol_version=D, transport=transport) as client:
@@ -144,14 +141,14 @@ def note(said: list[dict[str, Any]], channel: Any, patch: pytest.MonkeyPatch) ->
     patch.setattr(channel, "exchange", noting)
 
 
-def test_a_declined_question_is_no_error_of_the_question(told: Told) -> None:
+def test_a_declined_question_is_no_error_of_the_question(told):
     with MCPClient(server=traced, protocol_version=D, transport="stdio") as client:
         assert client.call_tool("name", answers=[DECLINE], check=False).is_error
     assert told.spans()["elicitation/create"].status.status_code is StatusCode.UNSET
     assert told.spans()["tools/call name"].attributes["error.type"] == "tool_error"
 
 
-def test_a_question_that_nobody_answers_ends_with_its_call(told: Told) -> None:
+def test_a_question_that_nobody_answers_ends_with_its_call(told):
     with MCPClient(server=traced, protocol_version=D, transport="stdio") as client:
         assert client.call_tool("name").questions
     assert told.spans()["elicitation/create"].attributes["error.type"] == "cancelled"

@@ -16,7 +16,6 @@ from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_tra
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.models import Call
 from mcp_django.test import MCPClient
-from tests.execution.telemetry.conftest import Told
 from tests.execution.telemetry.site import CLIENT, PATH, TRACE_ID, begun, call, traced
 from tests.kit.drivers import Answer, connect, message, send
 from tests.spec import spec
@@ -47,7 +46,7 @@ def client(**options: Any) -> MCPClient:
 
 @spec("MET-3", "MET-4")
 @pytest.mark.parametrize("mount", ["wsgi", *APPS])
-async def test_a_function_runs_within_the_span_of_its_request(mount: str, told: Told) -> None:
+async def test_a_function_runs_within_the_span_of_its_request(mount, told):
     for tool in ("here", "later"):
         answer = (await ask(mount, call(tool))).json()
         span = told.spans()[f"tools/call {tool}"]
@@ -63,7 +62,7 @@ async def test_a_function_runs_within_the_span_of_its_request(mount: str, told: 
     assert told.names() == ["tools/call here", "tools/call later"]
 
 
-async def test_a_stream_is_within_the_span_too(told: Told) -> None:
+async def test_a_stream_is_within_the_span_too(told):
     answer = await ask("lane", message("tools/call", {"name": "walk"}, progressToken=1))
     assert answer.is_stream
     (seen,) = answer.response()["result"]["structuredContent"]["spans"]
@@ -71,7 +70,7 @@ async def test_a_stream_is_within_the_span_too(told: Told) -> None:
 
 
 @pytest.mark.parametrize("transport", ["memory", "stdio"])
-def test_lines_and_memory_have_spans(transport: str, told: Told) -> None:
+def test_lines_and_memory_have_spans(transport, told):
     with client(transport=transport) as mine:
         seen = [mine.call_tool(tool).structured["spans"] for tool in ("here", "later")]
     spans = [told.spans()[f"tools/call {tool}"] for tool in ("here", "later")]
@@ -80,7 +79,7 @@ def test_lines_and_memory_have_spans(transport: str, told: Told) -> None:
     assert {one.attributes.get("network.transport") for one in spans} == {network}
 
 
-async def test_the_span_of_a_web_server_is_the_parent_or_linked(told: Told) -> None:
+async def test_the_span_of_a_web_server_is_the_parent_or_linked(told):
     tracer = trace.get_tracer("web", tracer_provider=told.traces)
     with tracer.start_as_current_span("POST") as way:
         await ask("raw", call("here"))
@@ -91,7 +90,7 @@ async def test_the_span_of_a_web_server_is_the_parent_or_linked(told: Told) -> N
 
 
 @spec("MET-4")
-async def test_an_invalid_trace_begins_one_of_its_own(told: Told) -> None:
+async def test_an_invalid_trace_begins_one_of_its_own(told):
     body = message("tools/call", {"name": "here"}, traceparent="00-1-2-01", tracestate="a=1")
     assert "result" in (await ask("raw", body)).json()
     assert told.only().parent is None
@@ -101,7 +100,7 @@ async def test_an_invalid_trace_begins_one_of_its_own(told: Told) -> None:
 # What it says ---------------------------------------------------------------------------------
 
 
-async def test_a_span_has_the_attributes_of_the_conventions(told: Told) -> None:
+async def test_a_span_has_the_attributes_of_the_conventions(told):
     await ask("lane", call("here", id="seven"))
     span = told.only()
     assert span.kind is SpanKind.SERVER
@@ -128,7 +127,7 @@ async def test_a_span_has_the_attributes_of_the_conventions(told: Told) -> None:
     assert (point.count, point.explicit_bounds[0], point.explicit_bounds[-1]) == (1, 0.01, 300)
 
 
-async def test_nothing_that_a_client_makes_up_is_a_name_or_a_label(told: Told) -> None:
+async def test_nothing_that_a_client_makes_up_is_a_name_or_a_label(told):
     made_up = "made-up-" * 1000
     for body in (
         message(made_up, {}),
@@ -148,7 +147,7 @@ async def test_nothing_that_a_client_makes_up_is_a_name_or_a_label(told: Told) -
     assert "made-up" not in str([dict(point.attributes) for point in told.points(DURATION)])
 
 
-def test_every_method_has_a_span(told: Told) -> None:
+def test_every_method_has_a_span(told):
     mine = client()
     mine.discover()
     mine.list_tools()
@@ -169,7 +168,7 @@ def test_every_method_has_a_span(told: Told) -> None:
     assert "gen_ai.operation.name" not in spans["prompts/get greet"].attributes
 
 
-def test_the_uri_of_a_template_is_told_where_arguments_are(told: Told) -> None:
+def test_the_uri_of_a_template_is_told_where_arguments_are(told):
     client().read_resource("traced://orders/47114711471147")
     assert told.only().attributes["mcp.resource.uri"] == "traced://orders/{number}"
     told.clear()
@@ -178,7 +177,7 @@ def test_the_uri_of_a_template_is_told_where_arguments_are(told: Told) -> None:
     assert told.only().attributes["mcp.resource.uri"] == "traced://orders/47114711471147"
 
 
-def test_arguments_are_told_where_they_are_logged_and_secrets_never(told: Told) -> None:
+def test_arguments_are_told_where_they_are_logged_and_secrets_never(told):
     client().call_tool("pay", {"number": "A-7", "card": "4111", "note": "for Eve"})
     shown = json.loads(told.only().attributes["gen_ai.tool.call.arguments"])
     assert shown == {"number": "A-7", "card": "[hidden]", "note": "[hidden]"}
@@ -199,9 +198,7 @@ def test_arguments_are_told_where_they_are_logged_and_secrets_never(told: Told) 
         ("pay", None),
     ],
 )
-def test_an_error_within_a_result_is_a_tool_error(
-    tool: str, description: str | None, told: Told
-) -> None:
+def test_an_error_within_a_result_is_a_tool_error(tool, description, told):
     assert client().call_tool(tool, check=False).is_error
     span = told.only()
     assert span.attributes["error.type"] == "tool_error"
@@ -212,7 +209,7 @@ def test_an_error_within_a_result_is_a_tool_error(
     assert point.attributes["error.type"] == "tool_error"
 
 
-async def test_an_error_is_told_by_its_code(told: Told) -> None:
+async def test_an_error_is_told_by_its_code(told):
     await ask("raw", message("tools/call", {"name": "made up 47114711471147"}))
     span = told.only()
     # What anybody can make up names neither a span nor a measurement.
@@ -231,7 +228,7 @@ async def test_an_error_is_told_by_its_code(told: Told) -> None:
     assert told.only().attributes["mcp.method.name"] == "_OTHER"
 
 
-def test_a_refusal_is_an_error(told: Told) -> None:
+def test_a_refusal_is_an_error(told):
     with pytest.raises(AccessRefused):
         client().call_tool("guarded")
     span = told.only()
@@ -240,7 +237,7 @@ def test_a_refusal_is_an_error(told: Told) -> None:
     assert span.status.status_code is StatusCode.ERROR
 
 
-async def test_who_hangs_up_cancels(told: Told) -> None:
+async def test_who_hangs_up_cancels(told):
     begun["gone"] = asyncio.Event()
     async with connect(raw, PATH, call("wait", name="gone")):
         async with asyncio.timeout(5):
@@ -251,7 +248,7 @@ async def test_who_hangs_up_cancels(told: Told) -> None:
     assert [one.attributes["error.type"] for one in told.points(DURATION)] == ["cancelled"]
 
 
-async def test_a_subscription_ends_its_span_when_it_is_acknowledged(told: Told) -> None:
+async def test_a_subscription_ends_its_span_when_it_is_acknowledged(told):
     wanted = {"notifications": {"toolsListChanged": True}}
     async with connect(raw, PATH, message("subscriptions/listen", wanted)) as connection:
         await connection.event()
@@ -262,13 +259,13 @@ async def test_a_subscription_ends_its_span_when_it_is_acknowledged(told: Told) 
 
 
 @pytest.mark.usefixtures("call_log")
-async def test_the_call_log_has_the_trace_of_the_span(told: Told) -> None:
+async def test_the_call_log_has_the_trace_of_the_span(told):
     await ask("lane", message("tools/call", {"name": "fail"}))
     line = await Call.objects.aget()
     assert line.trace_id == format_trace_id(told.only().context.trace_id)
 
 
-def test_it_can_be_switched_off(told: Told) -> None:
+def test_it_can_be_switched_off(told):
     with override_settings(MCP_DJANGO={"TELEMETRY": False}):
         seen = client().call_tool("here").structured
     assert seen["spans"] == ["0" * 16]
@@ -276,7 +273,7 @@ def test_it_can_be_switched_off(told: Told) -> None:
     assert told.points(DURATION) == []
 
 
-def test_an_asked_question_ends_the_round_without_error(told: Told) -> None:
+def test_an_asked_question_ends_the_round_without_error(told):
     assert client().call_tool("name", answers=["Ada"]).text == "Ada"
     first, second = told._exporter.get_finished_spans()
     assert first.name == second.name == "tools/call name"
@@ -285,6 +282,6 @@ def test_an_asked_question_ends_the_round_without_error(told: Told) -> None:
     assert TRACE_ID not in first.to_json()
 
 
-def test_a_component_that_reads_another_is_one_request(told: Told) -> None:
+def test_a_component_that_reads_another_is_one_request(told):
     assert client().call_tool("reads").text == "about"
     assert told.names() == ["tools/call reads"]

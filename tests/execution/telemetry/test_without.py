@@ -33,7 +33,7 @@ def answer(tool: str) -> Any:
 
 @spec("MET-4")
 @pytest.mark.usefixtures("call_log")
-def test_without_an_sdk_the_trace_of_the_client_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_sdk_the_trace_of_the_client_goes_on(monkeypatch):
     instruments = Instruments()
     monkeypatch.setattr(telemetry, "load_instruments", lambda: instruments)
     assert seen() == [CLIENT]
@@ -42,7 +42,7 @@ def test_without_an_sdk_the_trace_of_the_client_goes_on(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("call_log")
-def test_without_the_api_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_api_nothing_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "mcp_django.execution.otel")
     assert telemetry.load_instruments.__wrapped__() is None
@@ -52,20 +52,20 @@ def test_without_the_api_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Call.objects.get().trace_id == TRACE_ID
 
 
-def test_an_api_that_is_broken_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_that_is_broken_is_told_of(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp_django.execution.otel", None)
     with pytest.raises(ModuleNotFoundError, match="otel"):
         telemetry.load_instruments.__wrapped__()
 
 
-def test_what_is_switched_off_is_not_even_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_switched_off_is_not_even_looked_for(monkeypatch):
     monkeypatch.setattr(telemetry, "load_instruments", lambda: pytest.fail("looked for"))
     with override_settings(MCP_DJANGO={"TELEMETRY": False}):
         assert telemetry.get_instruments() is None
 
 
 @pytest.mark.outside
-def test_nothing_is_imported_at_the_start_of_a_site() -> None:
+def test_nothing_is_imported_at_the_start_of_a_site():
     code = (
         "import sys, tests.sites.example.asgi, mcp_django.transports.stdio;"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
@@ -81,9 +81,7 @@ def test_nothing_is_imported_at_the_start_of_a_site() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_without_an_sdk_and_a_trace_there_is_nothing_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_an_sdk_and_a_trace_there_is_nothing_to_do(monkeypatch):
     instruments = Instruments()
     monkeypatch.setattr(telemetry, "load_instruments", lambda: instruments)
     monkeypatch.setattr(instruments, "start_span", lambda *args, **kwargs: pytest.fail("begun"))

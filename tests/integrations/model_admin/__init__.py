@@ -1,3 +1,1 @@
 """The site's admin as a source."""
-
-from __future__ import annotations

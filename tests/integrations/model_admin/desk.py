@@ -31,7 +31,7 @@ class Large(admin.SimpleListFilter):
         return queryset
 
 
-class OrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class OrderAdmin(admin.ModelAdmin):
     """What the desk sees of an order; the notes of the house are hidden from its new people."""
 
     list_display = ["number", "status", "total", "customer", "shout"]

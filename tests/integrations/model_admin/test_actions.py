@@ -22,7 +22,7 @@ def run(action: str, *keys: Any, may: tuple[str, ...] = ("change_order",)) -> Ca
     )
 
 
-def test_an_action_runs_on_the_chosen_rows_and_says_what_it_said() -> None:
+def test_an_action_runs_on_the_chosen_rows_and_says_what_it_said():
     for number in ("A1", "A2", "A3"):
         order(number)
     answer = run("mark_paid", "A1", "A3")
@@ -32,7 +32,7 @@ def test_an_action_runs_on_the_chosen_rows_and_says_what_it_said() -> None:
     assert sorted(paid) == ["A1", "A3"]
 
 
-def test_an_action_is_described_by_the_admin() -> None:
+def test_an_action_is_described_by_the_admin():
     (tool,) = [
         one
         for one in client("change_order", actions=["mark_paid"]).list_tools()
@@ -44,12 +44,12 @@ def test_an_action_is_described_by_the_admin() -> None:
     assert (keys["minItems"], keys["maxItems"], keys["items"]["type"]) == (1, 100, "string")
 
 
-def test_actions_are_opt_in() -> None:
+def test_actions_are_opt_in():
     names = [one["name"] for one in client("change_order").list_tools()]
     assert names == ["get_order", "list_orders"]
 
 
-def test_an_action_is_for_those_whom_the_admin_lets() -> None:
+def test_an_action_is_for_those_whom_the_admin_lets():
     made = server(actions=["mark_paid", "quiet"])
     reader = MCPClient(server=made, user=clerk("view_order"))
     assert "mark_paid_orders" not in [one["name"] for one in reader.list_tools()]
@@ -60,7 +60,7 @@ def test_an_action_is_for_those_whom_the_admin_lets() -> None:
     assert outsider.list_tools() == []
 
 
-def test_a_row_that_is_hidden_or_missing_stops_the_action() -> None:
+def test_a_row_that_is_hidden_or_missing_stops_the_action():
     order("A1")
     order("A2", note="hidden")
     hidden = run("mark_paid", "A1", "A2")
@@ -72,7 +72,7 @@ def test_a_row_that_is_hidden_or_missing_stops_the_action() -> None:
 
 
 @pytest.mark.parametrize("keys", [[], ["A1"] * 101, "A1", [["A1"]], ["a\0"]])
-def test_keys_that_are_none_are_refused(keys: Any) -> None:
+def test_keys_that_are_none_are_refused(keys):
     answer = client("change_order", actions=["quiet"]).call_tool(
         "quiet_orders", {"keys": keys}, check=False
     )
@@ -80,25 +80,25 @@ def test_keys_that_are_none_are_refused(keys: Any) -> None:
     assert answer.text.startswith("keys")
 
 
-def test_a_silent_action_is_said_to_have_run() -> None:
+def test_a_silent_action_is_said_to_have_run():
     order("A1")
     assert run("quiet", "A1").text == "Done: quiet ran on 1 order."
 
 
-def test_an_action_that_only_complains_is_an_error() -> None:
+def test_an_action_that_only_complains_is_an_error():
     order("A1")
     answer = run("grumble", "A1")
     assert answer.is_error
     assert answer.text == "The printer is on fire."
 
 
-def test_a_file_is_an_answer() -> None:
+def test_a_file_is_an_answer():
     order("A1")
     order("A2")
     assert run("export", "A1", "A2").text == "A1\nA2"
 
 
-def test_a_page_of_the_admin_undoes_what_was_done() -> None:
+def test_a_page_of_the_admin_undoes_what_was_done():
     order("A1")
     answer = run("ask", "A1")
     assert answer.is_error
@@ -107,19 +107,19 @@ def test_a_page_of_the_admin_undoes_what_was_done() -> None:
     assert Order.objects.get().status == "open"
 
 
-def test_a_redirect_is_named_and_not_followed() -> None:
+def test_a_redirect_is_named_and_not_followed():
     order("A1")
     answer = run("leave", "A1")
     assert not answer.is_error
     assert "/somewhere/?ids=1" in answer.text
 
 
-def test_a_refusal_of_the_action_is_one() -> None:
+def test_a_refusal_of_the_action_is_one():
     order("A1")
     assert run("look", "A1").is_error
 
 
-def test_an_action_finds_in_the_request_what_the_admin_would_post() -> None:
+def test_an_action_finds_in_the_request_what_the_admin_would_post():
     order("A1")
     order("A2")
     assert run("tell", "A1", "A2").text == "POST tell 2"
@@ -129,12 +129,12 @@ def test_an_action_finds_in_the_request_what_the_admin_would_post() -> None:
     ("action", "told"),
     [("delete_selected", "add 'delete' to tools"), ("mark_payed", "did you mean 'mark_paid'")],
 )
-def test_an_action_that_is_none_is_refused(action: str, told: str) -> None:
+def test_an_action_that_is_none_is_refused(action, told):
     with pytest.raises(ImproperlyConfigured, match=told):
         server(actions=[action])
 
 
-def test_a_row_that_the_admin_does_not_open_is_missing_to_an_action() -> None:
+def test_a_row_that_the_admin_does_not_open_is_missing_to_an_action():
     order("A1", note="secret")
     order("A2")
     hidden = run("mark_paid", "A2", "A1")
@@ -145,7 +145,7 @@ def test_a_row_that_the_admin_does_not_open_is_missing_to_an_action() -> None:
     assert not Order.objects.filter(status="paid").exists()
 
 
-def test_a_message_with_tags_is_said_without() -> None:
+def test_a_message_with_tags_is_said_without():
     class Marked(OrderAdmin):
         def quiet(self, request: Any, queryset: Any) -> None:
             self.message_user(request, format_html("<b>{}</b> done", "Tom & Jerry"))

@@ -36,18 +36,18 @@ def schema(mcp: MCPClient, tool: str) -> dict[str, Any]:
 # What is derived -----------------------------------------------------------------------------
 
 
-def test_fields_are_those_of_the_list_and_of_the_form_without_code_and_without_excluded() -> None:
+def test_fields_are_those_of_the_list_and_of_the_form_without_code_and_without_excluded():
     assert list(declaration(server()).exposed.paths) == [
         "number", "status", "total", "customer", "placed_at", "note",
     ]  # fmt: skip
 
 
-def test_named_fields_stand_in_their_place() -> None:
+def test_named_fields_stand_in_their_place():
     made = server(fields=["number", "internal_note"])
     assert list(declaration(made).exposed.paths) == ["number", "internal_note"]
 
 
-def test_what_is_searched_filtered_and_ordered_is_what_is_shown() -> None:
+def test_what_is_searched_filtered_and_ordered_is_what_is_shown():
     mcp = client()
     properties = schema(mcp, "list_orders")
     assert "number" in properties["search"]["description"]
@@ -58,7 +58,7 @@ def test_what_is_searched_filtered_and_ordered_is_what_is_shown() -> None:
     assert "-customer" in properties["order_by"]["enum"]
 
 
-def test_what_is_left_out_is_known() -> None:
+def test_what_is_left_out_is_known():
     assert sorted(declaration(server()).left_out) == [
         "'shout' is code; to include it, use fields=…",
         "list_filter contains 'Large', which has no counterpart",
@@ -68,15 +68,15 @@ def test_what_is_left_out_is_known() -> None:
     ]
 
 
-def test_the_order_is_that_of_the_admin() -> None:
+def test_the_order_is_that_of_the_admin():
     order("A1", placed_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     order("A2", placed_at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
     found = client().call_tool("list_orders").structured["items"]
     assert [one["number"] for one in found] == ["A2", "A1"]
 
 
-def test_an_admin_that_says_nothing_shows_its_form_and_the_name_of_an_object() -> None:
-    class Bare(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_an_admin_that_says_nothing_shows_its_form_and_the_name_of_an_object():
+    class Bare(admin.ModelAdmin):
         """Nothing."""
 
     Category.objects.create(code="toys", title="Toys")
@@ -88,8 +88,8 @@ def test_an_admin_that_says_nothing_shows_its_form_and_the_name_of_an_object() -
     ]
 
 
-def test_an_admin_that_shows_nothing_shows_the_key_and_says_so() -> None:
-    class Nothing(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_an_admin_that_shows_nothing_shows_the_key_and_says_so():
+    class Nothing(admin.ModelAdmin):
         """A form without fields."""
 
         list_display = []
@@ -103,8 +103,8 @@ def test_an_admin_that_shows_nothing_shows_the_key_and_says_so() -> None:
     assert problem.startswith("Nothing shows no field, so only the key is; name the fields")
 
 
-def test_secrets_of_the_form_stay_in_the_form() -> None:
-    class CustomerForm(ModelForm):  # type: ignore[type-arg]
+def test_secrets_of_the_form_stay_in_the_form():
+    class CustomerForm(ModelForm):
         """An address that is typed like a password."""
 
         class Meta:
@@ -114,7 +114,7 @@ def test_secrets_of_the_form_stay_in_the_form() -> None:
             fields = ("name", "email", "password")
             widgets = {"email": PasswordInput}
 
-    class CustomerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    class CustomerAdmin(admin.ModelAdmin):
         """All of them shown."""
 
         form = CustomerForm
@@ -128,7 +128,7 @@ def test_secrets_of_the_form_stay_in_the_form() -> None:
     assert len(found.left_out) == 2
 
 
-def test_the_admin_of_users_gives_no_hash() -> None:
+def test_the_admin_of_users_gives_no_hash():
     made = MCPServer("desk")
     made.register_admin(User, site=site((User, UserAdmin)), tools=["list", "get", "update"])
     assert "password" not in declaration(made, User).exposed.paths
@@ -139,8 +139,8 @@ def test_the_admin_of_users_gives_no_hash() -> None:
     assert "md5" not in str(mcp.call_tool("list_users").raw)
 
 
-def test_a_key_that_is_the_name_of_a_row_needs_no_number() -> None:
-    class CategoryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_a_key_that_is_the_name_of_a_row_needs_no_number():
+    class CategoryAdmin(admin.ModelAdmin):
         """By its code."""
 
         list_display = ["code", "title"]
@@ -154,7 +154,7 @@ def test_a_key_that_is_the_name_of_a_row_needs_no_number() -> None:
 # What is meant -------------------------------------------------------------------------------
 
 
-def test_a_model_that_the_site_does_not_have_is_refused() -> None:
+def test_a_model_that_the_site_does_not_have_is_refused():
     made = MCPServer("desk")
     with pytest.raises(
         ImproperlyConfigured, match="Tag is not registered at the admin site 'desk'"
@@ -162,16 +162,16 @@ def test_a_model_that_the_site_does_not_have_is_refused() -> None:
         made.register_admin(Tag, site=site())
 
 
-def test_the_nearest_name_is_told() -> None:
-    class OrdersAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_the_nearest_name_is_told():
+    class OrdersAdmin(admin.ModelAdmin):
         """Of no site."""
 
     with pytest.raises(ImproperlyConfigured, match="did you mean OrderAdmin"):
         MCPServer("desk").register_admin(OrdersAdmin, site=site())
 
 
-def test_an_admin_of_several_models_is_named_by_the_model() -> None:
-    class Every(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_an_admin_of_several_models_is_named_by_the_model():
+    class Every(admin.ModelAdmin):
         """Of two."""
 
     made = site((Tag, Every), (Category, Every))
@@ -180,18 +180,18 @@ def test_an_admin_of_several_models_is_named_by_the_model() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["shop.Order", object])
-def test_what_is_neither_is_refused(wrong: Any) -> None:
+def test_what_is_neither_is_refused(wrong):
     with pytest.raises(ImproperlyConfigured, match="takes a model or a ModelAdmin"):
         MCPServer("desk").register_admin(wrong)
 
 
-def test_the_default_site_is_looked_through_after_its_modules_were_imported() -> None:
+def test_the_default_site_is_looked_through_after_its_modules_were_imported():
     made = MCPServer("desk")
     made.register_admin(User)
     assert set(made.tools) == {"list_users", "get_user"}
 
 
-def test_a_site_without_the_admin_is_told(settings: Any) -> None:
+def test_a_site_without_the_admin_is_told(settings):
     settings.INSTALLED_APPS = [
         one for one in settings.INSTALLED_APPS if one != "django.contrib.admin"
     ]

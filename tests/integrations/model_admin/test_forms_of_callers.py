@@ -56,7 +56,7 @@ def declaration(made: MCPServer, model: Any) -> Any:
 # The admin of groups and users -------------------------------------------------------------------
 
 
-def test_the_admin_of_groups_shows_what_it_writes() -> None:
+def test_the_admin_of_groups_shows_what_it_writes():
     group = Group.objects.create(name="clerks")
     permission = Permission.objects.get(codename="view_order")
     group.permissions.add(permission)
@@ -73,7 +73,7 @@ def test_the_admin_of_groups_shows_what_it_writes() -> None:
     }
 
 
-def test_the_admin_of_users_writes_no_superuser() -> None:
+def test_the_admin_of_users_writes_no_superuser():
     mcp = MCPClient(server=server_of(User, UserAdmin, tools=EVERY), user=root())
     person("bob")
     for value in (True, False):
@@ -86,7 +86,7 @@ def test_the_admin_of_users_writes_no_superuser() -> None:
     assert not mcp.call_tool("update_user", {"username": "bob", "is_superuser": True}).is_error
 
 
-def test_the_admin_of_users_shows_no_password_to_anybody() -> None:
+def test_the_admin_of_users_shows_no_password_to_anybody():
     mcp = MCPClient(server=server_of(User, UserAdmin, tools=EVERY), user=root())
     listed = mcp.call_tool("list_users").structured["items"]
     shown = mcp.call_tool("get_user", {"username": "root"}).structured
@@ -96,8 +96,8 @@ def test_the_admin_of_users_shows_no_password_to_anybody() -> None:
     assert "groups" not in listed[0]
 
 
-def test_secrets_are_not_written_unless_they_are_named() -> None:
-    class CustomerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_secrets_are_not_written_unless_they_are_named():
+    class CustomerAdmin(admin.ModelAdmin):
         """With the password, which has a default."""
 
         fields = ["name", "email", "password"]
@@ -115,7 +115,7 @@ def test_secrets_are_not_written_unless_they_are_named() -> None:
     assert not mcp.call_tool("update_customer", call).is_error
 
 
-def test_rows_are_filtered_by_what_only_an_object_shows() -> None:
+def test_rows_are_filtered_by_what_only_an_object_shows():
     group = Group.objects.create(name="clerks")
     person("bob").groups.add(group)
     mcp = MCPClient(server=server_of(User, UserAdmin), user=root())
@@ -126,7 +126,7 @@ def test_rows_are_filtered_by_what_only_an_object_shows() -> None:
 # What depends on the caller ----------------------------------------------------------------------
 
 
-class SecretiveAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class SecretiveAdmin(admin.ModelAdmin):
     """Shows the costs to superusers, and the stock to those who may delete."""
 
     list_display = ["slug", "name"]
@@ -142,7 +142,7 @@ class SecretiveAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return [(None, {"fields": fields})]
 
 
-def test_a_row_has_the_fields_of_the_form_of_its_caller() -> None:
+def test_a_row_has_the_fields_of_the_form_of_its_caller():
     product("Ball", slug="ball", cost=3, stock=7)
     made = server_of(Product, SecretiveAdmin, tools=EVERY)
 
@@ -163,13 +163,13 @@ def test_a_row_has_the_fields_of_the_form_of_its_caller() -> None:
 @pytest.mark.parametrize(
     "arguments", [{"max_of": "cost"}, {"sum_of": "stock"}, {"group_by": "stock"}]
 )
-def test_what_may_be_hidden_is_not_summed_up(arguments: dict[str, str]) -> None:
+def test_what_may_be_hidden_is_not_summed_up(arguments):
     product("Ball", slug="ball", cost=3)
     mcp = MCPClient(server=server_of(Product, SecretiveAdmin, tools=EVERY), user=root())
     assert mcp.call_tool("count_products", arguments, check=False).is_error
 
 
-def test_what_may_be_hidden_orders_no_page() -> None:
+def test_what_may_be_hidden_orders_no_page():
     made = server_of(Product, SecretiveAdmin, tools=["list"])
     assert "ordering contains 'cost', which the admin may hide from some callers" in (
         declaration(made, Product).left_out
@@ -180,7 +180,7 @@ def test_what_may_be_hidden_orders_no_page() -> None:
     assert len(page["items"]) == 1
 
 
-def test_a_preview_names_no_value_that_the_form_hides() -> None:
+def test_a_preview_names_no_value_that_the_form_hides():
     class Hiding(SecretiveAdmin):
         """Changes the cost with the price."""
 
@@ -198,8 +198,8 @@ def test_a_preview_names_no_value_that_the_form_hides() -> None:
     assert set(mcp.call_tool("update_product", call).structured["changes"]) == {"price", "cost"}
 
 
-def test_a_list_that_depends_on_the_caller_hides_columns() -> None:
-    class Shifting(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_a_list_that_depends_on_the_caller_hides_columns():
+    class Shifting(admin.ModelAdmin):
         """Shows the margin to superusers."""
 
         list_display = ["slug", "margin"]
@@ -218,8 +218,8 @@ def test_a_list_that_depends_on_the_caller_hides_columns() -> None:
     assert "margin" in mcp.call_tool("list_products").structured["items"][0]
 
 
-def test_filters_and_search_that_depend_on_the_caller_are_left_out() -> None:
-    class Choosing(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_filters_and_search_that_depend_on_the_caller_are_left_out():
+    class Choosing(admin.ModelAdmin):
         """Offers superusers more."""
 
         list_display = ["slug"]
@@ -249,8 +249,8 @@ def test_filters_and_search_that_depend_on_the_caller_are_left_out() -> None:
     assert "list_filter contains 'cost', which the admin may hide from some callers" in left_out
 
 
-def test_a_path_that_some_callers_do_not_see_is_removed() -> None:
-    class Path(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_a_path_that_some_callers_do_not_see_is_removed():
+    class Path(admin.ModelAdmin):
         """Shows the address to superusers."""
 
         list_display = ["number", "customer__email"]
@@ -269,8 +269,8 @@ def test_a_path_that_some_callers_do_not_see_is_removed() -> None:
     assert "email" in mcp.call_tool("list_orders").structured["items"][0]["customer"]
 
 
-def test_choices_of_the_caller_are_listed_to_the_caller_alone() -> None:
-    class Own(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_choices_of_the_caller_are_listed_to_the_caller_alone():
+    class Own(admin.ModelAdmin):
         """Offers the words of the caller."""
 
         list_display = ["slug"]
@@ -292,8 +292,8 @@ def test_choices_of_the_caller_are_listed_to_the_caller_alone() -> None:
         assert listed.count("of-") == listed.count(f"of-{name}")
 
 
-def test_a_key_that_is_a_secret_is_not_shown() -> None:
-    class SessionAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_a_key_that_is_a_secret_is_not_shown():
+    class SessionAdmin(admin.ModelAdmin):
         """A table whose key signs in."""
 
         list_display = ["expire_date"]
@@ -306,11 +306,11 @@ def test_a_key_that_is_a_secret_is_not_shown() -> None:
 # Forms of the site -------------------------------------------------------------------------------
 
 
-def test_fields_that_a_form_declares_are_shown_unless_they_mask_a_value() -> None:
+def test_fields_that_a_form_declares_are_shown_unless_they_mask_a_value():
     class Masked(forms.TextInput):
         """Shows something else."""
 
-    class CustomerForm(forms.ModelForm):  # type: ignore[type-arg]
+    class CustomerForm(forms.ModelForm):
         """Of every kind."""
 
         name = forms.CharField(max_length=50)
@@ -322,7 +322,7 @@ def test_fields_that_a_form_declares_are_shown_unless_they_mask_a_value() -> Non
             model = Customer
             fields = ("name", "email", "password", "referrer")
 
-    class CustomerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    class CustomerAdmin(admin.ModelAdmin):
         """With this form."""
 
         form = CustomerForm
@@ -332,8 +332,8 @@ def test_fields_that_a_form_declares_are_shown_unless_they_mask_a_value() -> Non
     assert len(found.left_out) == 2
 
 
-def test_a_form_that_cannot_be_built_leaves_what_the_attributes_name() -> None:
-    class Broken(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_a_form_that_cannot_be_built_leaves_what_the_attributes_name():
+    class Broken(admin.ModelAdmin):
         """Needs what there is not."""
 
         list_display = ["slug"]
@@ -352,14 +352,14 @@ def test_a_form_that_cannot_be_built_leaves_what_the_attributes_name() -> None:
 # Inlines -----------------------------------------------------------------------------------------
 
 
-class LineInline(admin.TabularInline):  # type: ignore[type-arg]
+class LineInline(admin.TabularInline):
     """The lines of an order."""
 
     model = OrderLine
     fields = ["product", "quantity", "secret"]
 
 
-class InlineAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class InlineAdmin(admin.ModelAdmin):
     """An order with its lines."""
 
     list_display = ["number"]
@@ -367,7 +367,7 @@ class InlineAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     inlines = [LineInline]
 
 
-def test_an_object_shows_the_rows_of_its_inlines() -> None:
+def test_an_object_shows_the_rows_of_its_inlines():
     bought = order("N1")
     first = line(bought)
     mcp = MCPClient(server=server_of(Order, InlineAdmin), user=root())
@@ -380,7 +380,7 @@ def test_an_object_shows_the_rows_of_its_inlines() -> None:
     assert set(listed) == {"number", "note"}
 
 
-def test_inlines_that_the_caller_may_not_view_are_not_shown() -> None:
+def test_inlines_that_the_caller_may_not_view_are_not_shown():
     line(order("N1"))
     made = server_of(Order, InlineAdmin)
     shown = MCPClient(server=made, user=clerk("view_order")).call_tool(
@@ -389,7 +389,7 @@ def test_inlines_that_the_caller_may_not_view_are_not_shown() -> None:
     assert set(shown.structured) == {"number", "note"}
 
 
-def test_the_rows_of_an_inline_are_those_of_its_queryset_and_form() -> None:
+def test_the_rows_of_an_inline_are_those_of_its_queryset_and_form():
     class Narrow(LineInline):
         """Shows less to some."""
 
@@ -421,8 +421,8 @@ def test_the_rows_of_an_inline_are_those_of_its_queryset_and_form() -> None:
     assert [set(row) for row in rows(clerks)] == [{"id", "product"}]
 
 
-def test_rows_without_a_name_are_named_by_their_model() -> None:
-    class ProductAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_rows_without_a_name_are_named_by_their_model():
+    class ProductAdmin(admin.ModelAdmin):
         """With lines, whose reference has no way back."""
 
         list_display = ["slug"]
@@ -435,7 +435,7 @@ def test_rows_without_a_name_are_named_by_their_model() -> None:
     assert [set(row) for row in shown["order_lines"]] == [{"id", "quantity"}]
 
 
-def test_many_rows_of_an_inline_are_cut() -> None:
+def test_many_rows_of_an_inline_are_cut():
     bought = order("N1")
     for _ in range(101):
         line(bought)
@@ -446,7 +446,7 @@ def test_many_rows_of_an_inline_are_cut() -> None:
     assert len(shown[name.removesuffix("_cut")]) == 100
 
 
-def test_rows_that_refer_by_no_foreign_key_are_left_out() -> None:
+def test_rows_that_refer_by_no_foreign_key_are_left_out():
     class RemarkInline(GenericTabularInline):
         """Refers by a content type."""
 
@@ -463,14 +463,14 @@ def test_rows_that_refer_by_no_foreign_key_are_left_out() -> None:
     )
 
 
-def test_the_rows_of_an_inline_are_found_by_their_reference() -> None:
-    class VoucherInline(admin.TabularInline):  # type: ignore[type-arg]
+def test_the_rows_of_an_inline_are_found_by_their_reference():
+    class VoucherInline(admin.TabularInline):
         """Refers by a word."""
 
         model = Voucher
         fields = ["worth"]
 
-    class TagAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    class TagAdmin(admin.ModelAdmin):
         """With vouchers."""
 
         list_display = ["word"]
@@ -486,8 +486,8 @@ def test_the_rows_of_an_inline_are_found_by_their_reference() -> None:
     assert [row["worth"] for row in shown["vouchers"]] == [1]
 
 
-def test_an_inline_whose_formset_chooses_rows_is_left_out() -> None:
-    class Hiding(forms.BaseInlineFormSet):  # type: ignore[type-arg]
+def test_an_inline_whose_formset_chooses_rows_is_left_out():
+    class Hiding(forms.BaseInlineFormSet):
         """Hides some."""
 
         def get_queryset(self) -> Any:
@@ -513,13 +513,13 @@ def test_an_inline_whose_formset_chooses_rows_is_left_out() -> None:
     )
 
 
-def test_a_tree_shows_its_children_through_an_inline() -> None:
-    class ChildInline(admin.TabularInline):  # type: ignore[type-arg]
+def test_a_tree_shows_its_children_through_an_inline():
+    class ChildInline(admin.TabularInline):
         """The model itself."""
 
         model = Category
 
-    class TreeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    class TreeAdmin(admin.ModelAdmin):
         """A tree."""
 
         inlines = [ChildInline]

@@ -40,7 +40,7 @@ def schema(mcp: MCPClient, tool: str) -> dict[str, Any]:
 # Who may -------------------------------------------------------------------------------------
 
 
-def test_rows_that_the_admin_does_not_list_do_not_exist() -> None:
+def test_rows_that_the_admin_does_not_list_do_not_exist():
     order("A1")
     order("A2", note="hidden")
     mcp = client()
@@ -49,7 +49,7 @@ def test_rows_that_the_admin_does_not_list_do_not_exist() -> None:
     assert mcp.call_tool("get_order", {"number": "A2"}, check=False).is_error
 
 
-def test_an_object_that_the_admin_does_not_open_answers_like_none() -> None:
+def test_an_object_that_the_admin_does_not_open_answers_like_none():
     order("A1", note="secret")
     mcp = client()
     hidden = mcp.call_tool("get_order", {"number": "A1"}, check=False)
@@ -59,7 +59,7 @@ def test_an_object_that_the_admin_does_not_open_answers_like_none() -> None:
     )
 
 
-def test_where_the_admin_decides_about_objects_lists_leave_out_what_it_does_not_open() -> None:
+def test_where_the_admin_decides_about_objects_lists_leave_out_what_it_does_not_open():
     for number in range(3):
         order(f"A{number}")
         order(f"S{number}", note="secret")
@@ -75,8 +75,8 @@ def test_where_the_admin_decides_about_objects_lists_leave_out_what_it_does_not_
     assert mcp.call_tool("count_orders").structured == {"count": 3}
 
 
-def test_where_the_admin_decides_about_the_model_lists_are_counted() -> None:
-    class TagAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_where_the_admin_decides_about_the_model_lists_are_counted():
+    class TagAdmin(admin.ModelAdmin):
         """With nothing of its own."""
 
         list_display = ["word"]
@@ -89,7 +89,7 @@ def test_where_the_admin_decides_about_the_model_lists_are_counted() -> None:
     assert mcp.call_tool("count_tags").structured == {"count": 1}
 
 
-def test_the_generic_set_goes_by_the_admin_too() -> None:
+def test_the_generic_set_goes_by_the_admin_too():
     order("A1")
     order("A2", note="hidden")
     made = MCPServer("desk", generic=True)
@@ -100,7 +100,7 @@ def test_the_generic_set_goes_by_the_admin_too() -> None:
     assert "quiet_orders" in [one["name"] for one in mcp.list_tools()]
 
 
-def test_only_staff_with_the_permission_sees_the_tools() -> None:
+def test_only_staff_with_the_permission_sees_the_tools():
     made = server()
     assert MCPClient(server=made, user=clerk(username="nobody")).list_tools() == []
     outsider = clerk("view_order", username="customer", is_staff=False)
@@ -109,7 +109,7 @@ def test_only_staff_with_the_permission_sees_the_tools() -> None:
     assert [one["name"] for one in insider.list_tools()] == ["get_order", "list_orders"]
 
 
-def test_an_admin_without_addresses_and_without_a_session_can_be_asked() -> None:
+def test_an_admin_without_addresses_and_without_a_session_can_be_asked():
     seen: list[tuple[str, Any, bool]] = []
 
     class Asked(OrderAdmin):
@@ -126,7 +126,7 @@ def test_an_admin_without_addresses_and_without_a_session_can_be_asked() -> None
 
 
 @pytest.mark.parametrize("tools", [["list"], ["list", "get", "create", "update", "delete"]])
-def test_the_urlconf_is_not_loaded_while_tools_are_declared(settings: Any, tools: Any) -> None:
+def test_the_urlconf_is_not_loaded_while_tools_are_declared(settings, tools):
     # It may be the URLconf that imports the module with the declaration.
     urlconf = settings.ROOT_URLCONF
     settings.ROOT_URLCONF = "tests.integrations.model_admin.urls_that_are_still_loading"
@@ -146,8 +146,8 @@ def test_the_urlconf_is_not_loaded_while_tools_are_declared(settings: Any, tools
     assert {(path, full) for path, full, _ in matches} == {("/", "/")}
 
 
-def test_the_request_of_an_admin_with_addresses_is_that_of_its_list() -> None:
-    class GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_the_request_of_an_admin_with_addresses_is_that_of_its_list():
+    class GroupAdmin(admin.ModelAdmin):
         """Of the site's own admin, which has URLs."""
 
     mcp_admin = GroupAdmin(Group, admin.site)
@@ -164,7 +164,7 @@ def test_the_request_of_an_admin_with_addresses_is_that_of_its_list() -> None:
 # As resources --------------------------------------------------------------------------------
 
 
-def test_with_a_uri_the_objects_are_resources_too() -> None:
+def test_with_a_uri_the_objects_are_resources_too():
     order("A1")
     order("A2", note="hidden")
     mcp = client(uri="desk://orders/{number}")
@@ -198,7 +198,7 @@ class Loud(OrderAdmin):
         return obj.placed_at
 
 
-def test_a_column_that_is_code_is_shown_when_it_is_named() -> None:
+def test_a_column_that_is_code_is_shown_when_it_is_named():
     order("A1", margin=11, placed_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     mcp = client(orders=Loud, fields=["number", "who", "is_large", "passport", "when", "shout"])
     assert mcp.call_tool("get_order", {"number": "A1"}).structured == {
@@ -215,9 +215,7 @@ def test_a_column_that_is_code_is_shown_when_it_is_named() -> None:
     assert tool["outputSchema"]["properties"]["who"] == {"description": "Who & where"}
 
 
-def test_code_looks_at_any_column_without_another_statement(
-    django_assert_max_num_queries: Any,
-) -> None:
+def test_code_looks_at_any_column_without_another_statement(django_assert_max_num_queries):
     mcp = client(orders=Loud, fields=["number", "is_large"])
 
     def statements() -> int:
@@ -236,12 +234,12 @@ def test_code_looks_at_any_column_without_another_statement(
 
 
 @pytest.mark.parametrize("name", ["delete", "save", "get_queryset", "_meta", "nothing"])
-def test_code_of_every_model_and_of_every_admin_is_no_field(name: str) -> None:
+def test_code_of_every_model_and_of_every_admin_is_no_field(name):
     with pytest.raises(ImproperlyConfigured, match=f"no field '{name}'"):
         server(fields=["number", name])
 
 
-def test_code_is_neither_filtered_nor_ordered_by() -> None:
+def test_code_is_neither_filtered_nor_ordered_by():
     for option in ("filter_fields", "ordering_fields", "search_fields"):
         with pytest.raises(ImproperlyConfigured, match="no field 'shout'"):
             server(fields=["number", "shout"], **{option: ["shout"]})
@@ -250,7 +248,7 @@ def test_code_is_neither_filtered_nor_ordered_by() -> None:
 # What the checks say -------------------------------------------------------------------------
 
 
-def test_the_system_check_tells_what_was_left_out() -> None:
+def test_the_system_check_tells_what_was_left_out():
     made = server()
     found = [one for one in components.check_admin_sources(None) if one.obj is made]
     assert {one.id for one in found} == {"mcp_django.I001"}

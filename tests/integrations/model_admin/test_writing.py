@@ -38,7 +38,7 @@ def entries() -> list[tuple[str, str, int]]:
     ]
 
 
-def test_a_new_object_is_saved_and_logged_as_the_admin_does() -> None:
+def test_a_new_object_is_saved_and_logged_as_the_admin_does():
     mcp = client(*ALL, "view_customer", tools=EVERY)
     made = mcp.call_tool(
         "create_order",
@@ -50,7 +50,7 @@ def test_a_new_object_is_saved_and_logged_as_the_admin_does() -> None:
     assert entries() == [("B1", "Added.", 1)]
 
 
-def test_a_change_is_saved_and_logged_as_the_admin_does() -> None:
+def test_a_change_is_saved_and_logged_as_the_admin_does():
     order("B1")
     mcp = client(*ALL, tools=EVERY)
     changed = mcp.call_tool("update_order", {"number": "B1", "status": "paid", "note": "soon"})
@@ -60,7 +60,7 @@ def test_a_change_is_saved_and_logged_as_the_admin_does() -> None:
     assert entries() == [("B1", "Changed Status and Note.", 2)]
 
 
-def test_a_preview_saves_and_logs_nothing() -> None:
+def test_a_preview_saves_and_logs_nothing():
     order("B1")
     mcp = client(*ALL, tools=EVERY)
     tried = mcp.call_tool("update_order", {"number": "B1", "status": "paid", "preview": True})
@@ -69,7 +69,7 @@ def test_a_preview_saves_and_logs_nothing() -> None:
     assert entries() == []
 
 
-def test_what_is_read_only_cannot_be_written() -> None:
+def test_what_is_read_only_cannot_be_written():
     mcp = client(*ALL, tools=EVERY)
     assert "total" not in properties(mcp, "update_order")
     assert "internal_note" not in properties(mcp, "update_order")
@@ -79,7 +79,7 @@ def test_what_is_read_only_cannot_be_written() -> None:
     assert 'unknown argument "total"' in refused.text
 
 
-def test_what_is_read_only_for_this_caller_cannot_be_written_either() -> None:
+def test_what_is_read_only_for_this_caller_cannot_be_written_either():
     order("B1")
     mcp = client("view_order", "change_order", tools=["get", "update"])
     refused = mcp.call_tool("update_order", {"number": "B1", "note": "mine"}, check=False)
@@ -89,7 +89,7 @@ def test_what_is_read_only_for_this_caller_cannot_be_written_either() -> None:
     assert Order.objects.get().note == ""
 
 
-def test_an_object_that_the_admin_keeps_cannot_be_changed() -> None:
+def test_an_object_that_the_admin_keeps_cannot_be_changed():
     order("B1", status="shipped")
     refused = client(*ALL, tools=EVERY).call_tool(
         "update_order",
@@ -100,7 +100,7 @@ def test_an_object_that_the_admin_keeps_cannot_be_changed() -> None:
     assert Order.objects.get().status == "shipped"
 
 
-def test_deletion_goes_the_way_of_the_admin() -> None:
+def test_deletion_goes_the_way_of_the_admin():
     buyer = customer()
     order("B1", customer=buyer)
     gone = client(*ALL, tools=EVERY).call_tool("delete_order", {"number": "B1"})
@@ -110,8 +110,8 @@ def test_deletion_goes_the_way_of_the_admin() -> None:
     assert [flag for _, _, flag in entries()] == [3]
 
 
-def test_nobody_deletes_along_what_the_admin_would_not_let_go() -> None:
-    class LineAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_nobody_deletes_along_what_the_admin_would_not_let_go():
+    class LineAdmin(admin.ModelAdmin):
         """Guards the lines."""
 
     line(order("B1"))
@@ -126,7 +126,7 @@ def test_nobody_deletes_along_what_the_admin_would_not_let_go() -> None:
     assert entries() == []
 
 
-def test_a_moment_that_was_not_sent_keeps_its_microseconds() -> None:
+def test_a_moment_that_was_not_sent_keeps_its_microseconds():
     moment = dt.datetime(2026, 1, 1, 10, 30, 15, 123456, tzinfo=dt.UTC)
     order("B1", placed_at=moment)
     mcp = client(*ALL, tools=EVERY)
@@ -137,7 +137,7 @@ def test_a_moment_that_was_not_sent_keeps_its_microseconds() -> None:
     assert Order.objects.get().placed_at == moment.replace(microsecond=0)
 
 
-def test_the_form_of_users_makes_users_who_can_sign_in() -> None:
+def test_the_form_of_users_makes_users_who_can_sign_in():
     made = MCPServer("desk")
     made.register_admin(User, site=site((User, UserAdmin)), tools=["create", "update"])
     root = person("root", is_staff=True, is_superuser=True)
@@ -156,38 +156,38 @@ def test_the_form_of_users_makes_users_who_can_sign_in() -> None:
     assert 'unknown argument "password"' in refused.text
 
 
-def test_words_for_a_mouse_are_left_out() -> None:
+def test_words_for_a_mouse_are_left_out():
     made = MCPServer("desk")
     made.register_admin(Group, site=site((Group, GroupAdmin)), tools=["create"])
     mcp = MCPClient(server=made, user=person("root", is_staff=True, is_superuser=True))
     assert "Control" not in str(mcp.list_tools())
 
 
-def test_the_form_can_be_narrowed() -> None:
+def test_the_form_can_be_narrowed():
     mcp = client(*ALL, tools=["update"], form_fields=["status"])
     assert properties(mcp, "update_order") == ["number", "status", "preview"]
 
 
-def test_tools_are_for_those_whom_the_admin_lets() -> None:
+def test_tools_are_for_those_whom_the_admin_lets():
     made = server(tools=EVERY)
     names = [one["name"] for one in MCPClient(server=made, user=clerk("view_order")).list_tools()]
     assert names == ["get_order", "list_orders"]
 
 
-def test_a_form_that_cannot_be_made_is_told_at_registration() -> None:
+def test_a_form_that_cannot_be_made_is_told_at_registration():
     class Broken(OrderAdmin):
         """Needs what there is not."""
 
         def get_form(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
             """Fail."""
-            raise LookupError(request.session)  # type: ignore[attr-defined]
+            raise LookupError(request.session)
 
     with pytest.raises(ImproperlyConfigured, match=r"Broken.get_form\(\) failed"):
         server(orders=Broken, tools=["update"])
 
 
-def test_many_keys_are_written_whatever_input_the_admin_has_for_them() -> None:
-    class ProductAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_many_keys_are_written_whatever_input_the_admin_has_for_them():
+    class ProductAdmin(admin.ModelAdmin):
         """Keys as one text."""
 
         list_display = ["slug", "name", "tags"]
@@ -209,7 +209,7 @@ def test_many_keys_are_written_whatever_input_the_admin_has_for_them() -> None:
 
 
 @pytest.mark.parametrize("tool", ["update_order", "delete_order"])
-def test_an_object_that_the_admin_does_not_open_cannot_be_written(tool: str) -> None:
+def test_an_object_that_the_admin_does_not_open_cannot_be_written(tool):
     order("B1", note="secret")
     mcp = client(*ALL, tools=EVERY)
     refused = mcp.call_tool(tool, {"number": "B1"}, check=False)
@@ -230,9 +230,7 @@ def test_an_object_that_the_admin_does_not_open_cannot_be_written(tool: str) -> 
         ("list_users", {"groups__permissions__codename": "x"}),
     ],
 )
-def test_what_the_admin_does_not_show_is_asked_about_in_no_way(
-    tool: str, arguments: dict[str, Any]
-) -> None:
+def test_what_the_admin_does_not_show_is_asked_about_in_no_way(tool, arguments):
     class Careless(UserAdmin):
         """Filters and searches by what nobody should know."""
 

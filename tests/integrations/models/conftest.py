@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,7 +18,7 @@ Commit = Callable[[], AbstractContextManager[Any]]
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def told(monkeypatch):
     """Each announcement: the URIs in it, and `resources` for the list."""
     found: list[list[str]] = []
 
@@ -31,13 +31,13 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 @pytest.fixture
-def commit(django_capture_on_commit_callbacks: Any) -> Commit:
+def commit(django_capture_on_commit_callbacks):
     """A block at whose end everything is as if it had been committed."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
 @pytest.fixture
-def subscribed() -> Iterator[Callable[..., MCPServer]]:
+def subscribed():
     """Makes servers whose objects notify, and takes them away after the test."""
     made: list[tuple[MCPServer, Any]] = []
 
@@ -53,7 +53,7 @@ def subscribed() -> Iterator[Callable[..., MCPServer]]:
 
 
 @pytest.fixture
-def _closed() -> Iterator[None]:
+def _closed():
     """Takes away the connection that an asynchronous test left in asgiref's thread."""
     yield
     close_asgiref_connections()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.db import transaction
 from django.db.models import F, Value
@@ -14,7 +12,6 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.storage.versions import TopicKey
 from tests.integrations.models.building import customer, order, product
-from tests.integrations.models.conftest import Commit
 from tests.integrations.models.offering import URI, offer, resource
 from tests.sites.shop.models import Order, Product
 
@@ -25,9 +22,7 @@ db = pytest.mark.django_db
 
 @db
 @pytest.mark.usefixtures("subscribed")
-def test_what_is_made_saved_and_deleted_is_told(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_what_is_made_saved_and_deleted_is_told(told, commit, subscribed):
     subscribed()
     with commit():
         made = order("A 1")
@@ -43,9 +38,7 @@ def test_what_is_made_saved_and_deleted_is_told(
 
 
 @db
-def test_what_is_rolled_back_is_not_told(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_what_is_rolled_back_is_not_told(told, commit, subscribed):
     subscribed()
     with commit():
         with transaction.atomic():
@@ -56,9 +49,7 @@ def test_what_is_rolled_back_is_not_told(
 
 
 @db
-def test_a_savepoint_that_is_rolled_back_takes_nothing_else_along(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_a_savepoint_that_is_rolled_back_takes_nothing_else_along(told, commit, subscribed):
     subscribed()
     with commit(), transaction.atomic():
         order("A-1")
@@ -73,9 +64,7 @@ def test_a_savepoint_that_is_rolled_back_takes_nothing_else_along(
 
 
 @db
-def test_a_loop_in_a_transaction_is_one_announcement(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_a_loop_in_a_transaction_is_one_announcement(told, commit, subscribed):
     subscribed()
     with commit(), transaction.atomic():
         buyer = customer()
@@ -85,9 +74,7 @@ def test_a_loop_in_a_transaction_is_one_announcement(
 
 
 @db
-def test_nothing_is_told_of_columns_that_nobody_sees(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_nothing_is_told_of_columns_that_nobody_sees(told, commit, subscribed):
     subscribed(fields=["number", "customer"])
     made = order("A-1")
     with commit():
@@ -101,9 +88,7 @@ def test_nothing_is_told_of_columns_that_nobody_sees(
 
 
 @db
-def test_a_value_that_is_no_text_yet_is_told_as_the_column_has_it(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_a_value_that_is_no_text_yet_is_told_as_the_column_has_it(told, commit, subscribed):
     subscribed(uri="shop://o/{id}", fields=["id"])
     with commit():
         order("A-1", pk="0042")
@@ -111,9 +96,7 @@ def test_a_value_that_is_no_text_yet_is_told_as_the_column_has_it(
 
 
 @db
-def test_an_object_without_a_uri_changes_the_list_alone(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_an_object_without_a_uri_changes_the_list_alone(told, commit, subscribed):
     subscribed()
     with commit():
         made = order("..")
@@ -124,9 +107,7 @@ def test_an_object_without_a_uri_changes_the_list_alone(
 
 
 @db
-def test_a_class_without_a_list_tells_of_the_object_alone(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_a_class_without_a_list_tells_of_the_object_alone(told, commit, subscribed):
     subscribed(list=False)
     with commit():
         order("A-1").delete()
@@ -134,9 +115,7 @@ def test_a_class_without_a_list_tells_of_the_object_alone(
 
 
 @db
-def test_the_files_of_an_object_change_with_it(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_the_files_of_an_object_change_with_it(told, commit, subscribed):
     subscribed(Product, uri="shop://p/{slug}", fields=["slug", "photo"], blobs=["photo"])
     made = product(slug="ball")
     with commit():
@@ -145,9 +124,7 @@ def test_the_files_of_an_object_change_with_it(
 
 
 @db
-def test_rows_deleted_by_a_query_or_with_another_are_told(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_rows_deleted_by_a_query_or_with_another_are_told(told, commit, subscribed):
     subscribed(uri="shop://o/{customer__email}/{number}", fields=["customer__email", "number"])
     buyer = customer(email="a@x")
     order("1", customer=buyer)
@@ -161,9 +138,7 @@ def test_rows_deleted_by_a_query_or_with_another_are_told(
 
 
 @db
-def test_a_value_that_the_database_computes_is_looked_up(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_a_value_that_the_database_computes_is_looked_up(told, commit, subscribed):
     subscribed()
     made = order("A")
     made.number = Concat(F("number"), Value("-1"))
@@ -176,7 +151,7 @@ def _receivers() -> int:
     return sum(len(one.receivers) for one in (post_save, pre_delete, post_delete, m2m_changed))
 
 
-def test_unregistering_disconnects_every_signal() -> None:
+def test_unregistering_disconnects_every_signal():
     before = _receivers()
     options = {"fields": ["slug", "tags__word"], "uri": "shop://p/{slug}", "subscribe": True}
     server = offer(Product, **options)
@@ -185,7 +160,7 @@ def test_unregistering_disconnects_every_signal() -> None:
     assert _receivers() == before
 
 
-def test_a_site_that_is_debugged_accepts_the_receivers(settings: Any) -> None:
+def test_a_site_that_is_debugged_accepts_the_receivers(settings):
     settings.DEBUG = True
     before = _receivers()
     options = {"fields": ["slug", "tags__word"], "uri": "shop://p/{slug}", "subscribe": True}
@@ -193,14 +168,14 @@ def test_a_site_that_is_debugged_accepts_the_receivers(settings: Any) -> None:
     assert _receivers() == before
 
 
-def test_without_subscriptions_nothing_listens() -> None:
+def test_without_subscriptions_nothing_listens():
     before = _receivers()
     offer(subscribe=False)
     assert _receivers() == before
 
 
 @db
-def test_several_servers_are_told_apart(monkeypatch: pytest.MonkeyPatch, commit: Commit) -> None:
+def test_several_servers_are_told_apart(monkeypatch, commit):
     found: list[TopicKey] = []
     monkeypatch.setattr(
         "mcp_django.integrations.models.changes.publish", lambda *topics: found.extend(topics)

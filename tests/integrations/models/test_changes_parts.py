@@ -1,16 +1,11 @@
 """What is shown with an object changes it, and so does what sends no signals."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from django.db import transaction
 from django.db.models import F
 
 from mcp_django.exceptions import NotRegistered
 from tests.integrations.models.building import customer, line, order, product
-from tests.integrations.models.conftest import Commit
 from tests.integrations.models.offering import offer
 from tests.sites.shop.models import Customer, Order, OrderLine, Passport, Product, Tag
 
@@ -20,9 +15,7 @@ db = pytest.mark.django_db
 
 
 @db
-def test_a_part_of_an_object_changes_the_object(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_a_part_of_an_object_changes_the_object(told, commit, subscribed):
     subscribed(fields=["number", "lines__quantity"])
     made = order("A-1")
     with commit():
@@ -38,9 +31,7 @@ def test_a_part_of_an_object_changes_the_object(
 
 
 @db
-def test_parts_that_are_not_shown_change_nothing(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_parts_that_are_not_shown_change_nothing(told, commit, subscribed):
     subscribed()
     made = order("A-1")
     with commit():
@@ -50,8 +41,8 @@ def test_parts_that_are_not_shown_change_nothing(
 
 @db
 def test_parts_are_looked_up_after_the_commit_and_together(
-    commit: Commit, told: list[list[str]], subscribed: Any, django_assert_num_queries: Any
-) -> None:
+    commit, told, subscribed, django_assert_num_queries
+):
     subscribed(fields=["number", "lines__quantity"])
     made, ball = order("A-1"), product()
     with commit(), transaction.atomic(), django_assert_num_queries(3):
@@ -61,9 +52,7 @@ def test_parts_are_looked_up_after_the_commit_and_together(
 
 
 @db
-def test_a_single_part_changes_the_object(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_a_single_part_changes_the_object(told, commit, subscribed):
     subscribed(Customer, uri="shop://c/{email}", fields=["email", "passport__country"])
     ada = customer(email="ada@x")
     with commit():
@@ -72,9 +61,7 @@ def test_a_single_part_changes_the_object(
 
 
 @db
-def test_links_from_either_side_change_the_object(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_links_from_either_side_change_the_object(told, commit, subscribed):
     subscribed(Product, uri="shop://p/{slug}", fields=["slug", "tags__word"])
     ball, bat = product(slug="ball"), product(slug="bat")
     red, new = Tag.objects.create(word="red"), Tag.objects.create(word="new")
@@ -105,9 +92,7 @@ def test_links_from_either_side_change_the_object(
 
 
 @db
-def test_links_of_the_other_side_are_seen_from_there(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_links_of_the_other_side_are_seen_from_there(told, commit, subscribed):
     subscribed(Tag, uri="shop://t/{word}", fields=["word", "products__slug"])
     red, ball = Tag.objects.create(word="red"), product(slug="ball")
     for change in (lambda: ball.tags.add(red), red.products.clear):
@@ -118,9 +103,7 @@ def test_links_of_the_other_side_are_seen_from_there(
 
 
 @db
-def test_links_that_are_not_shown_change_nothing(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_links_that_are_not_shown_change_nothing(told, commit, subscribed):
     subscribed(Product, uri="shop://p/{slug}", fields=["slug"])
     ball, red = product(slug="ball"), Tag.objects.create(word="red")
     with commit():
@@ -129,9 +112,7 @@ def test_links_that_are_not_shown_change_nothing(
 
 
 @db
-def test_bulk_updates_are_told_by_name(
-    told: list[list[str]], commit: Commit, subscribed: Any, django_assert_num_queries: Any
-) -> None:
+def test_bulk_updates_are_told_by_name(told, commit, subscribed, django_assert_num_queries):
     server = subscribed()
     made = [order(number) for number in ("A", "B", "C")]
     rows = Order.objects.filter(number__in=["A", "B"])
@@ -148,7 +129,7 @@ def test_bulk_updates_are_told_by_name(
 
 
 @db
-def test_many_are_told_in_parts(told: list[list[str]], commit: Commit, subscribed: Any) -> None:
+def test_many_are_told_in_parts(told, commit, subscribed):
     server = subscribed()
     with commit():
         server.notify_changed(Order, [Order(number=f"{number}") for number in range(1200)])
@@ -156,9 +137,7 @@ def test_many_are_told_in_parts(told: list[list[str]], commit: Commit, subscribe
 
 
 @db
-def test_a_class_that_does_not_listen_can_be_told_of(
-    told: list[list[str]], commit: Commit, subscribed: Any
-) -> None:
+def test_a_class_that_does_not_listen_can_be_told_of(told, commit, subscribed):
     server = subscribed(subscribe=False)
     with commit():
         made = order("A-1")
@@ -168,6 +147,6 @@ def test_a_class_that_does_not_listen_can_be_told_of(
     assert told == [["shop://orders/A-1", LIST]]
 
 
-def test_a_model_that_is_not_registered_cannot_be_told_of() -> None:
+def test_a_model_that_is_not_registered_cannot_be_told_of():
     with pytest.raises(NotRegistered, match="Product is not registered as resources"):
         offer().notify_changed(Product, [])

@@ -24,7 +24,7 @@ db = pytest.mark.django_db
 @spec("SUB-10")
 @pytest.mark.usefixtures("_closed")
 @pytest.mark.django_db(transaction=True)
-async def test_a_subscriber_hears_of_his_object_after_the_commit(subscribed: Any) -> None:
+async def test_a_subscriber_hears_of_his_object_after_the_commit(subscribed):
     server = await sync_to_async(subscribed)()
     made = await sync_to_async(order)("A-1")
     client = MCPClient(server=server)
@@ -53,7 +53,7 @@ async def test_a_subscriber_hears_of_his_object_after_the_commit(subscribed: Any
 
 @pytest.mark.usefixtures("_closed")
 @pytest.mark.django_db(transaction=True)
-async def test_nobody_hears_of_an_object_outside_the_gate(subscribed: Any) -> None:
+async def test_nobody_hears_of_an_object_outside_the_gate(subscribed):
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Order]:
         return Order.objects.filter(customer__user=ctx.user)
 
@@ -75,7 +75,7 @@ async def test_nobody_hears_of_an_object_outside_the_gate(subscribed: Any) -> No
 
 @pytest.mark.usefixtures("_closed")
 @pytest.mark.django_db(transaction=True)
-async def test_what_does_not_notify_cannot_be_subscribed_to(subscribed: Any) -> None:
+async def test_what_does_not_notify_cannot_be_subscribed_to(subscribed):
     server = await sync_to_async(subscribed)(subscribe=False)
     await sync_to_async(order)("A-1")
     uris = ["shop://orders/A-1"]

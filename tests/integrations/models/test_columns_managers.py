@@ -58,7 +58,7 @@ class LonelyManager(OtherManager):
     """Loads the rows of one object only."""
 
     can_be_prefetched = False
-    get_prefetch_querysets = property()  # type: ignore[assignment]  # it has none
+    get_prefetch_querysets = property()
 
 
 class Descriptor:
@@ -78,7 +78,7 @@ class Descriptor:
 
 
 @pytest.fixture(params=[OtherManager, LonelyManager])
-def ball(request: Any, monkeypatch: pytest.MonkeyPatch) -> Product:
+def ball(request, monkeypatch):
     """Return a product with two tags, whose manager is another one."""
     found = product(slug="ball")
     found.tags.set([Tag.objects.create(word="red"), Tag.objects.create(word="secret")])
@@ -92,7 +92,7 @@ def labels(result: Any) -> list[Any]:
     return [tag.get("label") for tag in result["tags"]]
 
 
-def test_its_rows_are_listed_shown_and_written(ball: Product) -> None:
+def test_its_rows_are_listed_shown_and_written(ball):
     client = writer(Product, user=may_all(Product, Tag), fields=FIELDS, tools=KEPT)
     (row,) = client.call_tool("list_products").structured["items"]
     assert labels(row) == ["red", "secret"]
@@ -102,7 +102,7 @@ def test_its_rows_are_listed_shown_and_written(ball: Product) -> None:
     assert labels(client.call_tool("update_product", call).structured) == ["red"]
 
 
-def test_rows_that_the_caller_may_not_see_are_left_out_and_kept(ball: Product) -> None:
+def test_rows_that_the_caller_may_not_see_are_left_out_and_kept(ball):
     gate = {
         "fields": ["word"],
         "get_queryset": lambda self, ctx: Tag.objects.exclude(word="secret"),
@@ -115,13 +115,13 @@ def test_rows_that_the_caller_may_not_see_are_left_out_and_kept(ball: Product) -
     assert [tag.word for tag in Product.objects.get().tags.all()] == ["secret"]
 
 
-def test_labels_are_for_those_who_may_view_them(ball: Product) -> None:
+def test_labels_are_for_those_who_may_view_them(ball):
     client = writer(Product, user=may_all(Product), fields=FIELDS, tools=KEPT)
     (row,) = client.call_tool("list_products").structured["items"]
     assert labels(row) == [None, None]
 
 
-def test_paths_behind_it_are_shown(ball: Product) -> None:
+def test_paths_behind_it_are_shown(ball):
     client = writer(Product, fields=["slug", "tags__word"], tools=["list"])
     (row,) = client.call_tool("list_products").structured["items"]
     assert row["tags"] == [{"word": "red"}, {"word": "secret"}]
@@ -157,12 +157,12 @@ class PlainBlocks(JSONField):
 
 
 @pytest.mark.parametrize("field_class", [TextBlocks, PlainBlocks])
-def test_a_json_column_shows_what_it_stores(field_class: Any) -> None:
+def test_a_json_column_shows_what_it_stores(field_class):
     blocks = [{"type": "heading", "value": "Hello"}]
     assert Column(field_class()).dump(Blocks(blocks)) == blocks
 
 
-def test_text_that_is_no_json_stays_text() -> None:
+def test_text_that_is_no_json_stays_text():
     class Plain(JSONField):
         """Stores the name of a value."""
 

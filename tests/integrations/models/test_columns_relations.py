@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 # Relations ------------------------------------------------------------------------------------
 
 
-def test_a_path_nests_what_is_related() -> None:
+def test_a_path_nests_what_is_related():
     made = order("A1", customer=customer("Ada"))
     line(made, product=product("Ball"), quantity=2)
     line(made, product=product("Doll"), quantity=1)
@@ -51,7 +51,7 @@ def test_a_path_nests_what_is_related() -> None:
     ]
 
 
-def test_a_relation_to_nothing_is_null() -> None:
+def test_a_relation_to_nothing_is_null():
     made = customer("Ada")
     found = client(Customer, fields=["id", "referrer__name", "passport__country", "user"])
     assert items(found, "list_customers") == [
@@ -59,7 +59,7 @@ def test_a_relation_to_nothing_is_null() -> None:
     ]
 
 
-def test_a_relation_alone_is_its_key_and_for_those_who_may_view_it_a_label() -> None:
+def test_a_relation_alone_is_its_key_and_for_those_who_may_view_it_a_label():
     made = order("A1", customer=customer("Ada"))
     server = serve(Order, fields=["number", "customer"])
     key = {"id": made.customer_id}
@@ -72,8 +72,8 @@ def test_a_relation_alone_is_its_key_and_for_those_who_may_view_it_a_label() -> 
     ]
 
 
-def test_the_row_gate_of_a_related_model_decides_about_its_labels() -> None:
-    class Open(tools(fields=["email"])):  # type: ignore[misc]
+def test_the_row_gate_of_a_related_model_decides_about_its_labels():
+    class Open(tools(fields=["email"])):
         def get_queryset(self, ctx: Any) -> Any:
             return super().get_queryset(ctx).filter(name="Ada")
 
@@ -88,8 +88,8 @@ def test_the_row_gate_of_a_related_model_decides_about_its_labels() -> None:
     ]
 
 
-def test_a_list_of_related_rows_has_only_those_within_their_own_gate() -> None:
-    class Red(tools(fields=["word"], filter_fields=["word"])):  # type: ignore[misc]
+def test_a_list_of_related_rows_has_only_those_within_their_own_gate():
+    class Red(tools(fields=["word"], filter_fields=["word"])):
         def get_queryset(self, ctx: Any) -> Any:
             return super().get_queryset(ctx).filter(word="red")
 
@@ -105,8 +105,8 @@ def test_a_list_of_related_rows_has_only_those_within_their_own_gate() -> None:
     assert items(found, "list_products", tags=blue.pk) == []
 
 
-def test_a_row_that_points_here_is_shown_only_within_its_own_gate() -> None:
-    class Nobody(tools(fields=["id"])):  # type: ignore[misc]
+def test_a_row_that_points_here_is_shown_only_within_its_own_gate():
+    class Nobody(tools(fields=["id"])):
         def get_queryset(self, ctx: Any) -> Any:
             return super().get_queryset(ctx).none()
 
@@ -126,8 +126,8 @@ def test_a_row_that_points_here_is_shown_only_within_its_own_gate() -> None:
     assert items(reader(server), "list_customers", passport__isnull=True) == hidden
 
 
-def test_what_is_behind_a_row_that_is_not_shown_is_not_found_either() -> None:
-    class Small(tools(fields=["id"])):  # type: ignore[misc]
+def test_what_is_behind_a_row_that_is_not_shown_is_not_found_either():
+    class Small(tools(fields=["id"])):
         def get_queryset(self, ctx: Any) -> Any:
             return super().get_queryset(ctx).filter(quantity__lt=5)
 
@@ -154,7 +154,7 @@ def test_what_is_behind_a_row_that_is_not_shown_is_not_found_either() -> None:
         assert len(items(found, "list_orders", **arguments)) == 1
 
 
-def test_nothing_is_ordered_or_counted_by_what_is_behind_a_row_that_may_be_hidden() -> None:
+def test_nothing_is_ordered_or_counted_by_what_is_behind_a_row_that_may_be_hidden():
     fields = ["id", "wallet", "wallet__coins"]
     with pytest.raises(ImproperlyConfigured, match="remove 'wallet' from fields, or 'wallet__c"):
         client(Customer, fields=fields, ordering_fields=["wallet__coins"])
@@ -165,7 +165,7 @@ def test_nothing_is_ordered_or_counted_by_what_is_behind_a_row_that_may_be_hidde
     assert not plain.call_tool("count_customers", {"sum_of": "wallet__coins"}).is_error
 
 
-def test_many_related_rows_are_cut_and_said_to_be() -> None:
+def test_many_related_rows_are_cut_and_said_to_be():
     made, thing = order(), product()
     for _ in range(101):
         line(made, product=thing)
@@ -173,7 +173,7 @@ def test_many_related_rows_are_cut_and_said_to_be() -> None:
     assert (len(row["lines"]), row["lines_cut"]) == (100, True)
 
 
-def test_a_slug_as_key_is_a_label_too() -> None:
+def test_a_slug_as_key_is_a_label_too():
     product(slug="ball", category=category("toys", title="Toys"))
     user = person(is_superuser=True)
     server = serve(Product, fields=["slug", "category", "category__parent"])
@@ -211,7 +211,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_more_rows_cost_no_more_statements(shape: str) -> None:
+def test_more_rows_cost_no_more_statements(shape):
     fields, expected = SHAPES[shape]
     server = serve(Order, fields=["number", *fields])
     user = person(is_superuser=True)
@@ -232,12 +232,12 @@ def test_more_rows_cost_no_more_statements(shape: str) -> None:
     assert counted == [expected, expected]
 
 
-def test_a_list_without_a_total_costs_one_statement() -> None:
+def test_a_list_without_a_total_costs_one_statement():
     order()
     assert statements(client(Order, fields=["number"], count=False), "list_orders") == 1
 
 
-def test_only_exposed_columns_are_read() -> None:
+def test_only_exposed_columns_are_read():
     order()
     with CaptureQueriesContext(connection) as captured:
         client(Order, fields=["number"], count=False).call_tool("list_orders")

@@ -24,7 +24,7 @@ def server() -> MCPServer:
 # Registering ----------------------------------------------------------------------------------
 
 
-def test_the_decorator_gives_the_class_back() -> None:
+def test_the_decorator_gives_the_class_back():
     made = server()
 
     @made.register(Order)
@@ -36,7 +36,7 @@ def test_the_decorator_gives_the_class_back() -> None:
     assert made.declarations_of(Order)[0].__class__ is Orders
 
 
-def test_a_class_is_registered_without_the_decorator_for_several_models() -> None:
+def test_a_class_is_registered_without_the_decorator_for_several_models():
     class Named(ModelTools[Any]):
         """Has a name."""
 
@@ -50,7 +50,7 @@ def test_a_class_is_registered_without_the_decorator_for_several_models() -> Non
 
 
 @pytest.mark.parametrize("target", [Order, "Orders"])
-def test_unregistering_takes_everything_away(target: Any) -> None:
+def test_unregistering_takes_everything_away(target):
     made = server()
 
     @made.register(Order)
@@ -65,7 +65,7 @@ def test_unregistering_takes_everything_away(target: Any) -> None:
     made.register(Order, Orders)
 
 
-def test_a_second_class_with_the_same_names_leaves_nothing_behind() -> None:
+def test_a_second_class_with_the_same_names_leaves_nothing_behind():
     made = serve(Order, fields=["number"], tools=["list"])
     before = list(made.registry)
     with pytest.raises(AlreadyRegistered, match="The tool 'list_orders' is already registered"):
@@ -77,7 +77,7 @@ def test_a_second_class_with_the_same_names_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.django_db
-def test_a_proxy_and_its_model_are_one() -> None:
+def test_a_proxy_and_its_model_are_one():
     made = serve(OpenOrder, fields=["number"])
     assert len(made.declarations_of(Order)) == 1
     order("A1")
@@ -85,13 +85,13 @@ def test_a_proxy_and_its_model_are_one() -> None:
 
 
 @pytest.mark.parametrize("model", [None, "shop.Order", dict, ModelTools, Order(number="x")])
-def test_only_a_model_can_be_registered(model: Any) -> None:
+def test_only_a_model_can_be_registered(model):
     with pytest.raises(ImproperlyConfigured, match="takes a concrete model class"):
         server().register(model, tools(fields=["id"]))
 
 
 @pytest.mark.parametrize("cls", [dict, Order, "ModelTools", tools])
-def test_only_a_class_of_ours_can_be_registered(cls: Any) -> None:
+def test_only_a_class_of_ours_can_be_registered(cls):
     with pytest.raises(ImproperlyConfigured, match="takes a subclass of ModelTools"):
         server().register(Order, cls)
 
@@ -109,22 +109,18 @@ def test_only_a_class_of_ours_can_be_registered(cls: Any) -> None:
         (Order, {"plural": "sales"}, ["list_sales", "get_order", "count_sales"]),
     ],
 )
-def test_tools_are_named_after_the_model(
-    model: Any, options: dict[str, Any], expected: list[str]
-) -> None:
+def test_tools_are_named_after_the_model(model, options, expected):
     key = model._meta.pk.name
     made = serve(model, fields=[key], tools=["list", "get", "count"], **options)
     assert list(made.tools) == expected
 
 
-def test_a_plural_without_latin_letters_is_made_of_the_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plural_without_latin_letters_is_made_of_the_name(monkeypatch):
     monkeypatch.setattr(Order._meta, "verbose_name_plural", "заказы")
     assert list(serve(Order, fields=["id"]).tools) == ["list_orders"]
 
 
-def test_names_do_not_depend_on_the_language_of_whoever_starts_the_site() -> None:
+def test_names_do_not_depend_on_the_language_of_whoever_starts_the_site():
     with override("de"):
         assert list(serve(Group, fields=["id"]).tools) == ["list_groups"]
 
@@ -132,7 +128,7 @@ def test_names_do_not_depend_on_the_language_of_whoever_starts_the_site() -> Non
 COUNT_ORDERS = "Count orders, optionally in groups; compute sums, averages, minimum and maximum."
 
 
-def test_a_description_says_what_the_class_says() -> None:
+def test_a_description_says_what_the_class_says():
     class Orders(ModelTools[Order]):
         """What was bought in the shop."""
 
@@ -151,7 +147,7 @@ def test_a_description_says_what_the_class_says() -> None:
 
 
 @pytest.mark.django_db
-def test_every_schema_is_one_that_every_host_takes() -> None:
+def test_every_schema_is_one_that_every_host_takes():
     fields = [field.name for field in Product._meta.get_fields() if field.name != "orderline"]
     plain = [
         *("id", "uuid", "slug", "name", "category", "price", "weight", "stock", "rating", "size"),
@@ -210,7 +206,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "words"), MISTAKES)
-def test_a_mistake_is_told_with_the_way_out(options: dict[str, Any], words: str) -> None:
+def test_a_mistake_is_told_with_the_way_out(options, words):
     if options and "fields" not in options:
         options = {"fields": ["number"], **options}
     with pytest.raises(ImproperlyConfigured) as caught:
@@ -219,7 +215,7 @@ def test_a_mistake_is_told_with_the_way_out(options: dict[str, Any], words: str)
     assert "ShopMCP of shop.Order" in str(caught.value)
 
 
-def test_what_the_author_adds_for_himself_is_no_mistake() -> None:
+def test_what_the_author_adds_for_himself_is_no_mistake():
     made = serve(Order, fields=["number"], currency="EUR", helper=lambda self: None)
     assert list(made.tools) == ["list_orders"]
 
@@ -234,16 +230,14 @@ def test_what_the_author_adds_for_himself_is_no_mistake() -> None:
         (ModelTools, {"prompts": {"a": "{object}"}}, "prompts is an option of ModelResource"),
     ],
 )
-def test_an_option_of_a_class_that_is_no_base_is_refused(
-    base: Any, options: dict[str, Any], words: str
-) -> None:
+def test_an_option_of_a_class_that_is_no_base_is_refused(base, options, words):
     own = {"uri": "shop://tags/{word}"} if base is ModelResource else {}
     with pytest.raises(ImproperlyConfigured) as caught:
         server().register(Tag, type("Tags", (base,), {"fields": ["word"], **own, **options}))
     assert f"Tags of shop.Tag: {words}" in str(caught.value)
 
 
-def test_two_classes_of_one_name_are_told_apart() -> None:
+def test_two_classes_of_one_name_are_told_apart():
     made = serve(Order, fields=["number"])
     other = type("Parcels", (ModelTools,), {"fields": ["number"], "permission": AllowAny})
     with pytest.raises(AlreadyRegistered) as caught:
@@ -255,7 +249,7 @@ def test_two_classes_of_one_name_are_told_apart() -> None:
     )
 
 
-def test_a_class_can_offer_resources_and_tools() -> None:
+def test_a_class_can_offer_resources_and_tools():
     made = server()
 
     @made.register(Tag)

@@ -42,7 +42,7 @@ def scopes_of(server: MCPServer) -> dict[str, tuple[str, ...]]:
 
 @spec("AUT-11")
 @pytest.mark.parametrize(("generated", "word"), [(True, "auth"), ("desk", "desk")])
-def test_viewing_needs_the_one_and_changing_the_other(generated: Any, word: str) -> None:
+def test_viewing_needs_the_one_and_changing_the_other(generated, word):
     server = offered(generated)
     for name, scopes in scopes_of(server).items():
         assert scopes == ((f"{word}:read",) if name in READING else (f"{word}:write",))
@@ -50,20 +50,20 @@ def test_viewing_needs_the_one_and_changing_the_other(generated: Any, word: str)
     assert {one.scopes for one in server.templates.values()} == {(f"{word}:read",)}
 
 
-def test_they_come_on_top_of_the_scopes_of_the_class() -> None:
+def test_they_come_on_top_of_the_scopes_of_the_class():
     found = scopes_of(offered(True, own=("people", "auth:read")))
     assert found["list_groups"] == ("people", "auth:read")
     assert found["delete_group"] == ("people", "auth:read", "auth:write")
 
 
-def test_unless_a_server_asks_for_them_there_are_none() -> None:
+def test_unless_a_server_asks_for_them_there_are_none():
     assert set(scopes_of(offered(False)).values()) == {()}
     assert set(scopes_of(offered(False, own=("people",))).values()) == {("people",)}
 
 
 @spec("AUT-6")
 @pytest.mark.django_db
-def test_a_token_to_read_does_not_write() -> None:
+def test_a_token_to_read_does_not_write():
     root = person("root", is_superuser=True)
     with MCPClient(server=offered(True), user=root, scopes=["auth:read"]) as client:
         assert client.call_tool("list_groups").is_error is False
@@ -75,7 +75,7 @@ def test_a_token_to_read_does_not_write() -> None:
 
 @spec("AUT-6")
 @pytest.mark.django_db
-def test_one_set_of_tools_for_all_models_asks_for_the_scopes_of_each() -> None:
+def test_one_set_of_tools_for_all_models_asks_for_the_scopes_of_each():
     server = offered(True)
     server.generic = True
     root = person("root", is_superuser=True)
@@ -96,11 +96,11 @@ def test_one_set_of_tools_for_all_models_asks_for_the_scopes_of_each() -> None:
         {"scopes": ["mcp", "offline_access"]},
     ],
 )
-def test_what_is_no_scope_is_told(options: Any) -> None:
+def test_what_is_no_scope_is_told(options):
     with pytest.raises(ImproperlyConfigured, match="of the server 'odd' contains"):
         MCPServer("odd", **options)
 
 
-def test_scopes_of_a_server_are_a_list() -> None:
+def test_scopes_of_a_server_are_a_list():
     with pytest.raises(ImproperlyConfigured, match=r"write scopes=\['mcp'\]"):
         MCPServer("odd", scopes="mcp")

@@ -29,7 +29,7 @@ from tests.sites.shop.models import (
 pytestmark = pytest.mark.django_db
 
 
-def test_an_object_is_deleted_and_the_answer_counts_what_went_along() -> None:
+def test_an_object_is_deleted_and_the_answer_counts_what_went_along():
     bought = order("N1")
     line(bought)
     line(bought)
@@ -40,7 +40,7 @@ def test_an_object_is_deleted_and_the_answer_counts_what_went_along() -> None:
     assert not OrderLine.objects.exists()
 
 
-def test_what_hangs_on_it_deeper_down_is_counted_too() -> None:
+def test_what_hangs_on_it_deeper_down_is_counted_too():
     buyer = customer("Ada")
     Passport.objects.create(customer=buyer, country="GB", number="1")
     line(order(customer=buyer))
@@ -61,7 +61,7 @@ def test_what_hangs_on_it_deeper_down_is_counted_too() -> None:
     assert friend.referrer is None
 
 
-def test_links_are_no_objects() -> None:
+def test_links_are_no_objects():
     ball = product(slug="ball")
     ball.tags.add(Tag.objects.create(word="red"))
     client = writer(Product, fields=["slug"], tools=["delete"])
@@ -70,7 +70,7 @@ def test_links_are_no_objects() -> None:
     assert Tag.objects.exists()
 
 
-def test_what_protects_it_is_named_by_number_and_model() -> None:
+def test_what_protects_it_is_named_by_number_and_model():
     category("toys")
     product("Secret ball")
     product("Ball")
@@ -83,7 +83,7 @@ def test_what_protects_it_is_named_by_number_and_model() -> None:
     assert Category.objects.exists()
 
 
-def test_what_the_caller_may_not_see_is_neither_named_nor_counted() -> None:
+def test_what_the_caller_may_not_see_is_neither_named_nor_counted():
     category("toys")
     bought = order("N1", customer=customer("Ada"))
     line(bought)
@@ -97,7 +97,7 @@ def test_what_the_caller_may_not_see_is_neither_named_nor_counted() -> None:
     assert result.structured == {"deleted": {"shop.Order": 1}}
 
 
-def test_of_a_model_with_a_row_gate_the_visible_rows_are_counted() -> None:
+def test_of_a_model_with_a_row_gate_the_visible_rows_are_counted():
     bought = order("N1")
     line(bought, secret="")
     line(bought, secret="x")
@@ -112,13 +112,13 @@ def test_of_a_model_with_a_row_gate_the_visible_rows_are_counted() -> None:
     assert not OrderLine.objects.exists()
 
 
-def test_a_missing_object_is_said_to_be_missing() -> None:
+def test_a_missing_object_is_said_to_be_missing():
     client = writer(Order, fields=ORDER)
     result = client.call_tool("delete_order", {"number": "N9"}, check=False)
     assert result.text == client.call_tool("get_order", {"number": "N9"}, check=False).text
 
 
-def test_a_site_may_hide_instead_of_delete() -> None:
+def test_a_site_may_hide_instead_of_delete():
     def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
         obj.internal_note = "deleted"
         obj.save()
@@ -137,13 +137,13 @@ def test_a_site_may_hide_instead_of_delete() -> None:
     assert OrderLine.objects.count() == 1
 
 
-def test_where_nothing_was_deleted_nothing_is_said_to_be() -> None:
+def test_where_nothing_was_deleted_nothing_is_said_to_be():
     order("N1")
     client = writer(Order, fields=ORDER, perform_delete=lambda self, ctx, obj: None)
     assert client.call_tool("delete_order", {"number": "N1"}).structured == {"deleted": {}}
 
 
-def test_it_says_that_it_destroys() -> None:
+def test_it_says_that_it_destroys():
     found = tool(writer(Order, fields=ORDER), "delete_order")
     assert found["annotations"] == {"readOnlyHint": False, "destructiveHint": True}
     assert found["inputSchema"]["required"] == ["number"]
@@ -163,7 +163,7 @@ def subtree(*codes: str) -> None:
         category(code)
 
 
-def test_a_deletion_that_takes_more_along_is_counted_as_it_was() -> None:
+def test_a_deletion_that_takes_more_along_is_counted_as_it_was():
     subtree("toys", "toys-balls", "toys-bears", "shoes")
     client = writer(Category, fields=["code", "title"], tools=KEPT, perform_delete=delete_subtree)
     preview = client.call_tool("delete_category", {"code": "toys", "preview": True})
@@ -174,7 +174,7 @@ def test_a_deletion_that_takes_more_along_is_counted_as_it_was() -> None:
     assert [one.code for one in Category.objects.all()] == ["shoes"]
 
 
-def test_raw_statements_and_signals_are_counted_too() -> None:
+def test_raw_statements_and_signals_are_counted_too():
     def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"delete from {OrderLine._meta.db_table} where order_id = %s", [obj.pk])
@@ -200,7 +200,7 @@ def test_raw_statements_and_signals_are_counted_too() -> None:
     assert counts["detached"] == {"shop.Customer": 2}
 
 
-def test_only_visible_rows_of_a_larger_deletion_are_counted() -> None:
+def test_only_visible_rows_of_a_larger_deletion_are_counted():
     subtree("toys", "toys-balls", "toys-secret", "shoes")
     client = writer(
         Category,
@@ -214,7 +214,7 @@ def test_only_visible_rows_of_a_larger_deletion_are_counted() -> None:
     assert not Category.objects.filter(code="toys-secret").exists()
 
 
-def test_beyond_the_bound_counts_are_minimums(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_bound_counts_are_minimums(monkeypatch):
     monkeypatch.setattr(deletion, "MAX_COUNTED", 3)
     subtree("toys", *(f"toys-{number}" for number in range(5)), "secret")
     client = writer(
@@ -234,7 +234,7 @@ def gate(model: Any, **condition: Any) -> tuple[Any, dict[str, Any]]:
     return model, {"fields": [model._meta.pk.name], "get_queryset": lambda self, ctx: rows}
 
 
-def test_a_cascade_of_django_is_counted_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cascade_of_django_is_counted_beyond_the_bound(monkeypatch):
     monkeypatch.setattr(deletion, "MAX_COUNTED", 3)
     buyer = customer("Ada")
     for number in range(5):
@@ -247,9 +247,7 @@ def test_a_cascade_of_django_is_counted_beyond_the_bound(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("number", [0, 5])
-def test_nothing_tells_how_many_hidden_rows_go_along(
-    monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_nothing_tells_how_many_hidden_rows_go_along(monkeypatch, number):
     monkeypatch.setattr(deletion, "MAX_COUNTED", 3)
     buyer = customer("Ada")
     for index in range(number):
@@ -261,7 +259,7 @@ def test_nothing_tells_how_many_hidden_rows_go_along(
 
 
 @pytest.mark.parametrize("has_hidden", [False, True])
-def test_nothing_tells_of_hidden_rows_that_a_signal_deletes(*, has_hidden: bool) -> None:
+def test_nothing_tells_of_hidden_rows_that_a_signal_deletes(*, has_hidden):
     def delete_lines(sender: Any, instance: Any, **kwargs: Any) -> None:
         OrderLine.objects.filter(secret="hidden").delete()
 
@@ -278,7 +276,7 @@ def test_nothing_tells_of_hidden_rows_that_a_signal_deletes(*, has_hidden: bool)
     assert counts == {"deleted": {"shop.Order": 1}}
 
 
-def test_visible_rows_that_a_signal_deletes_are_counted() -> None:
+def test_visible_rows_that_a_signal_deletes_are_counted():
     def delete_lines(sender: Any, instance: Any, **kwargs: Any) -> None:
         OrderLine.objects.all().delete()
 
@@ -295,7 +293,7 @@ def test_visible_rows_that_a_signal_deletes_are_counted() -> None:
     assert counts == {"deleted": {"shop.Order": 1, "shop.OrderLine": 1}}
 
 
-def test_what_was_rolled_back_to_a_savepoint_was_not_deleted() -> None:
+def test_what_was_rolled_back_to_a_savepoint_was_not_deleted():
     def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
         with suppress(LookupError), transaction.atomic():
             OrderLine.objects.all().delete()
@@ -312,7 +310,7 @@ def test_what_was_rolled_back_to_a_savepoint_was_not_deleted() -> None:
     assert OrderLine.objects.exists()
 
 
-def test_what_goes_along_with_a_row_that_is_only_hidden_is_counted() -> None:
+def test_what_goes_along_with_a_row_that_is_only_hidden_is_counted():
     def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
         obj.lines.all().delete()
         obj.internal_note = "deleted"
@@ -330,7 +328,7 @@ def test_what_goes_along_with_a_row_that_is_only_hidden_is_counted() -> None:
     assert counts == {"deleted": {"shop.OrderLine": 1, "shop.Order": 1}}
 
 
-def test_hidden_rows_are_not_hinted_at() -> None:
+def test_hidden_rows_are_not_hinted_at():
     subtree("toys", "toys-balls")
     bought = order("N1")
     line(bought)
@@ -344,7 +342,7 @@ def test_hidden_rows_are_not_hinted_at() -> None:
     assert done.structured == {"deleted": {"shop.Order": 1}}
 
 
-def test_a_statement_that_names_no_number_makes_the_counts_minimums() -> None:
+def test_a_statement_that_names_no_number_makes_the_counts_minimums():
     def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
         with connection.cursor() as cursor:
             table = OrderLine._meta.db_table
@@ -357,7 +355,7 @@ def test_a_statement_that_names_no_number_makes_the_counts_minimums() -> None:
     assert done.structured == {"deleted": {"shop.Order": 1}, "at_least": True}
 
 
-def test_rows_that_are_found_twice_are_counted_once() -> None:
+def test_rows_that_are_found_twice_are_counted_once():
     special = SpecialOrder.objects.create(
         number="S1", customer=customer("Ada"), placed_at="2026-03-01T12:00:00Z"
     )
@@ -371,7 +369,7 @@ def test_rows_that_are_found_twice_are_counted_once() -> None:
     }
 
 
-def test_generic_and_hidden_relations_are_looked_at_too() -> None:
+def test_generic_and_hidden_relations_are_looked_at_too():
     red = Tag.objects.create(word="red")
     voucher = Voucher.objects.create(tag=red)
     Remark.objects.create(text="seen", about=voucher)

@@ -16,7 +16,7 @@ def exposed(model: Any, *fields: str) -> ExposedFields:
     return serve(model, fields=list(fields)).declarations_of(model)[0].exposed
 
 
-def test_the_schema_has_a_member_for_each_field() -> None:
+def test_the_schema_has_a_member_for_each_field():
     assert exposed(Order, "id", "status", "paid_at", "customer", "lines__quantity").schema == {
         "type": "object",
         "properties": {
@@ -51,7 +51,7 @@ def test_the_schema_has_a_member_for_each_field() -> None:
     }
 
 
-def test_the_columns_are_the_models_own() -> None:
+def test_the_columns_are_the_models_own():
     found = exposed(Order, "number", "customer", "customer_id", "customer__name", "lines")
     assert list(found.columns) == ["number", "customer_id"]
 
@@ -67,7 +67,7 @@ def test_the_columns_are_the_models_own() -> None:
         (Category, ["code", "parent__parent__title"], "parent__parent__title"),
     ],
 )
-def test_what_is_in_fields_may_be_used(model: Any, fields: list[str], path: str) -> None:
+def test_what_is_in_fields_may_be_used(model, fields, path):
     assert exposed(model, *fields).require_path(path, option="x").text == path
 
 
@@ -85,6 +85,6 @@ def test_what_is_in_fields_may_be_used(model: Any, fields: list[str], path: str)
         (Order, ["number", "customer__referrer__name"], "customer__name"),
     ],
 )
-def test_what_is_not_in_fields_may_not(model: Any, fields: list[str], path: str) -> None:
+def test_what_is_not_in_fields_may_not(model, fields, path):
     with pytest.raises(ImproperlyConfigured, match="not in fields and would be revealed"):
         exposed(model, *fields).require_path(path, option="x")

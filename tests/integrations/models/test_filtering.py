@@ -43,7 +43,7 @@ def properties(found: MCPClient) -> dict[str, Any]:
 # What is found --------------------------------------------------------------------------------
 
 
-def test_filters_compare_each_kind_of_column() -> None:
+def test_filters_compare_each_kind_of_column():
     product(
         "Ball",
         slug="a",
@@ -97,7 +97,7 @@ def test_filters_compare_each_kind_of_column() -> None:
         assert "".join(slugs(found, **arguments)) == expected, arguments
 
 
-def test_a_filter_through_many_gives_each_row_once() -> None:
+def test_a_filter_through_many_gives_each_row_once():
     red, blue = Tag.objects.create(word="red"), Tag.objects.create(word="reddish")
     product(slug="a").tags.add(red, blue)
     product(slug="b").tags.add(blue)
@@ -110,7 +110,7 @@ def test_a_filter_through_many_gives_each_row_once() -> None:
     assert slugs(found, tags=red.pk, tags__word="reddish") == ["a"]
 
 
-def test_only_the_lookups_that_are_named_are_offered() -> None:
+def test_only_the_lookups_that_are_named_are_offered():
     found = shop({"price": ["gte", "lt"], "released": ["year"], "name": ["iexact"]})
     names = [name for name in properties(found) if name not in {"limit", "cursor"}]
     assert names == ["price__gte", "price__lt", "released__year", "name__iexact"]
@@ -118,7 +118,7 @@ def test_only_the_lookups_that_are_named_are_offered() -> None:
     assert slugs(found, released__year=2026, name__iexact="BALL") == ["a"]
 
 
-def test_a_moment_without_an_offset_is_meant_in_the_time_zone_of_the_site() -> None:
+def test_a_moment_without_an_offset_is_meant_in_the_time_zone_of_the_site():
     order("A", placed_at=dt.datetime(2026, 1, 1, 23, tzinfo=dt.UTC))
     found = client(
         Order, fields=["number", "placed_at"], filter_fields={"placed_at": ["exact", "date"]}
@@ -134,7 +134,7 @@ def test_a_moment_without_an_offset_is_meant_in_the_time_zone_of_the_site() -> N
 
 
 @override_settings(USE_TZ=False)
-def test_a_moment_with_an_offset_is_taken_by_a_site_without_zones() -> None:
+def test_a_moment_with_an_offset_is_taken_by_a_site_without_zones():
     order("A", placed_at=dt.datetime(2026, 1, 1, 23))  # noqa: DTZ001 - the site keeps no zones
     found = client(Order, fields=["number", "placed_at"], filter_fields=["placed_at"])
     for text in ("2026-01-01T23:00:00", "2026-01-02T01:00:00+02:00"):
@@ -142,9 +142,7 @@ def test_a_moment_with_an_offset_is_taken_by_a_site_without_zones() -> None:
         assert answer["total"] == 1, text
 
 
-def test_a_field_that_is_called_like_an_argument_of_ours_keeps_its_filter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_field_that_is_called_like_an_argument_of_ours_keeps_its_filter(monkeypatch):
     monkeypatch.setattr("mcp_django.integrations.models.filtering.RESERVED", frozenset({"stock"}))
     product(slug="a", stock=4)
     found = shop({"stock": ["exact"]})
@@ -154,7 +152,7 @@ def test_a_field_that_is_called_like_an_argument_of_ours_keeps_its_filter(
 # What is published ----------------------------------------------------------------------------
 
 
-def test_the_schema_names_choices_and_bounds_and_is_portable() -> None:
+def test_the_schema_names_choices_and_bounds_and_is_portable():
     found = shop(["size", "rating", "price", "name", "category", "is_active", "tags"])
     (tool,) = found.list_tools()
     assert lint(tool["inputSchema"]) == []

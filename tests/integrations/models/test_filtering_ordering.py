@@ -24,7 +24,7 @@ def numbers(found: MCPClient, **arguments: Any) -> list[str]:
     return [one["number"] for one in result.structured["items"]]
 
 
-def test_the_declared_order_holds_and_a_caller_chooses_among_the_named_ones() -> None:
+def test_the_declared_order_holds_and_a_caller_chooses_among_the_named_ones():
     order("A", total=3)
     order("B", total=1)
     order("C", total=2)
@@ -41,14 +41,14 @@ def test_the_declared_order_holds_and_a_caller_chooses_among_the_named_ones() ->
     ]
 
 
-def test_the_order_of_the_model_is_followed_only_where_it_is_exposed() -> None:
+def test_the_order_of_the_model_is_followed_only_where_it_is_exposed():
     order("B", margin=1)
     order("A", margin=9)
     assert numbers(client(Order, fields=["id", "number"])) == ["B", "A"]
     assert numbers(client(Order, fields=["id", "number", "margin"])) == ["A", "B"]
 
 
-def test_rows_without_a_value_come_last_both_ways() -> None:
+def test_rows_without_a_value_come_last_both_ways():
     order("A", paid_at=None)
     order("B", paid_at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
     order("C", paid_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
@@ -57,7 +57,7 @@ def test_rows_without_a_value_come_last_both_ways() -> None:
     assert numbers(found, order_by="-paid_at") == ["B", "C", "A"]
 
 
-def test_a_relation_orders_by_its_key_and_not_by_an_order_of_the_related_model() -> None:
+def test_a_relation_orders_by_its_key_and_not_by_an_order_of_the_related_model():
     first, second = customer("Zoe"), customer("Ada")
     order("A", customer=second)
     order("B", customer=first)
@@ -75,14 +75,14 @@ def test_a_relation_orders_by_its_key_and_not_by_an_order_of_the_related_model()
 @pytest.mark.parametrize(
     "order_by", ["margin", "-margin", "--number", "?", "pk", "customer__password", "", "number,id"]
 )
-def test_another_order_is_refused(order_by: str) -> None:
+def test_another_order_is_refused(order_by):
     found = client(Order, fields=["number"], ordering_fields=["number"])
     result = found.call_tool("list_orders", {"order_by": order_by}, check=False)
     assert result.is_error
     assert 'order_by: must be one of "number", "-number"' in result.text
 
 
-def test_without_ordering_fields_there_is_no_choice() -> None:
+def test_without_ordering_fields_there_is_no_choice():
     result = client(Order, fields=["number"]).call_tool(
         "list_orders", {"order_by": "number"}, check=False
     )
@@ -102,9 +102,7 @@ def test_without_ordering_fields_there_is_no_choice() -> None:
         (Product, {"ordering": ["slug", "name", "price", "stock"]}, "more than 3 fields"),
     ],
 )
-def test_an_order_that_would_tell_or_cannot_be_is_refused(
-    model: Any, options: Any, words: str
-) -> None:
+def test_an_order_that_would_tell_or_cannot_be_is_refused(model, options, words):
     fields = ["slug", "name", "price", "stock", "details", "description", "tags", "tags__word"]
     with pytest.raises(ImproperlyConfigured) as caught:
         client(model, fields=fields if model is Product else ["number"], **options)
@@ -115,9 +113,7 @@ def test_an_order_that_would_tell_or_cannot_be_is_refused(
     ("model", "fields", "key"),
     [(Ledger, ["owner"], "iban"), (Order, ["status"], "id"), (Voucher, ["worth"], "id")],
 )
-def test_a_list_without_a_key_among_its_fields_is_refused(
-    model: Any, fields: list[str], key: str
-) -> None:
+def test_a_list_without_a_key_among_its_fields_is_refused(model, fields, key):
     # A cursor has to say behind which row, and says so to whoever decodes it.
     with pytest.raises(ImproperlyConfigured) as caught:
         client(model, fields=fields)
@@ -127,7 +123,7 @@ def test_a_list_without_a_key_among_its_fields_is_refused(
     assert client(model, fields=fields, tools=["count"]).list_tools()
 
 
-def test_a_key_whose_order_says_something_breaks_ties_where_it_is_exposed() -> None:
+def test_a_key_whose_order_says_something_breaks_ties_where_it_is_exposed():
     Ledger.objects.create(iban="DE2", owner="Ada")
     Ledger.objects.create(iban="DE1", owner="Bob")
     found = client(Ledger, fields=["iban", "owner"])
@@ -135,7 +131,7 @@ def test_a_key_whose_order_says_something_breaks_ties_where_it_is_exposed() -> N
     assert [one["iban"] for one in listed] == ["DE1", "DE2"]
 
 
-def test_an_exposed_unique_field_breaks_ties_where_the_key_is_hidden() -> None:
+def test_an_exposed_unique_field_breaks_ties_where_the_key_is_hidden():
     for word in ("b", "a"):
         Tag.objects.create(word=word)
     Category.objects.create(code="x", title="X")

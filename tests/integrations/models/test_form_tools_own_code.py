@@ -23,7 +23,7 @@ from tests.sites.shop.models import Category, Product, Tag
 pytestmark = pytest.mark.django_db
 
 
-class MovingForm(forms.ModelForm):  # type: ignore[type-arg]
+class MovingForm(forms.ModelForm):
     """Sets its queryset when it is created, as Django's documentation does."""
 
     category = forms.ModelChoiceField(queryset=None)
@@ -51,7 +51,7 @@ def moving(**options: Any) -> MCPClient:
     )
 
 
-def test_a_field_without_a_queryset_has_that_of_the_form() -> None:
+def test_a_field_without_a_queryset_has_that_of_the_form():
     product("Ball", slug="ball")
     category("hats")
     client = moving()
@@ -67,7 +67,7 @@ def test_a_field_without_a_queryset_has_that_of_the_form() -> None:
     assert "this category does not exist" in wrong.text
 
 
-def test_the_form_is_not_created_when_its_tool_is_declared(monkeypatch: Any) -> None:
+def test_the_form_is_not_created_when_its_tool_is_declared(monkeypatch):
     monkeypatch.setattr(MovingForm, "is_migrated", False)
     client = moving()
     assert [one["name"] for one in client.list_tools()] == ["list_products"]
@@ -75,7 +75,7 @@ def test_the_form_is_not_created_when_its_tool_is_declared(monkeypatch: Any) -> 
     assert "not available" in refused.text
 
 
-def test_fields_that_are_rows_are_those_of_now(monkeypatch: Any) -> None:
+def test_fields_that_are_rows_are_those_of_now(monkeypatch):
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(deferred, "time", SimpleNamespace(monotonic=lambda: clock.now))
     client = moving()
@@ -85,7 +85,7 @@ def test_fields_that_are_rows_are_those_of_now(monkeypatch: Any) -> None:
     assert "is_red" in tool(client, "update_product")["inputSchema"]["properties"]
 
 
-def test_the_generic_set_leaves_out_what_cannot_be_created(monkeypatch: Any) -> None:
+def test_the_generic_set_leaves_out_what_cannot_be_created(monkeypatch):
     monkeypatch.setattr(MovingForm, "is_migrated", False)
     product("Ball", slug="ball")
     server = MCPServer("shop", generic=True)
@@ -104,7 +104,7 @@ def test_the_generic_set_leaves_out_what_cannot_be_created(monkeypatch: Any) -> 
     assert Product.objects.get().name == "x"
 
 
-def test_a_call_uses_what_the_form_has_now() -> None:
+def test_a_call_uses_what_the_form_has_now():
     class Counted(forms.Form):
         """Begins with a number of rows, and has a field for each of them."""
 
@@ -139,13 +139,13 @@ class OwnedForm(forms.Form):
         self.fields["tag"].queryset = Tag.objects.all()
 
 
-def test_a_form_that_only_its_view_can_create_is_described_by_its_class() -> None:
+def test_a_form_that_only_its_view_can_create_is_described_by_its_class():
     server = MCPServer("forms")
     server.register_view("own", method="post", form=OwnedForm)
     assert "own" in server.tools
 
 
-def test_a_function_with_such_a_form_has_the_fields_of_the_form() -> None:
+def test_a_function_with_such_a_form_has_the_fields_of_the_form():
     class TagForm(forms.Form):
         """Sets its queryset when it is created."""
 
@@ -168,8 +168,8 @@ def test_a_function_with_such_a_form_has_the_fields_of_the_form() -> None:
     assert client.call_tool("choose", {"tag": 0}, check=False).is_error
 
 
-def test_an_admin_that_needs_missing_tables_is_left_out_until_they_exist(monkeypatch: Any) -> None:
-    class Moved(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_an_admin_that_needs_missing_tables_is_left_out_until_they_exist(monkeypatch):
+    class Moved(admin.ModelAdmin):
         """Reads rows for its form."""
 
         list_display = ["slug"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
@@ -23,12 +21,12 @@ pytestmark = pytest.mark.django_db
 # When it is offered --------------------------------------------------------------------------
 
 
-def test_on_request_it_stands_for_the_tools_of_each_model() -> None:
+def test_on_request_it_stands_for_the_tools_of_each_model():
     assert names(shop()) == READING
     assert names(shop(generic=False)) == ["get_order", "list_orders"]
 
 
-def test_above_its_limit_it_takes_over_and_below_it_goes() -> None:
+def test_above_its_limit_it_takes_over_and_below_it_goes():
     server = shop(generic=2)
     assert names(server) == ["get_order", "list_orders"]
     server.register(Tag, tools(fields=["word"]))
@@ -37,7 +35,7 @@ def test_above_its_limit_it_takes_over_and_below_it_goes() -> None:
     assert names(server) == ["get_order", "list_orders"]
 
 
-def test_without_a_request_any_number_of_models_have_their_own_tools() -> None:
+def test_without_a_request_any_number_of_models_have_their_own_tools():
     server = MCPServer("shop", permission=AllowAny)
     for number in range(9):
         server.register(Tag, tools(fields=["word"], name=f"tag_{number}", plural=f"tags_{number}"))
@@ -47,7 +45,7 @@ def test_without_a_request_any_number_of_models_have_their_own_tools() -> None:
     assert len(models(MCPClient(server=server))) == 9
 
 
-def test_the_choice_can_be_made_later() -> None:
+def test_the_choice_can_be_made_later():
     server = shop(generic=False)
     server.generic = True
     assert names(server) == READING
@@ -57,12 +55,12 @@ def test_the_choice_can_be_made_later() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, "yes", 2.5, None])
-def test_a_choice_that_is_none_is_refused(wrong: Any) -> None:
+def test_a_choice_that_is_none_is_refused(wrong):
     with pytest.raises(ImproperlyConfigured, match="the number of models above"):
         MCPServer("shop", generic=wrong)
 
 
-def test_the_names_of_the_models_tools_are_free() -> None:
+def test_the_names_of_the_models_tools_are_free():
     server = shop()
 
     @server.tool
@@ -73,7 +71,7 @@ def test_the_names_of_the_models_tools_are_free() -> None:
     assert names(server) == ["describe_model", "get_record", "list_orders", "search_records"]
 
 
-def test_a_name_that_is_taken_is_refused_and_nothing_changes() -> None:
+def test_a_name_that_is_taken_is_refused_and_nothing_changes():
     server = shop(generic=2)
 
     @server.tool
@@ -88,14 +86,14 @@ def test_a_name_that_is_taken_is_refused_and_nothing_changes() -> None:
     assert server.declarations_of(Tag) == []
 
 
-def test_two_models_of_one_name_are_refused() -> None:
+def test_two_models_of_one_name_are_refused():
     server = shop()
     with pytest.raises(AlreadyRegistered, match="both called 'order'"):
         server.register(Tag, tools(fields=["word"], name="order", plural="others"))
     assert models(MCPClient(server=server)) == ["order"]
 
 
-def test_a_tool_that_was_unregistered_stays_away() -> None:
+def test_a_tool_that_was_unregistered_stays_away():
     server = shop(generic=2)
     server.unregister(server.tools["get_order"])
     server.register(Tag, tools(fields=["word"]))
@@ -104,7 +102,7 @@ def test_a_tool_that_was_unregistered_stays_away() -> None:
     assert names(server) == ["list_orders"]
 
 
-def test_what_no_model_allows_is_not_offered() -> None:
+def test_what_no_model_allows_is_not_offered():
     server = shop(tools=["list", "count", "delete"])
     user = holder("delete_order")
     assert names(server, user) == [
@@ -119,7 +117,7 @@ def test_what_no_model_allows_is_not_offered() -> None:
     assert "delete_record" not in names(server)
 
 
-def test_every_host_understands_the_schemas() -> None:
+def test_every_host_understands_the_schemas():
     server = shop(tools=["list", "get", "count", "create", "update", "delete"])
     for one in server.tools.values():
         assert lint(one.arguments.json_schema) == []
@@ -129,13 +127,13 @@ def test_every_host_understands_the_schemas() -> None:
 # Who sees what -------------------------------------------------------------------------------
 
 
-def test_the_models_are_those_that_the_caller_may_see() -> None:
+def test_the_models_are_those_that_the_caller_may_see():
     server = shop()
     assert models(MCPClient(server=server)) == ["order"]
     assert models(MCPClient(server=server, user=holder("view_customer"))) == ["customer", "order"]
 
 
-def test_a_hidden_model_answers_like_one_that_does_not_exist() -> None:
+def test_a_hidden_model_answers_like_one_that_does_not_exist():
     client = MCPClient(server=shop(), user=person())
     for tool, more in (
         ("search_records", {}),
@@ -149,7 +147,7 @@ def test_a_hidden_model_answers_like_one_that_does_not_exist() -> None:
         assert unknown.text == 'model: must be one of order (got "customex")'
 
 
-def test_a_model_can_be_seen_and_not_be_written() -> None:
+def test_a_model_can_be_seen_and_not_be_written():
     written = ["number", "status", "placed_at", "customer"]
     server = shop(tools=["list", "create"], write_fields=written)
     server.register(Tag, tools(fields=["word"], tools=["list", "create"]))
@@ -160,13 +158,13 @@ def test_a_model_can_be_seen_and_not_be_written() -> None:
     assert refused.text == 'model: must be one of tag (got "order")'
 
 
-def test_a_scope_that_lacks_is_named() -> None:
+def test_a_scope_that_lacks_is_named():
     client = MCPClient(server=shop(scopes=["orders:read"]), user=person(), scopes=["other"])
     with pytest.raises(InsufficientScope, match="orders:read"):
         client.call_tool("search_records", {"model": "order"})
 
 
-def test_nobody_in_particular_reads_the_arguments_as_nobody() -> None:
+def test_nobody_in_particular_reads_the_arguments_as_nobody():
     arguments = shop().tools["search_records"].arguments
     assert arguments.json_schema["properties"]["model"]["enum"] == ["customer", "order"]
     with pytest.raises(Exception, match="must be one of order"):

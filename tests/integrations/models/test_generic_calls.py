@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 # What it does --------------------------------------------------------------------------------
 
 
-def test_it_answers_what_the_models_own_tools_answer() -> None:
+def test_it_answers_what_the_models_own_tools_answer():
     for number in range(5):
         order(f"A{number}", total=Decimal(number), status="paid" if number % 2 else "open")
     own = MCPClient(server=shop(generic=False, tools=["list", "get", "count"]))
@@ -45,7 +45,7 @@ def test_it_answers_what_the_models_own_tools_answer() -> None:
     )
 
 
-def test_pages_follow_each_other_and_belong_to_their_filters() -> None:
+def test_pages_follow_each_other_and_belong_to_their_filters():
     for number in range(3):
         order(f"A{number}")
     client = MCPClient(server=shop())
@@ -60,7 +60,7 @@ def test_pages_follow_each_other_and_belong_to_their_filters() -> None:
     assert other.text.startswith("cursor: ")
 
 
-def test_a_number_keeps_its_digits() -> None:
+def test_a_number_keeps_its_digits():
     order("A1", total=Decimal("12345678.91"))
     client = MCPClient(server=shop())
     raw = client.call_tool("search_records", {"model": "order", "filters": {"total": 12345678.91}})
@@ -68,7 +68,7 @@ def test_a_number_keeps_its_digits() -> None:
 
 
 @pytest.mark.parametrize("key", ["7", 7])
-def test_a_key_is_text_or_a_number_as_it_comes(key: Any) -> None:
+def test_a_key_is_text_or_a_number_as_it_comes(key):
     order("7")
     client = MCPClient(server=shop())
     assert (
@@ -76,7 +76,7 @@ def test_a_key_is_text_or_a_number_as_it_comes(key: Any) -> None:
     )
 
 
-def test_a_record_is_written_as_by_the_models_own_tool() -> None:
+def test_a_record_is_written_as_by_the_models_own_tool():
     every = ["list", "get", "create", "update", "delete"]
     server = shop(tools=every, write_fields=["number", "status", "placed_at", "customer", "total"])
     user = holder("add_order", "change_order", "delete_order", "view_customer")
@@ -98,7 +98,7 @@ def test_a_record_is_written_as_by_the_models_own_tool() -> None:
     assert not Order.objects.exists()
 
 
-def test_the_row_gate_holds() -> None:
+def test_the_row_gate_holds():
     class Mine(ModelTools[Order]):
         permission = AllowAny
         fields = ("number",)
@@ -181,9 +181,7 @@ def test_the_row_gate_holds() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_where_it_was_made(
-    tool: str, arguments: dict[str, Any], told: str
-) -> None:
+def test_a_mistake_is_told_where_it_was_made(tool, arguments, told):
     server = shop()
     every = ["list", "get", "count", "create", "update"]
     server.register(Tag, tools(fields=["id", "word"], tools=every, write_fields=["word"]))
@@ -195,7 +193,7 @@ def test_a_mistake_is_told_where_it_was_made(
     assert answer.text.startswith(told), answer.text
 
 
-def test_text_that_is_none_is_refused_in_band() -> None:
+def test_text_that_is_none_is_refused_in_band():
     client = MCPClient(server=shop())
     answer = client.call_tool("search_records", {"model": "order", "search": "a\0b"}, check=False)
     assert answer.is_error
@@ -205,7 +203,7 @@ def test_text_that_is_none_is_refused_in_band() -> None:
 # describe_model ------------------------------------------------------------------------------
 
 
-def test_a_model_is_described_as_its_caller_may_use_it() -> None:
+def test_a_model_is_described_as_its_caller_may_use_it():
     written = ["number", "status", "placed_at", "customer"]
     server = shop(tools=["list", "get", "create", "delete"], write_fields=written)
     reader = MCPClient(server=server).call_tool("describe_model", {"model": "order"}).structured
@@ -223,7 +221,7 @@ def test_a_model_is_described_as_its_caller_may_use_it() -> None:
     assert list(described["tools"]["create_record"]["values"]["properties"]) == written
 
 
-def test_values_are_told_from_the_arguments_around_them() -> None:
+def test_values_are_told_from_the_arguments_around_them():
     """A field may be called like an argument of another tool."""
 
     class Written(ModelTools[Tag]):
@@ -233,7 +231,7 @@ def test_values_are_told_from_the_arguments_around_them() -> None:
         tools = ("list", "create", "update")
         permission = AllowAny
 
-        class form(ModelForm):  # type: ignore[type-arg]
+        class form(ModelForm):
             """Two fields more."""
 
             search = CharField(required=False)
@@ -257,7 +255,7 @@ def test_values_are_told_from_the_arguments_around_them() -> None:
     assert not made.is_error, made.text
 
 
-def test_twelve_models_cost_less_than_their_own_tools() -> None:
+def test_twelve_models_cost_less_than_their_own_tools():
     def size(server: MCPServer) -> int:
         return len(str(MCPClient(server=server).list_tools()))
 

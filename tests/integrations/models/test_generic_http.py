@@ -36,7 +36,7 @@ class CustomerMCP(ModelTools[Customer]):
 
 
 @pytest.fixture(autouse=True)
-def endpoint(settings: Any) -> None:
+def endpoint(settings):
     server = MCPServer("shop", generic=True)
     server.register(Order, OrderMCP)
     server.register(Customer, CustomerMCP)
@@ -58,7 +58,7 @@ def models(body: dict[str, Any]) -> list[str]:
     return enum
 
 
-def test_each_caller_is_shown_his_models() -> None:
+def test_each_caller_is_shown_his_models():
     clerk = token(holder("view_customer", username="clerk"), "orders:read")
     guest = token(person("guest"), "orders:read")
     _, seen, _ = ask("tools/list", clerk)
@@ -68,7 +68,7 @@ def test_each_caller_is_shown_his_models() -> None:
     assert models(seen) == ["order"]
 
 
-def test_a_call_is_answered() -> None:
+def test_a_call_is_answered():
     order("A1", customer=customer("Ada"))
     order("A2", customer=customer("Bob"))
     arguments = {"model": "order", "filters": {"customer__name": "Bob"}}
@@ -80,7 +80,7 @@ def test_a_call_is_answered() -> None:
     assert [one["number"] for one in found] == ["A2"]
 
 
-def test_a_scope_of_the_model_is_asked_for_at_the_door() -> None:
+def test_a_scope_of_the_model_is_asked_for_at_the_door():
     status, _, answer = ask(
         "tools/call",
         token(person(), "other"),
@@ -114,7 +114,7 @@ def test_a_scope_of_the_model_is_asked_for_at_the_door() -> None:
         '{"model": "order\\u0000"}',
     ],
 )
-def test_what_is_hostile_is_refused_in_words(arguments: str) -> None:
+def test_what_is_hostile_is_refused_in_words(arguments):
     order("A1", customer=customer("Ada", password="hunter2"))
     body = message("tools/call", {"name": "search_records", "arguments": {}})
     text = json.dumps(body).replace('"arguments": {}', f'"arguments": {arguments}')

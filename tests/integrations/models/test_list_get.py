@@ -36,7 +36,7 @@ def items(found: MCPClient, tool: str, **arguments: Any) -> list[dict[str, Any]]
 # What a row is --------------------------------------------------------------------------------
 
 
-def test_a_page_holds_the_exposed_fields_of_each_row() -> None:
+def test_a_page_holds_the_exposed_fields_of_each_row():
     buyer = customer("Ada")
     moment = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
     order("A1", customer=buyer, total=Decimal("12.50"), placed_at=moment)
@@ -55,7 +55,7 @@ def test_a_page_holds_the_exposed_fields_of_each_row() -> None:
     }
 
 
-def test_a_column_of_every_kind_is_plain_json() -> None:
+def test_a_column_of_every_kind_is_plain_json():
     key = uuid.UUID(int=7)
     product(
         "Ball",
@@ -96,14 +96,14 @@ def test_a_column_of_every_kind_is_plain_json() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf")])
-def test_a_number_that_json_cannot_say_is_null(value: float) -> None:
+def test_a_number_that_json_cannot_say_is_null(value):
     product(slug="ball", weight=value)
     found = client(Product, fields=["slug", "weight"])
     assert items(found, "list_products") == [{"slug": "ball", "weight": None}]
 
 
 @override_settings(USE_TZ=False)
-def test_a_moment_without_time_zones_has_no_offset() -> None:
+def test_a_moment_without_time_zones_has_no_offset():
     order("A1", placed_at=dt.datetime(2026, 1, 2, 3))  # noqa: DTZ001 - the site keeps no zones
     found = client(Order, fields=["number", "placed_at"])
     shown = [{"number": "A1", "placed_at": "2026-01-02T03:00:00"}]
@@ -113,7 +113,7 @@ def test_a_moment_without_time_zones_has_no_offset() -> None:
     assert row["properties"]["placed_at"] == {"type": "string"}
 
 
-def test_what_is_listed_fits_the_published_schema() -> None:
+def test_what_is_listed_fits_the_published_schema():
     from mcp_django.schema.compiled import JSONSchemaOutput
 
     Passport.objects.create(customer=customer("Ada"), country="DE", number="1")
@@ -130,7 +130,7 @@ def test_what_is_listed_fits_the_published_schema() -> None:
 
 
 @override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": 2000})
-def test_a_page_that_is_too_long_ends_earlier_and_loses_no_row() -> None:
+def test_a_page_that_is_too_long_ends_earlier_and_loses_no_row():
     numbers = [order(note="x" * 150).number for _ in range(30)]
     found = client(Order, fields=["number", "note"], ordering=["number"])
     seen, cursor = [], None
@@ -144,7 +144,7 @@ def test_a_page_that_is_too_long_ends_earlier_and_loses_no_row() -> None:
 
 
 @override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": 2000})
-def test_a_row_that_is_too_long_by_itself_has_its_texts_cut() -> None:
+def test_a_row_that_is_too_long_by_itself_has_its_texts_cut():
     product(slug="ball", description="x" * 5000)
     found = client(Product, fields=["slug", "description"], tools=["list", "get"])
     text = f"{'x' * 1000}… [Cut: the first 1000 of 5000 characters.]"
@@ -156,8 +156,8 @@ def test_a_row_that_is_too_long_by_itself_has_its_texts_cut() -> None:
 # Over HTTP ------------------------------------------------------------------------------------
 
 
-def test_a_bug_in_the_row_gate_is_told_neutrally(caplog: pytest.LogCaptureFixture) -> None:
-    class Wrong(tools(fields=["number"])):  # type: ignore[misc]
+def test_a_bug_in_the_row_gate_is_told_neutrally(caplog):
+    class Wrong(tools(fields=["number"])):
         def get_queryset(self, ctx: Any) -> Any:
             return super().get_queryset(ctx).values("internal_note")
 

@@ -56,7 +56,7 @@ def stock(count: int) -> None:
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize("sign", ["", "-"])
 @pytest.mark.parametrize("limit", [1, 3])
-def test_pages_in_any_order_hold_each_row_once(name: str, sign: str, limit: int) -> None:
+def test_pages_in_any_order_hold_each_row_once(name, sign, limit):
     stock(20)
     found = client(Order, fields=["number", *ORDERS], ordering_fields=ORDERS)
     one = found.call_tool("list_orders", {"order_by": f"{sign}{name}"}).structured["items"]
@@ -66,7 +66,7 @@ def test_pages_in_any_order_hold_each_row_once(name: str, sign: str, limit: int)
     assert [len(page) for page in many[:-1]] == [limit] * (len(many) - 1)
 
 
-def test_several_columns_together_decide_where_a_page_ends() -> None:
+def test_several_columns_together_decide_where_a_page_ends():
     stock(30)
     fields = ["number", "status", "paid_at", "total"]
     found = client(Order, fields=fields, ordering=["-status", "paid_at", "-total"])
@@ -77,7 +77,7 @@ def test_several_columns_together_decide_where_a_page_ends() -> None:
 @pytest.mark.parametrize(
     "name", ["weight", "price", "stock", "released", "sold_from", "lead_time", "uuid", "address"]
 )
-def test_each_kind_of_column_can_end_a_page(name: str) -> None:
+def test_each_kind_of_column_can_end_a_page(name):
     for number in range(4):
         product(
             slug=f"p{number}",
@@ -96,7 +96,7 @@ def test_each_kind_of_column_can_end_a_page(name: str) -> None:
         assert [row for page in many for row in page] == one
 
 
-def test_rows_that_come_and_go_move_no_others() -> None:
+def test_rows_that_come_and_go_move_no_others():
     for number in ("B", "D", "F", "H"):
         order(number)
     found = client(Order, fields=["number"], ordering=["number"])
@@ -131,7 +131,7 @@ OPTIONS = {
 }
 
 
-def test_a_cursor_is_good_for_the_same_question_alone() -> None:
+def test_a_cursor_is_good_for_the_same_question_alone():
     order("A"), order("B")
     found = client(Order, **OPTIONS)
     cursor = first_cursor(found, status="open")
@@ -143,7 +143,7 @@ def test_a_cursor_is_good_for_the_same_question_alone() -> None:
     assert refused(found, cursor, status="open", order_by="number")
 
 
-def test_a_cursor_is_good_for_its_caller_and_server_alone() -> None:
+def test_a_cursor_is_good_for_its_caller_and_server_alone():
     order("A"), order("B")
     server = serve(Order, **OPTIONS)
     cursor = first_cursor(reader(server, person("ada")))
@@ -172,13 +172,13 @@ def test_a_cursor_is_good_for_its_caller_and_server_alone() -> None:
         lambda cursor: [cursor],
     ],
 )
-def test_a_forged_cursor_is_refused_in_one_sentence(forge: Any) -> None:
+def test_a_forged_cursor_is_refused_in_one_sentence(forge):
     order("A"), order("B")
     found = client(Order, **OPTIONS)
     assert refused(found, forge(first_cursor(found)))
 
 
-def test_a_cursor_of_the_list_methods_is_none_of_a_tool() -> None:
+def test_a_cursor_of_the_list_methods_is_none_of_a_tool():
     from mcp_django.execution.call import CURSOR_SIGNER
     from mcp_django.protocol.cursors import Pager
 
@@ -188,7 +188,7 @@ def test_a_cursor_of_the_list_methods_is_none_of_a_tool() -> None:
     assert refused(found, pager.next(["A"]))
 
 
-def test_a_cursor_holds_what_the_page_shows_and_nothing_else() -> None:
+def test_a_cursor_holds_what_the_page_shows_and_nothing_else():
     buyer = customer()
     for number in ("A", "B"):
         order(number, customer=buyer, id=987654320 + ord(number) - 65, margin=777)
@@ -198,7 +198,7 @@ def test_a_cursor_holds_what_the_page_shows_and_nothing_else() -> None:
     assert re.fullmatch("[A-Za-z0-9_=-]+", digest)
 
 
-def test_a_cursor_outlives_the_secret_key_that_signed_it() -> None:
+def test_a_cursor_outlives_the_secret_key_that_signed_it():
     order("A"), order("B")
     found = client(Order, **OPTIONS)
     cursor = first_cursor(found)

@@ -22,7 +22,7 @@ from tests.sites.shop.models import Category, Order, Product
 pytestmark = pytest.mark.django_db
 
 
-def test_an_object_is_shown_as_in_a_list() -> None:
+def test_an_object_is_shown_as_in_a_list():
     made = order("A1", customer=customer("Ada"))
     found = client(Order, fields=["id", "number", "customer__name"], tools=["list", "get"])
     (listed,) = found.call_tool("list_orders").structured["items"]
@@ -39,9 +39,7 @@ def test_an_object_is_shown_as_in_a_list() -> None:
         (["uuid", "name"], {}, "uuid", str(uuid.UUID(int=5))),
     ],
 )
-def test_the_key_is_an_exposed_unique_field(
-    fields: list[str], options: dict[str, Any], key: str, value: Any
-) -> None:
+def test_the_key_is_an_exposed_unique_field(fields, options, key, value):
     made = product("Ball", slug="ball", uuid=uuid.UUID(int=5))
     found = client(Product, fields=fields, tools=["get"], **options)
     (tool,) = found.list_tools()
@@ -50,14 +48,14 @@ def test_the_key_is_an_exposed_unique_field(
     assert got.structured["name"] == "Ball"
 
 
-def test_a_text_as_primary_key_is_a_key() -> None:
+def test_a_text_as_primary_key_is_a_key():
     Category.objects.create(code="toys", title="Toys")
     found = client(Category, fields=["code", "title"], tools=["get"])
     assert found.call_tool("get_category", {"code": "toys"}).structured["title"] == "Toys"
 
 
-def test_hidden_and_unknown_answer_alike() -> None:
-    class Mine(tools(fields=["number"], tools=["list", "get"])):  # type: ignore[misc]
+def test_hidden_and_unknown_answer_alike():
+    class Mine(tools(fields=["number"], tools=["list", "get"])):
         def get_queryset(self, ctx: Any) -> Any:
             return super().get_queryset(ctx).filter(status="open")
 
@@ -82,7 +80,7 @@ def test_hidden_and_unknown_answer_alike() -> None:
         {"pk": 1},
     ],
 )
-def test_a_bad_key_is_refused(arguments: dict[str, Any]) -> None:
+def test_a_bad_key_is_refused(arguments):
     order("A1")
     result = client(Order, fields=["number"], tools=["get"]).call_tool(
         "get_order", arguments, check=False
@@ -92,7 +90,7 @@ def test_a_bad_key_is_refused(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("key", [2**63, -(2**63) - 1, 10**400, "x", 1.5])
-def test_a_number_that_no_database_holds_is_no_key(key: Any) -> None:
+def test_a_number_that_no_database_holds_is_no_key(key):
     result = client(Order, fields=["id"], tools=["get"]).call_tool(
         "get_order", {"id": key}, check=False
     )
@@ -108,7 +106,7 @@ def test_a_number_that_no_database_holds_is_no_key(key: Any) -> None:
         ({"fields": ["number"], "key": "id"}, "unique columns: number"),
     ],
 )
-def test_without_a_key_nothing_can_be_got(options: dict[str, Any], words: str) -> None:
+def test_without_a_key_nothing_can_be_got(options, words):
     with pytest.raises(ImproperlyConfigured) as caught:
         client(Order, tools=["get"], **options)
     assert words in str(caught.value)

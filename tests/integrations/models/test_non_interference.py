@@ -127,9 +127,7 @@ def heard_in(world: World, server: MCPServer, calls: list[tuple[str, dict[str, A
 @example(fields=["status"], key="", labelled=False, seed=1)
 @example(fields=["note", "customer__name"], key="id", labelled=False, seed=2)
 @example(fields=["customer", "lines__product__tags__word"], key="number", labelled=True, seed=3)
-def test_what_is_hidden_makes_no_difference(
-    fields: list[str], key: str, labelled: bool, seed: int
-) -> None:
+def test_what_is_hidden_makes_no_difference(fields, key, labelled, seed):
     fields = [*fields, key] if key and key not in fields else fields
     server = exposing(fields)
     shown = frozenset(fields)
@@ -146,7 +144,7 @@ def test_what_is_hidden_makes_no_difference(
         assert one == other
 
 
-def test_the_two_shops_do_differ() -> None:
+def test_the_two_shops_do_differ():
     """With everything exposed in one of them, the comparison above would fail."""
     shown = frozenset({"note"})
     server = exposing(["number", "margin", "internal_note"])

@@ -17,7 +17,7 @@ from tests.sites.shop.models import Customer, Remark, SpecialOrder, Tag, Voucher
 pytestmark = pytest.mark.django_db
 
 
-def test_an_inherited_model_has_the_columns_of_its_parent() -> None:
+def test_an_inherited_model_has_the_columns_of_its_parent():
     for number in ("A", "B", "C"):
         SpecialOrder.objects.create(
             number=number, wish=f"w{number}", customer=customer(), placed_at=START
@@ -41,7 +41,7 @@ def test_an_inherited_model_has_the_columns_of_its_parent() -> None:
     assert [len(page) for page in many] == [2, 1]
 
 
-def test_a_key_that_is_another_rows_is_a_key() -> None:
+def test_a_key_that_is_another_rows_is_a_key():
     wallet = Wallet.objects.create(customer=customer("Ada"), coins=3)
     found = client(
         Wallet,
@@ -65,7 +65,7 @@ def test_a_key_that_is_another_rows_is_a_key() -> None:
     assert serve(Customer, fields=["id", "wallet__coins"]).tools
 
 
-def test_a_foreign_key_to_another_column_is_told_by_that_column() -> None:
+def test_a_foreign_key_to_another_column_is_told_by_that_column():
     red = Tag.objects.create(word="red")
     key = str(Voucher.objects.create(tag=red, worth=2).pk)
     found = client(
@@ -88,7 +88,7 @@ def test_a_foreign_key_to_another_column_is_told_by_that_column() -> None:
     ]
 
 
-def test_a_generic_relation_is_followed_from_its_end() -> None:
+def test_a_generic_relation_is_followed_from_its_end():
     tag = Tag.objects.create(word="red")
     found = client(
         Voucher,
@@ -112,13 +112,13 @@ def test_a_generic_relation_is_followed_from_its_end() -> None:
         assert [one["worth"] for one in items] == [2]
 
 
-def test_a_generic_foreign_key_leads_to_no_one_model() -> None:
+def test_a_generic_foreign_key_leads_to_no_one_model():
     for name in ("about", "about__text"):
         with pytest.raises(ImproperlyConfigured, match="neither a column nor a relation to one"):
             client(Remark, fields=["id", name])
 
 
-def test_rows_that_are_equal_but_for_their_keys_are_listed_once() -> None:
+def test_rows_that_are_equal_but_for_their_keys_are_listed_once():
     tag = Tag.objects.create(word="red")
     for worth in (1, 1, 1, 2):
         Voucher.objects.create(tag=tag, worth=worth)
@@ -127,7 +127,7 @@ def test_rows_that_are_equal_but_for_their_keys_are_listed_once() -> None:
 
 
 @pytest.mark.parametrize("behind", ["vouchers__id", "products__id", "products__category__parent"])
-def test_a_relation_named_alone_and_by_a_path_is_both(behind: str) -> None:
+def test_a_relation_named_alone_and_by_a_path_is_both(behind):
     alone = behind.partition("__")[0]
     (tool,) = client(Tag, fields=["word", alone, behind]).list_tools()
     row = tool["outputSchema"]["properties"]["items"]["items"]["properties"]
@@ -135,7 +135,7 @@ def test_a_relation_named_alone_and_by_a_path_is_both(behind: str) -> None:
     assert {"id", "label", behind.split("__")[1]} == set(members)
 
 
-def test_two_things_of_one_name_in_an_answer_are_refused() -> None:
+def test_two_things_of_one_name_in_an_answer_are_refused():
     # Of the tag alone "id" is the word by which the voucher points to it.
     with pytest.raises(ImproperlyConfigured, match="fields has 'tag__id', a name that the output"):
         client(Voucher, fields=["worth", "tag", "tag__id"])

@@ -1,7 +1,5 @@
 """The files about reading, once more on PostgreSQL, in a run of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,6 @@ RUNS = [
 
 @pytest.mark.requires("shared")
 @pytest.mark.parametrize("names", RUNS)
-def test_models_are_read_on_postgresql_as_on_sqlite(names: tuple[str, ...]) -> None:
+def test_models_are_read_on_postgresql_as_on_sqlite(names):
     output = run_under("tests.kit.settings_postgres", *(HERE / f"test_{n}.py" for n in names))
     assert "skipped" not in output, output

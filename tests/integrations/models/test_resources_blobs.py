@@ -27,7 +27,7 @@ NOT_FOUND = "Resource not found; see resources/list and resources/templates/list
 
 
 @pytest.fixture(autouse=True)
-def _files(settings: Any, tmp_path: Path) -> None:
+def _files(settings, tmp_path):
     settings.MEDIA_ROOT = tmp_path
 
 
@@ -52,7 +52,7 @@ def failure(client: MCPClient, uri: str = PHOTO) -> tuple[int, str]:
     return caught.value.code, caught.value.message
 
 
-def test_a_file_is_a_blob_of_its_own() -> None:
+def test_a_file_is_a_blob_of_its_own():
     ball()
     client = products()
     (found,) = client.read_resource(PHOTO)
@@ -60,7 +60,7 @@ def test_a_file_is_a_blob_of_its_own() -> None:
     assert b64decode(found["blob"]) == b"\x89PNG"
 
 
-def test_its_template_says_what_it_is_and_how_large_it_may_be() -> None:
+def test_its_template_says_what_it_is_and_how_large_it_may_be():
     found = {one["name"]: one for one in products(max_blob_bytes=5).list_resource_templates()}
     assert found["product_photo"] == {
         "uriTemplate": "shop://p/{slug}/photo",
@@ -82,20 +82,20 @@ def test_its_template_says_what_it_is_and_how_large_it_may_be() -> None:
         ("a.unknown", "application/octet-stream"),
     ],
 )
-def test_the_kind_is_what_the_stored_name_says(name: str, kind: str) -> None:
+def test_the_kind_is_what_the_stored_name_says(name, kind):
     ball(name, b"x", field="manual")
     (found,) = products(blobs=["manual"]).read_resource("shop://p/ball/manual")
     assert (found["mimeType"], b64decode(found["blob"])) == (kind, b"x")
 
 
-def test_an_empty_file_is_empty() -> None:
+def test_an_empty_file_is_empty():
     ball(content=b"")
     (found,) = products().read_resource(PHOTO)
     assert found["blob"] == ""
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 500])
-def test_a_file_over_the_limit_is_refused_with_both_numbers(size: int) -> None:
+def test_a_file_over_the_limit_is_refused_with_both_numbers(size):
     ball(content=b"x" * size)
     client = products(max_blob_bytes=5)
     if size <= 5:
@@ -107,13 +107,13 @@ def test_a_file_over_the_limit_is_refused_with_both_numbers(size: int) -> None:
     )
 
 
-def test_a_storage_that_says_too_little_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_that_says_too_little_is_not_believed(monkeypatch):
     ball(content=b"x" * 500)
     monkeypatch.setattr(FileSystemStorage, "size", lambda self, name: 1)
     assert "has 6 bytes" in failure(products(max_blob_bytes=5))[1]
 
 
-def test_what_is_not_there_is_not_found() -> None:
+def test_what_is_not_there_is_not_found():
     made = product(slug="ball")
     client = products()
     missing = (INVALID_PARAMS, NOT_FOUND)
@@ -126,7 +126,7 @@ def test_what_is_not_there_is_not_found() -> None:
     assert failure(client) == missing
 
 
-def test_a_file_of_a_row_outside_the_gate_is_not_found() -> None:
+def test_a_file_of_a_row_outside_the_gate_is_not_found():
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Product]:
         return Product.objects.exclude(slug="ball")
 
@@ -142,9 +142,7 @@ def test_a_file_of_a_row_outside_the_gate_is_not_found() -> None:
         (SuspiciousFileOperation("secret"), INVALID_PARAMS),
     ],
 )
-def test_a_storage_that_fails_is_logged_and_says_nothing(
-    exc: Exception, code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_storage_that_fails_is_logged_and_says_nothing(exc, code, monkeypatch, caplog):
     def fail(self: Storage, *args: Any) -> Any:
         raise exc
 
@@ -157,7 +155,7 @@ def test_a_storage_that_fails_is_logged_and_says_nothing(
     assert "secret" in caplog.text
 
 
-def test_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_closed(monkeypatch):
     ball()
     opened: list[Any] = []
     real = FileSystemStorage._open
@@ -171,7 +169,7 @@ def test_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [file.closed for file in opened] == [True]
 
 
-def test_the_object_names_the_file_and_does_not_hold_it() -> None:
+def test_the_object_names_the_file_and_does_not_hold_it():
     ball()
     (found,) = products().read_resource("shop://p/ball")
     assert "PNG" not in found["text"]
@@ -193,7 +191,7 @@ def test_the_object_names_the_file_and_does_not_hold_it() -> None:
         ({"max_blob_bytes": True}, "write a number of bytes"),
     ],
 )
-def test_blobs_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
+def test_blobs_that_cannot_be_are_refused(options, words):
     base = {"uri": "shop://p/{slug}", "fields": ["slug", "photo"]}
     with pytest.raises(ImproperlyConfigured) as caught:
         offer(Product, **{**base, **options})

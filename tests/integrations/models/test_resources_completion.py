@@ -41,7 +41,7 @@ BOTH = {"uri": "shop://o/{customer__email}/{number}", "fields": ["customer__emai
         ("ü", []),
     ],
 )
-def test_values_begin_as_typed(typed: str, expected: list[str]) -> None:
+def test_values_begin_as_typed(typed, expected):
     for number in ("B-1", "A-2", "A-1", "a_1"):
         order(number)
     if typed == "\ud800":
@@ -50,7 +50,7 @@ def test_values_begin_as_typed(typed: str, expected: list[str]) -> None:
     assert reader().complete(URI, "number", typed) == expected
 
 
-def test_at_most_a_hundred_are_suggested_and_more_is_said() -> None:
+def test_at_most_a_hundred_are_suggested_and_more_is_said():
     buyer = customer()
     for number in range(101):
         order(f"{number:03}", customer=buyer)
@@ -70,7 +70,7 @@ def test_at_most_a_hundred_are_suggested_and_more_is_said() -> None:
     ("typed", "expected"),
     [("", ["7", "70", "71", "8"]), ("7", ["7", "70", "71"]), ("71", ["71"]), ("x", []), ("07", [])],
 )
-def test_numbers_begin_as_typed(typed: str, expected: list[str]) -> None:
+def test_numbers_begin_as_typed(typed, expected):
     for key in (7, 8, 70, 71):
         order(pk=key)
     client = reader(uri="shop://o/{id}", fields=["id"])
@@ -92,7 +92,7 @@ def test_numbers_begin_as_typed(typed: str, expected: list[str]) -> None:
         ("-", 0),
     ],
 )
-def test_a_uuid_begins_as_typed_with_its_hyphens(typed: str, count: int) -> None:
+def test_a_uuid_begins_as_typed_with_its_hyphens(typed, count):
     product(uuid=UUID("01234567-89ab-4cde-8f01-23456789abcd"))
     product(uuid=UUID("fedcba98-89ab-4cde-8f01-23456789abcd"))
     client = reader(Product, uri="shop://p/{uuid}", fields=["uuid"])
@@ -100,7 +100,7 @@ def test_a_uuid_begins_as_typed_with_its_hyphens(typed: str, count: int) -> None
 
 
 @spec("CMP-3")
-def test_what_was_chosen_narrows_and_each_value_comes_once() -> None:
+def test_what_was_chosen_narrows_and_each_value_comes_once():
     ada, bob = customer(email="ada@x"), customer(email="bob@x")
     order("1", customer=ada)
     order("2", customer=ada)
@@ -116,14 +116,14 @@ def test_what_was_chosen_narrows_and_each_value_comes_once() -> None:
     assert client.complete(uri, "customer__email", "", context={"number": "3"}) == ["bob@x"]
 
 
-def test_a_hidden_column_cannot_be_completed() -> None:
+def test_a_hidden_column_cannot_be_completed():
     order("A-1", internal_note="hush")
     with pytest.raises(ErrorResponse) as caught:
         reader().complete(URI, "internal_note", "h")
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_only_rows_within_the_gate_are_suggested() -> None:
+def test_only_rows_within_the_gate_are_suggested():
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Order]:
         return Order.objects.filter(customer__user=ctx.user)
 
@@ -137,12 +137,12 @@ def test_only_rows_within_the_gate_are_suggested() -> None:
         assert client.complete("check_order", "number", "A") == expected
 
 
-def test_a_uri_of_the_template_is_as_good_as_the_template() -> None:
+def test_a_uri_of_the_template_is_as_good_as_the_template():
     order("A-1")
     assert reader().complete("shop://orders/A", "number", "A") == ["A-1"]
 
 
-def test_files_and_prompts_complete_the_same_variables() -> None:
+def test_files_and_prompts_complete_the_same_variables():
     product(slug="ball")
     client = reader(
         Product,
@@ -155,14 +155,14 @@ def test_files_and_prompts_complete_the_same_variables() -> None:
         assert client.complete(ref, "slug", "b") == ["ball"]
 
 
-def test_empty_values_and_missing_ones_are_not_suggested() -> None:
+def test_empty_values_and_missing_ones_are_not_suggested():
     category("toys")
     Category.objects.create(code="", title="Nothing")
     client = reader(Category, uri="shop://c/{code}", fields=["code"])
     assert client.complete("shop://c/{code}", "code", "") == ["toys"]
 
 
-def test_a_completion_is_one_statement(django_assert_num_queries: Any) -> None:
+def test_a_completion_is_one_statement(django_assert_num_queries):
     for _ in range(5):
         order()
     with django_assert_num_queries(1):

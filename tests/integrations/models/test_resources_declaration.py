@@ -48,25 +48,25 @@ def refusal(model: type[Any] = Order, **options: Any) -> str:
         ({"titel": "status"}, "did you mean 'title'?"),
     ],
 )
-def test_a_declaration_that_cannot_work_is_refused(options: dict[str, Any], words: str) -> None:
+def test_a_declaration_that_cannot_work_is_refused(options, words):
     assert words in refusal(**options)
 
 
-def test_what_is_refused_leaves_nothing_behind() -> None:
+def test_what_is_refused_leaves_nothing_behind():
     server = MCPServer("shop", permission=AllowAny)
     with pytest.raises(ImproperlyConfigured):
         server.register(Order, resource(uri=URI, fields=["number"], prompts={"x": "{nothing}"}))
     assert list(server.registry) == []
 
 
-def test_one_template_is_offered_once() -> None:
+def test_one_template_is_offered_once():
     server = offer()
     with pytest.raises(AlreadyRegistered):
         server.register(Order, resource(uri=URI, fields=["number"]))
     assert list(server.templates) == [URI]
 
 
-def test_unregistering_the_model_takes_everything_away() -> None:
+def test_unregistering_the_model_takes_everything_away():
     server = offer(
         Product,
         uri="shop://p/{slug}",

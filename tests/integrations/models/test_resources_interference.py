@@ -104,7 +104,7 @@ def offer_variables() -> Any:
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one=HIDDEN, two=HIDDEN)
 @pytest.mark.parametrize("gate", ["rows", "objects"])
-def test_hidden_values_change_no_answer(gate: str, one: Hidden, two: Hidden, settings: Any) -> None:
+def test_hidden_values_change_no_answer(gate, one, two, settings):
     options: dict[str, Any] = {"get_queryset": own}
     if gate == "objects":
         settings.AUTHENTICATION_BACKENDS = [f"{__name__}.OwnObjects"]

@@ -37,7 +37,7 @@ def paged(size: int, model: type[Any] = Order, *, user: Any = None, **options: A
 
 
 @spec("RSC-1")
-def test_each_object_is_a_resource() -> None:
+def test_each_object_is_a_resource():
     moment = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
     order("A 1", status="paid", placed_at=moment)
     client = reader(
@@ -54,7 +54,7 @@ def test_each_object_is_a_resource() -> None:
     ]
 
 
-def test_without_a_title_the_noun_and_the_values_are_one() -> None:
+def test_without_a_title_the_noun_and_the_values_are_one():
     order("A-1", customer=customer(email="ada@shop.test"))
     client = reader(uri="shop://o/{customer__email}/{number}", fields=["number", "customer__email"])
     (found,) = client.list_resources()
@@ -62,14 +62,14 @@ def test_without_a_title_the_noun_and_the_values_are_one() -> None:
     assert (found["name"], found["title"]) == ("ada@shop.test A-1", "Order ada@shop.test A-1")
 
 
-def test_a_title_and_a_date_that_an_object_lacks_are_left_out() -> None:
+def test_a_title_and_a_date_that_an_object_lacks_are_left_out():
     order("A-1", note="")
     options = {"fields": ["number", "note", "paid_at"], "title": "note", "last_modified": "paid_at"}
     (found,) = reader(**options).list_resources()
     assert (found["title"], "annotations" in found) == ("Order A-1", False)
 
 
-def test_a_long_title_is_cut() -> None:
+def test_a_long_title_is_cut():
     product(description="x" * 1000, slug="ball")
     options = {"uri": "shop://p/{slug}", "fields": ["slug", "description"], "title": "description"}
     (found,) = reader(Product, **options).list_resources()
@@ -77,7 +77,7 @@ def test_a_long_title_is_cut() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam"])
-def test_a_moment_is_said_in_one_zone(zone: str) -> None:
+def test_a_moment_is_said_in_one_zone(zone):
     order("A-1", placed_at=dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC))
     with timezone.override(zone):
         (found,) = reader(
@@ -86,7 +86,7 @@ def test_a_moment_is_said_in_one_zone(zone: str) -> None:
     assert found["annotations"] == {"lastModified": "2026-05-01T12:00:00Z"}
 
 
-def test_a_site_without_time_zones_means_its_own(settings: Any) -> None:
+def test_a_site_without_time_zones_means_its_own(settings):
     settings.USE_TZ = False
     settings.TIME_ZONE = "Europe/Amsterdam"
     order("A-1", placed_at=dt.datetime(2026, 5, 1, 12))  # noqa: DTZ001 - as such a site has them
@@ -94,7 +94,7 @@ def test_a_site_without_time_zones_means_its_own(settings: Any) -> None:
     assert found["annotations"] == {"lastModified": "2026-05-01T12:00:00+02:00"}
 
 
-def test_a_class_that_is_not_listed_has_its_template_alone() -> None:
+def test_a_class_that_is_not_listed_has_its_template_alone():
     order("A-1")
     client = reader(list=False)
     assert client.list_resources() == []
@@ -102,7 +102,7 @@ def test_a_class_that_is_not_listed_has_its_template_alone() -> None:
     assert client.read_resource("shop://orders/A-1")
 
 
-def test_objects_without_a_uri_are_left_out_and_the_rest_is_whole() -> None:
+def test_objects_without_a_uri_are_left_out_and_the_rest_is_whole():
     for number in ("A", "..", "B", "x/../y"):
         order(number)
     Order.objects.filter(pk=order("empty").pk).update(number="")
@@ -113,9 +113,7 @@ def test_objects_without_a_uri_are_left_out_and_the_rest_is_whole() -> None:
     assert len(client.list_resources()) == 1
 
 
-def test_objects_whose_uri_no_cursor_could_hold_are_read_and_not_listed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_objects_whose_uri_no_cursor_could_hold_are_read_and_not_listed(monkeypatch):
     monkeypatch.setattr("mcp_django.integrations.models.resources.MAX_LISTED_TEXT", 10)
     for number in ("a" * 10, "b" * 11, "c"):
         order(number)
@@ -124,7 +122,7 @@ def test_objects_whose_uri_no_cursor_could_hold_are_read_and_not_listed(
     assert client.read_resource(f"shop://orders/{'b' * 11}")
 
 
-def test_the_longest_text_that_is_listed_fits_into_a_cursor() -> None:
+def test_the_longest_text_that_is_listed_fits_into_a_cursor():
     for letter in ("\x01", "\U0001f600"):
         key = ["shop://" + "x" * 300, [letter * MAX_LISTED_TEXT]]
         assert len(Pager("x", 1, CURSOR_SIGNER).next(key)) < MAX_CURSOR_LENGTH
@@ -134,7 +132,7 @@ def test_the_longest_text_that_is_listed_fits_into_a_cursor() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 20])
-def test_a_page_is_one_statement(rows: int, django_assert_num_queries: Any) -> None:
+def test_a_page_is_one_statement(rows, django_assert_num_queries):
     for _ in range(rows):
         order()
     client = reader(
@@ -147,7 +145,7 @@ def test_a_page_is_one_statement(rows: int, django_assert_num_queries: Any) -> N
         assert len(client.request("resources/list")["resources"]) == rows
 
 
-def test_a_page_of_fixed_resources_alone_is_no_statement(django_assert_num_queries: Any) -> None:
+def test_a_page_of_fixed_resources_alone_is_no_statement(django_assert_num_queries):
     order("A-1")
     server = offer()
     server._page_size = 1
@@ -156,7 +154,7 @@ def test_a_page_of_fixed_resources_alone_is_no_statement(django_assert_num_queri
         MCPClient(server=server).request("resources/list")
 
 
-def test_only_what_is_shown_is_loaded(django_assert_num_queries: Any) -> None:
+def test_only_what_is_shown_is_loaded(django_assert_num_queries):
     order("A-1")
     with django_assert_num_queries(1) as captured:
         reader().list_resources()
@@ -166,7 +164,7 @@ def test_only_what_is_shown_is_loaded(django_assert_num_queries: Any) -> None:
 # The row gate ---------------------------------------------------------------------------------
 
 
-def test_only_rows_within_the_gate_are_listed_and_fill_the_pages() -> None:
+def test_only_rows_within_the_gate_are_listed_and_fill_the_pages():
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Order]:
         return Order.objects.filter(customer__user=ctx.user).select_related("customer")
 
@@ -177,7 +175,7 @@ def test_only_rows_within_the_gate_are_listed_and_fill_the_pages() -> None:
     assert listed(paged(2, user=bob, get_queryset=get_queryset)) == [["1", "3"], ["5"]]
 
 
-def test_the_order_of_the_model_does_not_show() -> None:
+def test_the_order_of_the_model_does_not_show():
     for number, margin in (("a", 1), ("b", 3), ("c", 2)):
         order(number, margin=margin)
     assert listed(paged(50)) == [["a", "b", "c"]]
@@ -187,7 +185,7 @@ def test_the_order_of_the_model_does_not_show() -> None:
 
 
 @pytest.mark.parametrize("version", REVISIONS)
-def test_every_revision_lists_objects_in_pages(version: str) -> None:
+def test_every_revision_lists_objects_in_pages(version):
     for number in "abc":
         order(number)
     server = offer()
@@ -198,14 +196,14 @@ def test_every_revision_lists_objects_in_pages(version: str) -> None:
 
 @pytest.mark.usefixtures("_closed")
 @pytest.mark.django_db(transaction=True)
-async def test_the_raw_mount_lists_objects_in_a_thread() -> None:
+async def test_the_raw_mount_lists_objects_in_a_thread():
     await sync_to_async(order)("a")
     answer = await send(offer().asgi, "/", message("resources/list"))
     (found,) = answer.json()["result"]["resources"]
     assert found["uri"] == "shop://orders/a"
 
 
-def test_a_value_with_a_slash_is_one_segment_of_a_uri() -> None:
+def test_a_value_with_a_slash_is_one_segment_of_a_uri():
     order("2026/17")
     client = reader()
     assert [one["uri"] for one in client.list_resources()] == ["shop://orders/2026%2F17"]

@@ -1,9 +1,6 @@
 """Objects in pages of `resources/list`: each once, in the order of their URIs."""
 
-from __future__ import annotations
-
 import base64
-from typing import Any
 
 import pytest
 
@@ -21,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 @spec("PAG-1", "PAG-2")
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
-def test_pages_are_in_the_order_of_the_uri_and_end(size: int) -> None:
+def test_pages_are_in_the_order_of_the_uri_and_end(size):
     numbers = [f"{letter}{number}" for letter in "cab" for number in range(2)]
     for number in numbers:
         order(number)
@@ -31,7 +28,7 @@ def test_pages_are_in_the_order_of_the_uri_and_end(size: int) -> None:
     assert all(len(page) == size for page in found[:-1])
 
 
-def test_several_variables_order_one_after_the_other() -> None:
+def test_several_variables_order_one_after_the_other():
     made = [(email, number) for email in ("b@x", "a@x") for number in ("2", "1", "3")]
     for email, number in made:
         buyer, _ = Customer.objects.get_or_create(email=email, defaults={"name": email})
@@ -52,7 +49,7 @@ def test_several_variables_order_one_after_the_other() -> None:
         (Passport, "shop://passports/{customer}", ["customer"]),
     ],
 )
-def test_every_kind_of_variable_can_be_paged(model: type[Any], uri: str, fields: list[str]) -> None:
+def test_every_kind_of_variable_can_be_paged(model, uri, fields):
     for number in range(12):
         buyer = customer()
         Passport.objects.create(customer=buyer, country="NL", number="1")
@@ -66,7 +63,7 @@ def test_every_kind_of_variable_can_be_paged(model: type[Any], uri: str, fields:
 
 
 @spec("PAG-3")
-def test_what_comes_and_goes_between_two_pages_skips_and_repeats_nothing() -> None:
+def test_what_comes_and_goes_between_two_pages_skips_and_repeats_nothing():
     for number in ("b", "d", "f", "h"):
         order(number)
     client = paged(2)
@@ -79,7 +76,7 @@ def test_what_comes_and_goes_between_two_pages_skips_and_repeats_nothing() -> No
 
 
 @spec("PAG-4")
-def test_a_cursor_is_for_one_caller() -> None:
+def test_a_cursor_is_for_one_caller():
     for number in "abc":
         order(number)
     server = offer()
@@ -91,7 +88,7 @@ def test_a_cursor_is_for_one_caller() -> None:
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_a_cursor_from_before_the_uri_changed_is_refused() -> None:
+def test_a_cursor_from_before_the_uri_changed_is_refused():
     for number in "abc":
         order(number)
     server = offer()
@@ -105,7 +102,7 @@ def test_a_cursor_from_before_the_uri_changed_is_refused() -> None:
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_a_cursor_tells_nothing_but_what_the_page_showed() -> None:
+def test_a_cursor_tells_nothing_but_what_the_page_showed():
     for number in ("a", "b"):
         order(number, internal_note="hush", margin=424242, pk=98765 + ord(number))
     cursor = paged(1).request("resources/list")["nextCursor"]
@@ -114,7 +111,7 @@ def test_a_cursor_tells_nothing_but_what_the_page_showed() -> None:
 
 
 @spec("PAG-5", "CCH-3")
-def test_every_page_is_private() -> None:
+def test_every_page_is_private():
     order("a")
     order("b")
     client = paged(1)
@@ -124,7 +121,7 @@ def test_every_page_is_private() -> None:
     assert [one["ttlMs"] for one in (first, second)] == [0, 0]
 
 
-def test_models_are_listed_behind_what_is_fixed_and_each_other() -> None:
+def test_models_are_listed_behind_what_is_fixed_and_each_other():
     order("A-1")
     product(slug="ball")
     server = offer()

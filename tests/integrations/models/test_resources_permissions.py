@@ -33,7 +33,7 @@ class OddNumbers(ModelBackend):
 
 
 @pytest.fixture
-def _objects(settings: Any) -> None:
+def _objects(settings):
     settings.AUTHENTICATION_BACKENDS = [f"{__name__}.OddNumbers"]
 
 
@@ -66,7 +66,7 @@ def assert_sees_nothing(client: MCPClient) -> None:
         assert caught.value.code == INVALID_PARAMS
 
 
-def test_viewing_needs_the_permission_of_the_model() -> None:
+def test_viewing_needs_the_permission_of_the_model():
     order("1")
     assert_sees_nothing(guarded(user=person("bob")))
     assert_sees_nothing(guarded(user=holder("change_order", "view_customer", username="eve")))
@@ -77,7 +77,7 @@ def test_viewing_needs_the_permission_of_the_model() -> None:
     assert ada.get_prompt("check_order", {"number": "1"})
 
 
-def test_nobody_is_asked_for_credentials() -> None:
+def test_nobody_is_asked_for_credentials():
     order("1")
     client = guarded()
     assert client.list_resources() == []
@@ -85,14 +85,14 @@ def test_nobody_is_asked_for_credentials() -> None:
         client.read_resource("shop://orders/1")
 
 
-def test_an_inactive_user_sees_nothing() -> None:
+def test_an_inactive_user_sees_nothing():
     order("1")
     user = holder("view_order")
     user.is_active = False
     assert_sees_nothing(guarded(user=user))
 
 
-def test_the_permission_of_the_class_replaces_that_of_the_model() -> None:
+def test_the_permission_of_the_class_replaces_that_of_the_model():
     order("1")
     assert MCPClient(server=offer(permission=AllowAny)).read_resource("shop://orders/1")
     assert_sees_nothing(guarded(user=holder("view_order"), permission=IsStaff))
@@ -100,7 +100,7 @@ def test_the_permission_of_the_class_replaces_that_of_the_model() -> None:
     assert guarded(user=staff, permission=IsStaff).read_resource("shop://orders/1")
 
 
-def test_the_class_may_decide_for_itself() -> None:
+def test_the_class_may_decide_for_itself():
     def has_permission(self: Any, ctx: Context, action: str, obj: Any = None) -> bool:
         return bool(ctx.user.username == "ada")
 
@@ -109,7 +109,7 @@ def test_the_class_may_decide_for_itself() -> None:
     assert_sees_nothing(guarded(user=person("bob"), has_permission=has_permission))
 
 
-def test_a_class_that_lets_everybody_in_is_asked_about_each_object() -> None:
+def test_a_class_that_lets_everybody_in_is_asked_about_each_object():
     def has_permission(self: Any, ctx: Context, action: str, obj: Any = None) -> bool:
         return obj is None or obj.customer.user_id == ctx.user.pk
 
@@ -126,7 +126,7 @@ def test_a_class_that_lets_everybody_in_is_asked_about_each_object() -> None:
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_reading_and_listing_need_the_scopes() -> None:
+def test_reading_and_listing_need_the_scopes():
     order("1")
     server = offer(scopes=["orders:read"])
     client = real_client(server=server, user=person(), scopes=["other"])
@@ -137,7 +137,7 @@ def test_reading_and_listing_need_the_scopes() -> None:
 
 
 @pytest.mark.usefixtures("_objects")
-def test_a_backend_may_decide_about_each_object() -> None:
+def test_a_backend_may_decide_about_each_object():
     for number in range(1, 8):
         order(f"{number}")
     client = guarded(user=person("bob"), size=2)
@@ -156,7 +156,7 @@ def test_a_backend_may_decide_about_each_object() -> None:
 
 
 @pytest.mark.usefixtures("_objects")
-def test_a_cursor_does_not_name_an_object_that_is_hidden() -> None:
+def test_a_cursor_does_not_name_an_object_that_is_hidden():
     for number in ("11", "12", "13"):
         order(number)
     client = guarded(user=person("bob"), size=1)
@@ -167,7 +167,7 @@ def test_a_cursor_does_not_name_an_object_that_is_hidden() -> None:
 
 
 @pytest.mark.usefixtures("_objects")
-def test_the_permission_of_the_model_is_enough() -> None:
+def test_the_permission_of_the_model_is_enough():
     order("2")
     client = guarded(user=holder("view_order"))
     assert client.read_resource("shop://orders/2")
@@ -175,15 +175,13 @@ def test_the_permission_of_the_model_is_enough() -> None:
 
 
 @pytest.mark.usefixtures("_objects")
-def test_a_caller_without_credentials_has_no_objects() -> None:
+def test_a_caller_without_credentials_has_no_objects():
     order("1")
     assert guarded().list_resources() == []
 
 
 @pytest.mark.usefixtures("_objects")
-def test_asking_about_each_object_ends(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_asking_about_each_object_ends(monkeypatch, caplog):
     monkeypatch.setattr("mcp_django.integrations.models.row_access.MAX_CHECKED_OBJECTS", 3)
     for number in ("1", "2", "4", "5"):
         order(number)

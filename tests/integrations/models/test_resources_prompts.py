@@ -31,7 +31,7 @@ def refused(client: MCPClient, arguments: dict[str, Any]) -> str:
     return str(caught.value.message)
 
 
-def test_a_prompt_says_what_it_wants() -> None:
+def test_a_prompt_says_what_it_wants():
     client = reader(prompts=SUMMARIZE)
     assert client.list_prompts() == [
         {
@@ -43,7 +43,7 @@ def test_a_prompt_says_what_it_wants() -> None:
     ]
 
 
-def test_the_message_names_the_object_and_the_object_follows() -> None:
+def test_the_message_names_the_object_and_the_object_follows():
     order("A 1", status="paid", placed_at=dt.datetime(2026, 5, 1, tzinfo=dt.UTC))
     client = reader(
         fields=["number", "status", "placed_at"],
@@ -73,7 +73,7 @@ def test_the_message_names_the_object_and_the_object_follows() -> None:
     )
 
 
-def test_what_the_model_calls_itself_is_not_said() -> None:
+def test_what_the_model_calls_itself_is_not_said():
     customer("Hush", email="ada@x")
     client = reader(Customer, uri="shop://c/{email}", fields=["email"], prompts=SUMMARIZE)
     text, embedded = client.get_prompt("summarize_customer", {"email": "ada@x"})
@@ -83,7 +83,7 @@ def test_what_the_model_calls_itself_is_not_said() -> None:
     assert embedded["content"]["resource"]["text"] == '{"email": "ada@x"}'
 
 
-def test_variables_the_uri_and_braces_can_be_written() -> None:
+def test_variables_the_uri_and_braces_can_be_written():
     order("A-1")
     client = reader(prompts={"summarize": "{number}: {{{uri}}} {object}, {{number}}"})
     text, _ = client.get_prompt("summarize_order", {"number": "A-1"})
@@ -92,14 +92,14 @@ def test_variables_the_uri_and_braces_can_be_written() -> None:
     )
 
 
-def test_values_are_not_taken_for_placeholders() -> None:
+def test_values_are_not_taken_for_placeholders():
     order("{uri}")
     client = reader(prompts=SUMMARIZE)
     text, _ = client.get_prompt("summarize_order", {"number": "{uri}"})
     assert "{uri}" in text["content"]["text"]
 
 
-def test_an_object_that_is_hidden_and_one_that_does_not_exist_sound_the_same() -> None:
+def test_an_object_that_is_hidden_and_one_that_does_not_exist_sound_the_same():
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Order]:
         return Order.objects.filter(customer__user=ctx.user)
 
@@ -115,7 +115,7 @@ def test_an_object_that_is_hidden_and_one_that_does_not_exist_sound_the_same() -
 
 
 @pytest.mark.parametrize("exc", [Http404("no"), PermissionDenied("no"), Order.DoesNotExist("no")])
-def test_a_gate_that_refuses_hides(exc: Exception) -> None:
+def test_a_gate_that_refuses_hides(exc):
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Order]:
         raise exc
 
@@ -135,13 +135,13 @@ def test_a_gate_that_refuses_hides(exc: Exception) -> None:
         ({"nummer": "A"}, "number: required"),
     ],
 )
-def test_arguments_that_fit_no_object_are_refused(arguments: dict[str, str], words: str) -> None:
+def test_arguments_that_fit_no_object_are_refused(arguments, words):
     message = refused(reader(prompts=SUMMARIZE), arguments)
     assert words in message
     assert len(message) < 300
 
 
-def test_an_object_that_no_uri_can_name_is_not_there() -> None:
+def test_an_object_that_no_uri_can_name_is_not_there():
     order("..")
     assert "There is no order" in refused(reader(prompts=SUMMARIZE), {"number": ".."})
 
@@ -167,13 +167,13 @@ def test_an_object_that_no_uri_can_name_is_not_there() -> None:
         ("x", "write a dictionary of names and texts"),
     ],
 )
-def test_a_text_that_cannot_be_filled_is_refused(prompts: Any, words: str) -> None:
+def test_a_text_that_cannot_be_filled_is_refused(prompts, words):
     with pytest.raises(ImproperlyConfigured) as caught:
         offer(prompts=prompts)
     assert words in str(caught.value)
 
 
-def test_a_text_without_placeholder_is_a_text() -> None:
+def test_a_text_without_placeholder_is_a_text():
     order("A-1")
     client = reader(prompts={"summarize": "Say it in a sentence."})
     text, embedded = client.get_prompt("summarize_order", {"number": "A-1"})

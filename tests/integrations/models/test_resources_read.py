@@ -45,7 +45,7 @@ def is_missing(client: MCPClient, uri: str) -> bool:
 # What is read ---------------------------------------------------------------------------------
 
 
-def test_an_object_is_its_exposed_fields_as_json() -> None:
+def test_an_object_is_its_exposed_fields_as_json():
     ada = customer("Ada")
     line(order("A-1", customer=ada, internal_note="hush"), product=product("Ball"), quantity=2)
     client = reader(fields=["number", "customer__name", "lines__product__name", "lines__quantity"])
@@ -56,7 +56,7 @@ def test_an_object_is_its_exposed_fields_as_json() -> None:
     }
 
 
-def test_the_template_says_what_it_holds() -> None:
+def test_the_template_says_what_it_holds():
     (template,) = reader().list_resource_templates()
     assert template == {
         "uriTemplate": URI,
@@ -67,7 +67,7 @@ def test_the_template_says_what_it_holds() -> None:
     }
 
 
-def test_the_docstring_of_the_class_describes_the_template() -> None:
+def test_the_docstring_of_the_class_describes_the_template():
     class OrderMCP(ModelResource[Order]):
         """What somebody bought."""
 
@@ -95,9 +95,7 @@ def test_the_docstring_of_the_class_describes_the_template() -> None:
         (Order, "shop://o/{customer__email}/{number}", ["customer__email", "number"]),
     ],
 )
-def test_variables_are_unique_columns_here_or_behind_a_relation(
-    model: type[Any], uri: str, fields: list[str]
-) -> None:
+def test_variables_are_unique_columns_here_or_behind_a_relation(model, uri, fields):
     ada = customer("Ada", email="ada@shop.test")
     Passport.objects.create(customer=ada, country="NL", number="1")
     order("A/1 ü", customer=ada)
@@ -110,7 +108,7 @@ def test_variables_are_unique_columns_here_or_behind_a_relation(
 @pytest.mark.parametrize(
     "uri", [URI, "shop://orders/{+number}", "shop://{number}.x", "shop:o{number}"]
 )
-def test_strange_text_is_read_by_the_uri_that_the_list_gives(uri: str) -> None:
+def test_strange_text_is_read_by_the_uri_that_the_list_gives(uri):
     numbers = [
         "a b",
         "a/b",
@@ -135,7 +133,7 @@ def test_strange_text_is_read_by_the_uri_that_the_list_gives(uri: str) -> None:
     assert found == set(numbers)
 
 
-def test_the_same_class_gives_tools_and_resources() -> None:
+def test_the_same_class_gives_tools_and_resources():
     order("A-1")
 
     class OrderMCP(ModelResource[Order], ModelTools[Order]):
@@ -150,7 +148,7 @@ def test_the_same_class_gives_tools_and_resources() -> None:
     assert got == content(client, "shop://orders/A-1") == {"number": "A-1", "status": "open"}
 
 
-def test_a_tool_reads_an_object_on_behalf_of_its_caller() -> None:
+def test_a_tool_reads_an_object_on_behalf_of_its_caller():
     order("A-1")
     server = offer()
 
@@ -161,7 +159,7 @@ def test_a_tool_reads_an_object_on_behalf_of_its_caller() -> None:
     assert json.loads(MCPClient(server=server).call_tool("peek").text)["number"] == "A-1"
 
 
-def test_an_object_is_read_over_http(settings: Any) -> None:
+def test_an_object_is_read_over_http(settings):
     order("A-1")
     server = offer()
     settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": [_mounted(server)]})
@@ -180,7 +178,7 @@ def _mounted(server: MCPServer) -> Any:
 
 @pytest.mark.usefixtures("_closed")
 @pytest.mark.django_db(transaction=True)
-async def test_an_object_is_read_from_an_event_loop() -> None:
+async def test_an_object_is_read_from_an_event_loop():
     from asgiref.sync import sync_to_async
 
     await sync_to_async(order)("A-1")
@@ -190,8 +188,8 @@ async def test_an_object_is_read_from_an_event_loop() -> None:
 
 @pytest.mark.parametrize("lines", [1, 5])
 def test_the_number_of_statements_does_not_depend_on_what_is_related(
-    lines: int, django_assert_num_queries: Any
-) -> None:
+    lines, django_assert_num_queries
+):
     made = order("A-1")
     for number in range(lines):
         line(made, product=product(f"Ball {number}"))
@@ -218,7 +216,7 @@ def test_the_number_of_statements_does_not_depend_on_what_is_related(
         "A-1?x",
     ],
 )
-def test_what_names_no_object_is_not_found(text: str) -> None:
+def test_what_names_no_object_is_not_found(text):
     order("A-1")
     assert is_missing(reader(), f"shop://orders/{text}")
 
@@ -242,14 +240,14 @@ def test_what_names_no_object_is_not_found(text: str) -> None:
         "null",
     ],
 )
-def test_a_number_is_written_in_one_way(text: str) -> None:
+def test_a_number_is_written_in_one_way(text):
     made = order("A-1", pk=1)
     client = reader(uri="shop://orders/{id}", fields=["id"])
     assert content(client, f"shop://orders/{made.pk}") == {"id": 1}
     assert is_missing(client, f"shop://orders/{text}")
 
 
-def test_a_uuid_is_written_in_one_way() -> None:
+def test_a_uuid_is_written_in_one_way():
     made = product()
     client = reader(Product, uri="shop://products/{uuid}", fields=["uuid"])
     text = str(made.uuid)
@@ -260,7 +258,7 @@ def test_a_uuid_is_written_in_one_way() -> None:
 
 
 @pytest.mark.parametrize("exc", [PermissionDenied("no"), Http404("no"), Order.DoesNotExist("no")])
-def test_a_row_gate_that_refuses_looks_like_one_that_hides(exc: Exception) -> None:
+def test_a_row_gate_that_refuses_looks_like_one_that_hides(exc):
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Order]:
         raise exc
 
@@ -270,7 +268,7 @@ def test_a_row_gate_that_refuses_looks_like_one_that_hides(exc: Exception) -> No
     assert client.list_resources() == []
 
 
-def test_a_row_gate_that_breaks_is_a_bug_and_says_nothing() -> None:
+def test_a_row_gate_that_breaks_is_a_bug_and_says_nothing():
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Order]:
         raise RuntimeError("secret")
 
@@ -279,7 +277,7 @@ def test_a_row_gate_that_breaks_is_a_bug_and_says_nothing() -> None:
     assert "secret" not in message
 
 
-def test_rows_that_a_join_gives_twice_are_one_object() -> None:
+def test_rows_that_a_join_gives_twice_are_one_object():
     def get_queryset(self: Any, ctx: Context) -> QuerySet[Order]:
         return Order.objects.filter(lines__quantity__gte=1)
 

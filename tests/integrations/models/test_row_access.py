@@ -42,7 +42,7 @@ class OwnOrders(Own):
 
 
 @pytest.fixture
-def ada() -> Any:
+def ada():
     """A user with orders 0, 2 and 4, beside those of others."""
     user, other = person("ada"), person("bob")
     buyers = [customer(user=one) for one in (user, other)]
@@ -73,7 +73,7 @@ def numbers(found: MCPClient, **arguments: Any) -> list[str]:
 # Lists ----------------------------------------------------------------------------------------
 
 
-def test_a_row_that_is_denied_is_not_listed(ada: Any) -> None:
+def test_a_row_that_is_denied_is_not_listed(ada):
     found = reader(serve((Order, OwnOrders)), ada)
     answer = found.call_tool("list_orders").structured
     assert [one["number"] for one in answer["items"]] == ["A0", "A2", "A4"]
@@ -87,7 +87,7 @@ def test_a_row_that_is_denied_is_not_listed(ada: Any) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_pages_skip_what_is_denied_and_promise_no_more_than_there_is(ada: Any, limit: int) -> None:
+def test_pages_skip_what_is_denied_and_promise_no_more_than_there_is(ada, limit):
     found = reader(serve((Order, OwnOrders)), ada)
     seen, page = [], found.call_tool("list_orders", {"limit": limit}).structured
     while True:
@@ -103,7 +103,7 @@ def test_pages_skip_what_is_denied_and_promise_no_more_than_there_is(ada: Any, l
 # Counts ---------------------------------------------------------------------------------------
 
 
-def test_what_is_denied_is_not_counted_or_added_up(ada: Any) -> None:
+def test_what_is_denied_is_not_counted_or_added_up(ada):
     found = reader(serve((Order, OwnOrders)), ada)
     asked = {
         "group_by": "status",
@@ -125,9 +125,7 @@ def test_what_is_denied_is_not_counted_or_added_up(ada: Any) -> None:
     }
 
 
-def test_a_count_that_would_ask_about_too_many_says_how_to_narrow(
-    ada: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_count_that_would_ask_about_too_many_says_how_to_narrow(ada, monkeypatch):
     monkeypatch.setattr("mcp_django.integrations.models.row_access.MAX_CHECKED_OBJECTS", 5)
     found = reader(serve((Order, OwnOrders)), ada)
     refused = found.call_tool("count_orders", check=False)
@@ -150,7 +148,7 @@ class Orders(ModelTools[Order]):
     filter_fields = ["lines", "customer"]
 
 
-def test_the_label_of_what_is_denied_is_not_told(ada: Any) -> None:
+def test_the_label_of_what_is_denied_is_not_told(ada):
     found = reader(serve((Order, Orders), (Customer, Customers)), ada)
     shown = ["label" in one["customer"] for one in listed(found)]
     assert shown == [True, False] * 3
@@ -165,7 +163,7 @@ class Lines(Own):
         return obj.order.customer.user_id
 
 
-def test_what_is_denied_is_no_entry_of_a_relation(ada: Any) -> None:
+def test_what_is_denied_is_no_entry_of_a_relation(ada):
     found = reader(serve((Order, Orders), (OrderLine, Lines)), ada)
     assert [len(one["lines"]) for one in listed(found)] == [1, 0] * 3
     keys = list(OrderLine.objects.order_by("pk").values_list("pk", flat=True))
@@ -174,7 +172,7 @@ def test_what_is_denied_is_no_entry_of_a_relation(ada: Any) -> None:
     assert numbers(found, lines__in=keys) == ["A0", "A2", "A4"]
 
 
-def test_more_entries_are_promised_only_if_the_caller_may_see_them() -> None:
+def test_more_entries_are_promised_only_if_the_caller_may_see_them():
     user = person("ada")
     thing = product()
     for number, hidden in (("A1", 150), ("A2", 0)):
@@ -192,7 +190,7 @@ def test_more_entries_are_promised_only_if_the_caller_may_see_them() -> None:
     assert first.keys() == second.keys() == {"number", "customer", "lines"}
 
 
-def test_what_is_denied_does_not_point_here() -> None:
+def test_what_is_denied_does_not_point_here():
     class Passports(Own):
         fields = ["id"]
 
@@ -217,7 +215,7 @@ def test_what_is_denied_does_not_point_here() -> None:
     assert len(listed(found, "list_customers", passport__isnull=True)) == 1
 
 
-def test_several_registrations_of_a_model_show_what_one_of_them_allows(ada: Any) -> None:
+def test_several_registrations_of_a_model_show_what_one_of_them_allows(ada):
     class Second(Own):
         fields = ["id"]
         name, plural = "second", "seconds"
@@ -235,7 +233,7 @@ def test_several_registrations_of_a_model_show_what_one_of_them_allows(ada: Any)
 # Over HTTP ------------------------------------------------------------------------------------
 
 
-def test_what_is_denied_is_not_listed_over_http(ada: Any) -> None:
+def test_what_is_denied_is_not_listed_over_http(ada):
     mcp.register(Order, OwnOrders)
     try:
         body = message("tools/call", {"name": "list_orders", "arguments": {"search": "A1 A0"}})

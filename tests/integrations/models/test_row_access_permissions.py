@@ -46,7 +46,7 @@ def listed(found: MCPClient, **arguments: Any) -> list[str]:
     return [one["number"] for one in answer["items"]]
 
 
-def test_the_permission_to_view_the_model_is_needed() -> None:
+def test_the_permission_to_view_the_model_is_needed():
     server = MCPServer("shop", permission=IsAuthenticated)
     server.register(Order, Orders)
     order("A1")
@@ -63,7 +63,7 @@ def test_the_permission_to_view_the_model_is_needed() -> None:
     assert names(reader(server, inactive)) == []
 
 
-def test_an_anonymous_caller_of_an_open_server_is_asked_for_credentials() -> None:
+def test_an_anonymous_caller_of_an_open_server_is_asked_for_credentials():
     from mcp_django.exceptions import AuthenticationRequired
 
     server = MCPServer("shop", permission=AllowAny)
@@ -73,7 +73,7 @@ def test_an_anonymous_caller_of_an_open_server_is_asked_for_credentials() -> Non
         reader(server).call_tool("list_orders")
 
 
-def test_a_permission_of_the_class_replaces_that_of_the_model() -> None:
+def test_a_permission_of_the_class_replaces_that_of_the_model():
     order("A1")
     server = serve(Order, tools(fields=["number"], permission=IsAuthenticated))
     assert listed(reader(server, person())) == ["A1"]
@@ -81,12 +81,12 @@ def test_a_permission_of_the_class_replaces_that_of_the_model() -> None:
     assert listed(reader(serve(Order, fields=["number"]))) == ["A1"]
 
 
-def test_scopes_of_the_class_are_those_of_its_tools() -> None:
+def test_scopes_of_the_class_are_those_of_its_tools():
     server = serve(Order, fields=["number"], scopes=["orders:read"])
     assert server.tools["list_orders"].scopes == ("orders:read",)
 
 
-def test_has_permission_is_the_last_word() -> None:
+def test_has_permission_is_the_last_word():
     class OnlyAda(Orders):
         permission = AllowAny
 
@@ -100,7 +100,7 @@ def test_has_permission_is_the_last_word() -> None:
 
 
 @override_settings(AUTHENTICATION_BACKENDS=BACKENDS)
-def test_a_backend_for_objects_decides_about_each_of_them() -> None:
+def test_a_backend_for_objects_decides_about_each_of_them():
     server = MCPServer("shop", permission=IsAuthenticated)
     server.register(Order, Orders)
     for number in range(9):
@@ -123,7 +123,7 @@ def test_a_backend_for_objects_decides_about_each_of_them() -> None:
     assert everything.call_tool("count_orders").structured == {"count": 9}
 
 
-def test_without_such_a_backend_no_object_is_asked_about() -> None:
+def test_without_such_a_backend_no_object_is_asked_about():
     server = MCPServer("shop", permission=IsAuthenticated)
     server.register(Order, Orders)
     order("A1", note="ada")
@@ -141,7 +141,7 @@ class Gated(Orders):
         return super().get_queryset(ctx).filter(customer__user=ctx.user)
 
 
-def test_the_row_gate_knows_the_caller() -> None:
+def test_the_row_gate_knows_the_caller():
     ada, bob = person("ada"), person("bob")
     mine, other = order("A1"), order("B1")
     for made, user in ((mine, ada), (other, bob)):
@@ -170,7 +170,7 @@ def test_the_row_gate_knows_the_caller() -> None:
         lambda rows: rows.extra(where=["number = 'A1'"]),
     ],
 )
-def test_any_query_can_be_a_row_gate(gate: Any) -> None:
+def test_any_query_can_be_a_row_gate(gate):
     from tests.integrations.models.building import line
 
     class Odd(Orders):
@@ -197,7 +197,7 @@ def test_any_query_can_be_a_row_gate(gate: Any) -> None:
 # Over HTTP ------------------------------------------------------------------------------------
 
 
-def test_a_model_is_listed_over_http() -> None:
+def test_a_model_is_listed_over_http():
     from mcp_django import mcp
 
     mcp.register(Order, Orders)

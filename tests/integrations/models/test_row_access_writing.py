@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 __all__ = ["ada"]
 
 
-def test_what_is_denied_cannot_be_referred_to(ada: Any) -> None:
+def test_what_is_denied_cannot_be_referred_to(ada):
     class Writing(ModelTools[Order]):
         permission = AllowAny
         fields = ["number", "customer", "placed_at"]
@@ -39,7 +39,7 @@ def test_what_is_denied_cannot_be_referred_to(ada: Any) -> None:
     assert hidden.text.replace(f"{other.pk}", "1000000") == unknown.text
 
 
-def test_links_to_what_is_denied_are_kept(ada: Any) -> None:
+def test_links_to_what_is_denied_are_kept(ada):
     class Tags(Own):
         fields = ["word"]
 
@@ -66,7 +66,7 @@ def test_links_to_what_is_denied_are_kept(ada: Any) -> None:
     assert f"there is no tag {blue.pk}" in refused.text
 
 
-def test_what_is_denied_is_not_counted_among_what_a_deletion_takes_along(ada: Any) -> None:
+def test_what_is_denied_is_not_counted_among_what_a_deletion_takes_along(ada):
     class Deleting(ModelTools[Customer]):
         permission = AllowAny
         fields = ["id"]

@@ -40,7 +40,7 @@ class OrderSerializer(serializers.ModelSerializer):
         return attrs
 
 
-def test_a_serializer_says_what_can_be_written() -> None:
+def test_a_serializer_says_what_can_be_written():
     client = writer(Order, fields=ORDER, serializer=OrderSerializer)
     create = tool(client, "create_order")["inputSchema"]
     assert list(create["properties"]) == [
@@ -52,7 +52,7 @@ def test_a_serializer_says_what_can_be_written() -> None:
     assert update["properties"]["clear"]["items"]["enum"] == ["paid_at"]
 
 
-def test_a_serializer_writes() -> None:
+def test_a_serializer_writes():
     client = writer(Order, fields=[*ORDER, "paid_at"], serializer=OrderSerializer)
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
     assert client.call_tool("create_order", sent).structured["status"] == "open"
@@ -74,7 +74,7 @@ def test_a_serializer_writes() -> None:
     ]
 
 
-def test_a_preview_of_a_serializer_writes_nothing() -> None:
+def test_a_preview_of_a_serializer_writes_nothing():
     order("N1")
     client = writer(Order, fields=ORDER, serializer=OrderSerializer)
     call = {"number": "N1", "status": "shipped", "preview": True}
@@ -85,7 +85,7 @@ def test_a_preview_of_a_serializer_writes_nothing() -> None:
     assert Order.objects.get().status == "open"
 
 
-def test_a_serializer_explains_what_is_wrong() -> None:
+def test_a_serializer_explains_what_is_wrong():
     client = writer(Order, fields=ORDER, serializer=OrderSerializer)
     result = client.call_tool("create_order", {"number": "x" * 30, "status": "lost"}, check=False)
     assert result.text.splitlines() == [
@@ -114,7 +114,7 @@ class ProductSerializer(serializers.ModelSerializer):
         return saved
 
 
-def test_keys_are_those_that_the_caller_sees_at_any_depth() -> None:
+def test_keys_are_those_that_the_caller_sees_at_any_depth():
     seen, hidden = Tag.objects.create(word="seen"), Tag.objects.create(word="hidden", secret="x")
     other = Tag.objects.create(word="other", secret="x")
     ball = product(slug="ball", category=category())
@@ -143,12 +143,12 @@ def test_keys_are_those_that_the_caller_sees_at_any_depth() -> None:
         ({"serializer": OrderSerializer, "write_fields": ["number"]}, "keep one of them"),
     ],
 )
-def test_a_serializer_that_does_not_fit_is_refused(options: dict[str, Any], hint: str) -> None:
+def test_a_serializer_that_does_not_fit_is_refused(options, hint):
     with pytest.raises(ImproperlyConfigured, match=hint):
         server_of(Order, fields=ORDER, **options)
 
 
-def test_nobody_sees_the_customers_of_others() -> None:
+def test_nobody_sees_the_customers_of_others():
     ada = may_all(Order, Customer)
     order("N1", customer=customer("Ada", user=ada))
     other = customer("Bob")

@@ -20,7 +20,7 @@ from tests.sites.shop.models import Order, Product, Tag
 pytestmark = pytest.mark.django_db
 
 
-def test_each_write_leaves_an_entry_that_names_the_tool() -> None:
+def test_each_write_leaves_an_entry_that_names_the_tool():
     user = may_all(Order)
     client = writer(Order, user=user, fields=ORDER)
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
@@ -38,13 +38,13 @@ def test_each_write_leaves_an_entry_that_names_the_tool() -> None:
     assert set(found) == {(user.pk, kind.pk, str(made.pk))}
 
 
-def test_what_was_sent_and_is_the_same_is_no_change() -> None:
+def test_what_was_sent_and_is_the_same_is_no_change():
     order("N1")
     writer(Order, fields=ORDER).call_tool("update_order", {"number": "N1", "status": "open"})
     assert history() == [(CHANGE, "N1", "Changed no field through the MCP tool update_order.")]
 
 
-def test_values_are_not_in_it() -> None:
+def test_values_are_not_in_it():
     order("N1")
     client = writer(Order, fields=ORDER, write_fields=["internal_note"], tools=KEPT)
     client.call_tool("update_order", {"number": "N1", "internal_note": "between us"})
@@ -52,7 +52,7 @@ def test_values_are_not_in_it() -> None:
     assert message == "Changed internal_note through the MCP tool update_order."
 
 
-def test_links_and_emptied_fields_are_changes() -> None:
+def test_links_and_emptied_fields_are_changes():
     product("Ball", slug="ball", weight=1)
     client = writer(Product, fields=["slug", "tags", "weight"], tools=KEPT)
     tag = Tag.objects.create(word="red")
@@ -62,7 +62,7 @@ def test_links_and_emptied_fields_are_changes() -> None:
     ]
 
 
-def test_what_was_refused_or_failed_is_not_in_it() -> None:
+def test_what_was_refused_or_failed_is_not_in_it():
     order("N1")
 
     def perform_update(self: Any, ctx: Any, form: Any) -> Order:
@@ -76,7 +76,7 @@ def test_what_was_refused_or_failed_is_not_in_it() -> None:
     assert history() == []
 
 
-def test_nobody_is_in_nobodys_history() -> None:
+def test_nobody_is_in_nobodys_history():
     order("N1")
     server = MCPServer("shop", permission=AllowAny)
     options = {
@@ -91,7 +91,7 @@ def test_nobody_is_in_nobodys_history() -> None:
     assert history() == []
 
 
-def test_a_site_without_the_admin_has_no_history(monkeypatch: Any) -> None:
+def test_a_site_without_the_admin_has_no_history(monkeypatch):
     order("N1")
     asked: list[str] = []
     monkeypatch.setattr(

@@ -19,7 +19,7 @@ from tests.sites.shop.models import Customer, Order, Product, Tag
 pytestmark = pytest.mark.django_db
 
 
-class OrderForm(forms.ModelForm):  # type: ignore[type-arg]
+class OrderForm(forms.ModelForm):
     """Looks at several fields, and has one that the model has not."""
 
     reason = forms.CharField(max_length=20, required=False, help_text="For the books.")
@@ -37,7 +37,7 @@ class OrderForm(forms.ModelForm):  # type: ignore[type-arg]
         return data
 
 
-def test_a_form_says_what_can_be_written() -> None:
+def test_a_form_says_what_can_be_written():
     client = writer(Order, fields=ORDER, form=OrderForm)
     create = tool(client, "create_order")["inputSchema"]
     assert list(create["properties"]) == [
@@ -52,7 +52,7 @@ def test_a_form_says_what_can_be_written() -> None:
     assert update["properties"]["clear"]["items"]["enum"] == ["paid_at", "note", "reason"]
 
 
-def test_a_form_validates_a_change_as_a_whole() -> None:
+def test_a_form_validates_a_change_as_a_whole():
     order("N1", customer=customer(), paid_at=None)
     client = writer(Order, fields=ORDER, form=OrderForm)
     paid = {"number": "N1", "status": "paid"}
@@ -68,7 +68,7 @@ def test_a_form_validates_a_change_as_a_whole() -> None:
     assert (shown["status"], shown["note"]) == ("paid", "x")
 
 
-def test_a_form_makes_new_objects() -> None:
+def test_a_form_makes_new_objects():
     client = writer(Order, fields=ORDER, form=OrderForm)
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
     refused = client.call_tool("create_order", {**sent, "status": "paid"}, check=False)
@@ -76,7 +76,7 @@ def test_a_form_makes_new_objects() -> None:
     assert client.call_tool("create_order", sent).structured["status"] == "open"
 
 
-def test_the_keys_of_a_form_are_those_that_the_caller_sees() -> None:
+def test_the_keys_of_a_form_are_those_that_the_caller_sees():
     ada = may_all(Order, Customer)
     mine, other = customer("Ada", user=ada), customer("Bob")
     order("N1", customer=other)
@@ -95,7 +95,7 @@ def test_the_keys_of_a_form_are_those_that_the_caller_sees() -> None:
     assert Order.objects.get().customer == mine
 
 
-class UploadForm(forms.ModelForm):  # type: ignore[type-arg]
+class UploadForm(forms.ModelForm):
     """Takes a file as text."""
 
     text = forms.CharField()
@@ -110,7 +110,7 @@ class UploadForm(forms.ModelForm):  # type: ignore[type-arg]
         return saved
 
 
-def test_a_form_may_take_a_file_as_text(settings: Any, tmp_path: Any) -> None:
+def test_a_form_may_take_a_file_as_text(settings, tmp_path):
     settings.MEDIA_ROOT = tmp_path
     product(slug="ball")
     client = writer(Product, fields=["slug", "name"], form=UploadForm, tools=["update"])
@@ -119,7 +119,7 @@ def test_a_form_may_take_a_file_as_text(settings: Any, tmp_path: Any) -> None:
         assert manual.read() == b"Throw it."
 
 
-class FileForm(forms.ModelForm):  # type: ignore[type-arg]
+class FileForm(forms.ModelForm):
     class Meta:
         model = Product
         fields = ["name", "manual"]
@@ -134,13 +134,13 @@ class FileForm(forms.ModelForm):  # type: ignore[type-arg]
         ({"form": UploadForm, "write_fields": ["name"]}, "a form and write_fields"),
     ],
 )
-def test_a_form_that_does_not_fit_is_refused(options: dict[str, Any], hint: str) -> None:
+def test_a_form_that_does_not_fit_is_refused(options, hint):
     with pytest.raises(ImproperlyConfigured, match=hint):
         server_of(Product, fields=["slug", "name"], **options)
 
 
 @pytest.mark.parametrize("name", ["preview", "clear"])
-def test_a_field_called_like_an_argument_is_refused(name: str) -> None:
+def test_a_field_called_like_an_argument_is_refused(name):
     form = type("Form", (OrderForm,), {name: forms.CharField()})
     with pytest.raises(
         ImproperlyConfigured, match=f"{name!r} is a field to write and also an argument"
@@ -148,12 +148,12 @@ def test_a_field_called_like_an_argument_is_refused(name: str) -> None:
         server_of(Order, fields=ORDER, form=form)
 
 
-def test_links_that_a_form_does_not_speak_of_stay() -> None:
+def test_links_that_a_form_does_not_speak_of_stay():
     seen, hidden = Tag.objects.create(word="seen"), Tag.objects.create(word="hidden", secret="x")
     ball = product(slug="ball", category=category())
     ball.tags.set([seen, hidden])
 
-    class Form(forms.ModelForm):  # type: ignore[type-arg]
+    class Form(forms.ModelForm):
         class Meta:
             model = Product
             fields = ["name", "tags"]
@@ -167,14 +167,14 @@ def test_links_that_a_form_does_not_speak_of_stay() -> None:
     assert set(ball.tags.all()) == {hidden}
 
 
-def test_messages_are_in_the_language_of_the_request() -> None:
+def test_messages_are_in_the_language_of_the_request():
     client = writer(Order, fields=ORDER)
     with override("de"):
         result = client.call_tool("create_order", {"number": "x" * 30}, check=False)
     assert "höchstens 20 Zeichen" in result.text
 
 
-def test_a_moment_that_was_not_sent_keeps_its_microseconds() -> None:
+def test_a_moment_that_was_not_sent_keeps_its_microseconds():
     moment = dt.datetime(2026, 1, 1, 10, 30, 15, 123456, tzinfo=dt.UTC)
     order("N1", customer=customer(), placed_at=moment)
     client = writer(Order, fields=ORDER, form=OrderForm)
@@ -197,7 +197,7 @@ class MinuteForm(OrderForm):
         return moment + dt.timedelta(days=1) if self.data.get("reason") == "late" else moment
 
 
-def test_a_moment_that_a_form_shows_in_part_is_kept_whole_unless_the_form_moves_it() -> None:
+def test_a_moment_that_a_form_shows_in_part_is_kept_whole_unless_the_form_moves_it():
     moment = dt.datetime(2026, 1, 1, 10, 30, 15, 123456, tzinfo=dt.UTC)
     order("N1", customer=customer(), placed_at=moment)
     client = writer(Order, fields=ORDER, form=MinuteForm)
@@ -208,7 +208,7 @@ def test_a_moment_that_a_form_shows_in_part_is_kept_whole_unless_the_form_moves_
     assert Order.objects.get().placed_at.day == 2
 
 
-class SecretForm(forms.ModelForm):  # type: ignore[type-arg]
+class SecretForm(forms.ModelForm):
     """Stores another note when one is typed, as forms of passwords do."""
 
     class Meta:
@@ -221,7 +221,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]
         return f"hash of {note}" if note else self.instance.note
 
 
-def test_a_password_that_was_not_sent_is_not_typed_again() -> None:
+def test_a_password_that_was_not_sent_is_not_typed_again():
     order("N1", customer=customer(), note="hash of x")
     client = writer(Order, fields=ORDER, form=SecretForm)
     shown = client.call_tool("update_order", {"number": "N1", "status": "shipped"})

@@ -37,7 +37,7 @@ HUGE = 2**80
         "numb\u0435r",
     ],
 )  # fmt: skip
-def test_no_other_name_is_an_argument(name: str) -> None:
+def test_no_other_name_is_an_argument(name):
     order("N1")
     client = writer(Order, fields=ORDER)
     result = client.call_tool("update_order", {"number": "N1", name: "x"}, check=False)
@@ -83,7 +83,7 @@ def test_no_other_name_is_an_argument(name: str) -> None:
         ({"slug": ["ball"], "stock": 1}, 'slug: must be a string (got ["ball"])'),
     ],
 )
-def test_a_wrong_value_is_said_to_be_wrong(sent: dict[str, Any], message: str) -> None:
+def test_a_wrong_value_is_said_to_be_wrong(sent, message):
     product(slug="ball")
     result = writer(Product, fields=PRODUCT).call_tool(
         "update_product", {"slug": "ball", **sent}, check=False
@@ -92,14 +92,14 @@ def test_a_wrong_value_is_said_to_be_wrong(sent: dict[str, Any], message: str) -
     assert result.text.startswith(message)
 
 
-def test_too_many_keys_are_refused_before_the_database() -> None:
+def test_too_many_keys_are_refused_before_the_database():
     product(slug="ball")
     sent = {"slug": "ball", "tags": list(range(10_000))}
     result = writer(Product, fields=PRODUCT).call_tool("update_product", sent, check=False)
     assert result.text == f"tags: has 10000 keys; send at most {MAX_KEYS}"
 
 
-def test_many_keys_cost_as_few_statements_as_two() -> None:
+def test_many_keys_cost_as_few_statements_as_two():
     product(slug="ball")
     tags = Tag.objects.bulk_create([Tag(word=f"{number}") for number in range(MAX_KEYS)])
     client = writer(Product, fields=["slug", "tags"], tools=KEPT)
@@ -113,14 +113,14 @@ def test_many_keys_cost_as_few_statements_as_two() -> None:
     assert counts[1] <= counts[0] + 3
 
 
-def test_half_a_character_is_refused() -> None:
+def test_half_a_character_is_refused():
     """The message core refuses it on the wire; here it is written out as an escape."""
     arguments = server_of(Product, fields=PRODUCT).tools["update_product"].arguments
     with pytest.raises(InvalidArguments, match="name: must not contain lone surrogates"):
         arguments.parse(b'{"slug": "ball", "name": "x\\ud800y"}')
 
 
-def test_times_of_a_site_without_time_zones(settings: Any) -> None:
+def test_times_of_a_site_without_time_zones(settings):
     settings.USE_TZ = False
     client = writer(Order, fields=ORDER)
     sent = {"number": "N1", "customer": customer().pk, "placed_at": "2026-03-01T12:00:00+02:00"}
@@ -149,7 +149,7 @@ ANYTHING = st.recursive(
         st.sampled_from([*PRODUCT, "clear", "preview"]), ANYTHING, min_size=1, max_size=4
     ),
 )
-def test_nothing_that_is_sent_is_a_bug(fuzzed: Any, name: str, sent: dict[str, Any]) -> None:
+def test_nothing_that_is_sent_is_a_bug(fuzzed, name, sent):
     """The client raises what is no fault of the caller's; an answer is an answer or a refusal."""
     with transaction.atomic():
         before = list(Product.objects.values())
@@ -162,7 +162,7 @@ def test_nothing_that_is_sent_is_a_bug(fuzzed: Any, name: str, sent: dict[str, A
 
 
 @pytest.fixture
-def fuzzed() -> MCPClient:
+def fuzzed():
     product(slug="ball")
     return writer(Product, fields=PRODUCT)
 
@@ -236,7 +236,7 @@ ATTACKS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_answers_do_not_depend_on_what_is_hidden() -> None:
+def test_answers_do_not_depend_on_what_is_hidden():
     found = []
     for secret in ("open sesame", "paid"):
         with transaction.atomic():
@@ -247,7 +247,7 @@ def test_answers_do_not_depend_on_what_is_hidden() -> None:
         assert secret not in found[0]
 
 
-def test_messages_of_the_database_do_not_reach_the_caller(caplog: Any) -> None:
+def test_messages_of_the_database_do_not_reach_the_caller(caplog):
     def perform_update(self: Any, ctx: Any, form: Any) -> Order:
         Order.objects.create(number="B1", customer=form.instance.customer, placed_at=PLACED)
         saved: Order = form.save()

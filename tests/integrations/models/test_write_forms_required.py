@@ -50,16 +50,14 @@ def with_hook(**values: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_create_that_cannot_fill_a_required_column_is_refused(
-    model: Any, options: dict[str, Any], words: str
-) -> None:
+def test_a_create_that_cannot_fill_a_required_column_is_refused(model, options, words):
     with pytest.raises(ImproperlyConfigured) as caught:
         server_of(model, **options)
     assert words in str(caught.value)
     assert "set the value in perform_create, or remove 'create' from tools." in str(caught.value)
 
 
-def test_a_required_file_is_refused_with_another_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_required_file_is_refused_with_another_way_out(monkeypatch):
     monkeypatch.setattr(Product._meta.get_field("photo"), "blank", False)
     with pytest.raises(
         ImproperlyConfigured, match=r"create does not set 'photo'.*a file cannot be writ"
@@ -67,7 +65,7 @@ def test_a_required_file_is_refused_with_another_way_out(monkeypatch: pytest.Mon
         server_of(Product, fields=["slug", "name", "category", "price", "photo"])
 
 
-def test_what_fills_itself_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fills_itself_is_not_asked_for(monkeypatch):
     def pre_save(self: Any, model_instance: Any, add: Any) -> str:
         model_instance.name = "made"
         return "made"
@@ -80,9 +78,7 @@ def test_what_fills_itself_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert Customer.objects.get().name == "made"
 
 
-def test_a_model_that_saves_itself_is_looked_at_once_it_is_saved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_that_saves_itself_is_looked_at_once_it_is_saved(monkeypatch):
     save = Customer.save
 
     def named(self: Customer, *args: Any, **kwargs: Any) -> None:
@@ -98,7 +94,7 @@ def test_a_model_that_saves_itself_is_looked_at_once_it_is_saved(
     assert Customer.objects.count() == 1
 
 
-def test_a_hook_that_leaves_a_shown_column_empty_is_told_by_name() -> None:
+def test_a_hook_that_leaves_a_shown_column_empty_is_told_by_name():
     options = {
         "fields": ["email", "name"],
         "write_fields": ["email"],
@@ -112,9 +108,7 @@ def test_a_hook_that_leaves_a_shown_column_empty_is_told_by_name() -> None:
     assert not Customer.objects.exists()
 
 
-def test_a_hook_that_leaves_a_hidden_column_empty_is_told_without_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_hook_that_leaves_a_hidden_column_empty_is_told_without_it(caplog):
     client = writer(Customer, fields=["email"], tools=NEW, **with_hook(name=""))
     result = client.call_tool("create_customer", {"email": "a@shop.test"}, check=False)
     assert (result.is_error, result.text) == (True, MISSING)
@@ -132,7 +126,7 @@ def test_a_hook_that_leaves_a_hidden_column_empty_is_told_without_it(
         (["number", "placed_at"], MISSING),
     ],
 )
-def test_what_the_database_misses_is_named_where_it_is_shown(fields: list[str], words: str) -> None:
+def test_what_the_database_misses_is_named_where_it_is_shown(fields, words):
     options = {"write_fields": ["number", "placed_at"], **with_hook()}
     client = writer(Order, fields=fields, **options)
     result = client.call_tool("create_order", {"number": "N1", "placed_at": PLACED}, check=False)
@@ -140,8 +134,8 @@ def test_what_the_database_misses_is_named_where_it_is_shown(fields: list[str], 
     assert not Order.objects.exists()
 
 
-def test_an_own_form_says_itself_what_a_new_object_needs() -> None:
-    class Form(forms.ModelForm):  # type: ignore[type-arg]
+def test_an_own_form_says_itself_what_a_new_object_needs():
+    class Form(forms.ModelForm):
         class Meta:
             model = Customer
             fields = ["email"]
@@ -150,14 +144,14 @@ def test_an_own_form_says_itself_what_a_new_object_needs() -> None:
     assert not client.call_tool("create_customer", {"email": "a@shop.test"}).is_error
 
 
-def test_what_has_a_default_or_may_be_null_or_blank_is_not_needed() -> None:
+def test_what_has_a_default_or_may_be_null_or_blank_is_not_needed():
     client = writer(Order, fields=ORDER, write_fields=["number", "customer", "placed_at"])
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
     assert not client.call_tool("create_order", sent).is_error
 
 
 @isolate_apps("tests.sites.shop")
-def test_what_saving_fills_is_not_needed() -> None:
+def test_what_saving_fills_is_not_needed():
     class Step(models.Model):
         order = models.ForeignKey(Order, models.CASCADE, related_name="+")
 
@@ -179,7 +173,7 @@ def test_what_saving_fills_is_not_needed() -> None:
     assert "create_gift" in server_of(Gift, fields=written, tools=NEW).tools
 
 
-def test_no_argument_invites_null() -> None:
+def test_no_argument_invites_null():
     columns = [field.name for field in Product._meta.fields]
     client = writer(Product, fields=[*columns, "tags"])
     for name in ("create_product", "update_product"):
@@ -189,7 +183,7 @@ def test_no_argument_invites_null() -> None:
 # Files, and names that are not there ----------------------------------------------------------
 
 
-def test_a_shown_file_is_no_unknown_argument() -> None:
+def test_a_shown_file_is_no_unknown_argument():
     client = writer(Product, fields=["slug", "name", "category", "price", "manual"])
     for name in ("create_product", "update_product"):
         result = client.call_tool(name, {"slug": "ball", "manual": "x"}, check=False)
@@ -198,7 +192,7 @@ def test_a_shown_file_is_no_unknown_argument() -> None:
     assert hidden.text.startswith('unknown argument "photo"')
 
 
-def test_a_wrong_name_of_the_key_is_told_with_the_right_one() -> None:
+def test_a_wrong_name_of_the_key_is_told_with_the_right_one():
     client = writer(Order, fields=ORDER)
     result = client.call_tool("update_order", {"id": 2}, check=False)
     assert result.text.startswith('unknown argument "id"')
@@ -207,7 +201,7 @@ def test_a_wrong_name_of_the_key_is_told_with_the_right_one() -> None:
     assert "is required" not in named.text
 
 
-def test_a_create_that_may_never_work_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_create_that_may_never_work_is_noted(monkeypatch):
     def clean(self: Customer) -> None:
         """Set nothing."""
 

@@ -22,7 +22,7 @@ SLUG = "Enter a valid “slug” consisting of letters, numbers, underscores or 
 PRODUCT = ["slug", "name", "category", "price", "rating", "size", "is_active", "released", "tags"]
 
 
-def test_a_new_object_is_saved_and_shown_as_get_would() -> None:
+def test_a_new_object_is_saved_and_shown_as_get_would():
     client = writer(Order, fields=ORDER)
     buyer = customer("Bob")
     sent = {"number": "N1", "customer": buyer.pk, "placed_at": PLACED, "total": "12.50"}
@@ -39,7 +39,7 @@ def test_a_new_object_is_saved_and_shown_as_get_would() -> None:
     assert Order.objects.get().total == Decimal("12.50")
 
 
-def test_the_schema_comes_from_the_model_and_its_validators() -> None:
+def test_the_schema_comes_from_the_model_and_its_validators():
     schema = tool(writer(Product, fields=PRODUCT), "create_product")["inputSchema"]
     assert schema["required"] == ["slug", "name", "category", "price"]
     assert schema["additionalProperties"] is False
@@ -83,12 +83,12 @@ def test_the_schema_comes_from_the_model_and_its_validators() -> None:
     }
 
 
-def test_it_says_that_it_adds_and_destroys_nothing() -> None:
+def test_it_says_that_it_adds_and_destroys_nothing():
     hints = tool(writer(Order, fields=ORDER), "create_order")["annotations"]
     assert hints == {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False}
 
 
-def test_every_kind_of_value_arrives() -> None:
+def test_every_kind_of_value_arrives():
     fields = [*PRODUCT, "weight", "stock", "sold_from", "lead_time", "details", "address"]
     tags = [Tag.objects.create(word=word) for word in ("red", "round")]
     sent = {
@@ -116,7 +116,7 @@ def test_every_kind_of_value_arrives() -> None:
     }
 
 
-def test_each_field_says_what_is_wrong_with_it() -> None:
+def test_each_field_says_what_is_wrong_with_it():
     client = writer(Product, fields=PRODUCT)
     category()
     sent = {
@@ -141,20 +141,20 @@ def test_each_field_says_what_is_wrong_with_it() -> None:
     assert not Product.objects.exists()
 
 
-def test_a_taken_value_is_said_to_be_taken() -> None:
+def test_a_taken_value_is_said_to_be_taken():
     order("N1")
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
     result = writer(Order, fields=ORDER).call_tool("create_order", sent, check=False)
     assert result.text == 'number: is already taken and must be unique (got "N1")'
 
 
-def test_a_constraint_of_the_database_is_checked_before() -> None:
+def test_a_constraint_of_the_database_is_checked_before():
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED, "total": -1}
     result = writer(Order, fields=ORDER).call_tool("create_order", sent, check=False)
     assert result.text == "Constraint “shop_total_positive” is violated"
 
 
-def test_hidden_columns_cannot_be_written() -> None:
+def test_hidden_columns_cannot_be_written():
     client = writer(Order, fields=ORDER)
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED, "margin": 5}
     result = client.call_tool("create_order", sent, check=False)
@@ -164,7 +164,7 @@ def test_hidden_columns_cannot_be_written() -> None:
     )
 
 
-def test_what_may_be_written_and_not_seen_is_named_apart() -> None:
+def test_what_may_be_written_and_not_seen_is_named_apart():
     fields = [*ORDER, "internal_note"]
     client = writer(Order, fields=ORDER, write_fields=fields)
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED, "internal_note": "x"}
@@ -172,14 +172,14 @@ def test_what_may_be_written_and_not_seen_is_named_apart() -> None:
     assert Order.objects.get().internal_note == "x"
 
 
-def test_the_column_of_a_key_stands_for_the_relation() -> None:
+def test_the_column_of_a_key_stands_for_the_relation():
     client = writer(Order, fields=["number", "customer_id", "placed_at"])
     buyer = customer()
     sent = {"number": "N1", "customer": buyer.pk, "placed_at": PLACED}
     assert client.call_tool("create_order", sent).structured["customer_id"] == buyer.pk
 
 
-def test_a_natural_key_is_written_once() -> None:
+def test_a_natural_key_is_written_once():
     category("toys", title="Toys")
     client = writer(Category, fields=["code", "title", "parent"])
     result = client.call_tool("create_category", {"code": "toys", "title": "Other"}, check=False)
@@ -187,7 +187,7 @@ def test_a_natural_key_is_written_once() -> None:
     assert Category.objects.get().title == "Toys"
 
 
-def test_a_key_that_somebody_else_took_meanwhile_is_not_written_over() -> None:
+def test_a_key_that_somebody_else_took_meanwhile_is_not_written_over():
     def perform_create(self: Any, ctx: Any, form: Any) -> Category:
         category("toys", title="First")
         saved: Category = form.save()
@@ -200,7 +200,7 @@ def test_a_key_that_somebody_else_took_meanwhile_is_not_written_over() -> None:
     assert not Category.objects.filter(title="Second").exists()
 
 
-def test_a_hook_sets_what_callers_do_not_send() -> None:
+def test_a_hook_sets_what_callers_do_not_send():
     buyer = customer()
 
     def perform_create(self: Any, ctx: Any, form: Any) -> Order:
@@ -215,7 +215,7 @@ def test_a_hook_sets_what_callers_do_not_send() -> None:
     assert (made.customer, made.internal_note) == (buyer, "by ada")
 
 
-def test_what_fails_after_saving_leaves_nothing() -> None:
+def test_what_fails_after_saving_leaves_nothing():
     def perform_create(self: Any, ctx: Any, form: Any) -> Order:
         form.save()
         raise RuntimeError("midway")
@@ -226,7 +226,7 @@ def test_what_fails_after_saving_leaves_nothing() -> None:
     assert not Customer.objects.exists()
 
 
-def test_a_refusal_of_the_database_tells_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_of_the_database_tells_nothing_of_it(caplog):
     def perform_create(self: Any, ctx: Any, form: Any) -> Order:
         form.instance.margin = None
         saved: Order = form.save()
@@ -253,24 +253,24 @@ def test_a_refusal_of_the_database_tells_nothing_of_it(caplog: pytest.LogCapture
         ({"form": Order}, "name a ModelForm of Order"),
     ],
 )
-def test_what_cannot_be_written_is_refused_at_once(options: dict[str, Any], hint: str) -> None:
+def test_what_cannot_be_written_is_refused_at_once(options, hint):
     with pytest.raises(ImproperlyConfigured, match=hint):
         server_of(Order, fields=ORDER, **options)
 
 
 @pytest.mark.parametrize("name", ["manual", "photo"])
-def test_files_are_refused_with_a_way_out(name: str) -> None:
+def test_files_are_refused_with_a_way_out(name):
     with pytest.raises(ImproperlyConfigured, match="is a file, which JSON cannot contain"):
         server_of(Product, fields=PRODUCT, write_fields=["name", name])
 
 
 @pytest.mark.parametrize("name", ["uuid", "digest"])
-def test_what_is_not_editable_is_refused(name: str) -> None:
+def test_what_is_not_editable_is_refused(name):
     with pytest.raises(ImproperlyConfigured, match=f"{name!r} is not editable"):
         server_of(Product, fields=PRODUCT, write_fields=["name", name])
 
 
-def test_files_that_are_exposed_are_left_out_by_default() -> None:
+def test_files_that_are_exposed_are_left_out_by_default():
     client = writer(Product, fields=[*PRODUCT, "manual", "uuid", "category__title"])
     known = tool(client, "create_product")["inputSchema"]["properties"]
     assert {"manual", "uuid", "category__title"}.isdisjoint(known)

@@ -1,7 +1,5 @@
 """Writing on PostgreSQL, which locks single rows: each file in a run of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,6 @@ HERE = Path(__file__).parent
         "test_write_forms_hostile.py",
     ],
 )
-def test_it_holds_on_postgresql(file: str) -> None:
+def test_it_holds_on_postgresql(file):
     output = run_under("tests.kit.settings_postgres", HERE / file)
     assert "skipped" not in output, output

@@ -23,13 +23,13 @@ def names(client: MCPClient) -> list[str]:
 
 
 @pytest.mark.parametrize("deed", ["add", "change", "delete"])
-def test_each_tool_is_there_for_those_who_hold_its_permission(deed: str) -> None:
+def test_each_tool_is_there_for_those_who_hold_its_permission(deed):
     verb = {"add": "create", "change": "update"}.get(deed, deed)
     client = MCPClient(server=server_of(Order, fields=ORDER), user=holder(f"{deed}_order"))
     assert names(client) == [f"{verb}_order"]
 
 
-def test_without_permission_a_tool_is_unknown() -> None:
+def test_without_permission_a_tool_is_unknown():
     order("N1")
     client = MCPClient(server=server_of(Order, fields=ORDER), user=holder("view_order"))
     assert names(client) == ["get_order", "list_orders"]
@@ -37,7 +37,7 @@ def test_without_permission_a_tool_is_unknown() -> None:
         client.call_tool("delete_order", {"number": "N1"})
 
 
-def test_who_may_not_view_finds_nothing_to_change() -> None:
+def test_who_may_not_view_finds_nothing_to_change():
     order("N1")
     user = holder("change_order", "delete_order")
     client = MCPClient(server=server_of(Order, fields=ORDER), user=user)
@@ -49,7 +49,7 @@ def test_who_may_not_view_finds_nothing_to_change() -> None:
     assert Order.objects.get().status == "open"
 
 
-def test_who_may_add_and_not_view_adds_and_sees_nothing() -> None:
+def test_who_may_add_and_not_view_adds_and_sees_nothing():
     client = MCPClient(server=server_of(Order, fields=ORDER), user=holder("add_order"))
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
     preview = client.call_tool("create_order", {**sent, "preview": True})
@@ -60,7 +60,7 @@ def test_who_may_add_and_not_view_adds_and_sees_nothing() -> None:
     assert Order.objects.exists()
 
 
-def test_the_permission_of_the_class_is_for_viewing_and_opens_no_writing() -> None:
+def test_the_permission_of_the_class_is_for_viewing_and_opens_no_writing():
     from mcp_django.auth.permissions import AllowAny
 
     server = server_of(Order, fields=ORDER, permission=AllowAny)
@@ -70,7 +70,7 @@ def test_the_permission_of_the_class_is_for_viewing_and_opens_no_writing() -> No
         MCPClient(server=server).call_tool("delete_order", {"number": "N1"})
 
 
-def test_scopes_are_asked_of_writing_too() -> None:
+def test_scopes_are_asked_of_writing_too():
     server = server_of(Order, fields=ORDER, scopes=["orders"])
     order("N1")
     client = MCPClient(server=server, user=may_all(Order), scopes=["other"])
@@ -103,11 +103,11 @@ class Gated:
 
 
 @pytest.fixture
-def gated() -> Gated:
+def gated():
     return Gated()
 
 
-def test_the_orders_of_others_answer_like_none(gated: Gated) -> None:
+def test_the_orders_of_others_answer_like_none(gated):
     order("B1", customer=gated.other)
     for name, sent in (
         ("update_order", {"status": "paid"}),
@@ -123,7 +123,7 @@ def test_the_orders_of_others_answer_like_none(gated: Gated) -> None:
     assert Order.objects.get().status == "open"
 
 
-def test_keys_of_others_answer_like_keys_of_nobody(gated: Gated) -> None:
+def test_keys_of_others_answer_like_keys_of_nobody(gated):
     order("A1", customer=gated.mine)
     for key in (gated.other.pk, 10**6):
         result = gated.call("update_order", number="A1", customer=key)
@@ -133,7 +133,7 @@ def test_keys_of_others_answer_like_keys_of_nobody(gated: Gated) -> None:
     assert gated.call("update_order", number="A1", customer=gated.mine.pk).structured
 
 
-def test_nobody_writes_an_object_out_of_his_own_sight() -> None:
+def test_nobody_writes_an_object_out_of_his_own_sight():
     """Here the keys of other customers are known, since customers are not registered."""
     ada = may_all(Order)
     mine, other = customer("Ada", user=ada), customer("Bob")
@@ -154,7 +154,7 @@ def test_nobody_writes_an_object_out_of_his_own_sight() -> None:
     assert Order.objects.count() == 1
 
 
-def test_a_gate_that_joins_many_rows_still_finds_one() -> None:
+def test_a_gate_that_joins_many_rows_still_finds_one():
     buyer = customer("Ada")
     for number in ("A1", "A2"):
         order(number, customer=buyer)
@@ -178,7 +178,7 @@ class OwnOrders:
         return isinstance(obj, Order) and deed in obj.internal_note.split()
 
 
-def test_a_backend_allows_single_objects(settings: Any) -> None:
+def test_a_backend_allows_single_objects(settings):
     settings.AUTHENTICATION_BACKENDS = [
         "django.contrib.auth.backends.ModelBackend",
         f"{__name__}.OwnOrders",
@@ -205,7 +205,7 @@ def test_a_backend_allows_single_objects(settings: Any) -> None:
     assert refused.text == "You may not add orders."
 
 
-def test_a_class_with_rules_of_its_own_is_asked_of_the_object() -> None:
+def test_a_class_with_rules_of_its_own_is_asked_of_the_object():
     def has_permission(self: Any, ctx: Any, action: str, obj: Any = None) -> bool:
         if action == "delete":
             return False
@@ -225,7 +225,7 @@ def test_a_class_with_rules_of_its_own_is_asked_of_the_object() -> None:
     assert Order.objects.count() == 2
 
 
-def test_a_class_may_add_to_what_django_says() -> None:
+def test_a_class_may_add_to_what_django_says():
     def has_permission(self: Any, ctx: Any, action: str, obj: Any = None) -> bool:
         may: bool = super(type(self), self).has_permission(ctx, action, obj)
         return may and (obj is None or obj.status == "open")
@@ -236,7 +236,7 @@ def test_a_class_may_add_to_what_django_says() -> None:
     assert client.call_tool("update_order", {"number": "A1", "note": "x"}, check=False).is_error
 
 
-def test_over_http_with_a_token(client: Any) -> None:
+def test_over_http_with_a_token(client):
     from mcp_django import mcp
     from mcp_django.integrations.models.declaration import ModelTools
     from tests.kit.servers import post, token_for

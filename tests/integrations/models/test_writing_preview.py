@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.sites.shop.models import Order, OrderLine, Product, Tag
 pytestmark = pytest.mark.django_db
 
 
-def test_a_change_is_shown_field_by_field_and_not_made() -> None:
+def test_a_change_is_shown_field_by_field_and_not_made():
     order("N1", note="old", margin=1)
     client = writer(Order, fields=ORDER, write_fields=[*ORDER, "margin"])
     sent = {"number": "N1", "status": "paid", "note": "new", "margin": 9, "preview": True}
@@ -40,7 +39,7 @@ def test_a_change_is_shown_field_by_field_and_not_made() -> None:
 
 
 @pytest.mark.parametrize("margin", [1, 9])
-def test_what_is_not_shown_is_named_whether_or_not_it_would_change(margin: int) -> None:
+def test_what_is_not_shown_is_named_whether_or_not_it_would_change(margin):
     order("N1", margin=1)
     client = writer(Order, fields=ORDER, write_fields=["margin"], tools=KEPT)
     listed = tool(client, "update_order")["outputSchema"]["properties"]
@@ -49,7 +48,7 @@ def test_what_is_not_shown_is_named_whether_or_not_it_would_change(margin: int) 
     assert result.structured == {"preview": True, "changes": {}, "not_shown": ["margin"]}
 
 
-def test_what_saving_does_beyond_the_call_is_part_of_it(monkeypatch: Any) -> None:
+def test_what_saving_does_beyond_the_call_is_part_of_it(monkeypatch):
     save = Order.save
 
     def save_with_total(self: Order, *args: Any, **kwargs: Any) -> None:
@@ -63,14 +62,14 @@ def test_what_saving_does_beyond_the_call_is_part_of_it(monkeypatch: Any) -> Non
     assert changes["total"] == {"from": "0.00", "to": "42.00"}
 
 
-def test_nothing_changes_nothing() -> None:
+def test_nothing_changes_nothing():
     order("N1", status="paid")
     sent = {"number": "N1", "status": "paid", "preview": True}
     result = writer(Order, fields=ORDER).call_tool("update_order", sent)
     assert result.structured == {"preview": True, "changes": {}}
 
 
-def test_links_are_part_of_it() -> None:
+def test_links_are_part_of_it():
     red, blue = Tag.objects.create(word="red"), Tag.objects.create(word="blue")
     ball = product(slug="ball")
     ball.tags.add(red)
@@ -83,7 +82,7 @@ def test_links_are_part_of_it() -> None:
     assert list(ball.tags.all()) == [red]
 
 
-def test_a_new_object_is_shown_and_not_made() -> None:
+def test_a_new_object_is_shown_and_not_made():
     buyer = customer()
     client = writer(Order, fields=["id", "number", "status", "placed_at", "customer"], key="number")
     sent = {"number": "N1", "customer": buyer.pk, "placed_at": PLACED, "preview": True}
@@ -99,7 +98,7 @@ def test_a_new_object_is_shown_and_not_made() -> None:
     assert not Order.objects.exists()
 
 
-def test_a_deletion_says_what_would_go() -> None:
+def test_a_deletion_says_what_would_go():
     line(order("N1"))
     client = writer(Order, user=may_all(Order, OrderLine), fields=ORDER)
     result = client.call_tool("delete_order", {"number": "N1", "preview": True})
@@ -112,7 +111,7 @@ def test_a_deletion_says_what_would_go() -> None:
     assert done == {"deleted": result.structured["cascade"]}
 
 
-def test_what_would_be_refused_is_refused() -> None:
+def test_what_would_be_refused_is_refused():
     order("N1")
     client = writer(Order, fields=ORDER)
     wrong = {"number": "N1", "status": "lost"}
@@ -122,7 +121,7 @@ def test_what_would_be_refused_is_refused() -> None:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[str]]:
+def heard():
     """What signals saw, and what ran after a commit."""
     found: list[str] = []
 
@@ -138,7 +137,7 @@ def heard() -> Iterator[list[str]]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_signals_run_and_nothing_that_waits_for_the_commit(heard: list[str]) -> None:
+def test_signals_run_and_nothing_that_waits_for_the_commit(heard):
     order("N1")
     heard.clear()
     client = writer(Order, fields=ORDER)
@@ -152,7 +151,7 @@ def test_signals_run_and_nothing_that_waits_for_the_commit(heard: list[str]) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_subscribers_hear_nothing_of_it(monkeypatch: Any) -> None:
+def test_subscribers_hear_nothing_of_it(monkeypatch):
     told: list[Any] = []
     monkeypatch.setattr("mcp_django.server.publish", told.append)
     order("N1")
@@ -172,7 +171,7 @@ def test_subscribers_hear_nothing_of_it(monkeypatch: Any) -> None:
         post_save.disconnect(tell, sender=Order)
 
 
-def test_the_history_has_no_entry_of_it() -> None:
+def test_the_history_has_no_entry_of_it():
     order("N1")
     client = writer(Order, fields=ORDER)
     client.call_tool("update_order", {"number": "N1", "note": "x", "preview": True})
@@ -181,7 +180,7 @@ def test_the_history_has_no_entry_of_it() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_failure_takes_nothing_else_back() -> None:
+def test_a_failure_takes_nothing_else_back():
     """The connection is as it was: what is written after a preview stays."""
     order("N1")
 
@@ -196,7 +195,7 @@ def test_a_failure_takes_nothing_else_back() -> None:
     assert not Order.objects.exists()
 
 
-def test_a_preview_needs_the_permission_to_write() -> None:
+def test_a_preview_needs_the_permission_to_write():
     order("N1")
     client = MCPClient(server=server_of(Order, fields=ORDER), user=may_all(OrderLine))
     assert client.list_tools() == []
@@ -205,7 +204,7 @@ def test_a_preview_needs_the_permission_to_write() -> None:
 # --- without previews
 
 
-def test_a_class_may_have_no_previews() -> None:
+def test_a_class_may_have_no_previews():
     order("N1")
     client = writer(Order, user=may_all(Order), fields=ORDER, preview=False)
     for name in ("create_order", "update_order", "delete_order"):
@@ -221,8 +220,8 @@ def test_a_class_may_have_no_previews() -> None:
 
 
 @pytest.mark.parametrize("preview", [True, False])
-def test_a_form_may_have_a_field_named_preview_where_there_are_none(*, preview: bool) -> None:
-    class NoteForm(forms.ModelForm):  # type: ignore[type-arg]
+def test_a_form_may_have_a_field_named_preview_where_there_are_none(*, preview):
+    class NoteForm(forms.ModelForm):
         """With a field of this name."""
 
         preview = forms.CharField(required=False)
@@ -243,8 +242,8 @@ def test_a_form_may_have_a_field_named_preview_where_there_are_none(*, preview: 
         assert not writer(Order, **options).call_tool("update_order", call).is_error
 
 
-def test_the_tools_of_an_admin_may_have_no_previews() -> None:
-    class OrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+def test_the_tools_of_an_admin_may_have_no_previews():
+    class OrderAdmin(admin.ModelAdmin):
         """An admin."""
 
         list_display = ["number", "note"]

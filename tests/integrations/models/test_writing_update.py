@@ -20,7 +20,7 @@ from tests.sites.shop.models import Category, Customer, Order, Product, Tag
 pytestmark = pytest.mark.django_db
 
 
-def test_only_what_is_sent_changes() -> None:
+def test_only_what_is_sent_changes():
     before = order("N1", note="old", internal_note="hidden", total=5)
     client = writer(Order, fields=ORDER)
     shown = client.call_tool("update_order", {"number": "N1", "status": "paid"}).structured
@@ -36,7 +36,7 @@ def test_only_what_is_sent_changes() -> None:
     assert after.placed_at == before.placed_at
 
 
-def test_nothing_is_required_but_the_key_and_nothing_has_a_default() -> None:
+def test_nothing_is_required_but_the_key_and_nothing_has_a_default():
     update = tool(writer(Order, fields=ORDER), "update_order")
     schema = update["inputSchema"]
     assert schema["required"] == ["number"]
@@ -51,7 +51,7 @@ def test_nothing_is_required_but_the_key_and_nothing_has_a_default() -> None:
     }
 
 
-def test_the_key_names_the_object_and_does_not_change() -> None:
+def test_the_key_names_the_object_and_does_not_change():
     order("N1")
     result = writer(Order, fields=ORDER).call_tool("update_order", {"number": "N1"}, check=False)
     assert result.text == (
@@ -59,7 +59,7 @@ def test_the_key_names_the_object_and_does_not_change() -> None:
     )
 
 
-def test_an_object_that_is_not_there_is_said_to_be_missing() -> None:
+def test_an_object_that_is_not_there_is_said_to_be_missing():
     client = writer(Order, fields=ORDER)
     missing = {"number": "N9", "status": "paid"}
     assert client.call_tool("update_order", missing, check=False).text == (
@@ -67,7 +67,7 @@ def test_an_object_that_is_not_there_is_said_to_be_missing() -> None:
     )
 
 
-def test_null_is_what_clients_send_for_nothing_and_clear_empties() -> None:
+def test_null_is_what_clients_send_for_nothing_and_clear_empties():
     bought = order("N1", note="old", paid_at="2026-01-01T00:00:00Z")
     client = writer(Order, fields=[*ORDER, "paid_at"])
     sent = {"number": "N1", "status": "paid", "paid_at": None, "note": None}
@@ -91,7 +91,7 @@ def test_null_is_what_clients_send_for_nothing_and_clear_empties() -> None:
         ({"clear": "note"}, 'clear: must be an array (got "note")'),
     ],
 )
-def test_only_what_can_be_empty_is_emptied(arguments: dict[str, Any], message: str) -> None:
+def test_only_what_can_be_empty_is_emptied(arguments, message):
     order("N1")
     result = writer(Order, fields=ORDER).call_tool(
         "update_order", {"number": "N1", **arguments}, check=False
@@ -99,7 +99,7 @@ def test_only_what_can_be_empty_is_emptied(arguments: dict[str, Any], message: s
     assert result.text == message
 
 
-def test_empty_columns_of_every_kind() -> None:
+def test_empty_columns_of_every_kind():
     product(
         slug="ball", weight=1, released="2026-01-01", sold_from="08:00", address="10.0.0.1",
         lead_time=dt.timedelta(hours=1), details={"a": 1}, description="round",
@@ -110,7 +110,7 @@ def test_empty_columns_of_every_kind() -> None:
     assert shown == {"slug": "ball", **dict.fromkeys(emptied), "description": ""}
 
 
-def test_no_and_nothing_and_zero_are_values() -> None:
+def test_no_and_nothing_and_zero_are_values():
     product(slug="ball", stock=5, details={"a": 1}, description="round")
     fields = ["slug", "stock", "is_active", "description", "details"]
     sent = {"slug": "ball", "stock": 0, "is_active": False, "description": "", "details": {}}
@@ -118,7 +118,7 @@ def test_no_and_nothing_and_zero_are_values() -> None:
     assert client.call_tool("update_product", sent).structured == sent
 
 
-def test_a_list_of_keys_replaces_the_links() -> None:
+def test_a_list_of_keys_replaces_the_links():
     red, blue, green = (Tag.objects.create(word=word) for word in ("red", "blue", "green"))
     product(slug="ball").tags.set([red, blue])
     client = writer(Product, fields=["slug", "tags"], tools=KEPT)
@@ -128,7 +128,7 @@ def test_a_list_of_keys_replaces_the_links() -> None:
     assert shown.structured["tags"] == []
 
 
-def test_links_that_are_not_sent_are_not_read() -> None:
+def test_links_that_are_not_sent_are_not_read():
     product(slug="ball").tags.set([Tag.objects.create(word="red")])
     client = writer(Product, fields=["slug", "name"], write_fields=["name", "tags"], tools=KEPT)
     with CaptureQueriesContext(connection) as found:
@@ -136,7 +136,7 @@ def test_links_that_are_not_sent_are_not_read() -> None:
     assert not [one for one in found if "shop_tag" in one["sql"]]
 
 
-def test_links_to_hidden_rows_stay() -> None:
+def test_links_to_hidden_rows_stay():
     seen, hidden = Tag.objects.create(word="seen"), Tag.objects.create(word="hidden", secret="x")
     ball = product(slug="ball")
     ball.tags.set([seen, hidden])
@@ -148,7 +148,7 @@ def test_links_to_hidden_rows_stay() -> None:
     assert list(ball.tags.all()) == [hidden]
 
 
-def test_rules_over_several_fields_know_the_values_that_were_not_sent() -> None:
+def test_rules_over_several_fields_know_the_values_that_were_not_sent():
     order("N1", total=5)
     client = writer(Order, fields=ORDER)
     result = client.call_tool("update_order", {"number": "N1", "total": -1}, check=False)
@@ -157,7 +157,7 @@ def test_rules_over_several_fields_know_the_values_that_were_not_sent() -> None:
     assert not client.call_tool("update_order", {"number": "N1", "status": "paid"}).is_error
 
 
-def test_a_model_may_complain_of_a_field_that_was_not_sent(monkeypatch: Any) -> None:
+def test_a_model_may_complain_of_a_field_that_was_not_sent(monkeypatch):
     def clean(self: Order) -> None:
         if self.status == "paid":
             raise ValidationError(
@@ -179,7 +179,7 @@ def test_a_model_may_complain_of_a_field_that_was_not_sent(monkeypatch: Any) -> 
     ]
 
 
-def test_a_model_that_checks_itself_while_saving_tells_no_hidden_value(monkeypatch: Any) -> None:
+def test_a_model_that_checks_itself_while_saving_tells_no_hidden_value(monkeypatch):
     save = Product.save
 
     def save_clean(self: Product, *args: Any, **kwargs: Any) -> None:
@@ -197,7 +197,7 @@ def test_a_model_that_checks_itself_while_saving_tells_no_hidden_value(monkeypat
     assert Product.objects.get().name == "Ball"
 
 
-def test_a_hook_that_refuses_leaves_the_object_as_it_was() -> None:
+def test_a_hook_that_refuses_leaves_the_object_as_it_was():
     def perform_update(self: Any, ctx: Any, form: Any) -> Order:
         form.save()
         raise ValidationError("No changes on Sundays.")
@@ -209,7 +209,7 @@ def test_a_hook_that_refuses_leaves_the_object_as_it_was() -> None:
     assert Order.objects.get().status == "open"
 
 
-def test_a_natural_key_is_not_written_over() -> None:
+def test_a_natural_key_is_not_written_over():
     category("toys")
     client = writer(Category, fields=["code", "title"])
     shown = client.call_tool("update_category", {"code": "toys", "title": "Games"}).structured
@@ -217,7 +217,7 @@ def test_a_natural_key_is_not_written_over() -> None:
     assert Category.objects.count() == 1
 
 
-def test_a_relation_is_emptied() -> None:
+def test_a_relation_is_emptied():
     buyer = customer("Ada", referrer=customer("Bob"))
     client = writer(Customer, fields=["email", "referrer"], tools=KEPT)
     call = {"email": buyer.email, "clear": ["referrer"]}
@@ -225,13 +225,13 @@ def test_a_relation_is_emptied() -> None:
     assert shown == {"email": buyer.email, "referrer": None}
 
 
-def test_where_only_the_key_could_be_written_there_is_no_such_tool() -> None:
+def test_where_only_the_key_could_be_written_there_is_no_such_tool():
     with pytest.raises(ImproperlyConfigured, match="no field can be written except 'number'"):
         server_of(Order, fields=["number"], tools=["update"])
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_writers_at_once_both_write(monkeypatch: Any) -> None:
+def test_two_writers_at_once_both_write(monkeypatch):
     """The second comes while the first has read the object and not saved it yet."""
     order("N1", total=5)
     holding, arrived = threading.Event(), threading.Event()
@@ -271,7 +271,7 @@ def test_two_writers_at_once_both_write(monkeypatch: Any) -> None:
     assert (found.note, found.total) == ("first", 7)
 
 
-def test_other_rows_stay_as_they_are() -> None:
+def test_other_rows_stay_as_they_are():
     ada, bob = customer("Ada"), customer("Bob")
     client = writer(Customer, fields=["email", "name"])
     client.call_tool("update_customer", {"email": ada.email, "name": "Countess"})

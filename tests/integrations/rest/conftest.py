@@ -21,7 +21,7 @@ Caller = Callable[..., MCPClient]
 
 
 @pytest.fixture(autouse=True)
-def site(db: None, settings: Any) -> None:
+def site(db, settings):
     """Rows in the shop, no throttle running, and the views at their addresses."""
     from tests.integrations.rest.site import fill
 
@@ -38,7 +38,7 @@ def give_address(settings: Any, view: Any) -> None:
 
 
 @pytest.fixture
-def client_of() -> Caller:
+def client_of():
     """A client of the whole site as one of its users, or of a server that a test made."""
     from tests.integrations.rest.site import rest_server
 

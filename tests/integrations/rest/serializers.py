@@ -1,7 +1,5 @@
 """Serializers of the example site: nested, by slug, by address, for single actions."""
 
-from __future__ import annotations
-
 from rest_framework import serializers
 
 from tests.sites.shop.models import Category, Customer, Ledger, Order, OrderLine, Product, Tag

@@ -1,7 +1,5 @@
 """The example site in a process of its own, whose REST API is recorded."""
 
-from __future__ import annotations
-
 from tests.settings import *  # noqa: F403 - the site of the suite, but for its rows and addresses
 
 ROOT_URLCONF = "tests.integrations.rest.urls"

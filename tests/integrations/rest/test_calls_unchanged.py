@@ -32,7 +32,7 @@ def recorded(*options: str) -> dict[str, Any]:
     return found
 
 
-def test_every_endpoint_answers_byte_for_byte_the_same() -> None:
+def test_every_endpoint_answers_byte_for_byte_the_same():
     before, after = recorded(), recorded("--mcp")
     assert after["tools"] > 50
     assert len(before["answers"]) > 60

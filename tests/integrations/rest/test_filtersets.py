@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from tests.integrations.rest.conftest import Caller, give_address
+from tests.integrations.rest.conftest import give_address
 from tests.integrations.rest.serializers import OrderSerializer, ProductSerializer
 from tests.sites.shop.models import Customer, Product, Tag
 
@@ -60,7 +60,7 @@ def tool_of(view: Any, **options: Any) -> MCPServer:
     return server
 
 
-def test_rare_filters_are_arguments_of_their_parts() -> None:
+def test_rare_filters_are_arguments_of_their_parts():
     schema = tool_of(ProductsView).tools["tool"].arguments.json_schema["properties"]
     assert list(schema) == [
         "name",
@@ -89,15 +89,13 @@ def test_rare_filters_are_arguments_of_their_parts() -> None:
         ({"released_after": "2026-01-01"}, []),
     ],
 )
-def test_rare_filters_filter(
-    client_of: Caller, settings: Any, arguments: Any, found: list[str]
-) -> None:
+def test_rare_filters_filter(client_of, settings, arguments, found):
     give_address(settings, ProductsView)
     result = client_of("", tool_of(ProductsView)).call_tool("tool", arguments)
     assert [one["slug"] for one in result.structured] == found
 
 
-def test_a_backend_of_the_sites_own_says_what_it_reads(client_of: Caller, settings: Any) -> None:
+def test_a_backend_of_the_sites_own_says_what_it_reads(client_of, settings):
     view = with_backends(OnlyCheap)
     give_address(settings, view)
     client = client_of("", tool_of(view))
@@ -114,7 +112,7 @@ def test_a_backend_of_the_sites_own_says_what_it_reads(client_of: Caller, settin
         ({}, "slug", "margin"),
     ],
 )
-def test_the_fields_to_sort_by_are_those_of_the_view(members: Any, some: str, missing: str) -> None:
+def test_the_fields_to_sort_by_are_those_of_the_view(members, some, missing):
     view = with_backends(OrderingFilter, **members)
     schema = tool_of(view).tools["tool"].arguments.json_schema["properties"]["ordering"]
     assert some in schema["items"]["enum"]
@@ -132,7 +130,7 @@ class OrderFormView(generics.CreateAPIView):
         return Response([[line["product"].slug, line["quantity"]] for line in lines])
 
 
-def test_nested_values_go_through_a_form(client_of: Caller, settings: Any) -> None:
+def test_nested_values_go_through_a_form(client_of, settings):
     give_address(settings, OrderFormView)
     apple, cherry = Product.objects.get(slug="apple"), Product.objects.get(slug="cherry")
     lines = [{"product": apple.pk, "quantity": 2}, {"product": cherry.pk, "quantity": 3}]

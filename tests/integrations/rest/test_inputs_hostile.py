@@ -15,7 +15,6 @@ from rest_framework.views import APIView
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from tests.integrations.rest.conftest import Caller
 from tests.integrations.rest.odd import AddressView
 from tests.sites.shop.models import Customer, Order, OrderLine, Product
 
@@ -89,21 +88,19 @@ EVERY = ["list", "retrieve", "create", "update", "partial_update", "destroy"]
 
 
 @pytest.fixture(autouse=True)
-def addresses(site: None, settings: Any) -> None:
+def addresses(site, settings):
     settings.ROOT_URLCONF = "tests.integrations.rest.test_inputs_hostile"
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     made = MCPServer("hostile", permission=AllowAny)
     made.register_viewset(OwnOrders, basename="own", actions=EVERY, name="order")
     return made
 
 
 @pytest.mark.parametrize("number", ["B-1", "A-1/pay", "../own/B-1", "A-1?x=1", "A-1/#", "", "\0"])
-def test_no_key_reaches_another_row_or_another_address(
-    server: MCPServer, client_of: Caller, number: str
-) -> None:
+def test_no_key_reaches_another_row_or_another_address(server, client_of, number):
     ada = client_of("ada", server)
     for tool in ("get_order", "update_order", "delete_order"):
         assert ada.call_tool(tool, {"number": number}, check=False).is_error
@@ -120,9 +117,7 @@ def test_no_key_reaches_another_row_or_another_address(
         ({"lines": [{"product": 1, "order": 2}]}, 'lines[0]: unknown member "order"'),
     ],
 )
-def test_what_the_serializer_does_not_take_is_refused_by_name(
-    server: MCPServer, client_of: Caller, arguments: dict[str, Any], told: str
-) -> None:
+def test_what_the_serializer_does_not_take_is_refused_by_name(server, client_of, arguments, told):
     refused = client_of("ada", server).call_tool(
         "update_order", {"number": "A-2", **arguments}, check=False
     )
@@ -130,7 +125,7 @@ def test_what_the_serializer_does_not_take_is_refused_by_name(
     assert told in refused.text
 
 
-def test_a_nested_write_is_the_serializers_own(server: MCPServer, client_of: Caller) -> None:
+def test_a_nested_write_is_the_serializers_own(server, client_of):
     product = Product.objects.earliest("pk")
     sent = {"number": "A-2", "note": "soon", "lines": [{"product": product.pk, "quantity": 2}]}
     changed = client_of("ada", server).call_tool("update_order", sent)
@@ -147,9 +142,7 @@ def test_a_nested_write_is_the_serializers_own(server: MCPServer, client_of: Cal
     assert (order.note, order.status) == ("soon", "paid")
 
 
-def test_each_caller_has_his_own_rows_and_his_own_throttle(
-    server: MCPServer, client_of: Caller
-) -> None:
+def test_each_caller_has_his_own_rows_and_his_own_throttle(server, client_of):
     server.register_api_view(CountedView)
     for username, numbers in (("ada", ["A-1", "A-2"]), ("friend", ["B-1"])):
         client = client_of(username, server)
@@ -170,7 +163,7 @@ def other_host(get_response: Any) -> Any:
     return middleware
 
 
-def test_a_host_with_urls_of_its_own_is_called_at_those(client_of: Caller, settings: Any) -> None:
+def test_a_host_with_urls_of_its_own_is_called_at_those(client_of, settings):
     server = MCPServer("hosts", permission=AllowAny)
     server.register_api_view(AddressView, name="address")
     server.register_viewset(OwnOrders, basename="own", name="order")

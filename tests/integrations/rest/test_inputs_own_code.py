@@ -13,7 +13,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.checks import components as checks
 from mcp_django.schema import deferred
-from tests.integrations.rest.conftest import Caller, give_address
+from tests.integrations.rest.conftest import give_address
 from tests.kit.servers import person
 from tests.sites.shop.models import Tag
 
@@ -104,7 +104,7 @@ class ImpossibleView(generics.CreateAPIView[Any]):
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     """Return a server for everybody."""
     return MCPServer("code", permission=AllowAny)
 
@@ -113,9 +113,7 @@ def names(client: Any) -> list[str]:
     return [tool["name"] for tool in client.list_tools()]
 
 
-def test_fields_of_rows_are_not_read_when_the_tool_is_declared(
-    server: MCPServer, client_of: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fields_of_rows_are_not_read_when_the_tool_is_declared(server, client_of, monkeypatch):
     monkeypatch.setattr(FieldsOfRows, "is_migrated", False)
     server.register_api_view(RowsView, methods=["post"], name="rows")
     server.tool("other")(lambda: "here")
@@ -132,9 +130,7 @@ def test_fields_of_rows_are_not_read_when_the_tool_is_declared(
     assert "no such table: shop_tag" in warning.msg
 
 
-def test_fields_of_rows_are_those_of_now(
-    server: MCPServer, client_of: Caller, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_fields_of_rows_are_those_of_now(server, client_of, monkeypatch, settings):
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(deferred, "time", SimpleNamespace(monotonic=lambda: clock.now))
     give_address(settings, RowsView)
@@ -158,8 +154,8 @@ def test_fields_of_rows_are_those_of_now(
 
 @pytest.mark.parametrize("declared", [None, OfCaller])
 def test_a_serializer_that_reads_its_caller_has_the_fields_of_the_caller(
-    server: MCPServer, client_of: Caller, settings: Any, declared: Any
-) -> None:
+    server, client_of, settings, declared
+):
     give_address(settings, CallerView)
     server.register_api_view(
         CallerView, methods=["post"], name="take", url_name="own", serializer=declared
@@ -193,9 +189,7 @@ class OwnTags(serializers.Serializer[Any]):
         return validated_data
 
 
-def test_no_rows_of_others_are_published(
-    server: MCPServer, client_of: Caller, settings: Any
-) -> None:
+def test_no_rows_of_others_are_published(server, client_of, settings):
     class OwnView(generics.CreateAPIView[Any]):
         """Takes it."""
 
@@ -216,9 +210,7 @@ def test_no_rows_of_others_are_published(
         assert "is not a valid choice" in refused.text
 
 
-def test_what_cannot_be_created_for_one_caller_is_left_out_for_this_one(
-    server: MCPServer, client_of: Caller
-) -> None:
+def test_what_cannot_be_created_for_one_caller_is_left_out_for_this_one(server, client_of):
     class ForStaff(OfCaller):
         """Fails for others."""
 
@@ -237,9 +229,7 @@ def test_what_cannot_be_created_for_one_caller_is_left_out_for_this_one(
     assert names(client_of("", server)) == []
 
 
-def test_a_serializer_that_reads_the_query_string_is_registered(
-    server: MCPServer, client_of: Caller
-) -> None:
+def test_a_serializer_that_reads_the_query_string_is_registered(server, client_of):
     server.register_viewset(ByQueryViewSet, basename="tag", actions=["list", "create", "update"])
     shown = {tool["name"]: tool for tool in client_of("", server).list_tools()}
     assert list(shown["create_tag"]["inputSchema"]["properties"]) == ["word", "secret"]
@@ -247,9 +237,7 @@ def test_a_serializer_that_reads_the_query_string_is_registered(
     assert "outputSchema" not in shown["list_tags"]
 
 
-def test_what_cannot_be_created_is_left_out_and_the_rest_stands(
-    server: MCPServer, client_of: Caller, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_created_is_left_out_and_the_rest_stands(server, client_of, caplog):
     server.register_api_view(ImpossibleView, methods=["post"], name="impossible")
     server.tool("other")(lambda: "here")
     assert names(client_of("", server)) == ["other"]
@@ -258,9 +246,7 @@ def test_what_cannot_be_created_is_left_out_and_the_rest_stands(
     assert any("ImpossibleView" in record.getMessage() for record in caplog.records)
 
 
-def test_a_serializer_that_fails_without_code_in_its_constructor_is_left_out_too(
-    server: MCPServer, client_of: Caller
-) -> None:
+def test_a_serializer_that_fails_without_code_in_its_constructor_is_left_out_too(server, client_of):
     class Failing(generics.CreateAPIView[Any]):
         """Chooses by what there is not."""
 
@@ -273,8 +259,8 @@ def test_a_serializer_that_fails_without_code_in_its_constructor_is_left_out_too
 
 
 def test_functions_with_such_a_serializer_are_built_when_they_are_used(
-    server: MCPServer, client_of: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    server, client_of, monkeypatch
+):
     monkeypatch.setattr(FieldsOfRows, "is_migrated", False)
 
     @server.tool(serializer=FieldsOfRows)

@@ -1,9 +1,5 @@
 """Where a REST view is called: at one of its own URLs, or not at all."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from django.contrib.auth.decorators import login_required
 from django.urls import include, path
@@ -12,20 +8,18 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.checks.components import check_views
 from tests.integrations.rest import odd
-from tests.integrations.rest.conftest import Caller, give_address
+from tests.integrations.rest.conftest import give_address
 from tests.integrations.rest.test_calls_surroundings import server_of
 from tests.sites.shop.models import Tag
 
 
 @pytest.fixture(autouse=True)
-def addresses(site: None, settings: Any) -> None:
+def addresses(site, settings):
     """The odd views are at their addresses."""
     settings.ROOT_URLCONF = "tests.integrations.rest.odd"
 
 
-def test_a_wrong_basename_is_told_to_the_owner_and_goes_past_nothing(
-    client_of: Caller, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_basename_is_told_to_the_owner_and_goes_past_nothing(client_of, caplog):
     server = MCPServer("odd", permission=AllowAny)
     server.register_viewset(odd.SpaceViewSet, basename="spase", actions=["retrieve"])
     server.register_api_view(odd.WhoView, url_name="whoo")
@@ -47,9 +41,7 @@ def test_a_wrong_basename_is_told_to_the_owner_and_goes_past_nothing(
         (lambda: type("Nowhere", (odd.SpaceViewSet,), {}), "Nowhere.list"),
     ],
 )
-def test_what_has_no_url_is_not_served(
-    client_of: Caller, caplog: pytest.LogCaptureFixture, make: Any, name: str
-) -> None:
+def test_what_has_no_url_is_not_served(client_of, caplog, make, name):
     view, server = make(), MCPServer("odd", permission=AllowAny)
     if hasattr(view, "list"):
         server.register_viewset(view, basename="nowhere", actions=["list"], names={"list": "it"})
@@ -64,9 +56,7 @@ def test_what_has_no_url_is_not_served(
     assert said in caplog.text
 
 
-def test_a_url_without_a_name_is_an_address_outside_of_namespaces(
-    client_of: Caller, settings: Any
-) -> None:
+def test_a_url_without_a_name_is_an_address_outside_of_namespaces(client_of, settings):
     server = server_of(odd.AddressView)
     here = [path("here/<str:word>/", odd.AddressView.as_view())]
     settings.ROOT_URLCONF = type("URLs", (), {"urlpatterns": here})
@@ -80,7 +70,7 @@ def test_a_url_without_a_name_is_an_address_outside_of_namespaces(
     assert client_of("", server).call_tool("address", {"word": "x"}, check=False).is_error
 
 
-def test_what_the_urlconf_puts_around_a_function_holds(client_of: Caller, settings: Any) -> None:
+def test_what_the_urlconf_puts_around_a_function_holds(client_of, settings):
     server = server_of(odd.plain)
     give_address(settings, login_required(odd.plain))
     assert [one for one in check_views(None) if one.obj is server] == []
@@ -88,7 +78,7 @@ def test_what_the_urlconf_puts_around_a_function_holds(client_of: Caller, settin
     assert client_of("", server).call_tool("plain", check=False).is_error
 
 
-def test_the_urls_of_one_host_are_named(client_of: Caller, settings: Any) -> None:
+def test_the_urls_of_one_host_are_named(client_of, settings):
     settings.ROOT_URLCONF = "tests.integrations.rest.urls"
     server = server_of(odd.WhoView, url_name="who", urlconf="tests.integrations.rest.odd")
     assert [one for one in check_views(None) if one.obj is server] == []

@@ -19,13 +19,13 @@ from mcp_django.auth.permissions import AllowAny, IsStaff
 from mcp_django.checks import components
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from tests.integrations.rest import odd, views, viewsets
-from tests.integrations.rest.conftest import Caller, give_address
+from tests.integrations.rest.conftest import give_address
 from tests.integrations.rest.serializers import FeedbackSerializer, LedgerSerializer
 from tests.sites.shop.models import Ledger
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return MCPServer("declared", permission=AllowAny)
 
 
@@ -44,16 +44,14 @@ def server() -> MCPServer:
         ({"fixed": ["x"]}, "fixed must be a dictionary"),
     ],
 )
-def test_a_mistake_is_told_with_the_way_out(server: MCPServer, options: Any, text: str) -> None:
+def test_a_mistake_is_told_with_the_way_out(server, options, text):
     with pytest.raises(ImproperlyConfigured) as caught:
         server.register_viewset(viewsets.OrderViewSet, basename="order", **options)
     assert text in str(caught.value)
     assert not server.tools
 
 
-def test_a_schema_that_a_serializer_checks_needs_no_library(
-    server: MCPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schema_that_a_serializer_checks_needs_no_library(server, monkeypatch):
     monkeypatch.setattr(components, "validation_engine", lambda: None)
     server.register_viewset(viewsets.OrderViewSet, basename="order", actions=["retrieve", "create"])
     assert any(tool.output is not None for tool in server.tools.values())
@@ -72,28 +70,26 @@ def test_a_schema_that_a_serializer_checks_needs_no_library(
         (views.AddView, {"input_schema": {"type": "array"}}, '"type": "object" at its root'),
     ],
 )
-def test_a_view_that_cannot_be_called_is_refused(
-    server: MCPServer, view: Any, options: Any, text: str
-) -> None:
+def test_a_view_that_cannot_be_called_is_refused(server, view, options, text):
     with pytest.raises(ImproperlyConfigured) as caught:
         server.register_api_view(view, **options)
     assert text in str(caught.value)
 
 
-def test_no_viewset_is_no_viewset(server: MCPServer) -> None:
+def test_no_viewset_is_no_viewset(server):
     with pytest.raises(ImproperlyConfigured, match="register_api_view takes other views"):
         server.register_viewset(views.AddView, basename="x")
     with pytest.raises(ImproperlyConfigured, match="pass basename='…', as for the router"):
         server.register_viewset(viewsets.MoodViewSet)
 
 
-def test_a_method_that_the_viewset_closes_is_closed(server: MCPServer) -> None:
+def test_a_method_that_the_viewset_closes_is_closed(server):
     closed: Any = type("Closed", (viewsets.OrderViewSet,), {"http_method_names": ["get"]})
     with pytest.raises(ImproperlyConfigured, match="Closed has no action 'create'"):
         server.register_viewset(closed, basename="order", actions=["create"])
 
 
-def test_a_viewset_that_neither_lists_nor_retrieves_says_what_it_has(server: MCPServer) -> None:
+def test_a_viewset_that_neither_lists_nor_retrieves_says_what_it_has(server):
     class Doing(ViewSet):
         def create(self, request: Any) -> Response:
             return Response()
@@ -102,7 +98,7 @@ def test_a_viewset_that_neither_lists_nor_retrieves_says_what_it_has(server: MCP
         server.register_viewset(Doing, basename="doing")
 
 
-def test_a_view_that_takes_raw_files_is_refused(server: MCPServer) -> None:
+def test_a_view_that_takes_raw_files_is_refused(server):
     class Raw(APIView):
         parser_classes = [FileUploadParser]
 
@@ -114,8 +110,8 @@ def test_a_view_that_takes_raw_files_is_refused(server: MCPServer) -> None:
 
 
 def test_a_serializer_that_depends_on_the_request_is_that_of_a_superuser_or_named(
-    server: MCPServer, client_of: Caller
-) -> None:
+    server, client_of
+):
     server.register_api_view(odd.RequestDependent, methods=["post"], name="bare")
     assert "word" in server.tools["bare"].arguments.json_schema["properties"]
     server.register_api_view(
@@ -125,7 +121,7 @@ def test_a_serializer_that_depends_on_the_request_is_that_of_a_superuser_or_name
     assert server.tools["told"].output is None
 
 
-def test_a_schema_written_by_hand_is_checked(server: MCPServer, client_of: Caller) -> None:
+def test_a_schema_written_by_hand_is_checked(server, client_of):
     schema = {
         "type": "object",
         "properties": {"stars": {"type": "integer", "maximum": 5}},
@@ -138,7 +134,7 @@ def test_a_schema_written_by_hand_is_checked(server: MCPServer, client_of: Calle
     assert client.call_tool("add", {"a": 1, "b": 2}, check=False).text == "stars: is required"
 
 
-def test_what_a_get_reads_of_its_query_can_be_said(server: MCPServer, client_of: Caller) -> None:
+def test_what_a_get_reads_of_its_query_can_be_said(server, client_of):
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
     server.register_api_view(views.SurroundingsView, input_schema=schema)
     client = client_of("", server)
@@ -146,7 +142,7 @@ def test_what_a_get_reads_of_its_query_can_be_said(server: MCPServer, client_of:
     assert client.call_tool("surroundings", check=False).text == "x: is required"
 
 
-def test_names_can_be_chosen(server: MCPServer) -> None:
+def test_names_can_be_chosen(server):
     server.register_viewset(
         viewsets.OrderViewSet,
         basename="order",
@@ -163,7 +159,7 @@ def test_names_can_be_chosen(server: MCPServer) -> None:
 
 @pytest.mark.parametrize("key", ["update", "partial_update"])
 @pytest.mark.parametrize("action", ["update", "partial_update"])
-def test_both_updates_name_one_tool(server: MCPServer, key: str, action: str) -> None:
+def test_both_updates_name_one_tool(server, key, action):
     server.register_viewset(
         viewsets.OrderViewSet,
         basename="order",
@@ -175,7 +171,7 @@ def test_both_updates_name_one_tool(server: MCPServer, key: str, action: str) ->
     assert list(server.tools) == ["amend_order"]
 
 
-def test_one_tool_has_one_name(server: MCPServer) -> None:
+def test_one_tool_has_one_name(server):
     names = {"update": "replace_order", "partial_update": "amend_order"}
     with pytest.raises(ImproperlyConfigured, match="are one tool; keep one"):
         server.register_viewset(
@@ -183,14 +179,14 @@ def test_one_tool_has_one_name(server: MCPServer) -> None:
         )
 
 
-def test_an_action_that_is_not_registered_has_no_name(server: MCPServer) -> None:
+def test_an_action_that_is_not_registered_has_no_name(server):
     with pytest.raises(ImproperlyConfigured, match="names contains 'update', which is not regist"):
         server.register_viewset(
             viewsets.OrderViewSet, basename="order", actions=["list"], names={"update": "x"}
         )
 
 
-def test_hints_follow_the_verb_and_nothing_is_governed(server: MCPServer) -> None:
+def test_hints_follow_the_verb_and_nothing_is_governed(server):
     server.register_viewset(
         viewsets.OrderViewSet,
         basename="order",
@@ -208,7 +204,7 @@ def test_hints_follow_the_verb_and_nothing_is_governed(server: MCPServer) -> Non
     assert not any(tool.has_read_only_limits or tool.atomic for tool in server.tools.values())
 
 
-def test_permission_and_scopes_narrow_the_server(server: MCPServer, client_of: Caller) -> None:
+def test_permission_and_scopes_narrow_the_server(server, client_of):
     server.register_viewset(
         viewsets.MoodViewSet, basename="mood", permission=IsStaff, scopes=["moods"]
     )
@@ -216,14 +212,14 @@ def test_permission_and_scopes_narrow_the_server(server: MCPServer, client_of: C
     assert {tool.scopes for tool in server.tools.values()} == {("moods",)}
 
 
-def test_all_or_nothing_is_registered(server: MCPServer) -> None:
+def test_all_or_nothing_is_registered(server):
     server.register_api_view(views.FriendView, name="get_mood")
     with pytest.raises(AlreadyRegistered):
         server.register_viewset(viewsets.MoodViewSet, basename="mood")
     assert list(server.tools) == ["get_mood"]
 
 
-def test_what_as_view_was_given_holds(server: MCPServer, client_of: Caller, settings: Any) -> None:
+def test_what_as_view_was_given_holds(server, client_of, settings):
     made = ListAPIView.as_view(
         queryset=Ledger.objects.filter(iban="DE3"), serializer_class=LedgerSerializer
     )
@@ -234,7 +230,7 @@ def test_what_as_view_was_given_holds(server: MCPServer, client_of: Caller, sett
     assert answer == [{"iban": "DE3", "owner": "Owner 3"}]
 
 
-def test_a_serializer_that_only_writes_the_answer_is_no_argument(server: MCPServer) -> None:
+def test_a_serializer_that_only_writes_the_answer_is_no_argument(server):
     class Copying(GenericViewSet):
         queryset = Ledger.objects.all()
         serializer_class = LedgerSerializer
@@ -249,7 +245,7 @@ def test_a_serializer_that_only_writes_the_answer_is_no_argument(server: MCPServ
 
 
 @pytest.mark.parametrize("view", [views.greet, views.AddView])
-def test_a_view_is_taken_away_with_its_tools(server: MCPServer, view: Any) -> None:
+def test_a_view_is_taken_away_with_its_tools(server, view):
     server.register_api_view(view)
     server.register_viewset(viewsets.MoodViewSet, basename="mood")
     server.unregister(view)
@@ -260,9 +256,7 @@ def test_a_view_is_taken_away_with_its_tools(server: MCPServer, view: Any) -> No
         server.unregister(viewsets.MoodViewSet)
 
 
-def test_registering_asks_the_database_nothing(
-    server: MCPServer, django_assert_num_queries: Any
-) -> None:
+def test_registering_asks_the_database_nothing(server, django_assert_num_queries):
     with django_assert_num_queries(0):
         server.register_api_view(views.ProductListView, methods=["get", "post"])
         server.register_viewset(viewsets.ProductViewSet, basename="ware", actions=["create"])
@@ -287,7 +281,7 @@ class SettledView(APIView):
 
 
 @pytest.fixture
-def settled(server: MCPServer, client_of: Caller, settings: Any) -> Any:
+def settled(server, client_of, settings):
     give_address(settings, SettledView)
     methods = ["post", "put", "patch"]
     server.register_api_view(SettledView, methods=methods, serializer=Settled, name="it")
@@ -297,7 +291,7 @@ def settled(server: MCPServer, client_of: Caller, settings: Any) -> Any:
 NOTHING = dict.fromkeys(["must", "may", "blank", "any", "clear", "new_clear", "five"])
 
 
-def test_null_is_what_the_schema_says(settled: Any) -> None:
+def test_null_is_what_the_schema_says(settled):
     schemas = {one["name"]: one["inputSchema"] for one in settled.list_tools()}
     assert "clear" not in schemas["post_it"]["properties"].get("clear", {}).get("items", {})
     for verb, emptied in (
@@ -318,7 +312,7 @@ def test_null_is_what_the_schema_says(settled: Any) -> None:
     assert settled.call_tool("patch_it", NOTHING).structured == {}
 
 
-def test_clear_says_what_null_cannot(settled: Any) -> None:
+def test_clear_says_what_null_cannot(settled):
     cleared = settled.call_tool("patch_it", {"clear": ["must", "blank", "new_clear", "any"]})
     assert cleared.structured == {"must": None, "blank": "", "clear": None, "any": None}
     whole = settled.call_tool("put_it", {"must": "x", "clear": ["may"], "new_clear": 2})

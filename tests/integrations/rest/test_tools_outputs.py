@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from tests.integrations.rest import odd, views
-from tests.integrations.rest.conftest import Caller, give_address
+from tests.integrations.rest.conftest import give_address
 from tests.sites.shop.models import Product
 
 
@@ -45,7 +45,7 @@ def fill_a_row() -> None:
 
 
 @pytest.mark.parametrize("view", [odd.EverythingView, odd.DeepView, views.ProductListView])
-def test_every_row_fits_the_schema(client_of: Caller, settings: Any, view: Any) -> None:
+def test_every_row_fits_the_schema(client_of, settings, view):
     give_address(settings, view)
     fill_a_row()
     server = MCPServer("output", permission=AllowAny)
@@ -58,7 +58,7 @@ def test_every_row_fits_the_schema(client_of: Caller, settings: Any, view: Any) 
     jsonschema.validate(result.structured, tool["outputSchema"])
 
 
-def test_a_list_is_described_with_its_envelope() -> None:
+def test_a_list_is_described_with_its_envelope():
     schema = schema_of(views.LedgerView)
     assert schema["properties"]["results"]["items"]["properties"] == {
         "iban": {"type": "string"},
@@ -97,10 +97,10 @@ class OwnWords(views.LedgerSerializer):
         views.AddView,
     ],
 )
-def test_nothing_uncertain_has_a_schema(view: Any) -> None:
+def test_nothing_uncertain_has_a_schema(view):
     assert schema_of(view) is None
 
 
-async def test_an_asynchronous_caller_gets_the_same(client_of: Caller) -> None:
+async def test_an_asynchronous_caller_gets_the_same(client_of):
     result = await client_of().acall_tool("get_add", {"a": 1, "b": 2})
     assert result.structured["sum"] == 3

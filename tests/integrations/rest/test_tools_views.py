@@ -1,10 +1,7 @@
 """What REST views answer as tools: functions, classes, generic views."""
 
-from __future__ import annotations
-
 import base64
 import logging
-from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -13,31 +10,30 @@ from django.test.utils import CaptureQueriesContext
 
 from mcp_django.schema.arguments import InvalidArguments
 from tests.integrations.models.building import product
-from tests.integrations.rest.conftest import Caller
 from tests.integrations.rest.site import rest_server
 from tests.sites.shop.models import Customer, Tag
 
 
-def test_a_function_view_is_called_with_the_variables_of_its_url(client_of: Caller) -> None:
+def test_a_function_view_is_called_with_the_variables_of_its_url(client_of):
     assert client_of().call_tool("greet", {"name": "Ada"}).structured == {
         "greeting": "Hello Ada",
         "by": "AnonymousUser",
     }
 
 
-def test_another_url_of_the_same_view_takes_more_variables(client_of: Caller) -> None:
+def test_another_url_of_the_same_view_takes_more_variables(client_of):
     result = client_of("ada").call_tool("greet", {"name": "Ada", "times": "2"})
     assert result.structured == {"greeting": "Hello AdaHello Ada", "by": "ada"}
 
 
-def test_a_class_view_is_at_its_own_address(client_of: Caller) -> None:
+def test_a_class_view_is_at_its_own_address(client_of):
     result = client_of().call_tool("get_add", {"a": 2, "b": 3})
     assert result.structured["sum"] == 5
     assert result.structured["path"] == "/add/2/3/"
     assert result.structured["absolute"].endswith("/add/2/3/")
 
 
-def test_each_method_is_a_tool_of_its_own(client_of: Caller) -> None:
+def test_each_method_is_a_tool_of_its_own(client_of):
     assert client_of().call_tool("post_add", {"a": 1, "b": 1}).structured == {
         "sum": 2,
         "plus": {},
@@ -53,13 +49,13 @@ def test_each_method_is_a_tool_of_its_own(client_of: Caller) -> None:
         ({"a": [1], "b": 2}, "a: must be an integer (got [1])"),
     ],
 )
-def test_arguments_that_no_url_takes_are_refused(client_of: Caller, arguments, text) -> None:
+def test_arguments_that_no_url_takes_are_refused(client_of, arguments, text):
     result = client_of().call_tool("get_add", arguments, check=False)
     assert result.is_error
     assert text in result.text or (arguments.get("a") == "x" and result.text == "Not found.")
 
 
-def test_a_list_is_filtered_searched_sorted_and_paged(client_of: Caller) -> None:
+def test_a_list_is_filtered_searched_sorted_and_paged(client_of):
     client = client_of()
 
     def names(**arguments):
@@ -78,7 +74,7 @@ def test_a_list_is_filtered_searched_sorted_and_paged(client_of: Caller) -> None
     assert names(is_active=False) == []
 
 
-def test_a_page_that_is_cut_to_size_leads_to_no_next_one(client_of: Caller, settings: Any) -> None:
+def test_a_page_that_is_cut_to_size_leads_to_no_next_one(client_of, settings):
     for number in range(12):
         product(f"pear {number} {'x' * 60}")
     settings.MCP_DJANGO = {"MAX_RESULT_BYTES": 1000}
@@ -90,7 +86,7 @@ def test_a_page_that_is_cut_to_size_leads_to_no_next_one(client_of: Caller, sett
     assert "page=2" in whole["next"]
 
 
-def test_a_call_asks_the_database_what_a_request_does(client_of: Caller, client) -> None:
+def test_a_call_asks_the_database_what_a_request_does(client_of, client):
     tools = client_of()
     with CaptureQueriesContext(connection) as of_request:
         client.get("/products/?search=err&page_size=5")
@@ -115,13 +111,13 @@ def test_a_call_asks_the_database_what_a_request_does(client_of: Caller, client)
         ({"search": "\0"}, "search: "),
     ],
 )
-def test_a_bad_filter_is_refused_by_name(client_of: Caller, arguments, text) -> None:
+def test_a_bad_filter_is_refused_by_name(client_of, arguments, text):
     result = client_of().call_tool("list_products", arguments, check=False)
     assert result.is_error
     assert text in result.text
 
 
-def test_half_a_character_is_refused() -> None:
+def test_half_a_character_is_refused():
     # No client library of ours would send it; JSON can say it all the same.
     arguments = rest_server().tools["list_products"].arguments
     with pytest.raises(InvalidArguments) as caught:
@@ -129,7 +125,7 @@ def test_half_a_character_is_refused() -> None:
     assert str(caught.value) == "search: must be text without control or broken characters"
 
 
-def test_a_cursor_leads_through_all_pages(client_of: Caller) -> None:
+def test_a_cursor_leads_through_all_pages(client_of):
     client, seen, cursor = client_of(), [], None
     for _ in range(3):
         page = client.call_tool("ledger", {"cursor": cursor} if cursor else {}).structured
@@ -139,12 +135,12 @@ def test_a_cursor_leads_through_all_pages(client_of: Caller) -> None:
     assert cursor == ""
 
 
-def test_a_forged_cursor_is_refused(client_of: Caller) -> None:
+def test_a_forged_cursor_is_refused(client_of):
     result = client_of().call_tool("ledger", {"cursor": "zzz"}, check=False)
     assert (result.is_error, result.text) == (True, "Invalid cursor")
 
 
-def test_one_object_is_found_by_its_lookup_field(client_of: Caller) -> None:
+def test_one_object_is_found_by_its_lookup_field(client_of):
     client = client_of()
     found = client.call_tool("get_product", {"slug": "apple"})
     assert found.structured["shout"] == "APPLE"
@@ -154,7 +150,7 @@ def test_one_object_is_found_by_its_lookup_field(client_of: Caller) -> None:
         assert "ot found" in missing.text or "matches the given query" in missing.text
 
 
-def test_a_generic_view_reads_changes_and_deletes(client_of: Caller) -> None:
+def test_a_generic_view_reads_changes_and_deletes(client_of):
     client = client_of()
     tag = Tag.objects.get(word="sour")
     assert client.call_tool("get_tag", {"pk": tag.pk}).structured == {"id": tag.pk, "word": "sour"}
@@ -169,7 +165,7 @@ def test_a_generic_view_reads_changes_and_deletes(client_of: Caller) -> None:
     assert not Tag.objects.filter(pk=tag.pk).exists()
 
 
-def test_creating_needs_whom_the_view_lets_in(client_of: Caller) -> None:
+def test_creating_needs_whom_the_view_lets_in(client_of):
     arguments = {"name": "Eve", "email": "eve@shop.test", "password": "hunter2"}
     refused = client_of().call_tool("create_customer", arguments, check=False)
     assert refused.is_error
@@ -182,7 +178,7 @@ def test_creating_needs_whom_the_view_lets_in(client_of: Caller) -> None:
     }
 
 
-def test_a_secret_is_not_repeated_in_a_complaint(client_of: Caller) -> None:
+def test_a_secret_is_not_repeated_in_a_complaint(client_of):
     result = client_of("ada").call_tool(
         "create_customer",
         {"name": "", "email": "nowhere", "password": "x" * 200},
@@ -195,13 +191,13 @@ def test_a_secret_is_not_repeated_in_a_complaint(client_of: Caller) -> None:
     ]
 
 
-def test_a_variable_that_only_the_url_knows_is_an_argument(client_of: Caller) -> None:
+def test_a_variable_that_only_the_url_knows_is_an_argument(client_of):
     customer = Customer.objects.get(name="Bob")
     result = client_of().call_tool("customer_orders", {"customer_pk": customer.pk})
     assert [one["number"] for one in result.structured] == ["B-1"]
 
 
-def test_a_throttle_says_when_to_come_back(client_of: Caller) -> None:
+def test_a_throttle_says_when_to_come_back(client_of):
     client = client_of("ada")
     assert client.call_tool("rare").structured == "here"
     again = client.call_tool("rare", check=False)
@@ -211,7 +207,7 @@ def test_a_throttle_says_when_to_come_back(client_of: Caller) -> None:
     assert not client_of("friend").call_tool("rare").is_error
 
 
-def test_a_throttle_counts_calls_and_requests_together(client_of: Caller, client) -> None:
+def test_a_throttle_counts_calls_and_requests_together(client_of, client):
     from django.contrib.auth import get_user_model
 
     client.force_login(get_user_model().objects.get(username="ada"))
@@ -220,7 +216,7 @@ def test_a_throttle_counts_calls_and_requests_together(client_of: Caller, client
     assert client_of("ada").call_tool("ping", check=False).is_error
 
 
-def test_a_custom_permission_speaks_for_itself(client_of: Caller) -> None:
+def test_a_custom_permission_speaks_for_itself(client_of):
     refused = client_of("ada").call_tool("friend", check=False)
     assert (refused.is_error, refused.text) == (
         True,
@@ -233,14 +229,14 @@ def test_a_custom_permission_speaks_for_itself(client_of: Caller) -> None:
     ("tool", "content_type"),
     [("feedback", "application/x-www-form-urlencoded"), ("multipart", "multipart/form-data")],
 )
-def test_a_view_that_parses_forms_gets_a_form(client_of: Caller, tool, content_type) -> None:
+def test_a_view_that_parses_forms_gets_a_form(client_of, tool, content_type):
     arguments = {"text": 'A "b" & c ü', "stars": 3, "is_public": True, "words": ["x", "y,z"]}
     answer = client_of().call_tool(tool, arguments).structured
     assert answer.pop("content_type").startswith(content_type)
     assert answer == arguments
 
 
-def test_another_renderer_gives_text_or_a_picture(client_of: Caller) -> None:
+def test_another_renderer_gives_text_or_a_picture(client_of):
     assert client_of().call_tool("csv").text == "a,b\n1,2"
     (picture,) = client_of().call_tool("picture").content
     assert picture["mimeType"] == "image/png"
@@ -255,11 +251,11 @@ def test_another_renderer_gives_text_or_a_picture(client_of: Caller) -> None:
         ("query_version", "3", "/query/"),
     ],
 )
-def test_a_version_is_asked_for_as_the_view_expects(client_of: Caller, tool, version, path) -> None:
+def test_a_version_is_asked_for_as_the_view_expects(client_of, tool, version, path):
     assert client_of().call_tool(tool).structured == {"version": version, "path": path}
 
 
-def test_a_handler_of_exceptions_keeps_its_words(client_of: Caller) -> None:
+def test_a_handler_of_exceptions_keeps_its_words(client_of):
     value = client_of().call_tool("odd_errors", {"kind": "value"}, check=False)
     assert value.text == "error.kind: ValueError\nerror.text: not this"
     teapot = client_of().call_tool("odd_errors", {"kind": "other"}, check=False)
@@ -270,7 +266,7 @@ def test_a_handler_of_exceptions_keeps_its_words(client_of: Caller) -> None:
     )
 
 
-def test_every_way_to_end_has_its_words(client_of: Caller) -> None:
+def test_every_way_to_end_has_its_words(client_of):
     def outcome(how):
         result = client_of().call_tool("outcome", {"how": how}, check=False)
         return result.is_error, result.text
@@ -290,9 +286,7 @@ def test_every_way_to_end_has_its_words(client_of: Caller) -> None:
 
 
 @pytest.mark.parametrize("debug", [True, False])
-def test_a_bug_is_logged_and_said_in_neutral_words(
-    client_of: Caller, settings, caplog: pytest.LogCaptureFixture, debug
-) -> None:
+def test_a_bug_is_logged_and_said_in_neutral_words(client_of, settings, caplog, debug):
     settings.DEBUG = debug
     with caplog.at_level(logging.ERROR):
         result = client_of().call_tool("outcome", {"how": "bug"}, check=False)
@@ -302,7 +296,7 @@ def test_a_bug_is_logged_and_said_in_neutral_words(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_the_request_has_no_credentials_and_leaves_no_session(client_of: Caller) -> None:
+def test_the_request_has_no_credentials_and_leaves_no_session(client_of):
     assert client_of("ada").call_tool("surroundings").structured == {
         "authorization": "MCP",
         "cookies": {},

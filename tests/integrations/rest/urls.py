@@ -1,7 +1,5 @@
 """Where the example site has its REST views."""
 
-from __future__ import annotations
-
 from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 

@@ -1,7 +1,5 @@
 """Viewsets of every kind."""
 
-from __future__ import annotations
-
 from rest_framework import viewsets
 from rest_framework.decorators import action
 from rest_framework.pagination import LimitOffsetPagination

@@ -24,7 +24,7 @@ from tests.spec import spec
 HERE = "tests.integrations.skills.test_folders"
 
 
-def test_a_relative_folder_is_beside_the_module() -> None:
+def test_a_relative_folder_is_beside_the_module():
     server = MCPServer("beside", permission=AllowAny)
     server.register_skills("../../conformance/skills")
     (skill_md,) = server.catalog.skills.entries
@@ -39,7 +39,7 @@ def test_a_relative_folder_is_beside_the_module() -> None:
     assert told == []
 
 
-def test_hidden_files_stay_hidden(tmp_path: Path) -> None:
+def test_hidden_files_stay_hidden(tmp_path):
     left_out = {
         "fold-maps/.env": "SECRET=1",
         "fold-maps/.git/config": "x",
@@ -51,25 +51,25 @@ def test_hidden_files_stay_hidden(tmp_path: Path) -> None:
     assert set(server.resources) == {f"skill://{path}" for path in FILES}
 
 
-def test_names_of_files_become_uris(tmp_path: Path) -> None:
+def test_names_of_files_become_uris(tmp_path):
     files = {"a/SKILL.md": skill("a"), "a/Äther 50%?#.md": "x"}
     server = serving(fill(tmp_path, files))
     assert "skill://a/%C3%84ther%2050%25%3F%23.md" in server.resources
 
 
-def test_one_folder_can_be_the_skill(tmp_path: Path) -> None:
+def test_one_folder_can_be_the_skill(tmp_path):
     server = serving(fill(tmp_path) / "fold-maps")
     assert [*server.catalog.skills.entries] == ["skill://fold-maps/SKILL.md"]
 
 
-def test_what_is_served_is_what_was_read(tmp_path: Path) -> None:
+def test_what_is_served_is_what_was_read(tmp_path):
     server = serving(fill(tmp_path))
     file = server.resources["skill://fold-maps/references/papers.md"]
     (tmp_path / "fold-maps/references/papers.md").write_text("other")
     assert file.callable() == "Thin ones first.\r\n"
 
 
-def test_runserver_watches_the_folder(tmp_path: Path) -> None:
+def test_runserver_watches_the_folder(tmp_path):
     class Reloader:
         watched: list[Any] = []
 
@@ -101,9 +101,7 @@ def link(path: Path, target: Path | str) -> Path:
         ({"Billing/a/SKILL.md": skill("a")}, "'Billing'"),
     ],
 )
-def test_what_is_no_skill_is_refused(
-    tmp_path: Path, files: dict[str, str | bytes], words: str
-) -> None:
+def test_what_is_no_skill_is_refused(tmp_path, files, words):
     server = MCPServer("wrong", permission=AllowAny)
     with pytest.raises(ImproperlyConfigured) as caught:
         server.register_skills(fill(tmp_path, files))
@@ -111,7 +109,7 @@ def test_what_is_no_skill_is_refused(
     assert server.resources == {}
 
 
-def test_links_lead_nowhere_else(tmp_path: Path) -> None:
+def test_links_lead_nowhere_else(tmp_path):
     outside = fill(tmp_path / "outside", {"secret.txt": "x"})
     inside = fill(tmp_path / "skills", {"a/SKILL.md": skill("a")})
     for target in (outside / "secret.txt", outside, tmp_path / "nothing"):
@@ -137,9 +135,7 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
 
 
 @spec("SKL-8")
-def test_a_skill_that_no_host_has_to_load_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_skill_that_no_host_has_to_load_is_refused(tmp_path, monkeypatch):
     assert (skills.MAX_FILES, skills.MAX_BYTES) == (512, 16_777_216)
     fill(tmp_path)
     monkeypatch.setattr(skills, "MAX_FILES", 3)
@@ -161,13 +157,13 @@ def test_a_skill_that_no_host_has_to_load_is_refused(
         ({"scopes": ["no scope"]}, "no scope"),
     ],
 )
-def test_wrong_options_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+def test_wrong_options_are_named(tmp_path, options, words):
     with pytest.raises(ImproperlyConfigured) as caught:
         serving(fill(tmp_path), **options)
     assert words in str(caught.value)
 
 
-def test_of_two_skills_of_one_name_the_second_is_refused_as_a_whole(tmp_path: Path) -> None:
+def test_of_two_skills_of_one_name_the_second_is_refused_as_a_whole(tmp_path):
     server = serving(fill(tmp_path / "one"))
     known = set(server.resources)
     other = fill(tmp_path / "two", {**FILES, "also/SKILL.md": skill("also")})
@@ -178,24 +174,20 @@ def test_of_two_skills_of_one_name_the_second_is_refused_as_a_whole(tmp_path: Pa
     assert "skill://two/fold-maps/SKILL.md" in server.catalog.skills.entries
 
 
-def test_without_pyyaml_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyyaml_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ImproperlyConfigured, match=r"django-mcp-provider\[skills\]"):
         serving(fill(tmp_path))
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_named(tmp_path):
     link(tmp_path / "itself", "itself")
     for name in ("nowhere", "itself"):
         with pytest.raises(ImproperlyConfigured, match="folder of the calling module"):
             serving(tmp_path / name)
 
 
-def test_what_cannot_be_looked_into_is_not_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_looked_into_is_not_left_out(tmp_path, monkeypatch):
     look = os.scandir
 
     def scandir(path: Any) -> Any:

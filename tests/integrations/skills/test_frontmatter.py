@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mcp_django.integrations.skills import MAX_CHARACTERS, parse_frontmatter
@@ -33,12 +31,12 @@ from tests.spec import spec
         ("|\n  two\n  lines", "two\nlines\n"),
     ],
 )
-def test_scalars_are_those_of_yaml_1_2(text: str, value: Any) -> None:
+def test_scalars_are_those_of_yaml_1_2(text, value):
     found = parse_yaml(f"x: {text}\n")["x"]
     assert (found, type(found)) == (value, type(value))
 
 
-def test_a_merge_key_is_a_key() -> None:
+def test_a_merge_key_is_a_key():
     assert parse_yaml("<<: {a: 1}") == {"<<": {"a": 1}}
 
 
@@ -64,7 +62,7 @@ def test_a_merge_key_is_a_key() -> None:
         ("a: 1\n--- \nb: 2", "second YAML document"),
     ],
 )
-def test_what_hosts_read_differently_is_refused(text: str, words: str) -> None:
+def test_what_hosts_read_differently_is_refused(text, words):
     with pytest.raises(SkillError) as caught:
         parse_yaml(text)
     assert words in str(caught.value)
@@ -76,12 +74,12 @@ def md(**fields: str) -> str:
     return "\n".join(["---", *lines, *(f"{n}: {v}" for n, v in fields.items()), "---", "Body"])
 
 
-def test_line_ends_a_mark_and_spaces_do_not_matter() -> None:
+def test_line_ends_a_mark_and_spaces_do_not_matter():
     for text in (md(), md().replace("\n", "\r\n"), "\ufeff" + md(), md().replace("---", "--- ")):
         assert parse_frontmatter(text) == {"name": "a", "description": "d"}
 
 
-def test_what_the_specification_does_not_know_passes_through() -> None:
+def test_what_the_specification_does_not_know_passes_through():
     text = md(**{"allowed-tools": "Read Bash(git:*)", "x": "{y: [1]}"})
     assert parse_frontmatter(text)["allowed-tools"] == "Read Bash(git:*)"
     assert parse_frontmatter(text)["x"] == {"y": [1]}
@@ -97,7 +95,7 @@ def test_what_the_specification_does_not_know_passes_through() -> None:
         ({"metadata": "{io.modelcontextprotocol/x: 1}"}, "metadata"),
     ],
 )
-def test_a_wrong_field_is_named(fields: dict[str, str], field: str) -> None:
+def test_a_wrong_field_is_named(fields, field):
     with pytest.raises(SkillError) as caught:
         parse_frontmatter(md(**fields))
     assert caught.value.field == field
@@ -115,13 +113,13 @@ def test_a_wrong_field_is_named(fields: dict[str, str], field: str) -> None:
         "---\nx: " + "y" * 2 * MAX_CHARACTERS + "\n---\n",
     ],
 )
-def test_what_is_no_frontmatter_is_refused(text: str) -> None:
+def test_what_is_no_frontmatter_is_refused(text):
     with pytest.raises(SkillError, match="---"):
         parse_frontmatter(text)
 
 
 @pytest.mark.parametrize("name", ["A", "a_b", "-a", "a-", "a--b", "a" * 65, "ä", "a/b", '"a\\n"'])
-def test_a_name_that_is_none_is_refused(name: str) -> None:
+def test_a_name_that_is_none_is_refused(name):
     with pytest.raises(SkillError) as caught:
         parse_frontmatter(f"---\nname: {name}\ndescription: d\n---\n")
     assert caught.value.field == "name"

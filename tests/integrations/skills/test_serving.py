@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,13 +27,13 @@ URI = "skill://fold-maps/SKILL.md"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> MCPServer:
+def server(tmp_path):
     """A server with one skill of four files."""
     return serving(fill(tmp_path))
 
 
 @pytest.fixture
-def client(server: MCPServer) -> MCPClient:
+def client(server):
     return MCPClient(server=server)
 
 
@@ -49,7 +48,7 @@ def refusal(client: MCPClient, method: str, params: Any = None) -> tuple[int, st
 
 
 @spec("SKL-2", "SKL-3", "SKL-4")
-def test_an_entry_says_everything_of_a_skill(client: MCPClient) -> None:
+def test_an_entry_says_everything_of_a_skill(client):
     result = client.request("skills/list")
     (entry,) = result["skills"]
     assert entry["uri"] == URI
@@ -70,7 +69,7 @@ def test_an_entry_says_everything_of_a_skill(client: MCPClient) -> None:
 
 
 @spec("SKL-7")
-def test_what_is_read_has_the_bytes_of_its_digest(client: MCPClient) -> None:
+def test_what_is_read_has_the_bytes_of_its_digest(client):
     (entry,) = client.request("skills/list")["skills"]
     for one in entry["resources"]:
         (contents,) = client.read_resource(one["uri"])
@@ -82,9 +81,7 @@ def test_what_is_read_has_the_bytes_of_its_digest(client: MCPClient) -> None:
 
 @spec("SKL-7", "SKL-1", "EXT-4")
 @pytest.mark.parametrize("revision", [one.version for one in HANDSHAKE])
-def test_a_handshake_sees_ordinary_resources_and_no_extension(
-    server: MCPServer, revision: str
-) -> None:
+def test_a_handshake_sees_ordinary_resources_and_no_extension(server, revision):
     client = MCPClient(server=server, protocol_version=revision)
     listed = {one["uri"]: one for one in client.list_resources()}
     assert set(listed) == {f"skill://{path}" for path in FILES}
@@ -96,7 +93,7 @@ def test_a_handshake_sees_ordinary_resources_and_no_extension(
 
 
 @spec("SKL-1")
-def test_the_extension_is_there_while_there_is_a_skill(server: MCPServer) -> None:
+def test_the_extension_is_there_while_there_is_a_skill(server):
     found = MCPClient(server=server).discover()["capabilities"]
     assert found["extensions"][SKILLS] == {"directoryRead": True}
     assert "resources" in found
@@ -112,12 +109,12 @@ def test_the_extension_is_there_while_there_is_a_skill(server: MCPServer) -> Non
         assert refusal(client, method, {"uri": "bare://one"})[0] == -32601
 
 
-def test_a_client_need_not_declare_it(server: MCPServer) -> None:
+def test_a_client_need_not_declare_it(server):
     assert MCPClient(server=server, capabilities={}).request("skills/list")["skills"]
 
 
 @spec("SKL-5")
-def test_one_entry_is_got_by_its_uri(client: MCPClient) -> None:
+def test_one_entry_is_got_by_its_uri(client):
     result = client.request("skills/get", {"uri": URI})
     assert result["skill"] == client.request("skills/list")["skills"][0]
     assert {"ttlMs", "cacheScope"} <= set(result)
@@ -129,7 +126,7 @@ def test_one_entry_is_got_by_its_uri(client: MCPClient) -> None:
 
 
 @spec("SKL-6")
-def test_a_directory_lists_its_direct_children(client: MCPClient) -> None:
+def test_a_directory_lists_its_direct_children(client):
     assert directory(client, "skill://fold-maps/references")["resources"] == [
         {
             "uri": "skill://fold-maps/references/deep",
@@ -150,7 +147,7 @@ def test_a_directory_lists_its_direct_children(client: MCPClient) -> None:
 
 
 @spec("SKL-4", "SKL-6")
-def test_lists_come_in_pages(tmp_path: Path) -> None:
+def test_lists_come_in_pages(tmp_path):
     names = ["a", "b", "c"]
     server = MCPServer("pages", permission=AllowAny, page_size=2)
     server.register_skills(fill(tmp_path, {f"x/{one}/SKILL.md": skill(one) for one in names}))
@@ -168,7 +165,7 @@ def test_lists_come_in_pages(tmp_path: Path) -> None:
 
 @pytest.mark.django_db
 @spec("SKL-5", "SKL-6")
-def test_hidden_and_unknown_are_the_same(tmp_path: Path) -> None:
+def test_hidden_and_unknown_are_the_same(tmp_path):
     server = serving(fill(tmp_path), permission="auth.view_user")
     reader = person("reader")
     client = MCPClient(server=server, user=reader)
@@ -193,7 +190,7 @@ def test_hidden_and_unknown_are_the_same(tmp_path: Path) -> None:
 
 
 @spec("SKL-3")
-def test_a_nested_skill_is_one_more_and_belongs_to_the_outer_one(tmp_path: Path) -> None:
+def test_a_nested_skill_is_one_more_and_belongs_to_the_outer_one(tmp_path):
     files = {
         "outer/SKILL.md": skill("outer"),
         "outer/parts/inner/SKILL.md": skill("inner"),
@@ -228,7 +225,7 @@ class Counting(BasePermission):
         return True
 
 
-def test_a_permission_is_asked_for_a_skill_and_not_for_each_file(tmp_path: Path) -> None:
+def test_a_permission_is_asked_for_a_skill_and_not_for_each_file(tmp_path):
     rule = Counting()
     files = {"a/SKILL.md": skill("a"), **{f"a/many/{n}.md": "x" for n in range(100)}}
     client = MCPClient(server=serving(fill(tmp_path, files), permission=rule))
@@ -242,7 +239,7 @@ def test_a_permission_is_asked_for_a_skill_and_not_for_each_file(tmp_path: Path)
         assert 0 < rule.asked < 5, method
 
 
-def test_what_is_taken_away_meanwhile_is_in_the_answer_and_not_in_the_next(tmp_path: Path) -> None:
+def test_what_is_taken_away_meanwhile_is_in_the_answer_and_not_in_the_next(tmp_path):
     rule = Counting()
     server = serving(fill(tmp_path), permission=rule)
     client = MCPClient(server=server)
@@ -263,7 +260,7 @@ def test_what_is_taken_away_meanwhile_is_in_the_answer_and_not_in_the_next(tmp_p
         server.register_skills(tmp_path, permission=rule)
 
 
-def test_folders_may_lie_deeper_than_calls(tmp_path: Path) -> None:
+def test_folders_may_lie_deeper_than_calls(tmp_path):
     deep = "/".join("d" * 1100)
     skill_md = built(
         "a",

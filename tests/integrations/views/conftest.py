@@ -1,14 +1,9 @@
 """The site of these tests: its URLs, its middleware, its templates."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from django.core.cache import cache
 from django.utils import timezone, translation
 
-from mcp_django import MCPServer
 from tests.kit.servers import open_to_all
 
 MIDDLEWARE = [
@@ -25,7 +20,7 @@ FORM = "<h1>{{ view.kwargs.pk }}</h1><form method='post'>{% csrf_token %}{{ form
 
 
 @pytest.fixture(autouse=True)
-def site(settings: Any) -> Any:
+def site(settings):
     settings.ROOT_URLCONF = "tests.integrations.views.urls"
     settings.MIDDLEWARE = MIDDLEWARE
     settings.LOGIN_URL = "/accounts/login/"
@@ -49,5 +44,5 @@ def site(settings: Any) -> Any:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return open_to_all()

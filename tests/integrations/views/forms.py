@@ -44,7 +44,7 @@ class ContactForm(forms.Form):
         return subject
 
 
-class ContactView(LoginRequiredMixin, FormView):  # type: ignore[type-arg]
+class ContactView(LoginRequiredMixin, FormView):
     """Write to the shop."""
 
     form_class = ContactForm
@@ -60,14 +60,14 @@ class ContactView(LoginRequiredMixin, FormView):  # type: ignore[type-arg]
         return super().form_valid(form)
 
 
-class AddGroupView(CreateView):  # type: ignore[type-arg]
+class AddGroupView(CreateView):
     model = Group
     fields = ["name"]
     template_name = "form.html"
     success_url = reverse_lazy("shop:thanks")
 
 
-class TeamForm(forms.ModelForm):  # type: ignore[type-arg]
+class TeamForm(forms.ModelForm):
     since = forms.DateTimeField(initial=datetime(2026, 1, 1, 12, tzinfo=UTC), required=False)
     note = forms.CharField(initial="none", required=False)
     is_urgent = forms.BooleanField(required=False)
@@ -77,7 +77,7 @@ class TeamForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ["name", "permissions"]
 
 
-class EditGroupView(UpdateView):  # type: ignore[type-arg]
+class EditGroupView(UpdateView):
     model = Group
     form_class = TeamForm
     template_name = "form.html"
@@ -90,7 +90,7 @@ class EditGroupView(UpdateView):  # type: ignore[type-arg]
         return HttpResponse(f"<p>{shown}</p><p>{rights} rights</p>")
 
 
-class MomentForm(forms.ModelForm):  # type: ignore[type-arg]
+class MomentForm(forms.ModelForm):
     """Has moments of every kind, and a secret."""
 
     whole = forms.DateTimeField(initial=MOMENT)
@@ -103,7 +103,7 @@ class MomentForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ["name"]
 
 
-class MomentView(UpdateView):  # type: ignore[type-arg]
+class MomentView(UpdateView):
     model = Group
     form_class = MomentForm
     template_name = "form.html"
@@ -115,7 +115,7 @@ class MomentView(UpdateView):  # type: ignore[type-arg]
         return JsonResponse({"times": [*times, str(data["time"])], "token": data["token"]})
 
 
-class OptionsForm(forms.ModelForm):  # type: ignore[type-arg]
+class OptionsForm(forms.ModelForm):
     options = forms.JSONField(required=False, initial={"a": 1})
 
     class Meta:
@@ -123,7 +123,7 @@ class OptionsForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ["name"]
 
 
-class OptionsView(UpdateView):  # type: ignore[type-arg]
+class OptionsView(UpdateView):
     model = Group
     form_class = OptionsForm
     template_name = "form.html"
@@ -137,11 +137,11 @@ class SilentEditView(EditGroupView):
         return HttpResponse("nothing to see")
 
 
-class RemoveGroupView(DeleteView):  # type: ignore[type-arg]
+class RemoveGroupView(DeleteView):
     model = Group
     success_url = reverse_lazy("shop:thanks")
 
 
-class ChangingView(FormView):  # type: ignore[type-arg]
+class ChangingView(FormView):
     def get_form_class(self) -> Any:
         return PriceForm if self.request.GET else ContactForm

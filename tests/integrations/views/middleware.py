@@ -17,7 +17,7 @@ def stamp(get_response: Next) -> Next:
 
     def middleware(request: HttpRequest) -> HttpResponse:
         timezone.activate(ZoneInfo("Asia/Tokyo"))
-        request.stamp = "stamped"  # type: ignore[attr-defined]
+        request.stamp = "stamped"
         return get_response(request)
 
     return middleware
@@ -52,7 +52,7 @@ def by_host(get_response: Next) -> Next:
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if request.get_host() == "localhost":
-            request.urlconf = "tests.integrations.views.other_urls"  # type: ignore[attr-defined]
+            request.urlconf = "tests.integrations.views.other_urls"
         return get_response(request)
 
     return middleware

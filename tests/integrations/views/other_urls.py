@@ -1,7 +1,5 @@
 """The URLs of another host of the site."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from mcp_django import mcp

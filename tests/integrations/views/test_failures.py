@@ -52,8 +52,8 @@ REDIRECTED = (
     ],
 )
 def test_a_failure_is_a_sentence_and_never_a_page_of_django(
-    server: MCPServer, site: Any, url_name: str, expected: str, *, debug: bool
-) -> None:
+    server, site, url_name, expected, *, debug
+):
     site.DEBUG = debug
     result = answer(server, url_name)
     assert result.is_error
@@ -69,8 +69,8 @@ def test_a_failure_is_a_sentence_and_never_a_page_of_django(
     ],
 )
 def test_what_middleware_says_in_place_of_a_view_is_a_status(
-    server: MCPServer, site: Any, middleware: str, expected: str, *, debug: bool
-) -> None:
+    server, site, middleware, expected, *, debug
+):
     site.DEBUG = debug
     site.MIDDLEWARE = [*MIDDLEWARE, f"tests.integrations.views.middleware.{middleware}"]
     result = answer(server, "who")
@@ -78,7 +78,7 @@ def test_what_middleware_says_in_place_of_a_view_is_a_status(
 
 
 @pytest.mark.parametrize("url_name", ["boom", "missing", "shady", "forbidden", "gone"])
-def test_no_page_of_django_is_a_resource(server: MCPServer, site: Any, url_name: str) -> None:
+def test_no_page_of_django_is_a_resource(server, site, url_name):
     site.DEBUG = True
     server.register_view(url_name, uri="shop://page")
     with pytest.raises(MCPError) as caught:
@@ -86,13 +86,13 @@ def test_no_page_of_django_is_a_resource(server: MCPServer, site: Any, url_name:
     assert not [word for word in OF_A_DEBUG_PAGE if word in str(caught.value)]
 
 
-def test_a_bug_of_a_view_is_raised_in_tests_as_it_is(server: MCPServer) -> None:
+def test_a_bug_of_a_view_is_raised_in_tests_as_it_is(server):
     server.register_view("boom")
     with pytest.raises(Leak):
         MCPClient(server=server).call_tool("boom")
 
 
-def test_a_page_of_last_resort_is_an_answer(server: MCPServer, site: Any) -> None:
+def test_a_page_of_last_resort_is_an_answer(server, site):
     site.MIDDLEWARE = [*MIDDLEWARE, "tests.integrations.views.middleware.FallbackMiddleware"]
     assert answer(server, "missing").text == "a flat page"
 
@@ -100,15 +100,13 @@ def test_a_page_of_last_resort_is_an_answer(server: MCPServer, site: Any) -> Non
 @pytest.mark.parametrize(
     ("url_name", "expected"), [("missing", "No such page."), ("gone", "Not found.")]
 )
-def test_what_is_not_found_is_not_a_redirect(
-    server: MCPServer, site: Any, url_name: str, expected: str
-) -> None:
+def test_what_is_not_found_is_not_a_redirect(server, site, url_name, expected):
     site.MIDDLEWARE = ["tests.integrations.views.middleware.homeward", *MIDDLEWARE]
     result = answer(server, url_name)
     assert (result.is_error, result.text) == (True, expected)
 
 
-def test_a_view_that_calls_a_view_through_us_is_refused() -> None:
+def test_a_view_that_calls_a_view_through_us_is_refused():
     if "nested" not in nested_server.tools:
         nested_server.register_view("nested")
     result = MCPClient(server=nested_server, user=person()).call_tool("nested")
@@ -119,9 +117,7 @@ def test_a_view_that_calls_a_view_through_us_is_refused() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_transaction_of_a_view_is_the_sites(
-    server: MCPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_transaction_of_a_view_is_the_sites(server, monkeypatch):
     from django.db import connections
 
     server.register_view("writes_and_fails")
@@ -134,7 +130,7 @@ def test_the_transaction_of_a_view_is_the_sites(
     assert not Group.objects.exists()
 
 
-def test_a_read_only_page_may_write(server: MCPServer) -> None:
+def test_a_read_only_page_may_write(server):
     # A page that counts its visitors is a page all the same.
     server.register_view("cookie")
     assert not MCPClient(server=server).call_tool("cookie").is_error
@@ -148,8 +144,8 @@ def test_a_read_only_page_may_write(server: MCPServer) -> None:
     ],
 )
 def test_what_middleware_says_of_an_exception_is_said_unless_it_is_about_a_bug(
-    server: MCPServer, site: Any, middleware: str, expected: str
-) -> None:
+    server, site, middleware, expected
+):
     site.MIDDLEWARE = [*MIDDLEWARE, f"tests.integrations.views.middleware.{middleware}"]
     result = answer(server, "boom")
     assert (result.is_error, result.text) == (True, expected)

@@ -22,7 +22,7 @@ def listed(server: MCPServer, name: str) -> dict[str, Any]:
     return next(one for one in MCPClient(server=server).list_tools() if one["name"] == name)
 
 
-def test_a_posted_form_reaches_a_view_as_a_browser_sends_it(server: MCPServer) -> None:
+def test_a_posted_form_reaches_a_view_as_a_browser_sends_it(server):
     server.register_view("add_price", method="post", form=forms.PriceForm)
     tool = listed(server, "add_price")
     assert tool["inputSchema"]["required"] == ["amount", "day"]
@@ -45,7 +45,7 @@ def test_a_posted_form_reaches_a_view_as_a_browser_sends_it(server: MCPServer) -
     }
 
 
-def test_a_box_without_a_tick_is_not_sent(server: MCPServer) -> None:
+def test_a_box_without_a_tick_is_not_sent(server):
     server.register_view("echo", method="post", form=forms.PriceForm)
     client = MCPClient(server=server)
     base = {"amount": 2, "day": "2026-11-21"}
@@ -66,29 +66,27 @@ def test_a_box_without_a_tick_is_not_sent(server: MCPServer) -> None:
         ({"amount": 2, "dya": "2026-11-21"}, 'unknown argument "dya"'),
     ],
 )
-def test_what_the_form_refuses_is_said_field_by_field(
-    server: MCPServer, arguments: dict[str, Any], expected: str
-) -> None:
+def test_what_the_form_refuses_is_said_field_by_field(server, arguments, expected):
     server.register_view("add_price", method="post", form=forms.PriceForm)
     result = MCPClient(server=server).call_tool("add_price", arguments, check=False)
     assert result.is_error
     assert expected in result.text
 
 
-def test_a_form_in_the_address_is_a_query(server: MCPServer) -> None:
+def test_a_form_in_the_address_is_a_query(server):
     server.register_view("search", query=forms.PriceForm)
     result = MCPClient(server=server).call_tool("search", {"amount": 3, "day": "2026-11-21"})
     assert result.structured == {"query": {"amount": ["3"], "day": ["21.11.2026"]}}
 
 
-def test_a_post_has_a_query_too(server: MCPServer) -> None:
+def test_a_post_has_a_query_too(server):
     server.register_view("echo", method="post", form=forms.SearchForm, query={"page": int})
     seen = MCPClient(server=server).call_tool("echo", {"q": "a&b", "page": 2}).structured
     assert (seen["method"], seen["post"]) == ("POST", {"q": ["a&b"]})
     assert seen["url"] == "http://testserver/echo/?page=2"
 
 
-def test_a_form_view_gets_its_own_form_and_says_what_it_said(server: MCPServer) -> None:
+def test_a_form_view_gets_its_own_form_and_says_what_it_said(server):
     server.register_form(forms.ContactView)
     tool = listed(server, "contact")
     assert tool["description"] == "Write to the shop."
@@ -103,7 +101,7 @@ def test_a_form_view_gets_its_own_form_and_says_what_it_said(server: MCPServer) 
     )
 
 
-def test_what_only_the_view_knows_is_refused_by_the_view(server: MCPServer) -> None:
+def test_what_only_the_view_knows_is_refused_by_the_view(server):
     server.register_form("shop:contact", name="write")
     client = MCPClient(server=server, user=person())
     result = client.call_tool("write", {"subject": "ada"}, check=False)
@@ -116,14 +114,14 @@ def test_what_only_the_view_knows_is_refused_by_the_view(server: MCPServer) -> N
     )
 
 
-def test_a_form_for_those_who_signed_in_is_refused_to_others(server: MCPServer) -> None:
+def test_a_form_for_those_who_signed_in_is_refused_to_others(server):
     server.register_form(forms.ContactView)
     result = MCPClient(server=server).call_tool("contact", {"subject": "tea"}, check=False)
     assert result.is_error
     assert result.text.startswith("You may not do this: the site redirects to its sign-in page, /")
 
 
-def test_a_row_is_created(server: MCPServer) -> None:
+def test_a_row_is_created(server):
     server.register_form(forms.AddGroupView)
     client = MCPClient(server=server)
     assert not client.call_tool("add_group", {"name": "crew"}).is_error
@@ -132,7 +130,7 @@ def test_a_row_is_created(server: MCPServer) -> None:
     assert Group.objects.count() == 1
 
 
-def test_an_update_changes_what_it_names_and_keeps_the_rest(server: MCPServer) -> None:
+def test_an_update_changes_what_it_names_and_keeps_the_rest(server):
     server.register_form(forms.EditGroupView)
     schema = listed(server, "edit_group")["inputSchema"]
     assert schema["required"] == ["pk"]
@@ -149,7 +147,7 @@ def test_an_update_changes_what_it_names_and_keeps_the_rest(server: MCPServer) -
     assert Group.objects.get().name == "team"
 
 
-def test_null_is_left_out(server: MCPServer) -> None:
+def test_null_is_left_out(server):
     server.register_form(forms.EditGroupView)
     group = Group.objects.create(name="crew")
     group.permissions.set(Permission.objects.all()[:2])
@@ -163,7 +161,7 @@ def test_null_is_left_out(server: MCPServer) -> None:
     assert Group.objects.get().name == "crew"
 
 
-def test_null_for_a_field_of_any_value_is_left_out(server: MCPServer) -> None:
+def test_null_for_a_field_of_any_value_is_left_out(server):
     server.register_form(forms.OptionsView, name="options")
     group = Group.objects.create(name="crew")
     sent = {"pk": group.pk, "options": None}
@@ -180,21 +178,19 @@ def test_null_for_a_field_of_any_value_is_left_out(server: MCPServer) -> None:
         (forms.ContactView, {}, None),
     ],
 )
-def test_hints_follow_the_kind_of_view(
-    server: MCPServer, view: Any, options: Any, hints: Any
-) -> None:
+def test_hints_follow_the_kind_of_view(server, view, options, hints):
     server.register_form(view, name="it", **options)
     assert listed(server, "it").get("annotations") == hints
 
 
-def test_an_update_of_what_does_not_exist_is_not_found(server: MCPServer) -> None:
+def test_an_update_of_what_does_not_exist_is_not_found(server):
     server.register_form(forms.EditGroupView)
     result = MCPClient(server=server).call_tool("edit_group", {"pk": 99, "name": "x"}, check=False)
     assert result.is_error
     assert result.text == "No group found matching the query"
 
 
-def test_a_row_is_deleted(server: MCPServer) -> None:
+def test_a_row_is_deleted(server):
     server.register_form(forms.RemoveGroupView)
     group = Group.objects.create(name="crew")
     assert listed(server, "remove_group")["annotations"] == CHANGING
@@ -202,7 +198,7 @@ def test_a_row_is_deleted(server: MCPServer) -> None:
     assert not Group.objects.exists()
 
 
-def test_a_variable_of_the_url_gives_way_to_a_field_of_its_name(server: MCPServer) -> None:
+def test_a_variable_of_the_url_gives_way_to_a_field_of_its_name(server):
     server.register_view("article", query={"slug": str})
     schema = listed(server, "article")["inputSchema"]
     assert list(schema["properties"]) == ["url_slug", "slug"]
@@ -210,7 +206,7 @@ def test_a_variable_of_the_url_gives_way_to_a_field_of_its_name(server: MCPServe
     assert "About tea" in text
 
 
-def test_a_redirect_after_a_post_is_success_with_its_messages(server: MCPServer) -> None:
+def test_a_redirect_after_a_post_is_success_with_its_messages(server):
     server.register_view("said", method="post")
     result = MCPClient(server=server).call_tool("said")
     assert not result.is_error
@@ -220,9 +216,7 @@ def test_a_redirect_after_a_post_is_success_with_its_messages(server: MCPServer)
     )
 
 
-def test_a_row_whose_form_is_not_shown_is_not_emptied(
-    server: MCPServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_whose_form_is_not_shown_is_not_emptied(server, caplog):
     server.register_form(forms.SilentEditView)
     group = Group.objects.create(name="crew")
     result = real_client(server=server).call_tool(
@@ -233,9 +227,7 @@ def test_a_row_whose_form_is_not_shown_is_not_emptied(
     assert Group.objects.get().name == "crew"
 
 
-def test_what_was_not_sent_is_kept_to_the_microsecond_and_no_password_is_typed(
-    server: MCPServer,
-) -> None:
+def test_what_was_not_sent_is_kept_to_the_microsecond_and_no_password_is_typed(server):
     server.register_form(forms.MomentView, name="moments")
     group = Group.objects.create(name="crew")
     # The site reads moments in a time zone of its own.
@@ -245,9 +237,7 @@ def test_what_was_not_sent_is_kept_to_the_microsecond_and_no_password_is_typed(
     }
 
 
-def test_a_moment_that_is_sent_is_that_moment_whatever_the_zone_of_the_view(
-    server: MCPServer,
-) -> None:
+def test_a_moment_that_is_sent_is_that_moment_whatever_the_zone_of_the_view(server):
     server.register_form(forms.MomentView, name="moments")
     group = Group.objects.create(name="crew")
     sent = {"pk": group.pk, "whole": "2026-05-01T10:00:00Z", "split": "2026-05-01T10:00:00Z"}

@@ -10,7 +10,7 @@ import pytest
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import path
 
-from mcp_django import MCPServer, mcp
+from mcp_django import mcp
 from mcp_django.test import MCPClient
 from tests.integrations.views import forms
 from tests.kit.drivers import message
@@ -19,7 +19,7 @@ from tests.kit.servers import open_to_all, person, post, real_client, token_for
 pytestmark = pytest.mark.django_db
 
 
-def test_a_value_cannot_make_an_address_that_belongs_to_another_view(server: MCPServer) -> None:
+def test_a_value_cannot_make_an_address_that_belongs_to_another_view(server):
     server.register_view("catch_all")
     client = MCPClient(server=server, user=person())
     assert client.call_tool("catch_all", {"page": "about/us"}).text == "page about/us"
@@ -39,9 +39,7 @@ def test_a_value_cannot_make_an_address_that_belongs_to_another_view(server: MCP
         ("a\0b", "page a\0b"),
     ],
 )
-def test_odd_characters_stay_in_the_value(
-    server: MCPServer, page: str, expected: str | None
-) -> None:
+def test_odd_characters_stay_in_the_value(server, page, expected):
     server.register_view("catch_all")
     result = real_client(server=server).call_tool("catch_all", {"page": page}, check=False)
     if expected is None:
@@ -60,9 +58,7 @@ def test_odd_characters_stay_in_the_value(
         ("number", {}, {"year": {"$gt": ""}}),
     ],
 )
-def test_values_that_cannot_be_sent_are_refused_in_words(
-    server: MCPServer, url_name: str, options: Any, arguments: dict[str, Any]
-) -> None:
+def test_values_that_cannot_be_sent_are_refused_in_words(server, url_name, options, arguments):
     server.register_view(url_name, **options)
     result = real_client(server=server).call_tool(url_name, arguments, check=False)
     assert result.is_error
@@ -70,14 +66,14 @@ def test_values_that_cannot_be_sent_are_refused_in_words(
     assert len(result.text) < 5000
 
 
-def test_a_large_value_is_sent_whole(server: MCPServer) -> None:
+def test_a_large_value_is_sent_whole(server):
     server.register_view("search", query={"q": str})
     result = MCPClient(server=server).call_tool("search", {"q": "x" * 50_000})
     assert result.structured["query"]["q"] == ["x" * 50_000]
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
-def test_a_json_list_reaches_every_revision(server: MCPServer, version: str) -> None:
+def test_a_json_list_reaches_every_revision(server, version):
     server.register_view("list")
     client = MCPClient(server=server, protocol_version=version)
     result = client.call_tool("list")
@@ -90,7 +86,7 @@ def test_a_json_list_reaches_every_revision(server: MCPServer, version: str) -> 
     ("options", "argument"),
     [({"query": {"q": str}}, "q"), ({"query": forms.SearchForm}, "q")],
 )
-def test_half_a_character_is_refused(options: Any, argument: str) -> None:
+def test_half_a_character_is_refused(options, argument):
     mcp.register_view("search", name="half", **options)
     _, token = token_for(person())
     sent = message("tools/call", {"name": "half", "arguments": {argument: "\ud800"}})
@@ -133,15 +129,13 @@ def said_over_http(settings: Any, view: Any, **options: Any) -> Any:
         (b"x", "garbage;;;=", "x"),
     ],
 )
-def test_no_charset_and_no_json_is_too_odd(
-    settings: Any, content: bytes, content_type: str, text: str
-) -> None:
+def test_no_charset_and_no_json_is_too_odd(settings, content, content_type, text):
     result = said_over_http(settings, answering(content, content_type))
     assert "isError" not in result
     assert result["content"][0]["text"] == text
 
 
-def test_a_stream_that_trickles_is_read_no_longer_than_a_call_may_take(settings: Any) -> None:
+def test_a_stream_that_trickles_is_read_no_longer_than_a_call_may_take(settings):
     def trickle() -> Iterator[bytes]:
         yield b"begun"
         while True:
@@ -154,7 +148,7 @@ def test_a_stream_that_trickles_is_read_no_longer_than_a_call_may_take(settings:
     assert result["content"][0]["text"].startswith("begun\n\n[Cut: ")
 
 
-def test_a_stream_that_breaks_is_a_neutral_failure_and_is_closed(settings: Any) -> None:
+def test_a_stream_that_breaks_is_a_neutral_failure_and_is_closed(settings):
     closed = []
 
     class Breaking:
@@ -171,7 +165,7 @@ def test_a_stream_that_breaks_is_a_neutral_failure_and_is_closed(settings: Any) 
     assert closed == [True]
 
 
-def test_a_redirect_to_no_address_is_said_as_it_is(settings: Any) -> None:
+def test_a_redirect_to_no_address_is_said_as_it_is(settings):
     def view(request: Any) -> HttpResponse:
         return HttpResponse(status=302, headers={"Location": "http://[bad"})
 
@@ -181,9 +175,7 @@ def test_a_redirect_to_no_address_is_said_as_it_is(settings: Any) -> None:
     )
 
 
-def test_a_site_without_a_page_to_sign_in_at_redirects_all_the_same(
-    server: MCPServer, site: Any
-) -> None:
+def test_a_site_without_a_page_to_sign_in_at_redirects_all_the_same(server, site):
     site.LOGIN_URL = "no_such_name"
     server.register_view("said", method="post")
     assert MCPClient(server=server).call_tool("said").text.startswith("Done.")
@@ -192,12 +184,12 @@ def test_a_site_without_a_page_to_sign_in_at_redirects_all_the_same(
 @pytest.mark.parametrize(
     ("packed", "text"), [(gzip.compress(b"hello", mtime=0), "hello"), (b"not packed", "not packed")]
 )
-def test_a_compressed_page_is_unpacked(settings: Any, packed: bytes, text: str) -> None:
+def test_a_compressed_page_is_unpacked(settings, packed, text):
     view = answering(packed, "text/plain", **{"Content-Encoding": "gzip"})
     assert said_over_http(settings, view)["content"][0]["text"] == text
 
 
-def test_a_compressed_page_is_unpacked_no_further_than_a_page_may_be_long(settings: Any) -> None:
+def test_a_compressed_page_is_unpacked_no_further_than_a_page_may_be_long(settings):
     bomb = gzip.compress(b'"' + b" " * 10_000_000 + b'"')
     result = said_over_http(
         settings, answering(bomb, "application/json", **{"Content-Encoding": "gzip"})

@@ -1,15 +1,10 @@
 """What cannot work is said when it is declared, or by the system check."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from django import forms as django_forms
 from django.core.exceptions import ImproperlyConfigured
 from django.views.generic import FormView, TemplateView
 
-from mcp_django import MCPServer
 from mcp_django.checks.components import check_views
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.test import MCPClient
@@ -21,7 +16,7 @@ class Upload(django_forms.Form):
     file = django_forms.FileField()
 
 
-class UploadView(FormView):  # type: ignore[type-arg]
+class UploadView(FormView):
     form_class = Upload
 
 
@@ -43,9 +38,7 @@ class UploadView(FormView):  # type: ignore[type-arg]
         ({"name": "price list"}, "'price list' is not a valid tool name"),
     ],
 )
-def test_a_declaration_that_cannot_work_says_what_to_write(
-    server: MCPServer, options: dict[str, Any], expected: str
-) -> None:
+def test_a_declaration_that_cannot_work_says_what_to_write(server, options, expected):
     with pytest.raises(ImproperlyConfigured, match=expected):
         server.register_view("shop:price_list", **options)
 
@@ -57,12 +50,12 @@ def test_a_declaration_that_cannot_work_says_what_to_write(
         (42, "takes a class-based view or the name of its URL"),
     ],
 )
-def test_a_view_without_a_form_is_no_form(server: MCPServer, view: Any, expected: str) -> None:
+def test_a_view_without_a_form_is_no_form(server, view, expected):
     with pytest.raises(ImproperlyConfigured, match=expected):
         server.register_form(view)
 
 
-def test_a_second_component_of_a_name_is_refused(server: MCPServer) -> None:
+def test_a_second_component_of_a_name_is_refused(server):
     server.register_view("who")
     with pytest.raises(AlreadyRegistered, match="Rename one of them"):
         server.register_view("who")
@@ -83,9 +76,7 @@ def test_a_second_component_of_a_name_is_refused(server: MCPServer) -> None:
         (lambda s: s.register_form("changing"), "pass it: register_form(…, form=…)"),
     ],
 )
-def test_what_the_urlconf_does_not_have_is_found_by_the_check(
-    server: MCPServer, declare: Any, expected: str
-) -> None:
+def test_what_the_urlconf_does_not_have_is_found_by_the_check(server, declare, expected):
     declare(server)
     (message,) = [one for one in check_views(None) if one.obj is server]
     assert message.id == "mcp_django.E009"
@@ -93,7 +84,7 @@ def test_what_the_urlconf_does_not_have_is_found_by_the_check(
     assert message.hint
 
 
-def test_what_the_urlconf_has_is_no_error(server: MCPServer) -> None:
+def test_what_the_urlconf_has_is_no_error(server):
     server.register_view("shop:price_list")
     server.register_form(forms.ContactView)
     server.register_form("changing", form=forms.ContactForm)
@@ -101,9 +92,7 @@ def test_what_the_urlconf_has_is_no_error(server: MCPServer) -> None:
 
 
 @pytest.mark.django_db
-def test_one_broken_component_does_not_break_the_others(
-    server: MCPServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_broken_component_does_not_break_the_others(server, caplog):
     server.register_view("who")
     server.register_view("whoo")
     client = real_client(server=server)
@@ -116,7 +105,7 @@ def test_one_broken_component_does_not_break_the_others(
 
 
 @pytest.mark.django_db
-def test_nothing_is_looked_up_while_it_is_declared(server: MCPServer, site: Any) -> None:
+def test_nothing_is_looked_up_while_it_is_declared(server, site):
     site.ROOT_URLCONF = "tests.integrations.views.no_such_module"
     server.register_view("who")
     server.register_form(forms.ContactView)
@@ -128,7 +117,7 @@ def test_nothing_is_looked_up_while_it_is_declared(server: MCPServer, site: Any)
 OTHER = "tests.integrations.views.other_urls"
 
 
-def test_a_name_that_only_one_host_has_is_no_mistake(server: MCPServer, site: Any) -> None:
+def test_a_name_that_only_one_host_has_is_no_mistake(server, site):
     server.register_view("only_here", urlconf=OTHER)
     server.register_form("add_here", urlconf=OTHER)
     assert [one for one in check_views(None) if one.obj is server] == []
@@ -145,7 +134,7 @@ def test_a_name_that_only_one_host_has_is_no_mistake(server: MCPServer, site: An
     assert client.call_tool("only_here", {"word": "x"}).structured == {"word": ["str", "x"]}
 
 
-def test_a_urlconf_that_is_none_is_said_by_the_check(server: MCPServer) -> None:
+def test_a_urlconf_that_is_none_is_said_by_the_check(server):
     server.register_view("only_here", urlconf="tests.no_urls")
     (found,) = [one for one in check_views(None) if one.obj is server]
     assert "There is no URLconf 'tests.no_urls'" in found.msg

@@ -9,7 +9,6 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 from django.views.generic import FormView
 
-from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated
 from mcp_django.management.inspect import source_of
 from mcp_django.test import MCPClient
@@ -21,7 +20,7 @@ from tests.sites.shop.models import Customer, Order, Product, Wallet
 pytestmark = pytest.mark.django_db
 
 
-class OrderForm(forms.ModelForm):  # type: ignore[type-arg]
+class OrderForm(forms.ModelForm):
     """As it is taken at the counter."""
 
     shout = forms.BooleanField(required=False)
@@ -43,19 +42,19 @@ class OrderForm(forms.ModelForm):  # type: ignore[type-arg]
         return saved
 
 
-class ManualForm(forms.ModelForm):  # type: ignore[type-arg]
+class ManualForm(forms.ModelForm):
     class Meta:
         model = Product
         fields = ["name", "manual"]
 
 
-class CustomerForm(forms.ModelForm):  # type: ignore[type-arg]
+class CustomerForm(forms.ModelForm):
     class Meta:
         model = Customer
         fields = ["name", "email", "password"]
 
 
-class WalletForm(forms.ModelForm):  # type: ignore[type-arg]
+class WalletForm(forms.ModelForm):
     class Meta:
         model = Wallet
         fields = ["coins"]
@@ -76,7 +75,7 @@ def new(**more: Any) -> dict[str, Any]:
     return {**given, **more}
 
 
-def test_a_form_creates_and_says_what(server: MCPServer) -> None:
+def test_a_form_creates_and_says_what(server):
     server.register_form(OrderForm)
     client = MCPClient(server=server, user=holder("add_order"))
     listed = tool(client, "create_order")
@@ -96,7 +95,7 @@ def test_a_form_creates_and_says_what(server: MCPServer) -> None:
     assert history() == [(1, "A-1", "Added through the MCP tool create_order.")]
 
 
-def test_a_form_changes_the_object_that_a_caller_names(server: MCPServer) -> None:
+def test_a_form_changes_the_object_that_a_caller_names(server):
     server.register_form(OrderForm, instance="number")
     order("A-1", note="old", internal_note="hidden", total=5)
     client = MCPClient(server=server, user=holder("change_order"))
@@ -111,7 +110,7 @@ def test_a_form_changes_the_object_that_a_caller_names(server: MCPServer) -> Non
     assert missing.is_error
 
 
-def test_what_the_form_finds_comes_back_by_field_and_nothing_is_saved(server: MCPServer) -> None:
+def test_what_the_form_finds_comes_back_by_field_and_nothing_is_saved(server):
     server.register_form(OrderForm)
     client = MCPClient(server=server, user=holder("add_order"))
     order("A-1")
@@ -124,7 +123,7 @@ def test_what_the_form_finds_comes_back_by_field_and_nothing_is_saved(server: MC
     assert Order.objects.count() == 1
 
 
-def test_both_can_be_tried_first(server: MCPServer) -> None:
+def test_both_can_be_tried_first(server):
     server.register_form(OrderForm)
     server.register_form(OrderForm, instance="pk", name="correct_order")
     client = MCPClient(server=server, user=holder("add_order", "change_order"))
@@ -137,14 +136,14 @@ def test_both_can_be_tried_first(server: MCPServer) -> None:
 
 
 @pytest.mark.parametrize("codename", ["view_order", "delete_order", "change_order"])
-def test_nobody_may_without_the_permission_of_the_model(server: MCPServer, codename: str) -> None:
+def test_nobody_may_without_the_permission_of_the_model(server, codename):
     server.register_form(OrderForm)
     client = MCPClient(server=server, user=holder(codename))
     assert client.list_tools() == []
     assert MCPClient(server=server, user=person("bob")).list_tools() == []
 
 
-def test_a_permission_that_is_given_stands_in_its_place(server: MCPServer) -> None:
+def test_a_permission_that_is_given_stands_in_its_place(server):
     bob = person("bob")
     server.register_form(
         OrderForm,
@@ -168,7 +167,7 @@ def test_a_permission_that_is_given_stands_in_its_place(server: MCPServer) -> No
     assert Order.objects.get(number="A-1").customer == own
 
 
-def test_rows_may_be_a_query(server: MCPServer) -> None:
+def test_rows_may_be_a_query(server):
     rows = Order.objects.filter(status="open")
     server.register_form(OrderForm, instance="number", queryset=rows, permission=AllowAny)
     order("A-1", status="paid")
@@ -179,7 +178,7 @@ def test_rows_may_be_a_query(server: MCPServer) -> None:
     assert not client.call_tool("update_order", sent).is_error
 
 
-def test_a_secret_is_written_and_not_shown(server: MCPServer) -> None:
+def test_a_secret_is_written_and_not_shown(server):
     server.register_form(CustomerForm)
     client = MCPClient(server=server, user=holder("add_customer"))
     sent = {"name": "Ada", "email": "ada@example.com", "password": "lovelace"}
@@ -188,7 +187,7 @@ def test_a_secret_is_written_and_not_shown(server: MCPServer) -> None:
     assert Customer.objects.get().password == "lovelace"
 
 
-def test_a_file_keeps_and_a_key_that_is_a_relation_names(server: MCPServer) -> None:
+def test_a_file_keeps_and_a_key_that_is_a_relation_names(server):
     server.register_form(ManualForm, instance="pk")
     server.register_form(WalletForm, instance="pk")
     client = MCPClient(server=server, user=holder("change_product", "change_wallet"))
@@ -199,7 +198,7 @@ def test_a_file_keeps_and_a_key_that_is_a_relation_names(server: MCPServer) -> N
     assert wallet.coins == 3
 
 
-def test_options_are_those_of_any_form(server: MCPServer) -> None:
+def test_options_are_those_of_any_form(server):
     server.register_form(
         OrderForm,
         name="take_order",
@@ -222,7 +221,7 @@ def test_options_are_those_of_any_form(server: MCPServer) -> None:
     assert list(server.registry) == []
 
 
-class OrderView(FormView):  # type: ignore[type-arg]
+class OrderView(FormView):
     form_class = OrderForm
 
 
@@ -242,8 +241,6 @@ class OrderView(FormView):  # type: ignore[type-arg]
         ("shop:order", {"queryset": 1}, "with a model form, but shop:order is a view"),
     ],
 )
-def test_what_is_ambiguous_is_refused(
-    server: MCPServer, target: Any, options: dict[str, Any], expected: str
-) -> None:
+def test_what_is_ambiguous_is_refused(server, target, options, expected):
     with pytest.raises(ImproperlyConfigured, match=expected):
         server.register_form(target, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,14 +19,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def _connections() -> Iterator[None]:
+def _connections():
     # Async ORM calls of a test leave a connection to asgiref's thread.
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(params=["wsgi", "lane", "raw"])
-def call(request: pytest.FixtureRequest) -> Any:
+def call(request):
     async def lane(*args: Any, **headers: Any) -> Any:
         return await send(get_asgi_application(), "/mcp", *args, **headers)
 
@@ -41,13 +40,13 @@ def call(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture(params=["who", "who_async"])
-def tool(request: pytest.FixtureRequest) -> Iterator[str]:
+def tool(request):
     mcp.register_view(request.param, name="who_over_mount", description="Who calls.")
     yield request.param
     mcp.unregister(mcp.tools["who_over_mount"])
 
 
-async def test_the_view_sees_the_bearer(call: Any, tool: str) -> None:
+async def test_the_view_sees_the_bearer(call, tool):
     user = await sync_to_async(person)()
     _, token = await sync_to_async(token_for)(user)
     sent = message("tools/call", {"name": "who_over_mount", "arguments": {}})
@@ -57,7 +56,7 @@ async def test_the_view_sees_the_bearer(call: Any, tool: str) -> None:
     assert "set-cookie" not in answer.headers
 
 
-def test_commands_show_a_view(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_show_a_view(tool, capsys):
     call_command("mcp", "list")
     call_command("mcp", "inspect", "who_over_mount")
     shown = capsys.readouterr().out

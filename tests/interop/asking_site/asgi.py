@@ -1,7 +1,5 @@
 """Both mounts in one process: the lane under `/lane`, the raw application under `/raw`."""
 
-from __future__ import annotations
-
 import os
 
 import django

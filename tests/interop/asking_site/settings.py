@@ -1,7 +1,5 @@
 """The settings of the suite, with the addresses of the site that asks."""
 
-from __future__ import annotations
-
 from tests.settings import *  # noqa: F403
 
 ROOT_URLCONF = "tests.interop.asking_site.urls"

@@ -1,7 +1,5 @@
 """The endpoint on the lane, and the page that users are sent to."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from tests.interop.asking_site.mcp import asking

@@ -1,7 +1,5 @@
 """The endpoint of the page, and that of the server with all features."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from tests.interop.framework_site.mcp import features, shop

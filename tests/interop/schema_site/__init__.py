@@ -1,5 +1,3 @@
 """A site whose tools have schemas and values that clients are known to reject or to misread."""
 
-from __future__ import annotations
-
 SITE = "tests.interop.schema_site"

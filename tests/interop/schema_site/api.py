@@ -1,7 +1,5 @@
 """The model by Django REST framework."""
 
-from __future__ import annotations
-
 from rest_framework import permissions, serializers, viewsets
 
 from tests.interop.schema_site.models import Parcel

@@ -1,7 +1,5 @@
 """The application that has the model."""
 
-from __future__ import annotations
-
 from django.apps import AppConfig
 
 

@@ -1,7 +1,5 @@
 """The site."""
 
-from __future__ import annotations
-
 import os
 
 import django

@@ -1,7 +1,5 @@
 """The settings of the suite with this site's server, on the SQLite file of `MCP_TEST_DATABASE`."""
 
-from __future__ import annotations
-
 from tests.settings import *  # noqa: F403
 
 INSTALLED_APPS = [

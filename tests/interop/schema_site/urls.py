@@ -1,7 +1,5 @@
 """An endpoint for each server, and the views."""
 
-from __future__ import annotations
-
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 

@@ -1,7 +1,5 @@
 """A site with a server for each handshake revision, so that a client has to come down to it."""
 
-from __future__ import annotations
-
 from mcp_django.protocol.revisions import HANDSHAKE
 
 HANDSHAKES = tuple(revision.version for revision in HANDSHAKE)

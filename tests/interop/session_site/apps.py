@@ -1,7 +1,5 @@
 """The application that the components are found in."""
 
-from __future__ import annotations
-
 from django.apps import AppConfig
 
 

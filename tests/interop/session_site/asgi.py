@@ -1,7 +1,5 @@
 """Every mount in one process, and a lane on which connections break."""
 
-from __future__ import annotations
-
 import os
 
 import django

@@ -4,8 +4,6 @@
 the SQLite file of `MCP_TEST_DATABASE` and no channel layer.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.conformance import shared

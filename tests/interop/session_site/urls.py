@@ -1,7 +1,5 @@
 """The servers that are not mounted raw."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from tests.interop.session_site.mcp import dated, old, pictures, view

@@ -194,7 +194,7 @@ UNKNOWN: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fewer", "more"), WIDER)
-def test_a_rule_says_what_is_safe_and_for_whom(fewer: Any, more: Any) -> None:
+def test_a_rule_says_what_is_safe_and_for_whom(fewer, more):
     def worst(old: Any, new: Any, direction: Direction) -> Level:
         return max(level for level, _ in schema_changes(closed(a=old), closed(a=new), direction))
 
@@ -208,16 +208,14 @@ def test_a_rule_says_what_is_safe_and_for_whom(fewer: Any, more: Any) -> None:
 
 @pytest.mark.parametrize(("one", "other"), UNKNOWN)
 @pytest.mark.parametrize("direction", ["input", "output"])
-def test_a_difference_without_a_rule_is_breaking(
-    one: Any, other: Any, direction: Direction
-) -> None:
+def test_a_difference_without_a_rule_is_breaking(one, other, direction):
     for old, new in ((one, other), (other, one)):
         found = schema_changes(closed(a=old), closed(a=new), direction)
         assert BREAKING in {level for level, _ in found}
 
 
 @pytest.mark.parametrize("keyword", ["oneOf", "allOf", "anyOf", "prefixItems"])
-def test_other_texts_of_the_same_constraints_need_approval(keyword: str) -> None:
+def test_other_texts_of_the_same_constraints_need_approval(keyword):
     old, new = ({keyword: [{**STR, "description": one}]} for one in ("A name.", "A password."))
     (change,) = schema_changes(closed(a=old), closed(a=new), "input")
     assert change[0] == APPROVAL
@@ -226,7 +224,7 @@ def test_other_texts_of_the_same_constraints_need_approval(keyword: str) -> None
 @pytest.mark.parametrize(
     "part", [{"oneOf": [{"$ref": "#/$defs/Tree"}, NULL]}, {"items": {"$ref": "#/properties/root"}}]
 )
-def test_an_equal_reference_may_lead_to_something_else(part: dict[str, Any]) -> None:
+def test_an_equal_reference_may_lead_to_something_else(part):
     old, new = (
         {**tree(label), "properties": {**tree(label)["properties"], "a": part}}
         for label in (NUM, INT)
@@ -246,27 +244,27 @@ def outline(found: list[tuple[Level, str]], wanted: list[tuple[Level, str]]) -> 
 @pytest.mark.parametrize(
     ("direction", "cases"), [("input", INPUTS), ("output", OUTPUTS)], ids=["input", "output"]
 )
-def test_a_change_is_told_with_what_it_means(direction: Direction, cases: list[Any]) -> None:
+def test_a_change_is_told_with_what_it_means(direction, cases):
     for old, new, wanted in cases:
         found = schema_changes(old, new, direction)
         assert outline(found, wanted) == wanted
         assert schema_changes(old, old, direction) == []
 
 
-def test_a_schema_in_a_dialect_that_is_not_known_is_for_a_person_to_look_at() -> None:
+def test_a_schema_in_a_dialect_that_is_not_known_is_for_a_person_to_look_at():
     old = {"$schema": "http://json-schema.org/draft-04/schema#", **closed(a={**INT, "minimum": 1})}
     new = {**old, **closed(a=INT)}
     assert [level for level, _ in schema_changes(old, new, "input")] == [BREAKING]
 
 
-def test_a_schema_in_an_older_dialect_is_compared_if_it_means_the_same() -> None:
+def test_a_schema_in_an_older_dialect_is_compared_if_it_means_the_same():
     old = {"$schema": "http://json-schema.org/draft-07/schema#", **closed(a=INT)}
     assert schema_changes(old, {**old, **closed(a=NUM)}, "input")[0][0] == SAFE
     old = {**old, "definitions": {"A": NUM}, "properties": {"a": {"$ref": "#/definitions/A"}}}
     assert schema_changes(old, {**old, "definitions": {"A": INT}}, "input")[0][0] == BREAKING
 
 
-def test_a_change_of_the_dialect_is_for_a_person_to_look_at() -> None:
+def test_a_change_of_the_dialect_is_for_a_person_to_look_at():
     old = {"$schema": "http://json-schema.org/draft-07/schema#", **closed(a={"prefixItems": [INT]})}
     new = closed(a={"prefixItems": [INT]})
     assert schema_changes(old, new, "input")[0][0] == BREAKING
@@ -275,26 +273,26 @@ def test_a_change_of_the_dialect_is_for_a_person_to_look_at() -> None:
     ) == [(SAFE, "input: equivalent schema")]
 
 
-def test_what_stands_beside_a_reference_is_not_merged_with_what_it_says() -> None:
+def test_what_stands_beside_a_reference_is_not_merged_with_what_it_says():
     """Alone, `additionalProperties` also means the members that the target describes."""
     beside = {"$ref": "#/$defs/A", "additionalProperties": False}
     new = {**closed(a=beside), "$defs": {"A": opened(b=INT)}}
     assert schema_changes(closed(a=closed(b=INT)), new, "input")[0][0] == BREAKING
 
 
-def test_the_same_in_another_order_is_equivalent() -> None:
+def test_the_same_in_another_order_is_equivalent():
     old = closed(a={"type": ["string", "null"], "enum": ["x", None]}, b={"minimum": 1})
     new = closed(a={"type": ["null", "string"], "enum": [None, "x"]}, b={"minimum": 1.0})
     assert schema_changes(old, new, "output") == [(SAFE, "output: equivalent schema")]
 
 
-def test_an_alternative_keeps_its_texts() -> None:
+def test_an_alternative_keeps_its_texts():
     part = closed(b={**INT, "description": "How many."})
     found = schema_changes(closed(a=part), closed(a={"anyOf": [part, NULL]}), "input")
     assert [level for level, _ in found] == [SAFE]
 
 
-def test_what_has_no_end_is_for_a_person_to_look_at() -> None:
+def test_what_has_no_end_is_for_a_person_to_look_at():
     old = closed(a={"anyOf": [{"allOf": [{"minimum": n}, {"not": STR}]} for n in range(2)]})
     for _ in range(6):
         old = closed(a={"anyOf": [old, {"oneOf": [old, STR]}]})

@@ -183,7 +183,7 @@ def check_not_called_safe(
 
 @settings(max_examples=examples(40))
 @given(old=roots(), seed=st.integers(0, 2**32), steps=st.integers(1, 3))
-def test_nothing_is_called_safe_that_is_not(old: Any, seed: int, steps: int) -> None:
+def test_nothing_is_called_safe_that_is_not(old, seed, steps):
     rng = random.Random(seed)
     new = dict(old)
     for _ in range(steps):
@@ -195,13 +195,13 @@ def test_nothing_is_called_safe_that_is_not(old: Any, seed: int, steps: int) -> 
 
 @settings(max_examples=examples(40))
 @given(old=roots(), new=roots(), seed=st.integers(0, 2**32))
-def test_nor_of_two_that_have_nothing_to_do_with_each_other(old: Any, new: Any, seed: int) -> None:
+def test_nor_of_two_that_have_nothing_to_do_with_each_other(old, new, seed):
     check_not_called_safe(old, new, random.Random(seed))
 
 
 @settings(max_examples=examples(30))
 @given(old=ARGUMENTS, other=ARGUMENTS, seed=st.integers(0, 2**32))
-def test_nor_of_the_arguments_of_tools(old: Any, other: Any, seed: int) -> None:
+def test_nor_of_the_arguments_of_tools(old, other, seed):
     rng = random.Random(seed)
     for new in (changed(old, rng), {**old, "required": other["required"]}, other):
         check_not_called_safe(old, new, rng, members)
@@ -209,7 +209,7 @@ def test_nor_of_the_arguments_of_tools(old: Any, other: Any, seed: int) -> None:
 
 @settings(max_examples=examples(25))
 @given(schema=roots())
-def test_other_words_for_the_same_values_are_not_breaking(schema: Any) -> None:
+def test_other_words_for_the_same_values_are_not_breaking(schema):
     assert schema_changes(schema, schema, "input") == []
     described = {**schema, "description": "Other words."}
     levels = {level for level, _ in schema_changes(schema, described, "input")}

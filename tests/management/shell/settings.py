@@ -1,7 +1,5 @@
 """A small site without LOGGING; the environment says what is wrong with it."""
 
-from __future__ import annotations
-
 import os
 
 SECRET_KEY = "only for tests, and no secret at all: " + "x" * 30

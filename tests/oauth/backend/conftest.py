@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from asgiref.sync import SyncToAsync
 from django.db import connections
@@ -16,7 +13,7 @@ from tests.oauth.vault_asking import EVERY_MOUNT, Holder
 
 
 @pytest.fixture(autouse=True)
-def _vault(settings: Any) -> Iterator[None]:
+def _vault(settings):
     settings.ROOT_URLCONF = "tests.oauth.vault"
     scopes = {**parties.SETTINGS["SCOPES"], "vault": "Look into the vault"}
     settings.MCP_DJANGO = {**parties.SETTINGS, "SCOPES": scopes}
@@ -32,13 +29,13 @@ def _close() -> None:
 
 
 @pytest.fixture(params=EVERY_MOUNT)
-def mount(request: pytest.FixtureRequest) -> str:
+def mount(request):
     """The name of one mount after the other."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
-def ada(transactional_db: None) -> Holder:
+def ada(transactional_db):
     """A user with a client, and no token yet."""
     return Holder(parties.make_user(), parties.make_app())

@@ -1,7 +1,5 @@
 """An endpoint whose address ends like one of those of HTTP+SSE."""
 
-from __future__ import annotations
-
 from django.urls import include, path
 
 from mcp_django import mcp

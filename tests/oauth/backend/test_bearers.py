@@ -10,7 +10,7 @@ import pytest
 from mcp_django.transports.exchange import MAX_UNVERIFIED_BYTES
 from tests.kit.drivers import Connection, headers_for
 from tests.oauth import parties, vault
-from tests.oauth.vault_asking import LIST, Holder, ask, parameters
+from tests.oauth.vault_asking import LIST, ask, parameters
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread
@@ -22,8 +22,8 @@ from tests.transports.mounts import in_thread
 @pytest.mark.usefixtures("transactional_db")
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
 async def test_threat_01_a_foreign_origin_is_refused_before_anybody_is_authenticated(
-    verb: str, mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    verb, mount, monkeypatch
+):
     asked: list[Any] = []
     monkeypatch.setattr(
         "mcp_django.transports.exchange.authenticate", lambda *args: asked.append(args)
@@ -70,16 +70,14 @@ async def test_threat_01_a_foreign_origin_is_refused_before_anybody_is_authentic
         "",
     ],
 )
-async def test_threat_03_a_token_for_something_else_is_refused(
-    ada: Holder, resource: str, mount: str
-) -> None:
+async def test_threat_03_a_token_for_something_else_is_refused(ada, resource, mount):
     answer = await ask(mount, "/mcp", LIST, authorization=await ada.bearer("mcp", resource))
     assert answer.status == 401
     assert parameters(answer)["error"] == "invalid_token"
 
 
 @spec("AUT-9")
-async def test_threat_03_a_token_without_an_audience_is_refused(ada: Holder, mount: str) -> None:
+async def test_threat_03_a_token_without_an_audience_is_refused(ada, mount):
     token = await in_thread(parties.make_token, ada.user, ada.app, resource=())
     answer = await ask(mount, "/mcp", LIST, authorization=f"Bearer {token}")
     assert answer.status == 401
@@ -96,23 +94,21 @@ async def test_threat_03_a_token_without_an_audience_is_refused(ada: Holder, mou
         f"{parties.ORIGIN}/%6dcp",
     ],
 )
-async def test_threat_03_other_spellings_of_one_address_are_one_resource(
-    ada: Holder, resource: str, mount: str
-) -> None:
+async def test_threat_03_other_spellings_of_one_address_are_one_resource(ada, resource, mount):
     bearer = await ada.bearer("mcp", resource)
     for path in ("/mcp", "/mcp/"):
         assert (await ask(mount, path, LIST, authorization=bearer)).status == 200
 
 
 @spec("AUT-9")
-async def test_threat_03_each_tenant_of_one_mount_is_a_resource_of_its_own(ada: Holder) -> None:
+async def test_threat_03_each_tenant_of_one_mount_is_a_resource_of_its_own(ada):
     bearer = await ada.bearer("mcp", f"{parties.ORIGIN}/north/shop/mcp")
     assert (await ask("lane", "/north/shop/mcp", LIST, authorization=bearer)).status == 200
     assert (await ask("lane", "/south/shop/mcp", LIST, authorization=bearer)).status == 401
     assert (await ask("lane", "/billing/mcp", LIST, authorization=bearer)).status == 401
 
 
-async def test_the_addresses_of_http_sse_take_the_token_of_their_endpoint(ada: Holder) -> None:
+async def test_the_addresses_of_http_sse_take_the_token_of_their_endpoint(ada):
     bearer = await ada.bearer()
     path = "/mcp/messages?session_id=x"
     assert (await ask("lane", path, LIST, authorization=bearer)).status == 404
@@ -120,9 +116,7 @@ async def test_the_addresses_of_http_sse_take_the_token_of_their_endpoint(ada: H
     assert (await ask("raw", f"/billing{path}", LIST, authorization=bearer)).status == 401
 
 
-async def test_a_large_body_is_read_for_the_resource_that_the_urlconf_names(
-    ada: Holder, settings: Any
-) -> None:
+async def test_a_large_body_is_read_for_the_resource_that_the_urlconf_names(ada, settings):
     settings.ROOT_URLCONF = "tests.oauth.backend.odd_urls"
     bearer = await ada.bearer("mcp", f"{parties.ORIGIN}/odd/sse")
     large = json.dumps(LIST).encode() + b" " * 2 * MAX_UNVERIFIED_BYTES
@@ -138,9 +132,7 @@ async def test_a_large_body_is_read_for_the_resource_that_the_urlconf_names(
 
 
 @spec("AUT-2")
-async def test_threat_06_a_token_in_the_query_is_refused_and_not_logged(
-    ada: Holder, mount: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_threat_06_a_token_in_the_query_is_refused_and_not_logged(ada, mount, caplog):
     token = await ada.token()
     for verb, path in (("POST", "/mcp"), ("POST", "/mcp/messages"), ("DELETE", "/mcp")):
         body = LIST if verb == "POST" else b""
@@ -152,9 +144,7 @@ async def test_threat_06_a_token_in_the_query_is_refused_and_not_logged(
 
 
 @spec("AUT-2")
-async def test_threat_06_a_token_in_a_form_is_refused_and_not_logged(
-    ada: Holder, mount: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_threat_06_a_token_in_a_form_is_refused_and_not_logged(ada, mount, caplog):
     token = await ada.token()
     form = "application/x-www-form-urlencoded; charset=utf-8"
     for body in (f"access_token={token}", f"a=b&access_token={token}"):
@@ -167,9 +157,7 @@ async def test_threat_06_a_token_in_a_form_is_refused_and_not_logged(
 
 
 @spec("AUT-3")
-async def test_a_token_over_four_kibibytes_is_refused_without_a_look(
-    ada: Holder, mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_token_over_four_kibibytes_is_refused_without_a_look(ada, mount, monkeypatch):
     looked: list[str] = []
     monkeypatch.setattr(
         "mcp_django.oauth.backend.OAuthBackend.authenticate",
@@ -184,7 +172,7 @@ async def test_a_token_over_four_kibibytes_is_refused_without_a_look(
 
 
 @spec("AUT-2", "AUT-3")
-async def test_the_scheme_may_have_any_case_and_two_headers_are_refused(ada: Holder) -> None:
+async def test_the_scheme_may_have_any_case_and_two_headers_are_refused(ada):
     token = await ada.token()
     for name, app in vault.MOUNTS.items():
         assert (await ask(name, "/mcp", LIST, authorization=f"bEARER {token}")).status == 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +12,7 @@ from oauth2_provider.models import get_refresh_token_model
 from mcp_django.oauth.revoking import revoke_family
 from tests.kit.drivers import message
 from tests.oauth import vault
-from tests.oauth.vault_asking import LIST, VAULT, Holder, ask, call
+from tests.oauth.vault_asking import LIST, VAULT, ask, call
 from tests.spec import spec
 from tests.transports import asgi
 from tests.transports.http_session.handshakes import D, opened
@@ -23,7 +22,7 @@ QUERIES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 @pytest.fixture
-def statements() -> Iterator[list[str]]:
+def statements():
     """What is sent to the database, by whichever thread; transactions are opened beside it."""
     seen: list[str] = []
     execute = CursorWrapper.execute
@@ -42,9 +41,7 @@ def statements() -> Iterator[list[str]]:
     # One of the tools is for those with a permission of Django's, which is two queries more.
     [(message("server/discover"), 1), (call("whoami"), 1), (LIST, 3)],
 )
-async def test_threat_29_a_call_costs_one_query_at_every_mount(
-    ada: Holder, mount: str, statements: list[str], body: dict[str, Any], count: int
-) -> None:
+async def test_threat_29_a_call_costs_one_query_at_every_mount(ada, mount, statements, body, count):
     bearer = await ada.bearer()
     assert (await ask(mount, "/mcp", body, authorization=bearer)).status == 200
     statements.clear()
@@ -52,9 +49,7 @@ async def test_threat_29_a_call_costs_one_query_at_every_mount(
     assert len(statements) == count, statements
 
 
-async def test_threat_29_a_refusal_for_want_of_scopes_costs_one_query(
-    ada: Holder, mount: str, statements: list[str]
-) -> None:
+async def test_threat_29_a_refusal_for_want_of_scopes_costs_one_query(ada, mount, statements):
     bearer = await ada.bearer("mcp vault", VAULT)
     body = call("change", name="x")
     for _ in range(6):  # after five of a minute they are no rows of the security log any more
@@ -65,9 +60,7 @@ async def test_threat_29_a_refusal_for_want_of_scopes_costs_one_query(
 
 @spec("AUT-1", "AUT-3")
 @pytest.mark.parametrize("name", vault.MOUNTS)
-async def test_threat_17_no_stream_is_opened_with_a_revoked_token(
-    ada: Holder, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_threat_17_no_stream_is_opened_with_a_revoked_token(ada, name, monkeypatch):
     for each, app in vault.MOUNTS.items():
         monkeypatch.setitem(asgi.MOUNTS, each, app)
     token = await ada.token()

@@ -1,9 +1,5 @@
 """What a caller is told who may not go on (RFC 6750, RFC 9728)."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from tests.oauth import vault
@@ -13,7 +9,7 @@ from tests.spec import spec
 
 @spec("AUT-1", "AUT-3", "AUT-4", "AUT-5", "AUT-12", "AUT-13")
 @pytest.mark.usefixtures("transactional_db")
-async def test_every_request_without_a_token_is_told_where_to_get_one(mount: str) -> None:
+async def test_every_request_without_a_token_is_told_where_to_get_one(mount):
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
     asked = [
@@ -37,9 +33,7 @@ async def test_every_request_without_a_token_is_told_where_to_get_one(mount: str
 
 @spec("AUT-1", "AUT-4")
 @pytest.mark.usefixtures("transactional_db")
-async def test_both_endpoints_of_http_sse_challenge_with_the_address_of_the_stream(
-    mount: str,
-) -> None:
+async def test_both_endpoints_of_http_sse_challenge_with_the_address_of_the_stream(mount):
     for verb, path in (("GET", "/vault/mcp/sse"), ("POST", "/vault/mcp/messages?session_id=x")):
         answer = await ask(mount, path, LIST if verb == "POST" else b"", verb=verb)
         assert answer.status == 401
@@ -48,14 +42,14 @@ async def test_both_endpoints_of_http_sse_challenge_with_the_address_of_the_stre
 
 @spec("AUT-4")
 @pytest.mark.usefixtures("transactional_db")
-async def test_the_challenge_keeps_the_spelling_of_the_address(mount: str) -> None:
+async def test_the_challenge_keeps_the_spelling_of_the_address(mount):
     answer = await ask(mount, "/vault/mcp/", LIST)
     assert parameters(answer)["resource_metadata"] == f"{METADATA}/vault/mcp/"
 
 
 @spec("AUT-13")
 @pytest.mark.usefixtures("transactional_db")
-async def test_a_browser_of_an_allowed_origin_can_read_the_challenge(mount: str) -> None:
+async def test_a_browser_of_an_allowed_origin_can_read_the_challenge(mount):
     answer = await ask(mount, "/vault/mcp", LIST, origin="http://testserver")
     assert answer.status == 401
     assert "WWW-Authenticate" in answer.headers["access-control-expose-headers"]
@@ -65,9 +59,7 @@ async def test_a_browser_of_an_allowed_origin_can_read_the_challenge(mount: str)
 
 @spec("AUT-3", "AUT-4")
 @pytest.mark.usefixtures("transactional_db")
-async def test_a_token_that_does_not_hold_is_invalid_and_told_where_to_get_another(
-    mount: str,
-) -> None:
+async def test_a_token_that_does_not_hold_is_invalid_and_told_where_to_get_another(mount):
     answer = await ask(mount, "/vault/mcp", LIST, authorization="Bearer unknown")
     assert answer.status == 401
     said = parameters(answer)
@@ -77,9 +69,7 @@ async def test_a_token_that_does_not_hold_is_invalid_and_told_where_to_get_anoth
 
 @spec("AUT-4")
 @pytest.mark.usefixtures("transactional_db")
-async def test_without_the_route_nothing_is_named_that_is_not_there(
-    settings: Any, mount: str
-) -> None:
+async def test_without_the_route_nothing_is_named_that_is_not_there(settings, mount):
     settings.ROOT_URLCONF = "tests.oauth.vault_bare"
     answer = await ask(mount, "/vault/mcp", LIST)
     assert answer.headers["www-authenticate"] == 'Bearer realm="mcp"'
@@ -87,9 +77,7 @@ async def test_without_the_route_nothing_is_named_that_is_not_there(
 
 @spec("AUT-4")
 @pytest.mark.usefixtures("transactional_db")
-async def test_a_server_without_an_issuer_names_no_metadata(
-    monkeypatch: pytest.MonkeyPatch, mount: str
-) -> None:
+async def test_a_server_without_an_issuer_names_no_metadata(monkeypatch, mount):
     monkeypatch.setattr(vault.vault, "_auth", ["tokens"])
     answer = await ask(mount, "/vault/mcp", LIST)
     assert answer.headers["www-authenticate"] == 'Bearer realm="mcp"'

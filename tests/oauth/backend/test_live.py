@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.kit.drivers import headers_for, message
-from tests.kit.processes import Server, serving
+from tests.kit.processes import serving
 from tests.spec import spec
 
 pytestmark = pytest.mark.outside
@@ -22,7 +21,7 @@ APP_NAMES = {
 
 
 @pytest.fixture(scope="module", params=APPS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Server]:
+def server(request, tmp_path_factory):
     app = APP_NAMES.get(request.param, f"tests.oauth.vault:{request.param}")
     directory = tmp_path_factory.mktemp("vault")
     with serving("uvicorn", app, directory, settings="tests.oauth.vault_settings") as running:
@@ -31,9 +30,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Se
 
 @spec("AUT-13", "HTTP-2", "HTTP-32")
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
-def test_threat_01_foreign_origins_and_hosts_are_refused_by_a_live_server(
-    server: Server, verb: str
-) -> None:
+def test_threat_01_foreign_origins_and_hosts_are_refused_by_a_live_server(server, verb):
     body = message("tools/list")
     own = f"127.0.0.1:{server.port}"
     foreign = [
@@ -61,7 +58,7 @@ def test_threat_01_foreign_origins_and_hosts_are_refused_by_a_live_server(
 
 
 @spec("AUT-4", "AUT-14", "AUT-15")
-def test_the_challenge_of_a_live_server_leads_to_its_document(server: Server) -> None:
+def test_the_challenge_of_a_live_server_leads_to_its_document(server):
     body = message("tools/list")
     with httpx.Client(timeout=60, trust_env=False) as client:
         headers = headers_for(body, host=None)

@@ -23,9 +23,7 @@ from tests.transports.mounts import in_thread
 
 
 @spec("AUT-6")
-async def test_threat_21_a_missing_scope_of_the_server_names_all_of_them(
-    ada: Holder, mount: str
-) -> None:
+async def test_threat_21_a_missing_scope_of_the_server_names_all_of_them(ada, mount):
     answer = await ask(mount, "/vault/mcp", LIST, authorization=await ada.bearer("mcp", VAULT))
     assert answer.status == 403
     assert parameters(answer) == {
@@ -39,9 +37,7 @@ async def test_threat_21_a_missing_scope_of_the_server_names_all_of_them(
 
 @spec("AUT-6", "AUT-8")
 @pytest.mark.parametrize("tool", ["change", "slowly"])
-async def test_threat_21_a_missing_scope_of_a_tool_names_all_that_the_call_needs(
-    ada: Holder, mount: str, tool: str
-) -> None:
+async def test_threat_21_a_missing_scope_of_a_tool_names_all_that_the_call_needs(ada, mount, tool):
     bearer = await ada.bearer("mcp vault orders:refund", VAULT)
     body = call(tool, name="x") if tool == "change" else call(tool)
     answer = await ask(mount, "/vault/mcp", body, authorization=bearer)
@@ -54,9 +50,7 @@ async def test_threat_21_a_missing_scope_of_a_tool_names_all_that_the_call_needs
 
 
 @spec("AUT-8")
-async def test_the_scopes_that_a_token_has_are_repeated_where_the_site_says_so(
-    ada: Holder, settings: Any
-) -> None:
+async def test_the_scopes_that_a_token_has_are_repeated_where_the_site_says_so(ada, settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "CHALLENGE_SCOPES": "granted"}
     bearer = await ada.bearer("mcp vault orders:refund offline_access", VAULT)
     answer = await ask("lane", "/vault/mcp", call("change", name="x"), authorization=bearer)
@@ -64,7 +58,7 @@ async def test_the_scopes_that_a_token_has_are_repeated_where_the_site_says_so(
 
 
 @spec("AUT-7")
-async def test_threat_21_a_broader_scope_holds_for_a_narrower_one(ada: Holder, mount: str) -> None:
+async def test_threat_21_a_broader_scope_holds_for_a_narrower_one(ada, mount):
     bearer = await ada.bearer("vault mcp:write", VAULT)
     answer = await ask(mount, "/vault/mcp", call("change", name="x"), authorization=bearer)
     assert answer.status == 200
@@ -72,9 +66,7 @@ async def test_threat_21_a_broader_scope_holds_for_a_narrower_one(ada: Holder, m
 
 
 @spec("AUT-11")
-async def test_threat_21_a_missing_permission_is_never_a_matter_of_scopes(
-    ada: Holder, mount: str
-) -> None:
+async def test_threat_21_a_missing_permission_is_never_a_matter_of_scopes(ada, mount):
     for scope in ("mcp vault", EVERY_SCOPE):
         bearer = await ada.bearer(scope, VAULT)
         forbidden = await ask(mount, "/vault/mcp", call("hire", name="x"), authorization=bearer)
@@ -90,9 +82,7 @@ async def test_threat_21_a_missing_permission_is_never_a_matter_of_scopes(
 
 
 @spec("AUT-11")
-async def test_a_list_shows_what_needs_another_scope_and_hides_what_is_not_permitted(
-    ada: Holder, settings: Any
-) -> None:
+async def test_a_list_shows_what_needs_another_scope_and_hides_what_is_not_permitted(ada, settings):
     bearer = await ada.bearer("mcp vault", VAULT)
 
     async def names() -> set[str]:
@@ -129,9 +119,7 @@ async def session_of(mount: str, path: str, bearer: str) -> str:
 
 
 @spec("AUT-6")
-async def test_threat_21_a_batch_names_the_scopes_of_all_members_and_runs_none(
-    ada: Holder, mount: str
-) -> None:
+async def test_threat_21_a_batch_names_the_scopes_of_all_members_and_runs_none(ada, mount):
     bearer = await ada.bearer("mcp vault", VAULT)
     session = await session_of(mount, "/vault/mcp", bearer)
     batch = [
@@ -160,7 +148,7 @@ def vault_scope(ada: Holder, scope: str) -> None:
     get_access_token_model().objects.filter(user=ada.user).update(scope=scope)
 
 
-async def test_a_token_of_the_site_s_own_knows_nothing_of_the_server_s_scopes(ada: Holder) -> None:
+async def test_a_token_of_the_site_s_own_knows_nothing_of_the_server_s_scopes(ada):
     _, token = await in_thread(AccessToken.objects.issue, ada.user, name="test")
     answer = await ask("lane", "/vault/mcp", LIST, authorization=f"Bearer {token}")
     assert answer.status == 200
@@ -181,9 +169,7 @@ def broken(user: Any, server: Any, client_id: str) -> bool:
 
 
 @spec("AUT-11")
-async def test_whoever_may_not_connect_is_refused_without_a_challenge(
-    ada: Holder, settings: Any, mount: str
-) -> None:
+async def test_whoever_may_not_connect_is_refused_without_a_challenge(ada, settings, mount):
     rule = {"CAN_CONNECT": f"{__name__}.only_orders"}
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": rule}
     assert (await ask(mount, "/mcp", LIST, authorization=await ada.bearer())).status == 200
@@ -194,9 +180,7 @@ async def test_whoever_may_not_connect_is_refused_without_a_challenge(
     assert "www-authenticate" not in answer.headers
 
 
-async def test_a_rule_that_fails_lets_nobody_in_and_says_so(
-    ada: Holder, settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_rule_that_fails_lets_nobody_in_and_says_so(ada, settings, caplog):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"CAN_CONNECT": f"{__name__}.broken"}}
     assert (await ask("lane", "/mcp", LIST, authorization=await ada.bearer())).status == 403
     assert "CAN_CONNECT" in caplog.text
@@ -206,9 +190,7 @@ async def test_a_rule_that_fails_lets_nobody_in_and_says_so(
 
 
 @spec("AUT-10")
-async def test_threat_22_a_tool_finds_no_credential_in_anything_that_it_gets(
-    ada: Holder, mount: str
-) -> None:
+async def test_threat_22_a_tool_finds_no_credential_in_anything_that_it_gets(ada, mount):
     token = await ada.token(EVERY_SCOPE, VAULT)
     answer = await ask(
         mount,

@@ -10,7 +10,7 @@ from mcp_django.models import Subscription
 from mcp_django.protocol.errors import RESOURCE_NOT_FOUND
 from tests.oauth import vault
 from tests.oauth.backend.test_scopes import plain_request, session_of
-from tests.oauth.vault_asking import EVERY_SCOPE, VAULT, Holder, ask, parameters
+from tests.oauth.vault_asking import EVERY_SCOPE, VAULT, ask, parameters
 from tests.spec import spec
 
 GOLD = "vault://gold"
@@ -44,7 +44,7 @@ async def tell(mount: str, body: Any, bearer: str, session: str) -> Any:
 @spec("AUT-6")
 @pytest.mark.parametrize("streaming", vault.MOUNTS)
 @pytest.mark.parametrize("name", CALLS)
-async def test_threat_21_each_method_steps_up(ada: Holder, streaming: str, name: str) -> None:
+async def test_threat_21_each_method_steps_up(ada, streaming, name):
     bearer = await ada.bearer("mcp vault", VAULT)
     session = await session_of(streaming, "/vault/mcp", bearer)
     body = plain_request(*CALLS[name], request_id=2)
@@ -59,7 +59,7 @@ async def test_threat_21_each_method_steps_up(ada: Holder, streaming: str, name:
 
 
 @spec("AUT-6", "SUB-4")
-async def test_threat_21_batch_that_is_refused_subscribes_to_nothing(ada: Holder) -> None:
+async def test_threat_21_batch_that_is_refused_subscribes_to_nothing(ada):
     bearer = await ada.bearer("mcp vault orders:refund", VAULT)
     session = await session_of("lane", "/vault/mcp", bearer)
     batch = [
@@ -78,9 +78,7 @@ async def test_threat_21_batch_that_is_refused_subscribes_to_nothing(ada: Holder
 
 
 @spec("SUB-4", "AUT-11")
-async def test_threat_21_subscription_of_a_hidden_resource_is_no_matter_of_scopes(
-    ada: Holder,
-) -> None:
+async def test_threat_21_subscription_of_a_hidden_resource_is_no_matter_of_scopes(ada):
     bearer = await ada.bearer("mcp vault", VAULT)
     session = await session_of("lane", "/vault/mcp", bearer)
     for uri in ("vault://secret", "vault://nothing"):

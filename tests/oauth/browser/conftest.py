@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,7 +29,7 @@ class Callback:
 
 
 @pytest.fixture
-def callback() -> Iterator[Callback]:
+def callback():
     """A program on this computer that waits for the answer."""
     waiting = Callback()
 
@@ -55,7 +54,7 @@ def callback() -> Iterator[Callback]:
 
 
 @pytest.fixture
-def live(transactional_db: None, site: Any, monkeypatch: Any) -> Iterator[str]:
+def live(transactional_db, site, monkeypatch):
     """The OAuth test site on a port, with its static files; the start of its addresses."""
     # Playwright leaves a running loop in this thread, which Django takes for asynchronous code.
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
@@ -71,7 +70,7 @@ def live(transactional_db: None, site: Any, monkeypatch: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
+def chrome():
     """A running Chromium."""
     from playwright.sync_api import sync_playwright
 
@@ -123,7 +122,7 @@ class Visitor:
 
 
 @pytest.fixture
-def visit(chrome: Any, live: str) -> Iterator[Any]:
+def visit(chrome, live):
     """Opens a browser window with these options; what its console complains of fails the test."""
     contexts, errors = [], []
 
@@ -148,12 +147,12 @@ def visit(chrome: Any, live: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def ada(live: str) -> Any:
+def ada(live):
     """A user who can sign in."""
     return parties.make_user("ada")
 
 
 @pytest.fixture
-def program(live: str, callback: Callback) -> Any:
+def program(live, callback):
     """A client on this computer that registered itself."""
     return parties.make_app(name="Example Client", redirect_uris=callback.url)

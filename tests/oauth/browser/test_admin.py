@@ -1,10 +1,7 @@
 """Django's admin with our pages in it, where the site allows no inline script or style."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from oauth2_provider.models import get_access_token_model
@@ -16,7 +13,7 @@ pytestmark = pytest.mark.requires("chromium")
 
 
 @pytest.fixture
-def admin(site: Any, visit: Any) -> Any:
+def admin(site, visit):
     """An administrator's browser, signed in."""
     site.MIDDLEWARE = ["tests.kit.strict.strict", *site.MIDDLEWARE]
     parties.make_user("root", is_staff=True, is_superuser=True)
@@ -26,9 +23,7 @@ def admin(site: Any, visit: Any) -> Any:
     return visitor
 
 
-def test_administrators_look_and_revoke_under_a_strict_policy(
-    admin: Any, ada: Any, program: Any, tmp_path: Path
-) -> None:
+def test_administrators_look_and_revoke_under_a_strict_policy(admin, ada, program, tmp_path):
     place = Path(os.environ.get("MCP_TEST_SCREENSHOTS", tmp_path))
     resource = f"{admin.live}/mcp"
     row = Consent.objects.create(
@@ -61,9 +56,7 @@ def test_administrators_look_and_revoke_under_a_strict_policy(
     assert admin.errors == []
 
 
-def test_our_pages_keep_their_own_policy_on_a_strict_site(
-    admin: Any, program: Any, callback: Any
-) -> None:
+def test_our_pages_keep_their_own_policy_on_a_strict_site(admin, program, callback):
     # `form-action` of the site would keep the answer from the client.
     admin.connect(program)
     admin.press("Allow")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -63,7 +62,7 @@ class Assistant:
 
 
 @pytest.fixture
-def assistant(visit: Any, ada: Any, program: Any, callback: Any) -> Iterator[Assistant]:
+def assistant(visit, ada, program, callback):
     """An assistant whose user has not signed in yet."""
     visitor = visit()
     with httpx.Client(base_url=visitor.live, timeout=60) as http:
@@ -78,7 +77,7 @@ def tags(page: Any) -> dict[str, str]:
     return {name: " ".join(texts) for name, texts in zip(names, said, strict=True)}
 
 
-def test_step_up_shows_what_is_new_and_the_call_goes_through(assistant: Assistant) -> None:
+def test_step_up_shows_what_is_new_and_the_call_goes_through(assistant):
     page = assistant.visitor.page
     assistant.ask("mcp")
     assistant.visitor.sign_in("ada")
@@ -98,7 +97,7 @@ def test_step_up_shows_what_is_new_and_the_call_goes_through(assistant: Assistan
     assert assistant.text("place", item="tea") == "Placed tea."
 
 
-def test_unticking_leaves_a_scope_out_and_takes_it_away_later(assistant: Assistant) -> None:
+def test_unticking_leaves_a_scope_out_and_takes_it_away_later(assistant):
     assistant.ask()
     assistant.visitor.sign_in("ada")
     assistant.visitor.page.get_by_label("Refund orders").uncheck()
@@ -116,7 +115,7 @@ def test_unticking_leaves_a_scope_out_and_takes_it_away_later(assistant: Assista
     assert assistant.call().status_code == 401
 
 
-def test_denying_leaves_what_the_client_had(assistant: Assistant) -> None:
+def test_denying_leaves_what_the_client_had(assistant):
     assistant.ask("mcp")
     assistant.visitor.sign_in("ada")
     assistant.visitor.press("Allow")
@@ -130,7 +129,7 @@ def test_denying_leaves_what_the_client_had(assistant: Assistant) -> None:
     assert Consent.objects.get().scopes == ["mcp"]
 
 
-def test_another_account_answers_the_same_request(assistant: Assistant) -> None:
+def test_another_account_answers_the_same_request(assistant):
     parties.make_user("grace")
     assistant.ask("mcp orders:refund", state="kept & whole/1", resource=None)
     assistant.visitor.sign_in("ada")
@@ -150,7 +149,7 @@ def only_grace(user: Any, server: Any, client_id: str) -> bool:
     return bool(user.get_username() == "grace")
 
 
-def test_an_account_that_may_not_connect_can_be_changed(assistant: Assistant, site: Any) -> None:
+def test_an_account_that_may_not_connect_can_be_changed(assistant, site):
     site.MCP_DJANGO = site.MCP_DJANGO | {"OAUTH": {"CAN_CONNECT": f"{__name__}.only_grace"}}
     parties.make_user("grace")
     assistant.ask("mcp")
@@ -170,7 +169,7 @@ def test_an_account_that_may_not_connect_can_be_changed(assistant: Assistant, si
 
 
 @pytest.mark.parametrize("button", ["Disconnect", "Disconnect all"])
-def test_after_disconnecting_the_next_call_gets_401(assistant: Assistant, button: str) -> None:
+def test_after_disconnecting_the_next_call_gets_401(assistant, button):
     assistant.ask()
     assistant.visitor.sign_in("ada")
     assistant.visitor.press("Allow")
@@ -197,9 +196,7 @@ def test_after_disconnecting_the_next_call_gets_401(assistant: Assistant, button
 
 
 @pytest.mark.parametrize("javascript", [True, False])
-def test_everything_is_done_without_javascript(
-    visit: Any, ada: Any, program: Any, callback: Any, javascript: bool
-) -> None:
+def test_everything_is_done_without_javascript(visit, ada, program, callback, javascript):
     visitor = visit(java_script_enabled=javascript)
     visitor.connect(program)
     visitor.sign_in("ada")
@@ -226,7 +223,7 @@ def at_acme(page: Any, acme: FakeProvider, live: str) -> None:
     page.route(f"{ISSUER}/**", answer)
 
 
-def test_consent_goes_on_to_the_provider_and_back(assistant: Assistant, acme: FakeProvider) -> None:
+def test_consent_goes_on_to_the_provider_and_back(assistant, acme):
     at_acme(assistant.visitor.page, acme, assistant.visitor.live)
     assistant.ask("mcp")
     assistant.visitor.sign_in("ada")
@@ -240,7 +237,7 @@ def test_consent_goes_on_to_the_provider_and_back(assistant: Assistant, acme: Fa
 
 
 @pytest.fixture
-def reads_files(acme: FakeProvider, monkeypatch: Any) -> Iterator[None]:
+def reads_files(acme, monkeypatch):
     """A tool of the server that uses the caller's access at Acme, which the server does not."""
     monkeypatch.setattr(orders, "upstream", "")
 
@@ -253,9 +250,7 @@ def reads_files(acme: FakeProvider, monkeypatch: Any) -> Iterator[None]:
     orders.tools.pop("files")
 
 
-def test_a_call_sends_its_own_user_to_the_provider(
-    assistant: Assistant, visit: Any, acme: FakeProvider, reads_files: None
-) -> None:
+def test_a_call_sends_its_own_user_to_the_provider(assistant, visit, acme, reads_files):
     assistant.ask("mcp")
     assistant.visitor.sign_in("ada")
     assistant.visitor.press("Allow")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ CLIENTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=LOOKS)
-def looker(request: Any, visit: Any, ada: Any, tmp_path: Path) -> Any:
+def looker(request, visit, ada, tmp_path):
     """Somebody who has signed in, and looks."""
     visitor = visit(**LOOKS[request.param])
     visitor.open("/login/?next=/oauth/connections/")
@@ -49,7 +48,7 @@ def looker(request: Any, visit: Any, ada: Any, tmp_path: Path) -> Any:
     return found
 
 
-def test_the_question_of_every_kind_of_client(looker: Any, program: Any, ada: Any) -> None:
+def test_the_question_of_every_kind_of_client(looker, program, ada):
     visitor = looker.visitor
     visitor.connect(program)
     looker.look_at("question-loopback")
@@ -59,7 +58,7 @@ def test_the_question_of_every_kind_of_client(looker: Any, program: Any, ada: An
         cache.clear()
 
 
-def test_the_question_about_more(looker: Any, program: Any, ada: Any, site: Any) -> None:
+def test_the_question_about_more(looker, program, ada, site):
     visitor = looker.visitor
     known = {"user": ada, "client_id": program.client_id, "scopes": ["mcp", "mcp:write"]}
     Consent.objects.create(resource=f"{visitor.live}/mcp", **known)
@@ -73,7 +72,7 @@ def test_the_question_about_more(looker: Any, program: Any, ada: Any, site: Any)
     looker.look_at("question-many-scopes")
 
 
-def test_connected_assistants(looker: Any, program: Any, ada: Any) -> None:
+def test_connected_assistants(looker, program, ada):
     visitor = looker.visitor
     looker.look_at("connections-none")
     for name, values in CLIENTS.items():
@@ -99,7 +98,7 @@ def nobody(user: Any, server: Any, client_id: str) -> bool:
     return False
 
 
-def test_what_goes_wrong(looker: Any, program: Any, site: Any, monkeypatch: Any) -> None:
+def test_what_goes_wrong(looker, program, site, monkeypatch):
     visitor = looker.visitor
     visitor.connect(program, redirect_uri="https://evil.example/")
     looker.look_at("error-redirect")
@@ -114,7 +113,7 @@ def test_what_goes_wrong(looker: Any, program: Any, site: Any, monkeypatch: Any)
     visitor.expect_statuses(400, 400, 403, 429)
 
 
-def test_an_account_elsewhere(looker: Any, acme: Any, ada: Any) -> None:
+def test_an_account_elsewhere(looker, acme, ada):
     visitor, place = looker.visitor, "/oauth/upstream/acme/connect"
     visitor.open(place)
     looker.look_at("upstream-ask")
@@ -131,6 +130,6 @@ def test_an_account_elsewhere(looker: Any, acme: Any, ada: Any) -> None:
     visitor.expect_statuses(403, 400)
 
 
-def test_the_address_of_a_server(looker: Any) -> None:
+def test_the_address_of_a_server(looker):
     looker.visitor.open("/mcp")
     looker.look_at("endpoint")

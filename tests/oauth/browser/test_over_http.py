@@ -14,7 +14,7 @@ from tests.oauth.asking import AUTHORIZE, request_of
 
 
 @pytest.fixture
-def signed_in(live: str, ada: Any) -> Any:
+def signed_in(live, ada):
     """The cookies of a user who has signed in through the login page."""
     with httpx.Client(base_url=live, timeout=60) as browser:
         page = browser.get("/login/")
@@ -41,7 +41,7 @@ def allow(browser: httpx.Client, page: httpx.Response, **more: str) -> httpx.Res
     return browser.post(AUTHORIZE, data={"request": found[1], "decision": "allow", **more})
 
 
-def test_threat_11_a_second_client_is_asked_about_over_http(signed_in: Any) -> None:
+def test_threat_11_a_second_client_is_asked_about_over_http(signed_in):
     first, second = parties.make_app(), parties.make_app(name="Second")
     page = ask(signed_in, first)
     assert allow(signed_in, page, csrfmiddlewaretoken=token_of(page)).status_code == 302
@@ -52,7 +52,7 @@ def test_threat_11_a_second_client_is_asked_about_over_http(signed_in: Any) -> N
     assert get_grant_model().objects.count() == 1
 
 
-def test_threat_12_consent_cannot_be_forged_over_http(signed_in: Any, live: str) -> None:
+def test_threat_12_consent_cannot_be_forged_over_http(signed_in, live):
     page = ask(signed_in, parties.make_app())
     forged = [
         allow(signed_in, page),

@@ -1,9 +1,5 @@
 """What a person does with the pages, in Chromium, under their own security policy."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from oauth2_provider.models import get_access_token_model, get_grant_model
 
@@ -13,7 +9,7 @@ from tests.oauth import parties
 pytestmark = pytest.mark.requires("chromium")
 
 
-def test_signing_in_and_allowing(visit: Any, ada: Any, program: Any, callback: Any) -> None:
+def test_signing_in_and_allowing(visit, ada, program, callback):
     visitor = visit()
     visitor.connect(program)
     visitor.sign_in("ada")
@@ -28,7 +24,7 @@ def test_signing_in_and_allowing(visit: Any, ada: Any, program: Any, callback: A
     assert get_grant_model().objects.get().scope == "mcp mcp:write"
 
 
-def test_denying(visit: Any, ada: Any, program: Any, callback: Any) -> None:
+def test_denying(visit, ada, program, callback):
     visitor = visit()
     visitor.connect(program)
     visitor.sign_in("ada")
@@ -39,7 +35,7 @@ def test_denying(visit: Any, ada: Any, program: Any, callback: Any) -> None:
     assert not get_grant_model().objects.exists()
 
 
-def test_using_another_account(visit: Any, ada: Any, program: Any, callback: Any) -> None:
+def test_using_another_account(visit, ada, program, callback):
     parties.make_user("grace")
     visitor = visit()
     visitor.connect(program)
@@ -52,7 +48,7 @@ def test_using_another_account(visit: Any, ada: Any, program: Any, callback: Any
     assert get_grant_model().objects.get().user.username == "grace"
 
 
-def test_signing_in_again(visit: Any, ada: Any, program: Any, callback: Any) -> None:
+def test_signing_in_again(visit, ada, program, callback):
     visitor = visit()
     visitor.connect(program)
     visitor.sign_in("ada")
@@ -65,7 +61,7 @@ def test_signing_in_again(visit: Any, ada: Any, program: Any, callback: Any) -> 
     assert callback.told["code"]
 
 
-def test_the_keyboard_is_enough(visit: Any, ada: Any, program: Any, callback: Any) -> None:
+def test_the_keyboard_is_enough(visit, ada, program, callback):
     visitor = visit()
     visitor.connect(program)
     visitor.sign_in("ada")
@@ -83,9 +79,7 @@ def test_the_keyboard_is_enough(visit: Any, ada: Any, program: Any, callback: An
     assert get_grant_model().objects.get().scope == "mcp mcp:write"
 
 
-def test_looking_at_connected_assistants_and_ending_them(
-    visit: Any, ada: Any, program: Any, callback: Any
-) -> None:
+def test_looking_at_connected_assistants_and_ending_them(visit, ada, program, callback):
     visitor = visit()
     visitor.connect(program)
     visitor.sign_in("ada")
@@ -107,7 +101,7 @@ def test_looking_at_connected_assistants_and_ending_them(
     assert not Consent.objects.exists()
 
 
-def test_a_request_that_cannot_be_answered_is_explained(visit: Any, ada: Any, program: Any) -> None:
+def test_a_request_that_cannot_be_answered_is_explained(visit, ada, program):
     visitor = visit()
     visitor.connect(program, redirect_uri="https://evil.example/")
     visitor.sign_in("ada")

@@ -4,8 +4,6 @@
 what is printed are the ids of the clients, by what they are.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Makes the database of the live site: its tables, and who can sign in."""
 
-from __future__ import annotations
-
 import django
 
 from tests.oauth.live.site import GUESTS

@@ -5,8 +5,6 @@
 `MCP_TEST_OAUTH` is more of `MCP_DJANGO["OAUTH"]`, in JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -36,7 +36,7 @@ def clients(site: Site) -> int:
     return int(count)
 
 
-def test_a_site_is_examined_over_http_and_left_as_it_was(live: Site) -> None:
+def test_a_site_is_examined_over_http_and_left_as_it_was(live):
     before = clients(live)
     names = [part for host in LOCAL for part in ("--host", host.slug)]
     status, found = charts(live.mcp, *names)
@@ -49,7 +49,7 @@ def test_a_site_is_examined_over_http_and_left_as_it_was(live: Site) -> None:
     assert clients(live) == before
 
 
-def test_a_host_is_registered_where_that_is_asked_for(live: Site) -> None:
+def test_a_host_is_registered_where_that_is_asked_for(live):
     before = clients(live)
     status, found = charts(live.mcp, "--host", "vscode", "--register")
     assert status == 0
@@ -57,19 +57,19 @@ def test_a_host_is_registered_where_that_is_asked_for(live: Site) -> None:
     assert clients(live) == before + 1
 
 
-def test_a_cloud_cannot_call_this_machine(live: Site) -> None:
+def test_a_cloud_cannot_call_this_machine(live):
     status, found = charts(live.mcp, "--host", "chatgpt")
     assert status == 1
     assert found["chatgpt"]["address"]["verdict"] == "failed"
 
 
-def test_a_prefix_is_no_hindrance_to_hosts_that_know_paths(prefixed: Site) -> None:
+def test_a_prefix_is_no_hindrance_to_hosts_that_know_paths(prefixed):
     status, found = charts(prefixed.mcp, "--host", "vscode", "--register")
     assert status == 0
     assert found["vscode"]["issuer"]["found"] == prefixed.issuer
 
 
-def test_nobody_there_is_told(live: Site) -> None:
+def test_nobody_there_is_told(live):
     status, found = charts(f"http://127.0.0.1:{free_port()}/mcp", "--host", "vscode")
     assert status == 1
     assert "does not respond" in found["vscode"]["endpoint"]["found"]
@@ -114,9 +114,7 @@ def answering(status: int, **headers: str) -> Iterator[str]:
         (401, {"WWW_Authenticate": 'Bearer resource_metadata="x"'}, "resource metadata", "include"),
     ],
 )
-def test_what_stands_before_the_site_is_recognized(
-    status: int, headers: dict[str, str], step: str, words: str
-) -> None:
+def test_what_stands_before_the_site_is_recognized(status, headers, step, words):
     with answering(status, **headers) as url:
         code, found = charts(url, "--host", "vscode")
     assert code == 1

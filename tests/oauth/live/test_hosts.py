@@ -6,16 +6,13 @@ The scripts send what the hosts send; what a host compares, they compare (`host.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import pytest
 
 from mcp_django.management.doctor_hosts import HOSTS
 from tests.oauth.live import documents
-from tests.oauth.live.browser import Browser
 from tests.oauth.live.host import Connection
-from tests.oauth.live.site import Site
 from tests.spec import spec
 
 # The first test starts the site.
@@ -72,7 +69,7 @@ WAYS = {
 
 
 @pytest.fixture(params=WAYS.values(), ids=[*WAYS])
-def connection(request: Any, live: Site, browser: Browser, http: httpx.Client) -> Connection:
+def connection(request, live, browser, http):
     """A host that knows nothing but the address of the endpoint."""
     way = request.param
     # With several servers, a client that names none is bound to all (MISSING_RESOURCE).
@@ -94,9 +91,7 @@ def said(answer: httpx.Response) -> str:
 
 
 @spec("AUT-15", "AUT-16", "AUT-18", "AUT-19", "AUT-22", "AUT-25", "AUT-26", "AUT-27")
-def test_threat_28_every_host_connects_calls_and_refreshes(
-    connection: Connection, live: Site
-) -> None:
+def test_threat_28_every_host_connects_calls_and_refreshes(connection, live):
     connection.discover()
     connection.register()
     connection.authorize()
@@ -108,9 +103,7 @@ def test_threat_28_every_host_connects_calls_and_refreshes(
 
 
 @spec("AUT-6", "AUT-23")
-def test_threat_28_every_host_gets_more_when_a_tool_needs_it_and_leaves_for_good(
-    connection: Connection,
-) -> None:
+def test_threat_28_every_host_gets_more_when_a_tool_needs_it_and_leaves_for_good(connection):
     connection.discover()
     connection.register()
     connection.authorize()
@@ -124,9 +117,7 @@ def test_threat_28_every_host_gets_more_when_a_tool_needs_it_and_leaves_for_good
     assert connection.call("whoami").status_code == 401
 
 
-def test_a_prefixed_site_serves_the_hosts_that_know_paths(
-    prefixed: Site, browser: Browser, http: httpx.Client
-) -> None:
+def test_a_prefixed_site_serves_the_hosts_that_know_paths(prefixed, browser, http):
     for slug in ("claude", "vscode", "gemini-cli"):
         connection = Connection(host=HOSTS[slug], url=prefixed.mcp, browser=browser, http=http)
         connection.discover()
@@ -137,9 +128,7 @@ def test_a_prefixed_site_serves_the_hosts_that_know_paths(
 
 
 @spec("AUT-19", "AUT-20")
-def test_a_client_of_2025_03_26_that_reads_nothing_guesses_the_addresses(
-    live: Site, browser: Browser, http: httpx.Client
-) -> None:
+def test_a_client_of_2025_03_26_that_reads_nothing_guesses_the_addresses(live, browser, http):
     connection = Connection(
         host=HOSTS["revision-2025-03-26"], url=live.mcp, browser=browser, http=http
     )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import httpx
 import pytest
 
 from mcp_django.management.doctor_hosts import HOSTS
-from tests.oauth.live.browser import Browser
 from tests.oauth.live.host import Connection, message
-from tests.oauth.live.site import Site
 from tests.oauth.parties import pkce
 from tests.spec import spec
 
@@ -19,7 +16,7 @@ STRANGER = "https://evil.example"
 
 
 @pytest.fixture
-def connection(live: Site, browser: Browser, http: httpx.Client) -> Connection:
+def connection(live, browser, http):
     """A registered client that has not asked for anything yet."""
     made = Connection(host=HOSTS["gemini-cli"], url=live.mcp, browser=browser, http=http)
     made.discover()
@@ -47,8 +44,8 @@ def request_of(connection: Connection, **changes: str) -> str:
 @pytest.mark.parametrize("origin", [STRANGER, "null", "http://127.0.0.1:1"])
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
 def test_threat_01_a_foreign_origin_is_refused_before_anybody_is_asked_who_he_is(
-    live: Site, http: httpx.Client, verb: str, origin: str
-) -> None:
+    live, http, verb, origin
+):
     headers, body = message("tools/list", {})
     given = {**headers, "Origin": origin, "Authorization": "Bearer whatever"}
     answer = http.request(verb, live.mcp, headers=given, json=body if verb == "POST" else None)
@@ -56,7 +53,7 @@ def test_threat_01_a_foreign_origin_is_refused_before_anybody_is_asked_who_he_is
     assert "www-authenticate" not in answer.headers
 
 
-def test_threat_01_a_rebound_name_is_refused(live: Site, http: httpx.Client) -> None:
+def test_threat_01_a_rebound_name_is_refused(live, http):
     headers, body = message("tools/list", {})
     for path in ("/mcp", "/.well-known/oauth-authorization-server", "/oauth/register"):
         answer = http.post(
@@ -67,9 +64,7 @@ def test_threat_01_a_rebound_name_is_refused(live: Site, http: httpx.Client) -> 
 
 
 @spec("AUT-28")
-def test_threat_11_consent_is_asked_for_each_client_and_each_time(
-    connection: Connection, live: Site, browser: Browser, http: httpx.Client
-) -> None:
+def test_threat_11_consent_is_asked_for_each_client_and_each_time(connection, live, browser, http):
     connection.authorize()
     second = Connection(host=HOSTS["gemini-cli"], url=live.mcp, browser=browser, http=http)
     second.discover()
@@ -87,9 +82,7 @@ def test_threat_11_consent_is_asked_for_each_client_and_each_time(
 
 
 @spec("AUT-28")
-def test_threat_12_consent_needs_the_token_of_its_own_page(
-    connection: Connection, browser: Browser
-) -> None:
+def test_threat_12_consent_needs_the_token_of_its_own_page(connection, browser):
     browser.open(request_of(connection))
     browser.sign_in()
     forged = browser.send_without_csrf("decision", "allow")
@@ -100,7 +93,7 @@ def test_threat_12_consent_needs_the_token_of_its_own_page(
 
 
 @spec("AUT-28")
-def test_threat_12_no_page_can_be_framed(connection: Connection, browser: Browser) -> None:
+def test_threat_12_no_page_can_be_framed(connection, browser):
     browser.open(request_of(connection))
     browser.sign_in()
     consent = browser.page
@@ -117,16 +110,14 @@ def test_threat_12_no_page_can_be_framed(connection: Connection, browser: Browse
 
 
 @spec("AUT-27")
-def test_a_denial_names_the_issuer_too(connection: Connection, browser: Browser) -> None:
+def test_a_denial_names_the_issuer_too(connection, browser):
     landed = browser.deny(request_of(connection))
     answer = parse_qs(urlsplit(landed).query)
     assert answer["error"] == ["access_denied"]
     assert answer["iss"] == [connection.server["issuer"]]
 
 
-def test_threat_23_no_token_is_in_the_database_or_the_log(
-    connection: Connection, live: Site
-) -> None:
+def test_threat_23_no_token_is_in_the_database_or_the_log(connection, live):
     connection.authorize()
     assert connection.call("whoami").status_code == 200
     stored, logged = live.tables(), live.server.output

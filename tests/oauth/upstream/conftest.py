@@ -1,9 +1,5 @@
 """A site whose server `orders` also needs access at Acme."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 pytest.importorskip("authlib")
@@ -15,7 +11,7 @@ from tests.oauth.upstream.parties import FakeProvider, configured
 
 
 @pytest.fixture
-def acme(site: Any, monkeypatch: pytest.MonkeyPatch) -> FakeProvider:
+def acme(site, monkeypatch):
     """The provider that `orders` stands on."""
     fake = FakeProvider()
     monkeypatch.setattr(provider, "open_client", fake.open_client)

@@ -2,8 +2,6 @@
 this file on PostgreSQL.
 """
 
-from __future__ import annotations
-
 from tests.oauth.upstream.test_access import (
     test_access_is_renewed_also_in_a_tool_that_may_not_write,
     test_access_that_ends_during_a_call_is_told_to_the_model,

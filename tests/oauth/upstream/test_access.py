@@ -27,7 +27,7 @@ from mcp_django.test import ACCEPT, DECLINE, MCPClient
 from tests.oauth import urls
 from tests.oauth.exchanges import call
 from tests.oauth.parties import ORIGIN, SETTINGS, make_app, make_token, make_user
-from tests.oauth.upstream.parties import FakeProvider, asked_by, configured, make_grant
+from tests.oauth.upstream.parties import asked_by, configured, make_grant
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,7 +56,7 @@ def client_of(user: Any, **options: Any) -> MCPClient:
 
 
 @pytest.fixture
-def site_url(site: Any, acme: FakeProvider) -> None:
+def site_url(site, acme):
     """Where the pages are; a client in memory has no address to tell."""
     site.MCP_DJANGO = {
         **SETTINGS,
@@ -65,7 +65,7 @@ def site_url(site: Any, acme: FakeProvider) -> None:
     }
 
 
-def test_access_that_is_there_is_handed_out(acme: FakeProvider) -> None:
+def test_access_that_is_there_is_handed_out(acme):
     user = make_user()
     make_grant(user)
     client = client_of(user)
@@ -74,7 +74,7 @@ def test_access_that_is_there_is_handed_out(acme: FakeProvider) -> None:
     assert acme.asked == []
 
 
-def test_access_is_renewed_also_in_a_tool_that_may_not_write(acme: FakeProvider) -> None:
+def test_access_is_renewed_also_in_a_tool_that_may_not_write(acme):
     user = make_user()
     make_grant(user, expires_at=timezone.now() - timedelta(seconds=1))
     text = client_of(user).call_tool("token").text
@@ -83,7 +83,7 @@ def test_access_is_renewed_also_in_a_tool_that_may_not_write(acme: FakeProvider)
     assert decrypt(grant.refresh_cipher) == acme.refresh_token
 
 
-def test_httpx_sends_the_token_sync_and_async(acme: FakeProvider) -> None:
+def test_httpx_sends_the_token_sync_and_async(acme):
     user = make_user()
     make_grant(user)
     seen: list[str] = []
@@ -107,9 +107,7 @@ def test_httpx_sends_the_token_sync_and_async(acme: FakeProvider) -> None:
 
 
 @pytest.mark.spec("AUT-10")
-def test_threat_22_what_a_tool_sends_out_carries_nothing_of_the_call(
-    acme: FakeProvider, site: Any
-) -> None:
+def test_threat_22_what_a_tool_sends_out_carries_nothing_of_the_call(acme, site):
     user = make_user()
     make_grant(user)
     server = MCPServer("outgoing")
@@ -128,7 +126,7 @@ def test_threat_22_what_a_tool_sends_out_carries_nothing_of_the_call(
             return client.get("https://acme.example/files").status_code
 
     module = ModuleType("urlconf")
-    module.urlpatterns = [path("out/mcp", server.urls), *urls.urlpatterns]  # type: ignore[attr-defined]
+    module.urlpatterns = [path("out/mcp", server.urls), *urls.urlpatterns]
     site.ROOT_URLCONF = module
     clear_url_caches()
     token = make_token(user, make_app(), resource=(f"{ORIGIN}/out/mcp",))
@@ -141,9 +139,7 @@ def test_threat_22_what_a_tool_sends_out_carries_nothing_of_the_call(
 
 
 @pytest.mark.spec("AUT-33")
-def test_user_without_access_is_sent_to_a_page_and_the_call_goes_on(
-    acme: FakeProvider, site_url: None
-) -> None:
+def test_user_without_access_is_sent_to_a_page_and_the_call_goes_on(acme, site_url):
     user = make_user()
     client = client_of(user)
     asked = client.call_tool("token")
@@ -167,9 +163,7 @@ def test_user_without_access_is_sent_to_a_page_and_the_call_goes_on(
 
 
 @pytest.mark.spec("AUT-33")
-def test_question_is_settled_by_the_page_and_not_by_a_yes(
-    acme: FakeProvider, site_url: None
-) -> None:
+def test_question_is_settled_by_the_page_and_not_by_a_yes(acme, site_url):
     user = make_user()
     client = client_of(user)
     result = client.call_tool("token", answers=[ACCEPT])
@@ -179,20 +173,20 @@ def test_question_is_settled_by_the_page_and_not_by_a_yes(
 
 
 @pytest.mark.spec("AUT-33")
-def test_client_that_opens_no_pages_is_told_the_address(acme: FakeProvider, site_url: None) -> None:
+def test_client_that_opens_no_pages_is_told_the_address(acme, site_url):
     client = client_of(make_user(), capabilities={})
     result = client.call_tool("token", check=False)
     assert result.is_error
     assert "https://shop.example/oauth/upstream/acme/connect" in result.text
 
 
-def test_nobody_has_no_account_elsewhere(acme: FakeProvider) -> None:
+def test_nobody_has_no_account_elsewhere(acme):
     result = client_of(None).call_tool("token", check=False)
     assert result.is_error
     assert "Sign in first" in result.text
 
 
-def test_access_that_ends_during_a_call_is_told_to_the_model(acme: FakeProvider) -> None:
+def test_access_that_ends_during_a_call_is_told_to_the_model(acme):
     user = make_user()
     make_grant(user, expires_at=timezone.now() - timedelta(seconds=1))
     acme.refusal = (400, {"error": "invalid_grant"})
@@ -202,13 +196,13 @@ def test_access_that_ends_during_a_call_is_told_to_the_model(acme: FakeProvider)
     assert UpstreamGrant.objects.get().status == UpstreamGrant.Status.REVOKED
 
 
-def test_nobody_to_ask_is_told_by_an_exception(acme: FakeProvider, site_url: None) -> None:
+def test_nobody_to_ask_is_told_by_an_exception(acme, site_url):
     ctx = Context(server=None, principal=principal_for(make_user()), protocol_version="")
     with pytest.raises(UpstreamNotConnected, match=r"Open https://shop\.example/oauth"):
         ctx.upstream("acme")
 
 
-def test_provider_that_fails_is_told_to_the_model(acme: FakeProvider) -> None:
+def test_provider_that_fails_is_told_to_the_model(acme):
     user = make_user()
     make_grant(user, expires_at=timezone.now() - timedelta(seconds=1))
     acme.refusal = (503, {})
@@ -217,14 +211,14 @@ def test_provider_that_fails_is_told_to_the_model(acme: FakeProvider) -> None:
     assert "Try again in a moment" in result.text
 
 
-def test_unknown_provider_is_named(acme: FakeProvider) -> None:
+def test_unknown_provider_is_named(acme):
     ctx = Context(server=None, principal=principal_for(make_user()), protocol_version="")
     with pytest.raises(ImproperlyConfigured, match=r"upstream provider 'nobody' is not in.*'acme'"):
         ctx.upstream("nobody")
 
 
 @pytest.mark.spec("AUT-33")
-def test_page_is_for_the_one_who_was_asked(acme: FakeProvider) -> None:
+def test_page_is_for_the_one_who_was_asked(acme):
     ada, eve = make_user(), make_user("eve")
     interaction = new_interaction(principal_for(ada))
     page = f"/oauth/upstream/acme/connect?interaction={interaction}"
@@ -241,14 +235,14 @@ def test_page_is_for_the_one_who_was_asked(acme: FakeProvider) -> None:
 
 
 @pytest.mark.spec("AUT-33")
-def test_page_sends_nobody_on_without_a_csrf_token(acme: FakeProvider) -> None:
+def test_page_sends_nobody_on_without_a_csrf_token(acme):
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(make_user())
     assert browser.post("/oauth/upstream/acme/connect").status_code == 403
     assert browser.post("/oauth/upstream/acme/disconnect").status_code == 403
 
 
-def test_user_ends_his_access_and_nobody_elses(acme: FakeProvider) -> None:
+def test_user_ends_his_access_and_nobody_elses(acme):
     ada, eve = make_user(), make_user("eve")
     make_grant(ada)
     make_grant(eve)
@@ -261,7 +255,7 @@ def test_user_ends_his_access_and_nobody_elses(acme: FakeProvider) -> None:
     assert [one["token"] for one in acme.forms] == ["refresh-1", "access-0"]
 
 
-def test_site_without_the_app_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_site_without_the_app_is_told_what_to_install(monkeypatch):
     monkeypatch.setattr(apps, "is_installed", lambda name: name != "mcp_django.oauth")
     ctx = Context(server=None, principal=anonymous_principal(), protocol_version="")
     with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):

@@ -19,7 +19,7 @@ from mcp_django.oauth.upstream.grants import decrypt, encrypt
 from tests.kit.drivers import message
 from tests.kit.servers import post
 from tests.oauth.parties import RESOURCE, SETTINGS, make_app, make_token, make_user
-from tests.oauth.upstream.parties import FakeProvider, configured, dumped, make_grant
+from tests.oauth.upstream.parties import configured, dumped, make_grant
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PING = message("tools/call", {"name": "whoami", "arguments": {}})
@@ -43,23 +43,21 @@ def aged(**changes: Any) -> None:
 
 
 @pytest.fixture
-def token(acme: FakeProvider) -> str:
+def token(acme):
     user = make_user()
     make_grant(user)
     return bound_token(user, make_app())
 
 
 @pytest.mark.spec("AUT-31")
-def test_fresh_access_costs_no_query(
-    acme: FakeProvider, token: str, django_assert_num_queries: Any
-) -> None:
+def test_fresh_access_costs_no_query(acme, token, django_assert_num_queries):
     with django_assert_num_queries(1):
         assert call(token).status_code == 200
     assert acme.asked == []
 
 
 @pytest.mark.spec("AUT-31")
-def test_expired_access_is_renewed_before_the_call(acme: FakeProvider, token: str) -> None:
+def test_expired_access_is_renewed_before_the_call(acme, token):
     aged(expires_at=timezone.now() + PAST)
     assert call(token).status_code == 200
     assert call(token).status_code == 200
@@ -72,8 +70,8 @@ def test_expired_access_is_renewed_before_the_call(acme: FakeProvider, token: st
 
 @pytest.mark.spec("AUT-31")
 def test_threat_26_access_revoked_upstream_ends_our_tokens(
-    acme: FakeProvider, token: str, django_capture_on_commit_callbacks: Any
-) -> None:
+    acme, token, django_capture_on_commit_callbacks
+):
     aged(expires_at=timezone.now() + PAST)
     acme.refusal = (400, {"error": "invalid_grant"})
     answer = call(token)
@@ -94,9 +92,7 @@ def test_threat_26_access_revoked_upstream_ends_our_tokens(
     assert call(token).status_code == 401
 
 
-def test_ended_access_is_announced_for_open_streams(
-    acme: FakeProvider, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_access_is_announced_for_open_streams(acme, token, monkeypatch):
     from mcp_django.oauth.upstream import grants
 
     told: list[str] = []
@@ -108,9 +104,7 @@ def test_ended_access_is_announced_for_open_streams(
 
 @pytest.mark.spec("AUT-31")
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_provider_that_fails_for_a_while_costs_nobody_a_token(
-    acme: FakeProvider, token: str, status: int
-) -> None:
+def test_provider_that_fails_for_a_while_costs_nobody_a_token(acme, token, status):
     aged(expires_at=timezone.now() + PAST)
     acme.refusal = (status, {})
     answer = call(token)
@@ -126,7 +120,7 @@ def test_provider_that_fails_for_a_while_costs_nobody_a_token(
     assert call(token).status_code == 200
 
 
-def test_wrong_secret_of_ours_is_no_revocation(acme: FakeProvider, token: str) -> None:
+def test_wrong_secret_of_ours_is_no_revocation(acme, token):
     aged(expires_at=timezone.now() + PAST)
     acme.refusal = (401, {"error": "invalid_client"})
     assert call(token).status_code == 503
@@ -134,7 +128,7 @@ def test_wrong_secret_of_ours_is_no_revocation(acme: FakeProvider, token: str) -
 
 
 @pytest.mark.spec("AUT-31")
-def test_access_is_asked_about_after_five_minutes(acme: FakeProvider, token: str) -> None:
+def test_access_is_asked_about_after_five_minutes(acme, token):
     aged(checked_at=timezone.now() - timedelta(seconds=299))
     assert call(token).status_code == 200
     assert acme.count("/introspect") == 0
@@ -145,7 +139,7 @@ def test_access_is_asked_about_after_five_minutes(acme: FakeProvider, token: str
     assert acme.count("/token") == 0
 
 
-def test_token_that_is_inactive_upstream_is_renewed_or_gone(acme: FakeProvider, token: str) -> None:
+def test_token_that_is_inactive_upstream_is_renewed_or_gone(acme, token):
     acme.is_active = False
     aged(checked_at=timezone.now() - timedelta(seconds=301))
     assert call(token).status_code == 200
@@ -154,7 +148,7 @@ def test_token_that_is_inactive_upstream_is_renewed_or_gone(acme: FakeProvider, 
     assert call(token).status_code == 401
 
 
-def test_access_without_a_refresh_token_ends_with_its_token(acme: FakeProvider, token: str) -> None:
+def test_access_without_a_refresh_token_ends_with_its_token(acme, token):
     aged(refresh_cipher=None, expires_at=timezone.now() + timedelta(seconds=10))
     assert call(token).status_code == 200
     aged(expires_at=timezone.now() + PAST)
@@ -162,9 +156,7 @@ def test_access_without_a_refresh_token_ends_with_its_token(acme: FakeProvider, 
 
 
 @pytest.mark.spec("AUT-31")
-def test_user_has_to_sign_in_upstream_now_and_then(
-    acme: FakeProvider, token: str, site: Any
-) -> None:
+def test_user_has_to_sign_in_upstream_now_and_then(acme, token, site):
     site.MCP_DJANGO = {**SETTINGS, "OAUTH": {**configured(), "UPSTREAM_MAX_AGE": 3600}}
     aged(authorized_at=timezone.now() - timedelta(seconds=3601))
     assert call(token).status_code == 401
@@ -172,13 +164,13 @@ def test_user_has_to_sign_in_upstream_now_and_then(
 
 
 @pytest.mark.spec("AUT-31")
-def test_token_without_access_upstream_opens_nothing_that_needs_it(acme: FakeProvider) -> None:
+def test_token_without_access_upstream_opens_nothing_that_needs_it(acme):
     token = bound_token(make_user(), make_app())
     assert not UpstreamBinding.objects.exists()
     assert call(token).status_code == 401
 
 
-def test_our_token_does_not_outlive_the_access(acme: FakeProvider) -> None:
+def test_our_token_does_not_outlive_the_access(acme):
     user = make_user()
     ends = timezone.now() + timedelta(minutes=5)
     make_grant(user, refresh_expires_at=ends)
@@ -187,7 +179,7 @@ def test_our_token_does_not_outlive_the_access(acme: FakeProvider) -> None:
 
 
 @pytest.mark.spec("AUT-31")
-def test_our_refresh_looks_upstream_first(acme: FakeProvider, token: str) -> None:
+def test_our_refresh_looks_upstream_first(acme, token):
     refresh = get_refresh_token_model().objects.get()
     plaintext = "the-refresh-token"
     set_token_value(refresh, plaintext)
@@ -217,7 +209,7 @@ def test_our_refresh_looks_upstream_first(acme: FakeProvider, token: str) -> Non
     assert call(answer.json()["access_token"]).status_code == 401
 
 
-def test_rotation_moves_the_binding(acme: FakeProvider, token: str) -> None:
+def test_rotation_moves_the_binding(acme, token):
     refresh = get_refresh_token_model().objects.get()
     make_token(refresh.user, refresh.application, refresh=False)
     rotated = get_access_token_model().objects.latest("pk")
@@ -226,9 +218,7 @@ def test_rotation_moves_the_binding(acme: FakeProvider, token: str) -> None:
 
 
 @pytest.mark.spec("AUT-31")
-def test_tokens_of_the_provider_are_encrypted_where_they_are_kept(
-    acme: FakeProvider, token: str
-) -> None:
+def test_tokens_of_the_provider_are_encrypted_where_they_are_kept(acme, token):
     aged(expires_at=timezone.now() + PAST)
     assert call(token).status_code == 200
     kept = dumped()
@@ -237,9 +227,7 @@ def test_tokens_of_the_provider_are_encrypted_where_they_are_kept(
     assert not [one for one in (access, acme.refresh_token, "our-secret", token) if one in kept]
 
 
-def test_row_that_no_key_opens_is_as_good_as_revoked(
-    acme: FakeProvider, token: str, site: Any
-) -> None:
+def test_row_that_no_key_opens_is_as_good_as_revoked(acme, token, site):
     from cryptography.fernet import Fernet
 
     keys = [Fernet.generate_key().decode()]
@@ -249,9 +237,7 @@ def test_row_that_no_key_opens_is_as_good_as_revoked(
     assert call(token).status_code == 401
 
 
-def test_last_client_that_is_disconnected_ends_the_access_upstream(
-    acme: FakeProvider, token: str
-) -> None:
+def test_last_client_that_is_disconnected_ends_the_access_upstream(acme, token):
     refresh = get_refresh_token_model().objects.get()
     other = bound_token(refresh.user, refresh.application)
     get_refresh_token_model().revoke_family(refresh.token_family)
@@ -265,7 +251,7 @@ def test_last_client_that_is_disconnected_ends_the_access_upstream(
     assert UpstreamGrant.objects.get().status == UpstreamGrant.Status.REVOKED
 
 
-def test_nothing_is_looked_at_without_a_provider(site: Any, django_assert_num_queries: Any) -> None:
+def test_nothing_is_looked_at_without_a_provider(site, django_assert_num_queries):
     token = make_token(make_user(), make_app())
     with django_assert_num_queries(1):
         assert call(token).status_code == 200
@@ -277,7 +263,7 @@ def test_nothing_is_looked_at_without_a_provider(site: Any, django_assert_num_qu
 
 
 @pytest.mark.spec("AUT-31")
-def test_threat_26_calls_at_once_renew_once(acme: FakeProvider, token: str) -> None:
+def test_threat_26_calls_at_once_renew_once(acme, token):
     aged(expires_at=timezone.now() + PAST)
     began, go_on = threading.Event(), threading.Event()
 

@@ -20,10 +20,10 @@ from mcp_django.oauth.upstream.grants import decrypt
 from mcp_django.oauth.upstream.provider import endpoints_of
 from mcp_django.storage.cleanup import delete_expired
 from tests.oauth.parties import make_app, make_token, make_user
-from tests.oauth.upstream.parties import ACME, KEYS, FakeProvider, configured, make_grant
+from tests.oauth.upstream.parties import ACME, KEYS, configured, make_grant
 
 
-def test_complete_provider_has_no_problem(acme: FakeProvider) -> None:
+def test_complete_provider_has_no_problem(acme):
     assert find_problems() == []
     settings = provider_settings("acme")
     assert (settings.label, settings.is_openid) == ("Acme", True)
@@ -44,9 +44,7 @@ def test_complete_provider_has_no_problem(acme: FakeProvider) -> None:
         ({"ALGORITHMS": ["HS256"]}, ["'ALGORITHMS'"]),
     ],
 )
-def test_mistake_in_a_provider_is_named(
-    site: Any, changes: dict[str, Any], words: list[str]
-) -> None:
+def test_mistake_in_a_provider_is_named(site, changes, words):
     site.MCP_DJANGO = {"OAUTH": configured(**changes)}
     text = " ".join(f"{what} {hint}" for what, hint in find_problems())
     assert not [word for word in words if word not in text]
@@ -55,7 +53,7 @@ def test_mistake_in_a_provider_is_named(
         provider_settings("acme")
 
 
-def test_name_of_a_provider_is_part_of_a_url(site: Any) -> None:
+def test_name_of_a_provider_is_part_of_a_url(site):
     site.MCP_DJANGO = {"OAUTH": {"UPSTREAM": {"a/b": ACME}, "FIELD_KEYS": KEYS}}
     ((what, hint),) = find_problems()
     assert "'a/b'" in what
@@ -63,7 +61,7 @@ def test_name_of_a_provider_is_part_of_a_url(site: Any) -> None:
 
 
 @pytest.mark.parametrize("keys", [[], ["too short"]])
-def test_keys_are_asked_for_with_the_command_that_makes_one(site: Any, keys: list[str]) -> None:
+def test_keys_are_asked_for_with_the_command_that_makes_one(site, keys):
     site.MCP_DJANGO = {"OAUTH": configured(keys=keys)}
     ((what, hint),) = find_problems()
     assert "FIELD_KEYS" in what
@@ -71,7 +69,7 @@ def test_keys_are_asked_for_with_the_command_that_makes_one(site: Any, keys: lis
     assert "too short" not in what
 
 
-def test_endpoints_that_are_given_need_no_discovery(acme: FakeProvider, site: Any) -> None:
+def test_endpoints_that_are_given_need_no_discovery(acme, site):
     given = {
         "AUTHORIZATION_ENDPOINT": "https://acme.example/a",
         "TOKEN_ENDPOINT": "https://acme.example/t",
@@ -82,14 +80,14 @@ def test_endpoints_that_are_given_need_no_discovery(acme: FakeProvider, site: An
     assert acme.asked == []
 
 
-def test_metadata_is_fetched_once(acme: FakeProvider) -> None:
+def test_metadata_is_fetched_once(acme):
     for _ in range(3):
         assert endpoints_of(provider_settings("acme")).token_endpoint
     assert acme.asked == ["/.well-known/openid-configuration"]
 
 
 @pytest.mark.django_db
-def test_rotated_keys_open_what_older_ones_closed(acme: FakeProvider, site: Any) -> None:
+def test_rotated_keys_open_what_older_ones_closed(acme, site):
     grant = make_grant(make_user())
     new = Fernet.generate_key().decode()
     site.MCP_DJANGO = {"OAUTH": configured(keys=[new, *KEYS])}
@@ -108,7 +106,7 @@ def test_rotated_keys_open_what_older_ones_closed(acme: FakeProvider, site: Any)
 
 
 @pytest.mark.django_db
-def test_pruning_keeps_what_a_token_stands_on(acme: FakeProvider) -> None:
+def test_pruning_keeps_what_a_token_stands_on(acme):
     user = make_user()
     grant = make_grant(user)
     make_token(user, make_app())
@@ -137,7 +135,7 @@ def ids(site: Any, oauth: dict[str, Any]) -> list[str]:
     return [str(one.id) for one in found]
 
 
-def test_system_checks_name_what_cannot_work(acme: FakeProvider, site: Any) -> None:
+def test_system_checks_name_what_cannot_work(acme, site):
     assert ids(site, configured()) == []
     assert ids(site, configured(CLIENT_ID="")) == ["mcp_oauth.E014"]
     # No key at all is told by a check of its own.

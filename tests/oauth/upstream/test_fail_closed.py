@@ -16,7 +16,7 @@ from tests.kit.drivers import Connection, headers_for, message
 from tests.kit.servers import post
 from tests.oauth.parties import OTHER_RESOURCE, RESOURCE, SETTINGS, make_app, make_token, make_user
 from tests.oauth.servers import billing, orders
-from tests.oauth.upstream.parties import FakeProvider, configured, make_grant
+from tests.oauth.upstream.parties import configured, make_grant
 from tests.transports.mounts import in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,9 +33,7 @@ def bound(user: Any, app: Any, **more: Any) -> str:
 
 @pytest.mark.spec("AUT-31")
 @pytest.mark.parametrize("upstream", [{}, {"other": configured()["UPSTREAM"]["acme"]}])
-def test_threat_26_provider_that_is_not_configured_shuts_its_server(
-    acme: FakeProvider, site: Any, upstream: dict[str, Any]
-) -> None:
+def test_threat_26_provider_that_is_not_configured_shuts_its_server(acme, site, upstream):
     user = make_user()
     make_grant(user)
     token = bound(user, make_app())
@@ -50,9 +48,7 @@ def test_threat_26_provider_that_is_not_configured_shuts_its_server(
 
 @pytest.mark.spec("AUT-31")
 @pytest.mark.parametrize("root_path", ["", "/prefix"])
-async def test_threat_26_mount_without_a_urlconf_honors_what_its_server_stands_on(
-    acme: FakeProvider, root_path: str
-) -> None:
+async def test_threat_26_mount_without_a_urlconf_honors_what_its_server_stands_on(acme, root_path):
     """The URLconf knows nothing of `/raw/mcp`, and on a raw mount no thread knows the prefix."""
     app = URLRouter([re_path("^(?:prefix/)?(?:raw/)?mcp$", orders.asgi)])
     user, client = await in_thread(make_user), await in_thread(make_app)
@@ -74,9 +70,7 @@ async def ask_raw(app: Any, path: str, token: str, root_path: str) -> Any:
 
 
 @pytest.mark.spec("AUT-31")
-def test_threat_26_access_at_one_provider_opens_no_server_of_another(
-    acme: FakeProvider, site: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threat_26_access_at_one_provider_opens_no_server_of_another(acme, site, monkeypatch):
     user = make_user()
     make_grant(user)
     token = bound(user, make_app(), resource=BOTH)
@@ -88,9 +82,7 @@ def test_threat_26_access_at_one_provider_opens_no_server_of_another(
     assert post("/billing/mcp", PING, token=token).status_code == 401
 
 
-def test_provider_that_was_done_away_with_holds_nothing_up(
-    acme: FakeProvider, site: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_provider_that_was_done_away_with_holds_nothing_up(acme, site, monkeypatch):
     user = make_user()
     make_grant(user)
     token = bound(user, make_app(), resource=BOTH)

@@ -22,7 +22,7 @@ from mcp_django.oauth.upstream import flow
 from mcp_django.oauth.upstream.grants import decrypt
 from mcp_django.oauth.upstream.provider import LOGOUT_EVENT
 from tests.oauth.parties import REDIRECT, RESOURCE, make_app, make_user, pkce
-from tests.oauth.upstream.parties import ISSUER, FakeProvider, asked_by, dumped, make_grant
+from tests.oauth.upstream.parties import ISSUER, asked_by, dumped, make_grant
 
 pytestmark = pytest.mark.django_db
 CALLBACK = "/oauth/upstream/acme/callback"
@@ -69,7 +69,7 @@ class Browser:
 
 
 @pytest.fixture
-def browser(acme: FakeProvider, user: Any, app: Any) -> Browser:
+def browser(acme, user, app):
     return Browser(user, app)
 
 
@@ -82,9 +82,7 @@ def told(answer: Any) -> dict[str, str]:
 
 
 @pytest.mark.spec("AUT-30", "AUT-31")
-def test_user_signs_in_upstream_and_the_client_gets_a_token_of_ours(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_user_signs_in_upstream_and_the_client_gets_a_token_of_ours(acme, browser):
     asked = browser.sent_on()
     assert asked["client_id"] == "our-site"
     assert asked["redirect_uri"] == f"{OURS}{CALLBACK}"
@@ -119,9 +117,7 @@ def test_user_signs_in_upstream_and_the_client_gets_a_token_of_ours(
 
 
 @pytest.mark.spec("AUT-31", "AUT-32")
-def test_threat_26_nothing_is_stored_before_the_user_has_consented(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_threat_26_nothing_is_stored_before_the_user_has_consented(acme, browser):
     page = browser.open()
     assert page.status_code == 200
     assert not UpstreamTransaction.objects.exists()
@@ -136,9 +132,7 @@ def test_threat_26_nothing_is_stored_before_the_user_has_consented(
 
 
 @pytest.mark.spec("AUT-32")
-def test_threat_11_second_client_asks_for_consent_of_its_own(
-    acme: FakeProvider, user: Any, browser: Browser
-) -> None:
+def test_threat_11_second_client_asks_for_consent_of_its_own(acme, user, browser):
     asked = browser.sent_on()
     acme.nonce = asked["nonce"]
     told(browser.come_back(code="c", state=asked["state"]))
@@ -151,9 +145,7 @@ def test_threat_11_second_client_asks_for_consent_of_its_own(
 
 
 @pytest.mark.spec("AUT-31")
-def test_threat_26_callback_with_another_state_is_refused(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_threat_26_callback_with_another_state_is_refused(acme, browser):
     browser.sent_on()
     answer = browser.come_back(code="c", state="made-up")
     assert answer.status_code == 400
@@ -163,9 +155,7 @@ def test_threat_26_callback_with_another_state_is_refused(
 
 
 @pytest.mark.spec("AUT-31")
-def test_threat_26_callback_of_another_user_is_refused(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_threat_26_callback_of_another_user_is_refused(acme, browser):
     asked = browser.sent_on()
     stranger = Client()
     stranger.force_login(make_user("mallory"))
@@ -184,16 +174,14 @@ def test_threat_26_callback_of_another_user_is_refused(
 
 
 @pytest.mark.spec("AUT-31")
-def test_threat_26_callback_after_ten_minutes_is_refused(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_threat_26_callback_after_ten_minutes_is_refused(acme, browser):
     asked = browser.sent_on()
     UpstreamTransaction.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     assert browser.come_back(code="c", state=asked["state"]).status_code == 400
     assert acme.count("/token") == 0
 
 
-def test_threat_26_callback_works_once(acme: FakeProvider, browser: Browser) -> None:
+def test_threat_26_callback_works_once(acme, browser):
     asked = browser.sent_on()
     acme.nonce = asked["nonce"]
     told(browser.come_back(code="c", state=asked["state"]))
@@ -201,9 +189,7 @@ def test_threat_26_callback_works_once(acme: FakeProvider, browser: Browser) -> 
     assert acme.count("/token") == 1
 
 
-def test_threat_26_answer_of_another_provider_is_refused(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_threat_26_answer_of_another_provider_is_refused(acme, browser):
     asked = browser.sent_on()
     answer = browser.come_back(code="c", state=asked["state"], iss="https://evil.example")
     assert answer.status_code == 400
@@ -233,9 +219,7 @@ def test_threat_26_answer_of_another_provider_is_refused(
         ({"events": {}}, "a security event"),
     ],
 )
-def test_id_token_that_does_not_hold_gives_no_access(
-    acme: FakeProvider, browser: Browser, claims: dict[str, Any], why: str
-) -> None:
+def test_id_token_that_does_not_hold_gives_no_access(acme, browser, claims, why):
     asked = browser.sent_on()
     acme.nonce = asked["nonce"]
     acme.claims = claims
@@ -245,14 +229,14 @@ def test_id_token_that_does_not_hold_gives_no_access(
     assert not get_grant_model().objects.exists()
 
 
-def test_missing_id_token_gives_no_access(acme: FakeProvider, browser: Browser) -> None:
+def test_missing_id_token_gives_no_access(acme, browser):
     asked = browser.sent_on()
     acme.answer = {"id_token": None}
     assert told(browser.come_back(code="c", state=asked["state"]))["error"] == "access_denied"
 
 
 @pytest.mark.spec("AUT-31")
-def test_denial_upstream_reaches_the_client(acme: FakeProvider, browser: Browser) -> None:
+def test_denial_upstream_reaches_the_client(acme, browser):
     asked = browser.sent_on()
     answer = browser.come_back(
         error="access_denied", error_description="<b>evil</b>", state=asked["state"]
@@ -265,25 +249,21 @@ def test_denial_upstream_reaches_the_client(acme: FakeProvider, browser: Browser
 
 
 @pytest.mark.spec("AUT-31")
-def test_provider_that_fails_is_told_to_the_client(acme: FakeProvider, browser: Browser) -> None:
+def test_provider_that_fails_is_told_to_the_client(acme, browser):
     asked = browser.sent_on()
     acme.refusal = (502, {})
     refused = told(browser.come_back(code="c", state=asked["state"]))
     assert refused["error"] == "temporarily_unavailable"
 
 
-def test_provider_without_metadata_is_told_to_the_client(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_provider_without_metadata_is_told_to_the_client(acme, browser):
     acme.metadata = {"issuer": "https://evil.example"}
     refused = told(browser.answer(browser.open()))
     assert refused["error"] == "temporarily_unavailable"
     assert not UpstreamTransaction.objects.exists()
 
 
-def test_client_that_is_gone_when_the_user_comes_back_gets_nothing(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_client_that_is_gone_when_the_user_comes_back_gets_nothing(acme, browser):
     asked = browser.sent_on()
     acme.nonce = asked["nonce"]
     browser.app.redirect_uris = "https://elsewhere.example/callback"
@@ -294,9 +274,7 @@ def test_client_that_is_gone_when_the_user_comes_back_gets_nothing(
 
 
 @pytest.mark.spec("AUT-31")
-def test_state_verifier_and_nonce_are_stored_as_digests_or_encrypted(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_state_verifier_and_nonce_are_stored_as_digests_or_encrypted(acme, browser):
     asked = browser.sent_on()
     kept = dumped()
     assert browser.app.client_id in kept
@@ -309,9 +287,7 @@ def test_state_verifier_and_nonce_are_stored_as_digests_or_encrypted(
     assert acme.forms[0]["code_verifier"] == verifier
 
 
-def test_another_account_upstream_ends_what_stood_on_the_first(
-    acme: FakeProvider, browser: Browser, user: Any
-) -> None:
+def test_another_account_upstream_ends_what_stood_on_the_first(acme, browser, user):
     grant = make_grant(user, subject="ada.elsewhere", status=UpstreamGrant.Status.REVOKED)
     UpstreamBinding.objects.create(grant=grant, checksum="c" * 64)
     asked = browser.sent_on()
@@ -321,9 +297,7 @@ def test_another_account_upstream_ends_what_stood_on_the_first(
     assert not UpstreamBinding.objects.exists()
 
 
-def test_security_log_tells_what_was_granted_and_no_secret(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_security_log_tells_what_was_granted_and_no_secret(acme, browser):
     asked = browser.sent_on()
     acme.nonce = asked["nonce"]
     browser.come_back(code="upstream-code", state=asked["state"])
@@ -340,16 +314,14 @@ def test_security_log_tells_what_was_granted_and_no_secret(
     assert not [one for one in secrets if one in logged]
 
 
-def test_pages_of_an_unknown_provider_do_not_exist(acme: FakeProvider, user: Any) -> None:
+def test_pages_of_an_unknown_provider_do_not_exist(acme, user):
     client = Client()
     client.force_login(user)
     for page in ("callback", "connect"):
         assert client.get(f"/oauth/upstream/evil/{page}").status_code == 404
 
 
-def test_answers_of_the_callback_cannot_be_framed_or_kept(
-    acme: FakeProvider, browser: Browser
-) -> None:
+def test_answers_of_the_callback_cannot_be_framed_or_kept(acme, browser):
     answer = browser.come_back(state="made-up")
     assert answer["X-Frame-Options"] == "DENY"
     assert "frame-ancestors 'none'" in answer["Content-Security-Policy"]
@@ -357,9 +329,7 @@ def test_answers_of_the_callback_cannot_be_framed_or_kept(
 
 
 @pytest.mark.spec("AUT-31")
-def test_threat_23_error_reports_show_no_secret(
-    acme: FakeProvider, browser: Browser, rf: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threat_23_error_reports_show_no_secret(acme, browser, rf, monkeypatch):
     asked = browser.sent_on()
     transaction = UpstreamTransaction.objects.get()
     verifier = decrypt(transaction.verifier_cipher)

@@ -22,14 +22,14 @@ from tests.oauth.parties import OTHER_RESOURCE, make_app
 from tests.oauth.signing import jwks
 from tests.oauth.test_assertions_identity import COMPANY, bring, word
 from tests.oauth.test_clients_machines import SECRET, ask, make_machine
-from tests.oauth.upstream.parties import FakeProvider, configured, make_grant
+from tests.oauth.upstream.parties import configured, make_grant
 from tests.oauth.upstream.test_flow import Browser, told
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _on(acme: FakeProvider, site: Any) -> None:
+def _on(acme, site):
     trusted = {"ISSUER": COMPANY, "JWKS": jwks("company")}
     oauth = {**configured(), "CLIENT_CREDENTIALS": True, "TRUSTED_ISSUERS": [trusted]}
     site.MCP_DJANGO = {**site.MCP_DJANGO, "OAUTH": oauth}
@@ -48,7 +48,7 @@ def asked(kind: str, user: Any, **more: Any) -> Any:
 
 @pytest.mark.spec("AUT-31")
 @pytest.mark.parametrize("kind", ["machine", "assertion"])
-def test_threat_26_without_access_upstream_there_is_no_token(kind: str, user: Any) -> None:
+def test_threat_26_without_access_upstream_there_is_no_token(kind, user):
     answer = asked(kind, user)
     assert error_of(answer) == (400, "invalid_target")
     assert "'acme'" in answer.json()["error_description"]
@@ -60,7 +60,7 @@ def test_threat_26_without_access_upstream_there_is_no_token(kind: str, user: An
 
 @pytest.mark.spec("AUT-31")
 @pytest.mark.parametrize("kind", ["machine", "assertion"])
-def test_threat_26_with_access_the_token_stands_on_it(kind: str, user: Any) -> None:
+def test_threat_26_with_access_the_token_stands_on_it(kind, user):
     grant = make_grant(user)
     token = asked(kind, user).json()["access_token"]
     assert UpstreamBinding.objects.get().grant == grant
@@ -70,7 +70,7 @@ def test_threat_26_with_access_the_token_stands_on_it(kind: str, user: Any) -> N
 
 
 @pytest.mark.parametrize("kind", ["machine", "assertion", "code"])
-def test_the_lifetime_that_is_told_is_the_one_the_token_has(kind: str, user: Any) -> None:
+def test_the_lifetime_that_is_told_is_the_one_the_token_has(kind, user):
     soon = timezone.now() + timedelta(seconds=100)
     make_grant(user, refresh_cipher=None, expires_at=soon)
     if kind == "code":
@@ -91,7 +91,7 @@ def test_the_lifetime_that_is_told_is_the_one_the_token_has(kind: str, user: Any
 
 @pytest.mark.spec("AUT-30")
 @pytest.mark.parametrize("is_consented", [True, False])
-def test_prompt_none_never_leads_to_the_provider(user: Any, site: Any, is_consented: bool) -> None:
+def test_prompt_none_never_leads_to_the_provider(user, site, is_consented):
     site.MCP_DJANGO["OAUTH"]["REMEMBER_CONSENT"] = 3600
     app = make_app(registration_source="manual", skip_authorization=is_consented)
     browser = Browser(user, app)

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
-from django.test import Client
 from oauth2_provider.models import get_access_token_model
 
 from mcp_django.oauth.models import UpstreamGrant
 from mcp_django.oauth.upstream import bindings
 from tests.oauth.parties import SETTINGS, make_app, make_token, make_user
-from tests.oauth.upstream.parties import FakeProvider, configured, make_grant
+from tests.oauth.upstream.parties import configured, make_grant
 
 pytestmark = pytest.mark.django_db
 PAGE = "/oauth/connections/"
@@ -34,9 +33,7 @@ def bound(user: Any) -> UpstreamGrant:
     return grant
 
 
-def test_the_page_of_connections_leads_to_accounts_elsewhere(
-    acme: FakeProvider, client: Client, user: Any
-) -> None:
+def test_the_page_of_connections_leads_to_accounts_elsewhere(acme, client, user):
     client.force_login(user)
     page = client.get(PAGE).content.decode()
     assert 'href="/oauth/upstream/acme/connect"' in page
@@ -48,9 +45,7 @@ def test_the_page_of_connections_leads_to_accounts_elsewhere(
     assert b"Disconnect" in client.get("/oauth/upstream/acme/connect").content
 
 
-def test_administrators_look_and_change_nothing(
-    acme: FakeProvider, client: Client, user: Any
-) -> None:
+def test_administrators_look_and_change_nothing(acme, client, user):
     grant = make_grant(user)
     client.force_login(make_user("root", is_staff=True, is_superuser=True))
     page = client.get(f"{ADMIN}{grant.pk}/change/").content.decode()
@@ -60,14 +55,12 @@ def test_administrators_look_and_change_nothing(
     assert ADMIN in client.get("/admin/").content.decode()
 
 
-def test_without_a_provider_the_admin_does_not_speak_of_it(client: Client, user: Any) -> None:
+def test_without_a_provider_the_admin_does_not_speak_of_it(client, user):
     client.force_login(make_user("root", is_staff=True, is_superuser=True))
     assert ADMIN not in client.get("/admin/").content.decode()
 
 
-def test_the_list_costs_the_same_for_one_and_for_many(
-    acme: FakeProvider, client: Client, django_assert_max_num_queries: Any
-) -> None:
+def test_the_list_costs_the_same_for_one_and_for_many(acme, client, django_assert_max_num_queries):
     for name in ("one", "two", "three", "four", "five"):
         make_grant(make_user(name))
     client.force_login(make_user("root", is_staff=True, is_superuser=True))
@@ -77,12 +70,8 @@ def test_the_list_costs_the_same_for_one_and_for_many(
 
 @pytest.mark.parametrize("way", ["disconnect", "delete_selected", "page"])
 def test_administrators_end_access_with_what_stands_on_it(
-    acme: FakeProvider,
-    client: Client,
-    user: Any,
-    way: str,
-    django_capture_on_commit_callbacks: Any,
-) -> None:
+    acme, client, user, way, django_capture_on_commit_callbacks
+):
     grant = bound(user)
     clerk = staff("clerk", "view_upstreamgrant", "delete_upstreamgrant")
     client.force_login(clerk)
@@ -101,8 +90,8 @@ def test_administrators_end_access_with_what_stands_on_it(
 @pytest.mark.parametrize("way", ["disconnect", "page"])
 @pytest.mark.parametrize("lost", ["UPSTREAM", "FIELD_KEYS"])
 def test_access_at_a_provider_that_settings_have_no_more_is_ended(
-    acme: FakeProvider, site: Any, client: Client, user: Any, lost: str, way: str
-) -> None:
+    acme, site, client, user, lost, way
+):
     grant = bound(user)
     site.MCP_DJANGO = {
         **SETTINGS,
@@ -121,9 +110,7 @@ def test_access_at_a_provider_that_settings_have_no_more_is_ended(
     assert [one.status for one in left] == ([] if way == "page" else ["revoked"])
 
 
-def test_staff_who_may_look_may_not_disconnect(
-    acme: FakeProvider, client: Client, user: Any
-) -> None:
+def test_staff_who_may_look_may_not_disconnect(acme, client, user):
     grant = bound(user)
     client.force_login(staff("clerk", "view_upstreamgrant"))
     assert "Disconnect" not in client.get(ADMIN).content.decode()
@@ -131,9 +118,7 @@ def test_staff_who_may_look_may_not_disconnect(
     assert UpstreamGrant.objects.get().status == "live"
 
 
-def test_a_user_with_access_elsewhere_can_be_deleted_in_the_admin(
-    acme: FakeProvider, client: Client, user: Any
-) -> None:
+def test_a_user_with_access_elsewhere_can_be_deleted_in_the_admin(acme, client, user):
     # With tokens of ours he cannot: the toolkit's own admin keeps those.
     make_grant(user)
     client.force_login(make_user("root", is_staff=True, is_superuser=True))

@@ -36,7 +36,7 @@ def statuses() -> dict[str, str]:
 
 
 @pytest.mark.spec("AUT-31")
-def test_threat_26_session_that_ends_upstream_ends_here(acme: FakeProvider) -> None:
+def test_threat_26_session_that_ends_upstream_ends_here(acme):
     make_grant(make_user(), session_id="session-1")
     make_grant(make_user("eve"), session_id="session-2", subject="eve.at.acme")
     answer = send(logout(acme))
@@ -45,7 +45,7 @@ def test_threat_26_session_that_ends_upstream_ends_here(acme: FakeProvider) -> N
     assert statuses() == {"session-1": "revoked", "session-2": "live"}
 
 
-def test_a_provider_that_sends_its_form_in_chunks_is_heard(acme: FakeProvider) -> None:
+def test_a_provider_that_sends_its_form_in_chunks_is_heard(acme):
     make_grant(make_user(), session_id="session-1")
     form = urlencode({"logout_token": logout(acme)}).encode()
     refused = chunks.send(URL, chunks.silent(form), content_type=FORM)
@@ -55,7 +55,7 @@ def test_a_provider_that_sends_its_form_in_chunks_is_heard(acme: FakeProvider) -
 
 
 @pytest.mark.parametrize("claims", [{"sid": None}, {"sub": None}])
-def test_logout_names_a_subject_or_a_session(acme: FakeProvider, claims: dict[str, Any]) -> None:
+def test_logout_names_a_subject_or_a_session(acme, claims):
     make_grant(make_user(), session_id="session-1")
     make_grant(make_user("eve"), session_id="session-2", subject="eve.at.acme")
     assert send(logout(acme, **claims)).status_code == 200
@@ -63,9 +63,7 @@ def test_logout_names_a_subject_or_a_session(acme: FakeProvider, claims: dict[st
 
 
 @pytest.mark.parametrize("sid", ["s" * 300, "session-1\0", "\ud800", 7, ["session-1"], ""])
-def test_a_session_whose_id_cannot_be_stored_ends_with_its_subject(
-    acme: FakeProvider, sid: Any
-) -> None:
+def test_a_session_whose_id_cannot_be_stored_ends_with_its_subject(acme, sid):
     user = make_user()
     claims = {"sub": "ada.at.acme", "sid": sid}
     grants.save_grant(user, "acme", Tokens(access_token="a", refresh_token="r"), claims)
@@ -92,9 +90,7 @@ def test_a_session_whose_id_cannot_be_stored_ends_with_its_subject(
         {"jti": None},
     ],
 )
-def test_what_is_no_logout_token_of_the_provider_ends_nothing(
-    acme: FakeProvider, claims: dict[str, Any]
-) -> None:
+def test_what_is_no_logout_token_of_the_provider_ends_nothing(acme, claims):
     make_grant(make_user())
     answer = send(logout(acme, **claims))
     assert answer.status_code == 400
@@ -102,7 +98,7 @@ def test_what_is_no_logout_token_of_the_provider_ends_nothing(
     assert statuses() == {"session-1": "live"}
 
 
-def test_token_of_a_stranger_ends_nothing_and_fetches_keys_once(acme: FakeProvider) -> None:
+def test_token_of_a_stranger_ends_nothing_and_fetches_keys_once(acme):
     make_grant(make_user())
     stranger = FakeProvider()
     for kid in ("one", "two", "three", "four"):
@@ -115,7 +111,7 @@ def test_token_of_a_stranger_ends_nothing_and_fetches_keys_once(acme: FakeProvid
     assert acme.count("/jwks") == 2
 
 
-def test_logout_token_works_once(acme: FakeProvider) -> None:
+def test_logout_token_works_once(acme):
     make_grant(make_user())
     token = logout(acme)
     assert send(token).status_code == 200
@@ -124,15 +120,13 @@ def test_logout_token_works_once(acme: FakeProvider) -> None:
     assert statuses() == {"session-1": "live"}
 
 
-def test_provider_without_openid_has_no_such_endpoint(acme: FakeProvider, site: Any) -> None:
+def test_provider_without_openid_has_no_such_endpoint(acme, site):
     site.MCP_DJANGO = {"OAUTH": configured(SCOPES=["files"])}
     assert send(logout(acme)).status_code == 404
 
 
 @pytest.mark.spec("AUT-31")
-def test_threat_26_logout_that_fails_may_be_told_again(
-    acme: FakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threat_26_logout_that_fails_may_be_told_again(acme, monkeypatch):
     make_grant(make_user())
     token = logout(acme)
     client = Client(raise_request_exception=False)
@@ -144,7 +138,7 @@ def test_threat_26_logout_that_fails_may_be_told_again(
     assert statuses() == {"session-1": "revoked"}
 
 
-def test_threat_26_keys_that_others_put_into_the_cache_are_nobodys(acme: FakeProvider) -> None:
+def test_threat_26_keys_that_others_put_into_the_cache_are_nobodys(acme):
     """The cache may be one that other programs write to."""
     make_grant(make_user())
     stranger = FakeProvider()
@@ -158,9 +152,7 @@ def test_threat_26_keys_that_others_put_into_the_cache_are_nobodys(acme: FakePro
     assert send(logout(acme)).status_code == 200
 
 
-def test_threat_26_cache_that_is_down_keeps_no_logout_out(
-    acme: FakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threat_26_cache_that_is_down_keeps_no_logout_out(acme, monkeypatch):
     make_grant(make_user())
     for name in ("get", "set", "add"):
         monkeypatch.setattr(cache, name, down)

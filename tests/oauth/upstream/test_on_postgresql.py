@@ -1,7 +1,5 @@
 """What is promised of upstream access, where each writer has a connection of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,6 @@ HERE = Path(__file__).parent
 
 @pytest.mark.requires("shared")
 @pytest.mark.spec("AUT-31")
-def test_threat_26_access_is_honored_and_renewed_once_on_postgresql() -> None:
+def test_threat_26_access_is_honored_and_renewed_once_on_postgresql():
     output = run_under("tests.kit.settings_postgres", HERE / "on_postgresql.py")
     assert "skipped" not in output, output

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ PATHS = {"2025-03-26": "", "2025-11-25": "/oauth"}
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def provider(tmp_path_factory):
     """The provider, with one user and our registration."""
     directory: Path = tmp_path_factory.mktemp("provider")
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
@@ -66,7 +65,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def acme(provider: Server, site: Any, monkeypatch: pytest.MonkeyPatch) -> Server:
+def acme(provider, site, monkeypatch):
     """Our site, which knows the provider by its issuer and two endpoints."""
     monkeypatch.setattr(orders, "upstream", "acme")
     base = f"{provider.url}/o"
@@ -98,7 +97,7 @@ def sign_in_upstream(provider: Server, location: str) -> str:
         }
         answer = browser.post(form.url, data=fields, follow_redirects=False)
         while not answer.headers["Location"].startswith(CALLBACK):
-            answer = browser.get(answer.next_request.url, follow_redirects=False)  # type: ignore[union-attr]
+            answer = browser.get(answer.next_request.url, follow_redirects=False)
     return urlsplit(answer.headers["Location"]).query
 
 
@@ -182,9 +181,7 @@ def revoke_upstream(provider: Server) -> None:
 
 @pytest.mark.spec("AUT-30", "AUT-31", "AUT-32")
 @pytest.mark.parametrize("version", PATHS)
-def test_threat_26_access_is_given_used_and_revoked_at_a_real_provider(
-    acme: Server, version: str
-) -> None:
+def test_threat_26_access_is_given_used_and_revoked_at_a_real_provider(acme, version):
     ours = connect(acme, make_user(), version)
     assert initialize(ours["access_token"], version).status_code == 200
     grant = UpstreamGrant.objects.get()
@@ -216,7 +213,7 @@ def test_threat_26_access_is_given_used_and_revoked_at_a_real_provider(
 
 
 @pytest.mark.spec("AUT-31")
-def test_access_is_renewed_at_a_real_provider_that_rotates(acme: Server) -> None:
+def test_access_is_renewed_at_a_real_provider_that_rotates(acme):
     ours = connect(acme, make_user(), "2025-11-25")
     before = decrypt(UpstreamGrant.objects.get().refresh_cipher)
     for _ in range(2):
@@ -226,7 +223,7 @@ def test_access_is_renewed_at_a_real_provider_that_rotates(acme: Server) -> None
 
 
 @pytest.mark.spec("AUT-31")
-def test_our_refresh_fails_once_the_access_is_gone_upstream(acme: Server) -> None:
+def test_our_refresh_fails_once_the_access_is_gone_upstream(acme):
     ours = connect(acme, make_user(), "2025-11-25")
     revoke_upstream(acme)
     UpstreamGrant.objects.update(checked_at=timezone.now() - timedelta(seconds=301))
@@ -242,7 +239,7 @@ def test_our_refresh_fails_once_the_access_is_gone_upstream(acme: Server) -> Non
     assert answer.json()["error"] == "invalid_grant"
 
 
-def test_tool_uses_the_access_of_its_caller(acme: Server) -> None:
+def test_tool_uses_the_access_of_its_caller(acme):
     user = make_user()
     ours = connect(acme, user, "2025-11-25")
 
@@ -256,7 +253,7 @@ def test_tool_uses_the_access_of_its_caller(acme: Server) -> None:
 
 
 @pytest.mark.spec("AUT-31")
-def test_access_that_is_disconnected_here_is_gone_at_the_provider(acme: Server) -> None:
+def test_access_that_is_disconnected_here_is_gone_at_the_provider(acme):
     user = make_user()
     ours = connect(acme, user, "2025-11-25")
     access = decrypt(UpstreamGrant.objects.get().access_cipher)

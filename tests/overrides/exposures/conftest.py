@@ -1,9 +1,5 @@
 """Servers whose exposures the tests make, as the admin does."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from mcp_django import MCPServer
@@ -13,7 +9,7 @@ from mcp_django.overrides.state import override_version
 
 
 @pytest.fixture(autouse=True)
-def _rows_are_read() -> Iterator[None]:
+def _rows_are_read():
     """The database is asked, and nothing is listened to before or after."""
     override_version.record_change()
     signal_relay.connect_receivers([])
@@ -22,6 +18,6 @@ def _rows_are_read() -> Iterator[None]:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     """A server that code leaves empty."""
     return MCPServer("desk", permission=AllowAny)

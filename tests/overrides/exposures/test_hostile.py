@@ -14,7 +14,7 @@ from django.test.utils import isolate_apps
 from hypothesis import HealthCheck, given, settings, strategies as st
 from rest_framework.authtoken.views import ObtainAuthToken
 
-from mcp_django import MCPServer, ModelTools
+from mcp_django import ModelTools
 from mcp_django.integrations.site_requests import URLRoute
 from mcp_django.models import Exposure
 from mcp_django.overrides.exposure_rules import (
@@ -74,9 +74,7 @@ row = st.fixed_dictionaries(
 
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=row)
-def test_no_row_breaks_what_is_built_or_shows_a_secret(
-    server: MCPServer, values: dict[str, Any]
-) -> None:
+def test_no_row_breaks_what_is_built_or_shows_a_secret(server, values):
     spec = spec_of(Exposure(pk=1, server="desk", **values))
     made = build_exposures(server, "desk", [spec])
     assert made.components or made.problems
@@ -109,9 +107,7 @@ def test_no_row_breaks_what_is_built_or_shows_a_secret(
     ],
     ids=repr,
 )
-def test_a_broken_row_is_left_out_and_the_others_are_served(
-    server: MCPServer, broken: dict[str, Any], caplog: Any
-) -> None:
+def test_a_broken_row_is_left_out_and_the_others_are_served(server, broken, caplog):
     expose(**{"options": {"fields": ["number"]}, **broken})
     expose("shop.Product", options={"fields": ["slug", "name"]})
     user = viewer("view_order", "view_product", is_superuser=True)
@@ -139,9 +135,7 @@ def test_a_broken_row_is_left_out_and_the_others_are_served(
         ("shop.Customer", ["name", "user__groups"], "'user__groups' reveals more than the name"),
     ],
 )
-def test_what_may_be_a_secret_is_refused_with_the_way_out(
-    server: MCPServer, target: str, fields: list[str], words: str
-) -> None:
+def test_what_may_be_a_secret_is_refused_with_the_way_out(server, target, fields, words):
     spec = spec_of(
         Exposure(pk=1, kind="model", server="desk", target=target, options={"fields": fields})
     )
@@ -149,9 +143,7 @@ def test_what_may_be_a_secret_is_refused_with_the_way_out(
     assert words in problem.reason
 
 
-def test_a_path_into_the_user_model_ends_at_what_names_a_person_unless_code_shows_more(
-    server: MCPServer,
-) -> None:
+def test_a_path_into_the_user_model_ends_at_what_names_a_person_unless_code_shows_more(server):
     def problems(*fields: str) -> list[str]:
         exposure = Exposure(
             pk=1, kind="model", server="desk", target="shop.Customer", options={"fields": fields}
@@ -171,7 +163,7 @@ def test_a_path_into_the_user_model_ends_at_what_names_a_person_unless_code_show
 
 
 @pytest.mark.parametrize("operation", ["create", "update", "delete"])
-def test_who_may_do_what_is_not_written_by_clients(server: MCPServer, operation: str) -> None:
+def test_who_may_do_what_is_not_written_by_clients(server, operation):
     options = {"fields": ["username", "is_superuser"], "operations": [operation]}
     spec = spec_of(Exposure(pk=1, kind="model", server="desk", target="auth.User", options=options))
     (problem,) = build_exposures(server, "desk", [spec]).problems
@@ -179,7 +171,7 @@ def test_who_may_do_what_is_not_written_by_clients(server: MCPServer, operation:
 
 
 @isolate_apps("tests.sites.shop")
-def test_what_a_site_makes_of_closed_models_is_closed() -> None:
+def test_what_a_site_makes_of_closed_models_is_closed():
     class Visit(AbstractBaseSession):
         class Meta:
             app_label = "shop"
@@ -195,9 +187,7 @@ def test_what_a_site_makes_of_closed_models_is_closed() -> None:
 
 @pytest.mark.parametrize("base", [ObtainAuthToken, LoginView])
 @pytest.mark.parametrize("is_own", [False, True])
-def test_no_view_that_signs_in_is_exposed_nor_what_a_site_makes_of_it(
-    base: type[Any], is_own: bool
-) -> None:
+def test_no_view_that_signs_in_is_exposed_nor_what_a_site_makes_of_it(base, is_own):
     view = type("Mine", (base,), {}) if is_own else base
     route = URLRoute(
         name="in",
@@ -213,13 +203,13 @@ def test_no_view_that_signs_in_is_exposed_nor_what_a_site_makes_of_it(
 @pytest.mark.parametrize(
     "name", ["apiToken", "accessTokenValue", "passwordHash", "reset_key", "session_data", "pwd"]
 )
-def test_a_name_that_sounds_secret_is_closed_however_it_is_written(name: str) -> None:
+def test_a_name_that_sounds_secret_is_closed_however_it_is_written(name):
     field = models.CharField(max_length=9)
     field.name = name
     assert may_hold_secret(field)
 
 
-def test_options_survive_a_round_through_a_row() -> None:
+def test_options_survive_a_round_through_a_row():
     for options in (
         ModelOptions(fields=("a", "b"), page_size=7, subscribe=True),
         ViewOptions(becomes="resource", uri="a://b", query=("x: date",)),
@@ -227,7 +217,7 @@ def test_options_survive_a_round_through_a_row() -> None:
         assert type(options).from_json(options.to_json()) == options
 
 
-def test_an_exposure_of_another_version_is_a_problem_and_no_failure(server: MCPServer) -> None:
+def test_an_exposure_of_another_version_is_a_problem_and_no_failure(server):
     spec = ExposureSpec(pk=1, kind="model", server="desk", target="shop.Order", error="odd")
     assert [one.reason for one in build_exposures(server, "desk", [spec]).problems] == ["odd"]
     assert Order._meta.label == "shop.Order"

@@ -32,7 +32,7 @@ def numbers(result: Any) -> list[str]:
     return [one["number"] for one in result.structured["items"]]
 
 
-def test_it_is_listed_filtered_searched_ordered_and_paged(server: MCPServer) -> None:
+def test_it_is_listed_filtered_searched_ordered_and_paged(server):
     expose()
     for number, status, total in (("A1", "open", 3), ("A2", "paid", 1), ("B3", "open", 2)):
         order(number, status=status, total=total)
@@ -54,7 +54,7 @@ def test_it_is_listed_filtered_searched_ordered_and_paged(server: MCPServer) -> 
     assert set(found) == {"number", "status", "total", "customer"}
 
 
-def test_what_is_not_among_the_fields_is_reached_by_nothing(server: MCPServer) -> None:
+def test_what_is_not_among_the_fields_is_reached_by_nothing(server):
     expose(options={**ORDERS, "uri": "shop://orders/{number}"})
     secret = order("A1", internal_note="hush-hush", margin=77)
     client = real_client(server=server, user=viewer())
@@ -81,7 +81,7 @@ def test_what_is_not_among_the_fields_is_reached_by_nothing(server: MCPServer) -
     assert secret.customer.email not in text
 
 
-def test_who_may_not_view_the_model_does_not_know_of_it(server: MCPServer) -> None:
+def test_who_may_not_view_the_model_does_not_know_of_it(server):
     expose()
     stranger = viewer("view_product", username="bob")
     assert names(server, stranger) == []
@@ -95,7 +95,7 @@ def test_who_may_not_view_the_model_does_not_know_of_it(server: MCPServer) -> No
         MCPClient(server=server).call_tool("list_orders")
 
 
-def test_a_permission_that_is_taken_away_closes_it_at_once(server: MCPServer) -> None:
+def test_a_permission_that_is_taken_away_closes_it_at_once(server):
     expose()
     user = viewer()
     assert "list_orders" in names(server, user)
@@ -113,9 +113,7 @@ def test_a_permission_that_is_taken_away_closes_it_at_once(server: MCPServer) ->
     ],
     ids=repr,
 )
-def test_what_the_row_asks_for_is_asked_beside_the_permission(
-    server: MCPServer, row: dict[str, Any]
-) -> None:
+def test_what_the_row_asks_for_is_asked_beside_the_permission(server, row):
     expose(**row)
     user = viewer()
     assert names(server, user) == []
@@ -124,7 +122,7 @@ def test_what_the_row_asks_for_is_asked_beside_the_permission(
     assert bool(names(server, fresh)) == (row == {"groups": ["buyers"]})
 
 
-def test_a_scope_of_the_row_is_asked_for(server: MCPServer) -> None:
+def test_a_scope_of_the_row_is_asked_for(server):
     expose(scopes=["orders:read"])
     user = viewer()
     order("A1")
@@ -134,7 +132,7 @@ def test_a_scope_of_the_row_is_asked_for(server: MCPServer) -> None:
     assert numbers(client.call_tool("list_orders")) == ["A1"]
 
 
-def test_one_that_is_switched_off_is_unknown(server: MCPServer) -> None:
+def test_one_that_is_switched_off_is_unknown(server):
     row = expose()
     user = viewer()
     assert "list_orders" in names(server, user)
@@ -145,7 +143,7 @@ def test_one_that_is_switched_off_is_unknown(server: MCPServer) -> None:
         MCPClient(server=server, user=user).call_tool("list_orders")
 
 
-def test_each_server_has_its_own(server: MCPServer) -> None:
+def test_each_server_has_its_own(server):
     other = MCPServer("shop", permission=AllowAny)
     expose()
     expose(server="shop", name="sale", options={"fields": ["number"], "operations": ["get"]})
@@ -154,7 +152,7 @@ def test_each_server_has_its_own(server: MCPServer) -> None:
     assert names(other, user) == ["get_sale"]
 
 
-def test_what_code_declares_of_the_same_name_is_offered_instead(server: MCPServer) -> None:
+def test_what_code_declares_of_the_same_name_is_offered_instead(server):
     @server.tool(read_only=True)
     def list_orders() -> str:
         """Say where they are."""
@@ -166,7 +164,7 @@ def test_what_code_declares_of_the_same_name_is_offered_instead(server: MCPServe
     assert "get_order" in names(server, viewer(username="bob"))
 
 
-def test_an_override_narrows_its_components_like_those_of_code(server: MCPServer) -> None:
+def test_an_override_narrows_its_components_like_those_of_code(server):
     expose()
     Component.objects.create(server="desk", kind="tool", key="list_orders", is_enabled=False)
     Component.objects.create(server="desk", kind="tool", key="get_order", title="One order")
@@ -175,7 +173,7 @@ def test_an_override_narrows_its_components_like_those_of_code(server: MCPServer
     assert tools["get_order"]["title"] == "One order"
 
 
-def test_over_http_it_is_the_same() -> None:
+def test_over_http_it_is_the_same():
     expose(server="default")
     order("A1", internal_note="hush")
     user = viewer()
@@ -204,7 +202,7 @@ def test_over_http_it_is_the_same() -> None:
 # Never wider than code ----------------------------------------------------------------------------
 
 
-def test_the_row_gate_of_code_holds_for_it_too(server: MCPServer) -> None:
+def test_the_row_gate_of_code_holds_for_it_too(server):
     class Own(ModelTools[Order]):
         fields = ["number"]
         name = "own"
@@ -227,7 +225,7 @@ def test_the_row_gate_of_code_holds_for_it_too(server: MCPServer) -> None:
     assert client.complete("shop://orders/{number}", "number", "A") == ["A1"]
 
 
-def test_what_code_decides_of_each_object_holds_for_it_too(server: MCPServer) -> None:
+def test_what_code_decides_of_each_object_holds_for_it_too(server):
     class Own(ModelResource[Order]):
         fields = ["number"]
         uri = "own://{number}"
@@ -244,7 +242,7 @@ def test_what_code_decides_of_each_object_holds_for_it_too(server: MCPServer) ->
     assert client.call_tool("get_order", {"number": "A2"}, check=False).is_error
 
 
-def test_related_columns_need_the_permission_for_their_model(server: MCPServer) -> None:
+def test_related_columns_need_the_permission_for_their_model(server):
     expose(options={"fields": ["number", "customer__name"]})
     order("A1", customer=customer("Ada"))
     assert names(server, viewer()) == []
@@ -253,7 +251,7 @@ def test_related_columns_need_the_permission_for_their_model(server: MCPServer) 
     assert found.structured == {"number": "A1", "customer": {"name": "Ada"}}
 
 
-def test_a_write_needs_its_own_permission_and_can_be_previewed(server: MCPServer) -> None:
+def test_a_write_needs_its_own_permission_and_can_be_previewed(server):
     options = {"fields": ["number", "status"], "operations": ["get", "update", "delete"]}
     expose(options=options)
     order("A1", status="open")
@@ -268,9 +266,7 @@ def test_a_write_needs_its_own_permission_and_can_be_previewed(server: MCPServer
     assert Order.objects.get().status == "paid"
 
 
-def test_a_call_takes_a_bounded_number_of_queries(
-    server: MCPServer, django_assert_max_num_queries: Any
-) -> None:
+def test_a_call_takes_a_bounded_number_of_queries(server, django_assert_max_num_queries):
     for number in range(5):
         expose(name=f"kind{number}", options={**ORDERS, "plural": f"kinds{number}"})
     order("A1")

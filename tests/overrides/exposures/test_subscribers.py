@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -46,7 +44,7 @@ def forget_everything() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_process_that_never_served_anything_tells_of_what_it_saves() -> None:
+def test_a_process_that_never_served_anything_tells_of_what_it_saves():
     expose(options=SUBSCRIBED)
     made = order("A1")
     forget_everything()
@@ -59,7 +57,7 @@ def test_a_process_that_never_served_anything_tells_of_what_it_saves() -> None:
 
 @pytest.mark.outside
 @pytest.mark.django_db(transaction=True)
-def test_another_process_altogether_does() -> None:
+def test_another_process_altogether_does():
     expose(options=SUBSCRIBED)
     order("A1")
     before = version("shop://orders/A1")
@@ -73,7 +71,7 @@ def test_another_process_altogether_does() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_tells_after_the_commit_and_not_of_what_was_taken_back() -> None:
+def test_it_tells_after_the_commit_and_not_of_what_was_taken_back():
     expose(options=SUBSCRIBED)
     kept, lost = order("A1"), order("A2")
     forget_everything()
@@ -88,7 +86,7 @@ def test_it_tells_after_the_commit_and_not_of_what_was_taken_back() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_long_transaction_looks_at_once_and_loses_nothing(monkeypatch: Any) -> None:
+def test_a_long_transaction_looks_at_once_and_loses_nothing(monkeypatch):
     monkeypatch.setattr(model_signals, "MAX_WAITING", 3)
     expose(options=SUBSCRIBED)
     many = [order(f"A{number}") for number in range(8)]
@@ -102,7 +100,7 @@ def test_a_long_transaction_looks_at_once_and_loses_nothing(monkeypatch: Any) ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_once_it_listens_it_hears_of_deletions_and_links_too() -> None:
+def test_once_it_listens_it_hears_of_deletions_and_links_too():
     expose("shop.Product", options={**SUBSCRIBED, "fields": ["slug", "tags"], "uri": "p://{slug}"})
     made = Product.objects.create(
         slug="ball", name="Ball", price=1, category_id=_category(), weight=1
@@ -130,7 +128,7 @@ def _category() -> str:
     ],
     ids=["switched off", "deleted", "not subscribed"],
 )
-def test_it_stops_listening_when_the_exposure_is_gone(change: Callable[[Any], Any]) -> None:
+def test_it_stops_listening_when_the_exposure_is_gone(change):
     row = expose(options=SUBSCRIBED)
     made = order("A1")
     forget_everything()
@@ -147,7 +145,7 @@ def test_it_stops_listening_when_the_exposure_is_gone(change: Callable[[Any], An
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_nobody_exposes_costs_one_look_a_second(django_assert_num_queries: Any) -> None:
+def test_what_nobody_exposes_costs_one_look_a_second(django_assert_num_queries):
     made = customer()
     forget_everything()
     # Whatever process this was before, it has read once that nobody exposes anything.
@@ -161,8 +159,8 @@ def test_what_nobody_exposes_costs_one_look_a_second(django_assert_num_queries: 
 
 @pytest.mark.django_db
 def test_in_the_transaction_of_a_test_saving_costs_nothing_more(
-    django_assert_num_queries: Any, django_capture_on_commit_callbacks: Any
-) -> None:
+    django_assert_num_queries, django_capture_on_commit_callbacks
+):
     made = customer()
     forget_everything()
     with django_capture_on_commit_callbacks() as waiting, django_assert_num_queries(1):

@@ -27,10 +27,7 @@ PLACES = {f"^{name}/mcp(?:/sse|/messages)?/?$": server for name, server in SERVE
 OWN_MOUNTS = {
     "raw": URLRouter([re_path(place, server.asgi) for place, server in PLACES.items()]),
     "consumer": URLRouter(
-        [
-            re_path(place, MCPConsumer.as_asgi(server=server))  # type: ignore[arg-type]
-            for place, server in PLACES.items()
-        ]
+        [re_path(place, MCPConsumer.as_asgi(server=server)) for place, server in PLACES.items()]
     ),
 }
 MOUNTS_WITH_SESSIONS = ("wsgi", "view", "lane", "raw", "consumer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from tests.transports.conftest import close_asgiref_connections
 
 
 @pytest.fixture(autouse=True)
-def _own_mounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_mounts(monkeypatch):
     for name, app in OWN_MOUNTS.items():
         monkeypatch.setitem(MOUNTS, name, app)
     close_asgiref_connections()
@@ -28,10 +27,10 @@ def _caller(name: str) -> Caller:
 
 
 @pytest.fixture
-def ada(transactional_db: None) -> Caller:
+def ada(transactional_db):
     return _caller("ada")
 
 
 @pytest.fixture
-def bob(transactional_db: None) -> Caller:
+def bob(transactional_db):
     return _caller("bob")

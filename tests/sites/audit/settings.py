@@ -1,7 +1,5 @@
 """The settings of all tests, with audit packages and their middleware."""
 
-from __future__ import annotations
-
 from tests import settings as site
 from tests.settings import *  # noqa: F403
 

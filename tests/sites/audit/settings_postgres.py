@@ -1,7 +1,5 @@
 """The settings of this site on PostgreSQL, with the package that needs it."""
 
-from __future__ import annotations
-
 from tests.kit import settings_postgres
 from tests.sites.audit import settings as audited
 from tests.sites.audit.settings import *  # noqa: F403

@@ -58,7 +58,7 @@ def _tracked() -> Any:
 
 
 @pytest.fixture
-def server() -> MCPServer:
+def server():
     return MCPServer("inline", permission=AllowAny)
 
 
@@ -71,7 +71,7 @@ def client_of(server: MCPServer, user: Any = None) -> MCPClient:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_stays_for_the_next_call_of_the_thread(server: MCPServer, fails: bool) -> None:
+def test_nothing_stays_for_the_next_call_of_the_thread(server, fails):
     inside: list[dict[str, Any]] = []
 
     @server.tool
@@ -90,7 +90,7 @@ def test_nothing_stays_for_the_next_call_of_the_thread(server: MCPServer, fails:
 
 
 @pytest.mark.django_db
-def test_a_context_of_the_site_is_the_same_afterwards(server: MCPServer) -> None:
+def test_a_context_of_the_site_is_the_same_afterwards(server):
     ada, bob = person("ada"), person("bob")
 
     @server.tool
@@ -113,7 +113,7 @@ def test_a_context_of_the_site_is_the_same_afterwards(server: MCPServer) -> None
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("is_async", [False, True])
-def test_what_a_nested_call_does_is_the_callers_too(server: MCPServer, is_async: bool) -> None:
+def test_what_a_nested_call_does_is_the_callers_too(server, is_async):
     @server.resource("notes://new")
     def new_note() -> str:
         return Note.objects.create(text="nested").text
@@ -137,7 +137,7 @@ def test_what_a_nested_call_does_is_the_callers_too(server: MCPServer, is_async:
 
 
 @pytest.mark.django_db
-def test_a_block_of_the_function_is_in_the_revision_of_the_call(server: MCPServer) -> None:
+def test_a_block_of_the_function_is_in_the_revision_of_the_call(server):
     @server.tool
     async def tool() -> str:
         def write() -> None:
@@ -152,7 +152,7 @@ def test_a_block_of_the_function_is_in_the_revision_of_the_call(server: MCPServe
 
 
 @pytest.mark.django_db
-def test_a_user_that_the_function_chose_stays_after_a_nested_call(server: MCPServer) -> None:
+def test_a_user_that_the_function_chose_stays_after_a_nested_call(server):
     bob = person("bob")
 
     @server.resource("notes://new")
@@ -174,12 +174,7 @@ def test_a_user_that_the_function_chose_stays_after_a_nested_call(server: MCPSer
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_package_that_fails_fails_the_call(
-    server: MCPServer,
-    is_async: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_package_that_fails_fails_the_call(server, is_async, monkeypatch, caplog):
     def break_down(context_data: Any) -> Any:
         raise RuntimeError("no entry today")
 
@@ -204,7 +199,7 @@ def test_a_package_that_fails_fails_the_call(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_revision_that_cannot_be_stored_fails_the_call(server: MCPServer, is_async: bool) -> None:
+def test_a_revision_that_cannot_be_stored_fails_the_call(server, is_async):
     def refuse(**kwargs: Any) -> None:
         raise RuntimeError("no revision today")
 
@@ -226,7 +221,7 @@ def test_a_revision_that_cannot_be_stored_fails_the_call(server: MCPServer, is_a
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("atomic", [False, True])
-def test_the_revision_has_what_a_failed_function_left(server: MCPServer, atomic: bool) -> None:
+def test_the_revision_has_what_a_failed_function_left(server, atomic):
     @server.tool(atomic=atomic)
     def tool() -> str:
         note = Note.objects.get()
@@ -244,7 +239,7 @@ def test_the_revision_has_what_a_failed_function_left(server: MCPServer, atomic:
 # Details ------------------------------------------------------------------------------------------
 
 
-async def test_an_entry_has_the_address_and_the_correlation_id(ada: Caller) -> None:
+async def test_an_entry_has_the_address_and_the_correlation_id(ada):
     body = message("tools/call", {"name": "write", "arguments": {"text": "addressed"}})
     changes = {"authorization": ada.token, "x_correlation_id": "c-1"}
     assert (await ask("raw", "/notes/mcp", body, **changes)).status == 200
@@ -256,9 +251,7 @@ async def test_an_entry_has_the_address_and_the_correlation_id(ada: Caller) -> N
     assert (found.remote_addr, found.cid) == ("127.0.0.1", "c-1")
 
 
-async def test_an_older_auditlog_records_the_caller_and_the_address(
-    ada: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_older_auditlog_records_the_caller_and_the_address(ada, monkeypatch):
     # Version 3.4 has added it.
     monkeypatch.delattr(auditlog_context, "set_extra_data")
     wanted = ToolCall(server="notes", tool="write", arguments={"text": "older"})
@@ -272,7 +265,7 @@ async def test_an_older_auditlog_records_the_caller_and_the_address(
 
 
 @pytest.mark.parametrize("tool", ["write_as_task", "write_as_task_later"])
-async def test_a_task_is_recorded_as_its_caller(tool: str, ada: Caller) -> None:
+async def test_a_task_is_recorded_as_its_caller(tool, ada):
     declared = {CLIENT_CAPABILITIES: extension_declaration(TASKS)}
 
     async def run(caller: Caller, text: str) -> dict[str, str]:
@@ -303,9 +296,7 @@ async def test_a_task_is_recorded_as_its_caller(tool: str, ada: Caller) -> None:
 
 @pytest.mark.parametrize("tool", ["write", "write_later"])
 @pytest.mark.parametrize("mount", ["stdio", "command", "lane", "raw"])
-async def test_the_setting_tells_another_package(
-    mount: str, tool: str, ada: Caller, settings: Any
-) -> None:
+async def test_the_setting_tells_another_package(mount, tool, ada, settings):
     settings.MCP_DJANGO = {"AUDIT_CONTEXT": "tests.sites.audit.contexts.easy_audit_context"}
     for name, caller in {"ada": ada, NOBODY: Caller()}.items():
         wanted = ToolCall(server="notes", tool=tool, arguments={"text": name})
@@ -314,9 +305,7 @@ async def test_the_setting_tells_another_package(
 
 
 @pytest.mark.django_db
-def test_the_setting_gets_the_user_and_the_request(
-    server: MCPServer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_setting_gets_the_user_and_the_request(server, settings, monkeypatch):
     entered: list[Any] = []
 
     def enter(user: Any, request: Any) -> Any:
@@ -334,9 +323,7 @@ def test_the_setting_gets_the_user_and_the_request(
 
 @pytest.mark.parametrize("tool", ["write", "write_later"])
 @pytest.mark.parametrize("mount", ["wsgi", "view", "lane"])
-async def test_middleware_of_the_site_finds_the_caller_late(
-    mount: str, tool: str, ada: Caller, settings: Any
-) -> None:
+async def test_middleware_of_the_site_finds_the_caller_late(mount, tool, ada, settings):
     settings.MCP_DJANGO = {"THREAD_CONTEXT": True}
     for name, caller in {"ada": ada, NOBODY: Caller()}.items():
         wanted = ToolCall(server="notes", tool=tool, arguments={"text": name})
@@ -349,8 +336,8 @@ async def test_middleware_of_the_site_finds_the_caller_late(
 
 
 def test_a_package_counts_by_its_app_or_its_middleware_and_crum_by_its_import(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, monkeypatch
+):
     assert has_audit_packages()
     crum = sys.modules["crum"]
     monkeypatch.delitem(sys.modules, "crum")

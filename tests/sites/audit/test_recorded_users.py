@@ -73,14 +73,7 @@ async def write(
     TRANSPORTS,
     ids=[f"{mount}, {'streamed' if streams else 'answered'}" for mount, streams in TRANSPORTS],
 )
-async def test_the_caller_is_recorded(
-    mount: str,
-    streams: bool,
-    kind: str,
-    ada: Caller,
-    bob: Caller,
-    record_property: pytest.RecordProperty,
-) -> None:
+async def test_the_caller_is_recorded(mount, streams, kind, ada, bob, record_property):
     callers = {"ada": ada, "bob": bob}
     if KINDS[kind].is_open:
         callers[NOBODY] = ANONYMOUS

@@ -1,7 +1,5 @@
 """Where the site has its servers, views and endpoints."""
 
-from __future__ import annotations
-
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 

@@ -32,7 +32,7 @@ RESOURCE = f"{django_settings.ISSUER}{PATH}"
 
 
 @pytest.fixture(autouse=True)
-def _pages(settings: Any) -> Any:
+def _pages(settings):
     settings.MIDDLEWARE = [
         "django.contrib.sessions.middleware.SessionMiddleware",
         *settings.MIDDLEWARE,
@@ -44,12 +44,12 @@ def _pages(settings: Any) -> Any:
 
 
 @pytest.fixture
-def ada() -> Member:
+def ada():
     return Member.objects.create(email="ada@example.com")
 
 
 @pytest.fixture
-def app() -> Any:
+def app():
     return make_app()
 
 
@@ -71,7 +71,7 @@ def counted(token: str) -> Any:
     return call(token, path=PATH, tool="count_readings")
 
 
-def test_a_client_is_approved_calls_refreshes_and_is_revoked(ada: Member, app: Any) -> None:
+def test_a_client_is_approved_calls_refreshes_and_is_revoked(ada, app):
     first = approved(ada, app)
     assert counted(first["access_token"]).json()["result"]["content"][0]["text"] == "0"
     kept = call(first["access_token"], path=PATH, tool="keep_reading", value=7)
@@ -89,7 +89,7 @@ def test_a_client_is_approved_calls_refreshes_and_is_revoked(ada: Member, app: A
     assert {AuthEvent.Kind.CONSENT, AuthEvent.Kind.ISSUE, AuthEvent.Kind.REVOKE} <= kinds
 
 
-def test_everything_that_is_issued_is_where_the_router_wants_it(ada: Member, app: Any) -> None:
+def test_everything_that_is_issued_is_where_the_router_wants_it(ada, app):
     first = approved(ada, app)
     refresh(app, first["refresh_token"])
     models = (get_access_token_model(), get_refresh_token_model())
@@ -100,14 +100,14 @@ def test_everything_that_is_issued_is_where_the_router_wants_it(ada: Member, app
     assert not RefreshReplay.objects.exists()
 
 
-def test_naive_times_end_a_token(ada: Member, app: Any) -> None:
+def test_naive_times_end_a_token(ada, app):
     token = approved(ada, app)["access_token"]
     past = datetime.now() - timedelta(seconds=1)  # noqa: DTZ005 - as USE_TZ = False wants it
     assert get_access_token_model().objects.update(expires=past) == 1
     assert counted(token).status_code == 401
 
 
-def test_a_deactivated_member_and_another_tenant_are_refused(ada: Member, app: Any) -> None:
+def test_a_deactivated_member_and_another_tenant_are_refused(ada, app):
     token = approved(ada, app)["access_token"]
     assert call(token, path="/other/api/mcp", tool="count_readings").status_code == 401
     page = ask(Client(), app, resource=RESOURCE)
@@ -115,9 +115,7 @@ def test_a_deactivated_member_and_another_tenant_are_refused(ada: Member, app: A
     assert AUTHORIZE not in page["Location"].partition("?")[0]
 
 
-def test_what_is_revoked_halfway_is_not_revoked(
-    ada: Member, app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_revoked_halfway_is_not_revoked(ada, app, monkeypatch):
     token = approved(ada, app)["access_token"]
 
     def fail(*args: Any, **kwargs: Any) -> None:

@@ -24,7 +24,7 @@ PATH = "/acme/api/mcp"
 
 
 @pytest.fixture
-def ada() -> Member:
+def ada():
     return Member.objects.create(email="ada@example.com")
 
 
@@ -34,12 +34,12 @@ def call(token: str, tool: str, **arguments: Any) -> Any:
     return Client().post(PATH, json.dumps(body), content_type="application/json", headers=headers)
 
 
-def test_migrations_and_checks_are_clean() -> None:
+def test_migrations_and_checks_are_clean():
     call_command("makemigrations", "mcp_django", check=True, dry_run=True, verbosity=0)
     call_command("check", fail_level="WARNING")
 
 
-def test_a_token_of_a_user_with_a_uuid_lets_in(ada: Member) -> None:
+def test_a_token_of_a_user_with_a_uuid_lets_in(ada):
     out = StringIO()
     call_command("mcp", "token", "create", "ada@example.com", "--json", stdout=out)
     token = json.loads(out.getvalue())["token"]
@@ -48,7 +48,7 @@ def test_a_token_of_a_user_with_a_uuid_lets_in(ada: Member) -> None:
     assert Reading.objects.get().value == 5
 
 
-def test_naive_times_expire_tokens_too(ada: Member) -> None:
+def test_naive_times_expire_tokens_too(ada):
     past = datetime.now() - timedelta(days=1)  # noqa: DTZ005 - as USE_TZ = False wants it
     _, token = AccessToken.objects.issue(ada, name="old", expires=past)
     assert call(token, "count_readings").status_code == 401
@@ -56,17 +56,17 @@ def test_naive_times_expire_tokens_too(ada: Member) -> None:
     assert call(token, "count_readings").json()["result"]["content"][0]["text"] == "0"
 
 
-def test_a_failure_rolls_back_the_database_that_the_router_chose(ada: Member) -> None:
+def test_a_failure_rolls_back_the_database_that_the_router_chose(ada):
     client = MCPClient(user=ada)
     assert client.call_tool("keep_reading", {"value": 5, "fail": True}, check=False).is_error
     assert not Reading.objects.exists()
 
 
-def test_the_address_is_below_the_script_name_and_the_tenant() -> None:
+def test_the_address_is_below_the_script_name_and_the_tenant():
     assert reverse("mcp_django:endpoint", kwargs={"tenant": "acme"}) == f"/below{PATH}"
 
 
-async def test_the_lane_finds_the_endpoint_and_its_streams(ada: Member) -> None:
+async def test_the_lane_finds_the_endpoint_and_its_streams(ada):
     _, token = await sync_to_async(AccessToken.objects.issue)(ada, name="lane")
     app = get_asgi_application()
     body = message("tools/call", {"name": "keep_reading", "arguments": {"value": 1}})

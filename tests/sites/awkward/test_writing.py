@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -32,7 +31,7 @@ def client(model: type[Any], **options: Any) -> MCPClient:
     return MCPClient(server=server)
 
 
-def test_a_model_is_written_to_its_own_database() -> None:
+def test_a_model_is_written_to_its_own_database():
     readings = client(Reading, fields=["id", "value"])
     made = readings.call_tool("create_reading", {"value": 1}).structured
     assert Reading.objects.using("readings").get().value == 1
@@ -49,7 +48,7 @@ def also_a_member(self: Any, ctx: Any, form: Any) -> Reading:
     return saved
 
 
-def test_what_fails_leaves_nothing_in_its_database() -> None:
+def test_what_fails_leaves_nothing_in_its_database():
     def perform_create(self: Any, ctx: Any, form: Any) -> Reading:
         form.save()
         raise RuntimeError("midway")
@@ -60,7 +59,7 @@ def test_what_fails_leaves_nothing_in_its_database() -> None:
     assert not Reading.objects.exists()
 
 
-def test_a_preview_takes_back_both_databases() -> None:
+def test_a_preview_takes_back_both_databases():
     readings = client(Reading, fields=["id", "value"], perform_create=also_a_member)
     result = readings.call_tool("create_reading", {"value": 1, "preview": True})
     assert result.structured == {"preview": True, "changes": {"value": {"from": None, "to": 1}}}
@@ -71,7 +70,7 @@ def test_a_preview_takes_back_both_databases() -> None:
 
 
 @pytest.fixture
-def _apart() -> Iterator[None]:
+def _apart():
     """No transaction is opened on the second database beside that on the first."""
     settings = connections["readings"].settings_dict
     settings["ATOMIC_REQUESTS"] = False
@@ -80,7 +79,7 @@ def _apart() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_apart")
-def test_what_cannot_be_taken_back_is_refused() -> None:
+def test_what_cannot_be_taken_back_is_refused():
     def perform_create(self: Any, ctx: Any, form: Any) -> Member:
         saved: Member = form.save()
         assert Reading.objects.count() == 0

@@ -1,7 +1,5 @@
 """The endpoint lies below a tenant."""
 
-from __future__ import annotations
-
 from django.urls import include, path
 
 from mcp_django import mcp

@@ -1,7 +1,5 @@
 """The example site's application."""
 
-from __future__ import annotations
-
 from django.apps import AppConfig
 
 

@@ -1,7 +1,5 @@
 """The example site as ASGI applications, for tests that start a real server."""
 
-from __future__ import annotations
-
 import os
 
 import django

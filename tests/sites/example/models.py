@@ -1,3 +1,1 @@
 """The example site's data. It grows with the components that need rows."""
-
-from __future__ import annotations

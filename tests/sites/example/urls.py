@@ -1,7 +1,5 @@
 """Where the example site mounts its servers and the admin."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.urls import path
 

@@ -1,7 +1,5 @@
 """What the site offers."""
 
-from __future__ import annotations
-
 from helpdesk.forms import TicketForm
 from helpdesk.models import KBItem, Queue, Ticket
 from helpdesk.views.api import TicketViewSet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ EVERY_TICKET_TOOL = ["create_ticket", "get_ticket", "list_tickets", "update_tick
 
 
 @pytest.fixture
-def staff(db: None) -> MCPClient:
+def staff(db):
     """Return a client of a superuser, and a queue."""
     user = get_user_model().objects.create_superuser("root", "root@example.org", "x")
     Queue.objects.create(title="Support", slug="support", allow_public_submission=True)
@@ -35,13 +34,13 @@ def properties(client: MCPClient, name: str) -> dict[str, Any]:
     return schema
 
 
-def test_every_tool_is_listed_and_no_check_complains(staff: MCPClient) -> None:
+def test_every_tool_is_listed_and_no_check_complains(staff):
     names = {tool["name"] for tool in staff.list_tools()}
     assert {*EVERY_TICKET_TOOL, "submit_ticket", "list_queues", "get_ticket_row"} <= names
     assert checks.check_left_out(None, databases=["default"]) == []
 
 
-def test_a_ticket_is_created_read_and_changed_by_the_api(staff: MCPClient) -> None:
+def test_a_ticket_is_created_read_and_changed_by_the_api(staff):
     queue = Queue.objects.get()
     made = staff.call_tool(
         "create_ticket",
@@ -65,9 +64,7 @@ def test_a_ticket_is_created_read_and_changed_by_the_api(staff: MCPClient) -> No
     assert row["title"] == "Printer"
 
 
-def test_custom_fields_of_later_reach_the_form(
-    staff: MCPClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_custom_fields_of_later_reach_the_form(staff, monkeypatch):
     clock = SimpleNamespace(now=1e9)
     monkeypatch.setattr(deferred, "time", SimpleNamespace(monotonic=lambda: clock.now))
     assert "custom_room" not in properties(staff, "submit_ticket")
@@ -78,7 +75,7 @@ def test_custom_fields_of_later_reach_the_form(
     assert "custom_room" in properties(staff, "submit_ticket")
 
 
-def test_a_queue_shows_what_its_admin_writes(staff: MCPClient) -> None:
+def test_a_queue_shows_what_its_admin_writes(staff):
     shown = staff.call_tool("get_queue", {"slug": "support"}).structured
     assert (shown["title"], shown["allow_public_submission"]) == ("Support", True)
     assert not any("pass" in name for name in shown)
@@ -88,7 +85,7 @@ def test_a_queue_shows_what_its_admin_writes(staff: MCPClient) -> None:
 
 
 @pytest.mark.outside
-def test_the_site_is_migrated_from_nothing(tmp_path: Path) -> None:
+def test_the_site_is_migrated_from_nothing(tmp_path):
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.sites.helpdesk.settings"}
     environ["MCP_TEST_DATABASE"] = str(tmp_path / "database")
     migrate(environ)

@@ -1,7 +1,5 @@
 """What the site offers: one line for each model of its admin, and a server beside it."""
 
-from __future__ import annotations
-
 from django.contrib.auth.models import Group
 from oscar.core.loading import get_model
 

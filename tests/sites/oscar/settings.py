@@ -1,7 +1,5 @@
 """The settings of the site, as oscar's documentation has them."""
 
-from __future__ import annotations
-
 from oscar.defaults import *  # noqa: F403
 
 from tests.sites.common import *  # noqa: F403

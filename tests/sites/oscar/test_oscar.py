@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +21,13 @@ ProductClass = get_model("catalogue", "ProductClass")
 
 
 @pytest.fixture
-def staff(db: None) -> MCPClient:
+def staff(db):
     """Return a client of a superuser."""
     user = get_user_model().objects.create_superuser("root", "root@example.org", "x")
     return MCPClient(server=mcp, user=user)
 
 
-def test_deleting_a_category_says_what_goes_along(staff: MCPClient) -> None:
+def test_deleting_a_category_says_what_goes_along(staff):
     root = Category.add_root(name="Books")
     branch = root.add_child(name="Fiction")
     for number in range(5):
@@ -55,7 +54,7 @@ def tool_arguments(client: MCPClient, name: str) -> dict[str, Any]:
     return schema
 
 
-def test_a_product_has_its_title_and_what_its_form_shows(staff: MCPClient) -> None:
+def test_a_product_has_its_title_and_what_its_form_shows(staff):
     kind = ProductClass.objects.create(name="Book")
     product = Product.objects.create(title="Emma", product_class=kind, upc="1")
     (row,) = staff.call_tool("list_products").structured["items"]
@@ -66,7 +65,7 @@ def test_a_product_has_its_title_and_what_its_form_shows(staff: MCPClient) -> No
     assert shown["product_class"]["label"] == "Book"
 
 
-def test_groups_show_what_they_write(staff: MCPClient) -> None:
+def test_groups_show_what_they_write(staff):
     Group.objects.create(name="clerks")
     shown = staff.call_tool("get_group", {"name": "clerks"}).structured
     assert shown["permissions"] == []
@@ -75,7 +74,7 @@ def test_groups_show_what_they_write(staff: MCPClient) -> None:
 
 
 @pytest.mark.outside
-def test_the_site_is_migrated_from_nothing(tmp_path: Path) -> None:
+def test_the_site_is_migrated_from_nothing(tmp_path):
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.sites.oscar.settings"}
     environ["MCP_TEST_DATABASE"] = str(tmp_path / "database")
     migrate(environ)

@@ -1,7 +1,5 @@
 """The addresses of the site."""
 
-from __future__ import annotations
-
 from django.apps import apps
 from django.contrib import admin
 from django.urls import include, path

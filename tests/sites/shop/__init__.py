@@ -1,3 +1,1 @@
 """A shop with something of everything that a model can have, and with secrets in each table."""
-
-from __future__ import annotations

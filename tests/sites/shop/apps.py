@@ -1,7 +1,5 @@
 """The shop's application; its tables refer to those of others, so it has migrations as they do."""
 
-from __future__ import annotations
-
 from django.apps import AppConfig
 
 

@@ -1,7 +1,5 @@
 """The endpoint as every kind of application serves it."""
 
-from __future__ import annotations
-
 import django
 
 django.setup()

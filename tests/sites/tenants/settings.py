@@ -1,7 +1,5 @@
 """What all sites have in common; the other settings choose how tenants are kept apart."""
 
-from __future__ import annotations
-
 import os
 
 from tests.conformance import shared

@@ -1,7 +1,5 @@
 """Tenants with a database each, which a router chooses by a variable of the thread."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

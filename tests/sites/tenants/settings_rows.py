@@ -1,7 +1,5 @@
 """Tenants that share tables, in which a policy of PostgreSQL shows the rows of one."""
 
-from __future__ import annotations
-
 from tests.sites.tenants.settings import *  # noqa: F403
 from tests.sites.tenants.settings import MIDDLEWARE
 

@@ -1,7 +1,5 @@
 """Tenants with a schema each: django-tenants."""
 
-from __future__ import annotations
-
 from tests.sites.tenants.settings import *  # noqa: F403
 from tests.sites.tenants.settings import DATABASES, MIDDLEWARE, SHARED_APPS, TENANT_APPS
 

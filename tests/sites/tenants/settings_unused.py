@@ -1,7 +1,5 @@
 """django-tenants is installed and no request has a tenant: the rows of one are in `public`."""
 
-from __future__ import annotations
-
 from tests.sites.tenants.settings_schemas import *  # noqa: F403
 from tests.sites.tenants.settings_schemas import MIDDLEWARE, SHARED_APPS, TENANT_APPS
 

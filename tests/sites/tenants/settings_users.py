@@ -1,7 +1,5 @@
 """The same with users in the schemas of the tenants as well."""
 
-from __future__ import annotations
-
 from tests.sites.tenants.settings_schemas import *  # noqa: F403
 from tests.sites.tenants.settings_schemas import MCP_DJANGO, TENANT_APPS
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +41,7 @@ def wait_for(server: Server, **expected: int) -> None:
         assert time.monotonic() < deadline, current
 
 
-def test_a_package_that_is_not_used_takes_no_streams(tmp_path: Path) -> None:
+def test_a_package_that_is_not_used_takes_no_streams(tmp_path):
     with (
         served("unused", "fast handler", tmp_path, MCP_TEST_THREAD_CONTEXT="False") as server,
         closing(Client(server, "alpha")) as client,
@@ -59,7 +57,7 @@ def test_a_package_that_is_not_used_takes_no_streams(tmp_path: Path) -> None:
         assert reply.is_stream
 
 
-def test_a_package_that_is_not_used_takes_no_mounts(tmp_path: Path) -> None:
+def test_a_package_that_is_not_used_takes_no_mounts(tmp_path):
     with (
         served("unused", "raw", tmp_path, MCP_TEST_THREAD_CONTEXT="False") as server,
         closing(Client(server, "alpha")) as client,
@@ -68,7 +66,7 @@ def test_a_package_that_is_not_used_takes_no_mounts(tmp_path: Path) -> None:
             assert client.call("async_items", version=version).rows == ALPHA
 
 
-def test_a_package_that_is_installed_counts_as_used(tmp_path: Path) -> None:
+def test_a_package_that_is_installed_counts_as_used(tmp_path):
     with (
         served("unused", "fast handler", tmp_path) as server,
         closing(Client(server, "alpha")) as client,
@@ -83,7 +81,7 @@ def test_a_package_that_is_installed_counts_as_used(tmp_path: Path) -> None:
     params=[*((site, "fast handler") for site in SITES), ("schemas", "view under ASGI")],
     ids=", ".join,
 )
-def server(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(request, tmp_path_factory):
     """One process, whose functions share what they note."""
     site, mount = request.param
     with served(site, mount, tmp_path_factory.mktemp("bad_input")) as server:
@@ -97,7 +95,7 @@ def assert_calls_are_right(server: Server) -> None:
         assert (outcome.foreign, outcome.wrong) == (0, 0), outcome.example
 
 
-def test_middleware_that_fails_after_the_function(server: Server) -> None:
+def test_middleware_that_fails_after_the_function(server):
     before = notes(server)["noted"]
     with closing(Client(server, "alpha")) as client:
         for number in range(1, AT_ONCE + 1):
@@ -107,7 +105,7 @@ def test_middleware_that_fails_after_the_function(server: Server) -> None:
     assert_calls_are_right(server)
 
 
-def test_clients_that_leave_while_a_function_waits(server: Server) -> None:
+def test_clients_that_leave_while_a_function_waits(server):
     before = notes(server)
     body = message("tools/call", {"name": "wait", "arguments": {}})
     with ExitStack() as clients:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
 from mcp_django.protocol.errors import TASKS
 from tests.kit.drivers import message
-from tests.kit.processes import REPOSITORY, Server
+from tests.kit.processes import REPOSITORY
 from tests.sites.tenants.load import HANDSHAKE, KINDS, MODERN, Client, Reply
 from tests.sites.tenants.sites import HTTP_MOUNTS, SITES, environ_of, served
 
@@ -32,20 +31,20 @@ WITH_TASKS = {CLIENT_CAPABILITIES: {"extensions": {TASKS: {}}}}
     params=[*(("schemas", mount) for mount in HTTP_MOUNTS), ("files", "fast handler")],
     ids=", ".join,
 )
-def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Server]]:
+def site(request, tmp_path_factory):
     name, mount = request.param
     with served(name, mount, tmp_path_factory.mktemp("refusals")) as server:
         yield SITES[name], server
 
 
 @pytest.fixture
-def reason(site: tuple[str, Server]) -> str:
+def reason(site):
     """What the sentence of a refusal names."""
     return site[0]
 
 
 @pytest.fixture
-def client(site: tuple[str, Server]) -> Iterator[Client]:
+def client(site):
     with closing(Client(site[1], "alpha")) as client:
         yield client
 
@@ -55,12 +54,12 @@ def assert_refused(reply: Reply, reason: str) -> None:
     assert not reply.rows
 
 
-def test_the_site_answers_its_tenant(client: Client) -> None:
+def test_the_site_answers_its_tenant(client):
     for version in (MODERN, HANDSHAKE):
         assert client.call("async_items", version=version).rows == ALPHA
 
 
-def test_subscriptions_are_refused(client: Client, reason: str) -> None:
+def test_subscriptions_are_refused(client, reason):
     wanted: dict[str, Any] = {"resourceSubscriptions": ["items://pages/1"]}
     for notifications in (wanted, {"toolsListChanged": True}):
         params = {"notifications": notifications}
@@ -68,19 +67,19 @@ def test_subscriptions_are_refused(client: Client, reason: str) -> None:
         assert_refused(reply, reason)
 
 
-def test_subscriptions_of_a_session_are_refused(client: Client, reason: str) -> None:
+def test_subscriptions_of_a_session_are_refused(client, reason):
     params = {"uri": "items://pages/1"}
     assert_refused(client.ask("resources/subscribe", params, version=HANDSHAKE), reason)
 
 
-def test_subscriptions_are_not_announced(client: Client) -> None:
+def test_subscriptions_are_not_announced(client):
     resources = client.open().response["result"]["capabilities"]["resources"]
     assert not resources.get("subscribe")
     discovered = client.ask("server/discover", {}).response["result"]
     assert not discovered["capabilities"]["resources"].get("subscribe")
 
 
-def test_the_get_stream_is_refused(client: Client) -> None:
+def test_the_get_stream_is_refused(client):
     client.open()
     reply = client.ask_in_session(None, verb="GET", accept="text/event-stream", is_open_ended=True)
     # As under WSGI, which every client knows: it has to do without.
@@ -88,7 +87,7 @@ def test_the_get_stream_is_refused(client: Client) -> None:
     assert "GET" not in reply.headers["allow"]
 
 
-def test_http_with_sse_is_refused(client: Client, reason: str) -> None:
+def test_http_with_sse_is_refused(client, reason):
     reply = client.send(
         None, verb="GET", path="/mcp/sse", accept="text/event-stream", is_open_ended=True
     )
@@ -97,7 +96,7 @@ def test_http_with_sse_is_refused(client: Client, reason: str) -> None:
 
 
 @pytest.mark.parametrize("tool", ["optional_task", "required_task"])
-def test_tasks_are_refused(client: Client, reason: str, tool: str) -> None:
+def test_tasks_are_refused(client, reason, tool):
     params = {"name": tool, "arguments": {}}
     # A client of 2025-11-25 asks for a task itself.
     reply = client.ask("tools/call", {**params, "task": {"ttl": 60_000}}, version=HANDSHAKE)
@@ -106,7 +105,7 @@ def test_tasks_are_refused(client: Client, reason: str, tool: str) -> None:
         assert_refused(client.send(message("tools/call", params, **WITH_TASKS)), reason)
 
 
-def test_a_tool_with_optional_tasks_answers_its_tenant(client: Client) -> None:
+def test_a_tool_with_optional_tasks_answers_its_tenant(client):
     params = {"name": "optional_task", "arguments": {}}
     reply = client.send(message("tools/call", params, **WITH_TASKS))
     assert (reply.response["result"]["resultType"], reply.rows) == ("complete", ALPHA)
@@ -114,7 +113,7 @@ def test_a_tool_with_optional_tasks_answers_its_tenant(client: Client) -> None:
         assert client.call("optional_task", version=version).rows == ALPHA
 
 
-def test_progress_opens_no_stream(client: Client) -> None:
+def test_progress_opens_no_stream(client):
     for version in (MODERN, HANDSHAKE):
         for tool in ("sync_stream", "async_stream"):
             reply = client.call(tool, version=version)
@@ -126,7 +125,7 @@ def test_progress_opens_no_stream(client: Client) -> None:
     params=[("schemas", "raw"), ("schemas", "consumer"), ("files", "raw")],
     ids=", ".join,
 )
-def bare(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Server]]:
+def bare(request, tmp_path_factory):
     """A mount without middleware."""
     name, mount = request.param
     with served(name, mount, tmp_path_factory.mktemp("bare")) as server:
@@ -134,7 +133,7 @@ def bare(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mount_without_middleware_refuses_calls(bare: tuple[str, Server], kind: str) -> None:
+def test_a_mount_without_middleware_refuses_calls(bare, kind):
     reason, server = bare
     with closing(Client(server, "alpha")) as client:
         for version in (MODERN, HANDSHAKE):
@@ -142,7 +141,7 @@ def test_a_mount_without_middleware_refuses_calls(bare: tuple[str, Server], kind
             assert_refused(client.ask(method, params, version=version, is_open_ended=True), reason)
 
 
-def test_a_mount_without_middleware_refuses_streams(bare: tuple[str, Server]) -> None:
+def test_a_mount_without_middleware_refuses_streams(bare):
     reason, server = bare
     with closing(Client(server, "alpha")) as client:
         listen = {"notifications": {"toolsListChanged": True}}
@@ -155,7 +154,7 @@ def test_a_mount_without_middleware_refuses_streams(bare: tuple[str, Server]) ->
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_stdio_is_refused(name: str) -> None:
+def test_stdio_is_refused(name):
     request = message("tools/call", {"name": "async_items", "arguments": {}})
     process = subprocess.run(
         [sys.executable, "-m", "django", "mcp", "stdio", "--server", "tenants"],

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -39,7 +37,7 @@ class Site:
     ],
     ids=", ".join,
 )
-def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(request, tmp_path_factory):
     name, mount = request.param
     with served(name, mount, tmp_path_factory.mktemp("rows")) as server:
         with (
@@ -53,13 +51,13 @@ def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_call_reads_all_rows_of_its_tenant_and_no_other(site: Site, kind: str) -> None:
+def test_every_call_reads_all_rows_of_its_tenant_and_no_other(site, kind):
     outcome = site.load.run(kind, site.calls)
     assert outcome.calls == site.calls
     assert (outcome.foreign, outcome.wrong) == (0, 0), outcome.example
 
 
-def test_a_batch_reads_the_rows_of_its_tenant(site: Site) -> None:
+def test_a_batch_reads_the_rows_of_its_tenant(site):
     asked = [(method, params) for path, method, params in KINDS.values() if path == PATH]
     batch = [
         {"jsonrpc": "2.0", "id": number, "method": method, "params": params}

@@ -1,7 +1,5 @@
 """The addresses of each site."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from tests.sites.tenants.mcp import guarded, tenants

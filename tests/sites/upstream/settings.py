@@ -1,7 +1,5 @@
 """The provider. The database and the signing key are told by the environment."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

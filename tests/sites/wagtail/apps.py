@@ -1,7 +1,5 @@
 """The app of the site."""
 
-from __future__ import annotations
-
 from django.apps import AppConfig
 
 

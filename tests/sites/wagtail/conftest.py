@@ -1,15 +1,11 @@
 """The root of the tree of pages, and users."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from django.contrib.auth import get_user_model
 
 
 @pytest.fixture
-def home(db: None) -> Any:
+def home(db):
     """Return the home page."""
     from wagtail.models import Locale, Page, Site
 
@@ -21,6 +17,6 @@ def home(db: None) -> Any:
 
 
 @pytest.fixture
-def root(db: None) -> Any:
+def root(db):
     """Return a superuser."""
     return get_user_model().objects.create_superuser("root", "root@example.org", "x")

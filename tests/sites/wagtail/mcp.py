@@ -1,7 +1,5 @@
 """What the site offers."""
 
-from __future__ import annotations
-
 from mcp_django import mcp
 from mcp_django.integrations.wagtail import PageTools
 from tests.sites.wagtail.models import Recipe

@@ -1,7 +1,5 @@
 """The settings of the site."""
 
-from __future__ import annotations
-
 from tests.sites.common import *  # noqa: F403
 from tests.sites.common import DJANGO_APPS
 

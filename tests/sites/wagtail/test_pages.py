@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def chef(root: Any) -> MCPClient:
+def chef(root):
     """Return a client of a superuser."""
     return MCPClient(server=mcp, user=root)
 
@@ -47,7 +47,7 @@ def create(client: MCPClient, home: Any, **values: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_page_is_created_as_a_draft_below_its_parent(chef: MCPClient, home: Any) -> None:
+def test_a_page_is_created_as_a_draft_below_its_parent(chef, home):
     flour = Ingredient.objects.create(name="Flour")
     body = [
         {"type": "heading", "value": "Dough"},
@@ -72,7 +72,7 @@ def test_a_page_is_created_as_a_draft_below_its_parent(chef: MCPClient, home: An
     assert page.owner.username == "root"
 
 
-def test_a_change_is_a_revision_until_it_is_published(chef: MCPClient, home: Any) -> None:
+def test_a_change_is_a_revision_until_it_is_published(chef, home):
     flour = Ingredient.objects.create(name="Flour")
     key = {"id": create(chef, home, ingredients=[flour.pk])["id"]}
     shown = chef.call_tool("publish_recipe", key).structured
@@ -96,7 +96,7 @@ def test_a_change_is_a_revision_until_it_is_published(chef: MCPClient, home: Any
     assert not ModelLogEntry.objects.exists()
 
 
-def test_the_rows_of_a_page_are_shown_in_their_order(chef: MCPClient, home: Any) -> None:
+def test_the_rows_of_a_page_are_shown_in_their_order(chef, home):
     page = home.add_child(instance=Recipe(title="Rye bread"))
     page.links.add(Link(url="https://example.org/2", title="Second", sort_order=2))
     page.links.add(Link(url="https://example.org/1", title="First", sort_order=1))
@@ -118,9 +118,7 @@ def test_the_rows_of_a_page_are_shown_in_their_order(chef: MCPClient, home: Any)
         ),
     ],
 )
-def test_blocks_that_the_editor_refuses_are_named(
-    chef: MCPClient, home: Any, body: Any, words: str
-) -> None:
+def test_blocks_that_the_editor_refuses_are_named(chef, home, body, words):
     arguments = {"parent": home.pk, "title": "Bread", "body": body}
     refused = chef.call_tool("create_recipe", arguments, check=False)
     assert refused.is_error
@@ -128,9 +126,7 @@ def test_blocks_that_the_editor_refuses_are_named(
     assert not Recipe.objects.exists()
 
 
-def test_a_parent_that_is_not_there_or_takes_no_such_page_is_refused(
-    chef: MCPClient, home: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parent_that_is_not_there_or_takes_no_such_page_is_refused(chef, home, monkeypatch):
     missing = chef.call_tool("create_recipe", {"parent": 0, "title": "Bread"}, check=False)
     assert missing.text.startswith("parent: this page does not exist")
     monkeypatch.setattr(Recipe, "can_create_at", classmethod(lambda cls, parent: False))
@@ -139,7 +135,7 @@ def test_a_parent_that_is_not_there_or_takes_no_such_page_is_refused(
     assert not Recipe.objects.exists()
 
 
-def test_visitors_see_what_is_live_and_write_nothing(chef: MCPClient, home: Any) -> None:
+def test_visitors_see_what_is_live_and_write_nothing(chef, home):
     live = create(chef, home, title="Live")
     create(chef, home, title="Draft")
     chef.call_tool("publish_recipe", {"id": live["id"]})
@@ -151,7 +147,7 @@ def test_visitors_see_what_is_live_and_write_nothing(chef: MCPClient, home: Any)
     assert visitor.call_tool("get_recipe", {"id": live["id"]}).structured["title"] == "Live"
 
 
-def test_editors_do_what_wagtail_lets_them(chef: MCPClient, home: Any) -> None:
+def test_editors_do_what_wagtail_lets_them(chef, home):
     others = create(chef, home, title="Of others")
     client = editor(home, "add_page")
     assert "create_recipe" in names(client)
@@ -166,14 +162,14 @@ def test_editors_do_what_wagtail_lets_them(chef: MCPClient, home: Any) -> None:
     assert Page.objects.get(pk=others["id"]).title == "Of others"
 
 
-def test_an_editor_with_every_permission_publishes(home: Any) -> None:
+def test_an_editor_with_every_permission_publishes(home):
     client = editor(home, "add_page", "change_page", "publish_page")
     key = {"id": create(client, home)["id"]}
     assert client.call_tool("publish_recipe", key).structured["live"] is True
     assert client.call_tool("delete_recipe", key).structured["deleted"]["wagtail_site.Recipe"] == 1
 
 
-def test_a_misspelled_action_and_another_model_are_refused() -> None:
+def test_a_misspelled_action_and_another_model_are_refused():
     details = {"fields": ["id"], "page_actions": ["publsh"]}
     with pytest.raises(ImproperlyConfigured, match="did you mean 'publish'"):
         MCPServer("a").register(Recipe, type("Tools", (PageTools,), details))

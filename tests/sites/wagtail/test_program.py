@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ get_user_model().objects.create_superuser("root", "root@example.org", "x")
 
 
 @pytest.mark.outside
-async def test_the_python_sdk_takes_every_result(tmp_path: Path) -> None:
+async def test_the_python_sdk_takes_every_result(tmp_path):
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 

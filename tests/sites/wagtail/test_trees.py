@@ -41,7 +41,7 @@ def plant(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("model", [Category, Shelf, Genre])
-def test_a_subtree_is_counted_before_and_after(root: Any, model: Any) -> None:
+def test_a_subtree_is_counted_before_and_after(root, model):
     node, label = plant(model), model._meta.label
     tools = client(root, model)
     call = {"id": node.pk}
@@ -53,14 +53,14 @@ def test_a_subtree_is_counted_before_and_after(root: Any, model: Any) -> None:
     assert model.objects.count() == 1
 
 
-def test_what_hangs_on_a_subtree_is_counted_too(root: Any) -> None:
+def test_what_hangs_on_a_subtree_is_counted_too(root):
     node = plant(Category)
     Bread.objects.create(name="Rye", category=Category.objects.get(name="leaf 3"))
     counts = client(root, Category).call_tool("delete_category", {"id": node.pk}).structured
     assert counts["deleted"] == {"wagtail_site.Category": 7, "wagtail_site.Bread": 1}
 
 
-def test_of_a_subtree_only_visible_nodes_are_counted(root: Any) -> None:
+def test_of_a_subtree_only_visible_nodes_are_counted(root):
     node = plant(Category)
     rows = Category.objects.exclude(name="leaf 3")
     tools = client(root, Category, get_queryset=lambda self, ctx: rows)
@@ -69,7 +69,7 @@ def test_of_a_subtree_only_visible_nodes_are_counted(root: Any) -> None:
 
 
 @pytest.mark.parametrize("has_rule", [False, True])
-def test_a_large_tree_is_counted_within_bounds(root: Any, *, has_rule: bool) -> None:
+def test_a_large_tree_is_counted_within_bounds(root, *, has_rule):
     node = Category.add_root(name="root")
     number = 100_000
     Category.objects.bulk_create(
@@ -88,7 +88,7 @@ def test_a_large_tree_is_counted_within_bounds(root: Any, *, has_rule: bool) -> 
         assert counts == {"preview": True, "cascade": {"wagtail_site.Category": number + 1}}
 
 
-def test_pages_below_a_page_are_counted(root: Any, home: Any) -> None:
+def test_pages_below_a_page_are_counted(root, home):
     above = home.add_child(instance=Recipe(title="Above"))
     below = above.add_child(instance=Recipe(title="Below"))
     below.add_child(instance=type(home)(title="Plain"))

@@ -1,3 +1,1 @@
 """Sessions over HTTP, their streams and fan-out, also with real processes that share it."""
-
-from __future__ import annotations

@@ -1,7 +1,5 @@
 """The endpoint as a worker process serves it."""
 
-from __future__ import annotations
-
 import django
 
 django.setup()

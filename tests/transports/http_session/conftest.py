@@ -41,14 +41,14 @@ def as_worker(number: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def here() -> Iterator[None]:
+def here():
     """This process has a number that no other test knows."""
     with as_worker(HERE):
         yield
 
 
 @pytest.fixture
-def session(transactional_db: None, here: None) -> Session:
+def session(transactional_db, here):
     """A session of nobody."""
     return open_session()[0]
 
@@ -87,7 +87,7 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
 
 
 @pytest.fixture
-def _stage(settings: Any) -> Iterator[None]:
+def _stage(settings):
     """The stage has an address, and no connection of asgiref's thread is left open."""
     settings.ROOT_URLCONF = "tests.transports.urls"
     close_asgiref_connections()
@@ -96,27 +96,27 @@ def _stage(settings: Any) -> Iterator[None]:
 
 
 @pytest.fixture(params=EVERY_MOUNT)
-def mount(request: pytest.FixtureRequest, _stage: None, transactional_db: None) -> str:
+def mount(request, _stage, transactional_db):
     """The name of one mount after the other, WSGI included."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(params=MOUNTS)
-def streaming(request: pytest.FixtureRequest, _stage: None, transactional_db: None) -> str:
+def streaming(request, _stage, transactional_db):
     """The name of one mount after the other that has streams."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
-def app(streaming: str) -> Any:
+def app(streaming):
     """The application of one mount after the other that has streams."""
     return MOUNTS[streaming]
 
 
 @pytest.fixture
-def gate() -> Iterator[str]:
+def gate():
     """A gate of the test's own, opened at the end so that no thread stays behind."""
     name = uuid.uuid4().hex
     yield name

@@ -4,8 +4,6 @@
 (one that loses half of the rings, and polling) or `none`.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.transports.http_session.settings import *  # noqa: F403

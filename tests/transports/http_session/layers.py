@@ -11,7 +11,7 @@ from channels_redis.core import RedisChannelLayer
 DROP = float(os.environ.get("MCP_TEST_DROP", "0"))
 
 
-class LossyLayer(RedisChannelLayer):  # type: ignore[misc]
+class LossyLayer(RedisChannelLayer):
     """Each process misses its own share of the rings."""
 
     async def receive(self, channel: str) -> dict[str, Any]:

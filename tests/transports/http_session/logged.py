@@ -63,7 +63,7 @@ def hold(gate: str) -> str:
 @server.tool(read_only=True)
 async def waits() -> int:
     """Return how often somebody had to wait for a connection of the pool."""
-    pool: Any = connection.pool  # type: ignore[attr-defined]
+    pool: Any = connection.pool
     return int(pool.get_stats().get("requests_queued", 0))
 
 
@@ -76,7 +76,7 @@ def die_before(*, is_end: bool) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return write_rows(rows, again=again)
 
-    CALL_ROWS.write = die_or_write  # type: ignore[method-assign]
+    CALL_ROWS.write = die_or_write
 
 
 if moment := os.environ.get("MCP_TEST_KILLED"):

@@ -3,8 +3,6 @@
 With `MCP_TEST_PRELOAD` the process that imports it has served a call before it forks.
 """
 
-from __future__ import annotations
-
 import os
 
 import django

@@ -1,7 +1,5 @@
 """The endpoint as Django's own handlers serve it."""
 
-from __future__ import annotations
-
 from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
 

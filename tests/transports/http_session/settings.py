@@ -5,8 +5,6 @@
 `MCP_TEST_DROP` of all rings; without it they poll.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.conformance import shared

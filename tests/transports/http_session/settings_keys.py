@@ -3,8 +3,6 @@
 Without a layer they notice them when they confirm what they have cached.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.transports.http_session.settings import *  # noqa: F403

@@ -3,8 +3,6 @@
 With `MCP_TEST_POOL` their connections come from psycopg's pool of that size.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.transports.http_session.settings import *  # noqa: F403

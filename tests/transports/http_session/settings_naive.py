@@ -1,7 +1,5 @@
 """The settings of all tests for a site without time zones, whose own clock is far from UTC."""
 
-from __future__ import annotations
-
 from tests.settings import *  # noqa: F403
 
 USE_TZ = False

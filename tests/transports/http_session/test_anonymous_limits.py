@@ -62,7 +62,7 @@ def assert_limited(answer: Answer) -> None:
 # Sessions -------------------------------------------------------------------------------------
 
 
-async def test_an_address_with_too_many_sessions_ends_its_own(mount: str, settings: Any) -> None:
+async def test_an_address_with_too_many_sessions_ends_its_own(mount, settings):
     settings.MCP_DJANGO = {**FAR, "SESSIONS_PER_PRINCIPAL": 2}
     other = await opened_at(mount, HERE)
     mine = [await opened_at(mount, address) for address in (THERE, THERE, "2001:db8:1:1::8")]
@@ -70,9 +70,7 @@ async def test_an_address_with_too_many_sessions_ends_its_own(mount: str, settin
     assert statuses == [200, 404, 200, 200]
 
 
-async def test_all_addresses_together_have_a_limit_that_ends_no_session(
-    mount: str, settings: Any
-) -> None:
+async def test_all_addresses_together_have_a_limit_that_ends_no_session(mount, settings):
     settings.MCP_DJANGO = {**FAR, "SESSIONS_PER_PRINCIPAL": 2, "ANONYMOUS_FACTOR": 2}
     peers = [await opened_at(mount, address) for address in (HERE, HERE, THERE, THERE)]
     for address in (ELSEWHERE, HERE):
@@ -88,9 +86,7 @@ async def test_all_addresses_together_have_a_limit_that_ends_no_session(
     await opened_at(mount, ELSEWHERE)
 
 
-async def test_of_addresses_that_are_not_known_none_ends_the_session_of_another(
-    mount: str, settings: Any
-) -> None:
+async def test_of_addresses_that_are_not_known_none_ends_the_session_of_another(mount, settings):
     settings.MCP_DJANGO = {**FAR, "SESSIONS_PER_PRINCIPAL": 1, "ANONYMOUS_FACTOR": 3}
     peers = [await opened_at(mount, "unknown") for _ in range(3)]
     assert_limited(await At(mount, "unknown").send(initialize(D)))
@@ -98,7 +94,7 @@ async def test_of_addresses_that_are_not_known_none_ends_the_session_of_another(
         assert (await peer.send(request("ping"))).status == 200
 
 
-async def test_an_address_opens_sessions_only_so_often(mount: str, settings: Any) -> None:
+async def test_an_address_opens_sessions_only_so_often(mount, settings):
     settings.MCP_DJANGO = {**FAR, "SESSION_RATE": "2/m"}
     for _ in range(2):
         await opened_at(mount, HERE)
@@ -113,16 +109,14 @@ async def test_an_address_opens_sessions_only_so_often(mount: str, settings: Any
         await known.open()
 
 
-async def test_addresses_that_are_not_known_share_a_higher_rate(mount: str, settings: Any) -> None:
+async def test_addresses_that_are_not_known_share_a_higher_rate(mount, settings):
     settings.MCP_DJANGO = {**FAR, "SESSION_RATE": "1/m"}
     for _ in range(10):
         await opened_at(mount, "unknown")
     assert_limited(await At(mount, "unknown").send(initialize(D)))
 
 
-async def test_streams_of_the_older_transport_are_sessions_too(
-    streaming: str, settings: Any
-) -> None:
+async def test_streams_of_the_older_transport_are_sessions_too(streaming, settings):
     settings.MCP_DJANGO = {**FAR, "SESSION_RATE": "1/m"}
     peer = At(streaming, HERE)
     peer.path = "/open/mcp/sse"
@@ -132,7 +126,7 @@ async def test_streams_of_the_older_transport_are_sessions_too(
 
 
 @pytest.mark.usefixtures("_stage")
-async def test_calls_over_the_older_transport_are_counted_by_address(settings: Any) -> None:
+async def test_calls_over_the_older_transport_are_counted_by_address(settings):
     settings.MCP_DJANGO = FAR
     server = MCPServer("rated", permission=AllowAny, rate="1/m")
 
@@ -148,7 +142,7 @@ async def test_calls_over_the_older_transport_are_counted_by_address(settings: A
             assert (await stream.ask(call("work")))["error"]["code"] == RATE_LIMITED
 
 
-async def test_what_a_client_says_of_itself_is_bounded(mount: str) -> None:
+async def test_what_a_client_says_of_itself_is_bounded(mount):
     long = "x" * 100_000
     peer = Peer(mount)
     said = {"name": "long", "version": long, "icons": [{"src": long}], "title": 7}
@@ -169,7 +163,7 @@ async def test_what_a_client_says_of_itself_is_bounded(mount: str) -> None:
     assert not await Session.objects.aexists()
 
 
-def test_what_is_evicted_goes_at_once(settings: Any) -> None:
+def test_what_is_evicted_goes_at_once(settings):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 1}
     silent, _ = open_session(network=HERE)
     Session.objects.update(seen_at=seconds_ago(61))
@@ -186,7 +180,7 @@ def test_what_is_evicted_goes_at_once(settings: Any) -> None:
     assert Session.objects.filter(pk=newest.pk).exists()
 
 
-def test_what_is_evicted_while_it_is_looked_up_does_not_come_back() -> None:
+def test_what_is_evicted_while_it_is_looked_up_does_not_come_back():
     row, plaintext = open_session()
     Session.objects.update(seen_at=seconds_ago(RESOLUTION_SECONDS + 1))
     statements: list[str] = []
@@ -204,9 +198,7 @@ def test_what_is_evicted_while_it_is_looked_up_does_not_come_back() -> None:
     assert sessions.find_session(plaintext, server="store", principal="anonymous") is None
 
 
-def test_the_addresses_of_a_session_and_its_subscriptions_are_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_addresses_of_a_session_and_its_subscriptions_are_bounded(monkeypatch):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIBED_CHARACTERS", 30)
     row, _ = open_session(network=HERE)
     assert HERE not in row.network
@@ -220,7 +212,7 @@ def test_the_addresses_of_a_session_and_its_subscriptions_are_bounded(
 # Streams --------------------------------------------------------------------------------------
 
 
-async def test_an_address_holds_only_so_many_streams(streaming: str, settings: Any) -> None:
+async def test_an_address_holds_only_so_many_streams(streaming, settings):
     settings.MCP_DJANGO = {**FAR, "STREAMS_PER_PRINCIPAL": 1, "ANONYMOUS_FACTOR": 2}
     first, second = [await opened_at(streaming, address) for address in (HERE, THERE)]
     third = await opened_at(streaming, ELSEWHERE)
@@ -235,9 +227,7 @@ async def test_an_address_holds_only_so_many_streams(streaming: str, settings: A
         await stream_of(stack, third)
 
 
-async def test_a_user_holds_only_so_many_streams_with_all_tokens(
-    streaming: str, settings: Any
-) -> None:
+async def test_a_user_holds_only_so_many_streams_with_all_tokens(streaming, settings):
     settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 2, "STREAMS_PER_USER": 2}
     user = await User.objects.acreate(username="alice")
     issue = sync_to_async(AccessToken.objects.issue)
@@ -273,7 +263,7 @@ def create(network: str, arguments: bytes = b"{}") -> Task:
     )
 
 
-def test_an_address_has_only_so_many_tasks(settings: Any) -> None:
+def test_an_address_has_only_so_many_tasks(settings):
     settings.MCP_DJANGO = {"TASKS_PER_PRINCIPAL": 1, "ANONYMOUS_FACTOR": 2}
     mine = create(HERE)
     assert HERE not in mine.network
@@ -286,7 +276,7 @@ def test_an_address_has_only_so_many_tasks(settings: Any) -> None:
     create(HERE)
 
 
-def test_long_arguments_of_tasks_have_a_limit_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_arguments_of_tasks_have_a_limit_in_all(monkeypatch):
     monkeypatch.setattr(task_rows, "MAX_SHORT", 10)
     monkeypatch.setattr(task_rows, "MAX_LONG", 50)
     for _ in range(2):

@@ -32,7 +32,7 @@ from tests.transports.http_session.reading import Reader
 @spec("ASK-4", "ASK-14", "MRT-13")
 @pytest.mark.parametrize("tool", ["name", "name_later"])
 @pytest.mark.parametrize("version", FORMS)
-async def test_a_tool_asks_and_goes_on(version: str, tool: str, streaming: str) -> None:
+async def test_a_tool_asks_and_goes_on(version, tool, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call(tool)) as reader:
         question = await reader.message()
@@ -45,9 +45,7 @@ async def test_a_tool_asks_and_goes_on(version: str, tool: str, streaming: str) 
 
 @spec("ASK-4")
 @pytest.mark.parametrize("tool", ["name", "name_later"])
-async def test_a_process_that_was_idle_before_asks(
-    tool: str, streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_was_idle_before_asks(tool, streaming, monkeypatch):
     peer = await ready(streaming)
     # As after ten seconds without a request: the stream of the question needs a heartbeat.
     monkeypatch.setattr(inbox, "_last_heartbeats", {})
@@ -58,7 +56,7 @@ async def test_a_process_that_was_idle_before_asks(
 
 
 @spec("ASK-2", "MRT-13")
-async def test_what_was_written_before_the_question_is_taken_back(streaming: str) -> None:
+async def test_what_was_written_before_the_question_is_taken_back(streaming):
     peer = await ready(streaming)
     async with asking(peer, call("keep_name")) as reader:
         question = await reader.message()
@@ -70,9 +68,7 @@ async def test_what_was_written_before_the_question_is_taken_back(streaming: str
 
 @spec("ASK-2", "RPC-3")
 @pytest.mark.parametrize("version", FORMS)
-async def test_questions_follow_one_another_and_nothing_is_said_twice(
-    version: str, streaming: str
-) -> None:
+async def test_questions_follow_one_another_and_nothing_is_said_twice(version, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call("two", progress="p", id="ask-1-1")) as reader:
         assert (await reader.message())["params"]["progress"] == 1
@@ -89,7 +85,7 @@ async def test_questions_follow_one_another_and_nothing_is_said_twice(
 
 @spec("ASK-1", "ASK-6", "ASK-7")
 @pytest.mark.parametrize("version", FORMS)
-async def test_several_questions_are_asked_at_once(version: str, streaming: str) -> None:
+async def test_several_questions_are_asked_at_once(version, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call("everything")) as reader:
         questions = [await reader.message() for _ in range(3)]
@@ -113,9 +109,7 @@ async def test_several_questions_are_asked_at_once(version: str, streaming: str)
     ],
 )
 @spec("ASK-2")
-async def test_prompts_and_resources_ask_too(
-    body: dict[str, Any], member: str, streaming: str
-) -> None:
+async def test_prompts_and_resources_ask_too(body, member, streaming):
     peer = await ready(streaming)
     async with asking(peer, body) as reader:
         await answer(peer, await reader.message(), accept(7 if member == "contents" else "Ada"))
@@ -124,7 +118,7 @@ async def test_prompts_and_resources_ask_too(
 
 
 @spec("ASK-5")
-async def test_a_waiting_call_holds_no_thread(streaming: str, settings: Any) -> None:
+async def test_a_waiting_call_holds_no_thread(streaming, settings):
     settings.MCP_DJANGO = {"THREADS": 1, "QUEUE_SECONDS": 5}
     peer = await ready(streaming)
     async with asking(peer, call("name", id=1)) as first, asking(peer, call("name", id=2)) as other:
@@ -149,9 +143,7 @@ NEEDED = [
 @spec("ASK-1", "VER-18", "VER-17")
 @pytest.mark.parametrize(("tool", "capability", "versions"), NEEDED)
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_only_what_was_declared_is_asked(
-    version: str, tool: str, capability: str, versions: tuple[str, ...], streaming: str
-) -> None:
+async def test_only_what_was_declared_is_asked(version, tool, capability, versions, streaming):
     others = {name: value for name, value in EVERYTHING.items() if name != capability}
     if capability == "sampling.tools":
         others["sampling"] = {}
@@ -168,7 +160,7 @@ async def test_only_what_was_declared_is_asked(
 @spec("ASK-3", "ASK-5")
 @pytest.mark.parametrize("tool", ["name", "name_later", "think", "places"])
 @pytest.mark.parametrize("version", FORMS)
-async def test_who_wants_one_document_is_not_asked(version: str, tool: str, mount: str) -> None:
+async def test_who_wants_one_document_is_not_asked(version, tool, mount):
     # A question is not put on the GET stream where the POST has none (ASK-3): it would arrive
     # apart from the request that it belongs to, and hold a thread of WSGI for as long.
     peer = await ready(mount, version=version)
@@ -178,7 +170,7 @@ async def test_who_wants_one_document_is_not_asked(version: str, tool: str, moun
 
 
 @spec("ASK-3")
-async def test_an_open_get_stream_makes_no_difference(streaming: str) -> None:
+async def test_an_open_get_stream_makes_no_difference(streaming):
     peer = await ready(streaming)
     async with peer.standing() as connection:
         await Reader(connection).comment()
@@ -193,7 +185,7 @@ async def test_an_open_get_stream_makes_no_difference(streaming: str) -> None:
         request("resources/read", {"uri": "parlor://guests/ada"}),
     ],
 )
-async def test_what_is_no_tool_fails_with_an_error(body: dict[str, Any], streaming: str) -> None:
+async def test_what_is_no_tool_fails_with_an_error(body, streaming):
     peer = await ready(streaming, roots={})
     response = (await peer.send(body)).response()
     assert "elicitation" in response["error"]["message"]
@@ -205,7 +197,7 @@ async def test_what_is_no_tool_fails_with_an_error(body: dict[str, Any], streami
 @spec("ASK-14")
 @pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
 @pytest.mark.parametrize("version", FORMS)
-async def test_three_actions_are_told_apart(version: str, action: str, streaming: str) -> None:
+async def test_three_actions_are_told_apart(version, action, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call("consent")) as reader:
         await answer(peer, await reader.message(), {"action": action})
@@ -218,9 +210,7 @@ async def test_three_actions_are_told_apart(version: str, action: str, streaming
     "unfit", [{}, {"value": None}, {"value": 5}, {"value": ["x"]}, {"other": "x"}]
 )
 @pytest.mark.parametrize("version", FORMS)
-async def test_content_that_does_not_fit_is_asked_for_again(
-    version: str, unfit: dict[str, Any], streaming: str
-) -> None:
+async def test_content_that_does_not_fit_is_asked_for_again(version, unfit, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call("name")) as reader:
         first = await reader.message()
@@ -238,7 +228,7 @@ async def test_content_that_does_not_fit_is_asked_for_again(
 @pytest.mark.parametrize(
     "nonsense", [{}, {"action": 5}, {"action": "maybe"}, {"action": "accept", "content": [1]}]
 )
-async def test_nonsense_ends_the_call_and_nothing_else(nonsense: Any, streaming: str) -> None:
+async def test_nonsense_ends_the_call_and_nothing_else(nonsense, streaming):
     peer = await ready(streaming)
     async with asking(peer, call("name")) as reader:
         await answer(peer, await reader.message(), nonsense)
@@ -252,9 +242,7 @@ async def test_nonsense_ends_the_call_and_nothing_else(nonsense: Any, streaming:
     ("tool", "code"), [("name", -32602), ("think", -1), ("places", -32601), ("everything", -1)]
 )
 @pytest.mark.parametrize("version", FORMS)
-async def test_a_refusal_is_a_text_for_the_model(
-    version: str, tool: str, code: int, streaming: str
-) -> None:
+async def test_a_refusal_is_a_text_for_the_model(version, tool, code, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call(tool)) as reader:
         for _ in range(3 if tool == "everything" else 1):
@@ -269,7 +257,7 @@ async def test_a_refusal_is_a_text_for_the_model(
 
 @spec("ASK-4", "ASK-5", "HTTP-22")
 @pytest.mark.parametrize("version", FORMS)
-async def test_the_first_answer_counts(version: str, streaming: str) -> None:
+async def test_the_first_answer_counts(version, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call("name")) as reader:
         question = await reader.message()
@@ -286,7 +274,7 @@ async def test_the_first_answer_counts(version: str, streaming: str) -> None:
 @pytest.mark.parametrize(
     "unknown", ["ask-1-1", "ask-zz-1", "ask-1", "server-1", "", 5, "ask-7fffffffffffffff0-1"]
 )
-async def test_an_answer_to_nothing_is_dropped(unknown: Any, mount: str) -> None:
+async def test_an_answer_to_nothing_is_dropped(unknown, mount):
     peer = await ready(mount)
     await answer(peer, {"id": unknown}, accept("Ada"))
     assert await Inbox.objects.acount() == 0
@@ -294,7 +282,7 @@ async def test_an_answer_to_nothing_is_dropped(unknown: Any, mount: str) -> None
 
 @spec("ASK-4", "ASK-19", "SES-6")
 @pytest.mark.parametrize("version", FORMS)
-async def test_nobody_else_answers(version: str, streaming: str) -> None:
+async def test_nobody_else_answers(version, streaming):
     tokens = []
     for username in ("ada", "ben"):
         user = await sync_to_async(User.objects.create_user)(username)
@@ -316,9 +304,7 @@ async def test_nobody_else_answers(version: str, streaming: str) -> None:
 @spec("ASK-5", "CAN-7")
 @pytest.mark.parametrize("tool", ["name", "think", "places"])
 @pytest.mark.parametrize("version", FORMS)
-async def test_silence_ends_a_question(
-    version: str, tool: str, streaming: str, settings: Any
-) -> None:
+async def test_silence_ends_a_question(version, tool, streaming, settings):
     settings.MCP_DJANGO = {"CLIENT_REQUEST_TIMEOUT": 0.05}
     peer = await ready(streaming, version=version)
     async with asking(peer, call(tool)) as reader:
@@ -335,9 +321,7 @@ async def test_silence_ends_a_question(
 
 @spec("CAN-7")
 @pytest.mark.parametrize("version", [A, B])
-async def test_silence_ends_a_question_of_the_oldest_clients(
-    version: str, streaming: str, settings: Any
-) -> None:
+async def test_silence_ends_a_question_of_the_oldest_clients(version, streaming, settings):
     settings.MCP_DJANGO = {"CLIENT_REQUEST_TIMEOUT": 0.05}
     peer = await ready(streaming, version=version)
     async with asking(peer, call("think")) as reader:
@@ -347,7 +331,7 @@ async def test_silence_ends_a_question_of_the_oldest_clients(
 
 
 @spec("ASK-5", "HTTP-16")
-async def test_a_client_that_leaves_answers_later(streaming: str) -> None:
+async def test_a_client_that_leaves_answers_later(streaming):
     peer = await ready(streaming)
     async with asking(peer, call("name")) as reader:
         question = await reader.message()
@@ -358,7 +342,7 @@ async def test_a_client_that_leaves_answers_later(streaming: str) -> None:
 
 
 @spec("ASK-5", "SES-7")
-async def test_the_end_of_the_session_ends_a_call_that_waits(streaming: str) -> None:
+async def test_the_end_of_the_session_ends_a_call_that_waits(streaming):
     peer = await ready(streaming)
     async with asking(peer, call("name")) as reader:
         await reader.message()

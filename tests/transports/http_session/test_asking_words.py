@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ async def asked(peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @spec("ASK-11", "ASK-12")
-async def test_a_form_of_the_first_revision_with_forms(streaming: str) -> None:
+async def test_a_form_of_the_first_revision_with_forms(streaming):
     peer = await ready(streaming, version=C)
     assert await asked(peer, call("order")) == {
         "message": "What would you like?",
@@ -45,7 +44,7 @@ async def test_a_form_of_the_first_revision_with_forms(streaming: str) -> None:
 
 
 @spec("ASK-11")
-async def test_a_form_of_2025_11_25(streaming: str) -> None:
+async def test_a_form_of_2025_11_25(streaming):
     peer = await ready(streaming)
     params = await asked(peer, call("order"))
     assert params["mode"] == "form"
@@ -73,14 +72,14 @@ async def test_a_form_of_2025_11_25(streaming: str) -> None:
         (D, {"type": "string", "oneOf": [{"const": "r", "title": "Red"}], "default": "r"}),
     ],
 )
-async def test_choices_have_labels(version: str, field: dict[str, Any], streaming: str) -> None:
+async def test_choices_have_labels(version, field, streaming):
     peer = await ready(streaming, version=version)
     params = await asked(peer, call("color"))
     assert params["requestedSchema"]["properties"] == {"color": field}
 
 
 @spec("ASK-11")
-async def test_several_choices_are_asked_where_there_is_a_word_for_them(streaming: str) -> None:
+async def test_several_choices_are_asked_where_there_is_a_word_for_them(streaming):
     old = await ready(streaming, version=C)
     assert "the multiple-choice field 'extras'" in await refused(old, call("extras"))
     params = await asked(await ready(streaming), call("extras"))
@@ -90,7 +89,7 @@ async def test_several_choices_are_asked_where_there_is_a_word_for_them(streamin
 
 @spec("ASK-7", "ASK-8")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_sampling_sends_what_every_revision_knows(version: str, streaming: str) -> None:
+async def test_sampling_sends_what_every_revision_knows(version, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call("think")) as reader:
         question = await reader.message()
@@ -113,7 +112,7 @@ async def test_sampling_sends_what_every_revision_knows(version: str, streaming:
 
 @spec("ASK-10")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_message_is_a_block_where_lists_are_unknown(version: str, streaming: str) -> None:
+async def test_a_message_is_a_block_where_lists_are_unknown(version, streaming):
     peer = await ready(streaming, version=version)
     many = [{"type": "text", "text": "one"}, {"type": "text", "text": "more"}]
     async with asking(peer, call("think_again")) as reader:
@@ -130,9 +129,7 @@ async def test_a_message_is_a_block_where_lists_are_unknown(version: str, stream
 
 @spec("ASK-10")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_sound_is_played_to_those_who_have_a_word_for_it(
-    version: str, streaming: str
-) -> None:
+async def test_sound_is_played_to_those_who_have_a_word_for_it(version, streaming):
     peer = await ready(streaming, version=version)
     if version == A:
         assert "audio" in await refused(peer, call("listen_to"))
@@ -142,7 +139,7 @@ async def test_sound_is_played_to_those_who_have_a_word_for_it(
 
 
 @spec("ASK-1", "ASK-9", "ASK-10")
-async def test_a_model_is_lent_tools(streaming: str) -> None:
+async def test_a_model_is_lent_tools(streaming):
     peer = await ready(streaming)
     use = {"type": "tool_use", "id": "1", "name": "weather", "input": {}}
     async with asking(peer, call("use_tools")) as reader:
@@ -156,7 +153,7 @@ async def test_a_model_is_lent_tools(streaming: str) -> None:
 
 @spec("ASK-6")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_roots_are_asked_for_anew_in_each_call(version: str, streaming: str) -> None:
+async def test_roots_are_asked_for_anew_in_each_call(version, streaming):
     peer = await ready(streaming, version=version)
     for name in ("one", "two"):
         async with asking(peer, call("places")) as reader:
@@ -174,13 +171,13 @@ async def test_roots_are_asked_for_anew_in_each_call(version: str, streaming: st
 
 
 @pytest.fixture
-def bill() -> Iterator[str]:
+def bill():
     yield "7"
     paid.clear()
 
 
 @spec("ASK-13", "ASK-14")
-async def test_a_page_is_asked_for_until_it_is_done(streaming: str, bill: str) -> None:
+async def test_a_page_is_asked_for_until_it_is_done(streaming, bill):
     peer = await ready(streaming)
     async with asking(peer, call("pay", bill=bill)) as reader:
         question = await reader.message()
@@ -201,7 +198,7 @@ async def test_a_page_is_asked_for_until_it_is_done(streaming: str, bill: str) -
 
 
 @spec("ASK-13")
-async def test_two_pages_have_two_ids(streaming: str) -> None:
+async def test_two_pages_have_two_ids(streaming):
     peer = await ready(streaming)
     async with asking(peer, call("pay_twice")) as reader:
         questions = [await reader.message(), await reader.message()]
@@ -213,9 +210,7 @@ async def test_two_pages_have_two_ids(streaming: str) -> None:
 
 @pytest.mark.parametrize("tool", ["pay", "pay_later", "pay_or_nothing"])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_page_that_is_done_is_not_asked_for(
-    version: str, tool: str, streaming: str, bill: str
-) -> None:
+async def test_a_page_that_is_done_is_not_asked_for(version, tool, streaming, bill):
     paid.add(bill)
     peer = await ready(streaming, version=version)
     response = (await peer.send(call(tool, bill=bill))).response()
@@ -227,9 +222,7 @@ async def test_a_page_that_is_done_is_not_asked_for(
 
 @spec("ASK-18", "ASK-13")
 @pytest.mark.parametrize("tool", ["pay", "pay_later", "pay_or_nothing"])
-async def test_who_cannot_be_asked_is_sent_to_the_page_by_an_error(
-    tool: str, mount: str, bill: str
-) -> None:
+async def test_who_cannot_be_asked_is_sent_to_the_page_by_an_error(tool, mount, bill):
     peer = await ready(mount)
     plain = {"accept": "application/json"}
     can = await peer.send(call("can", what="elicitation.url"), **plain)
@@ -245,7 +238,7 @@ async def test_who_cannot_be_asked_is_sent_to_the_page_by_an_error(
 
 
 @spec("ASK-18")
-async def test_several_pages_are_named_by_one_error(mount: str) -> None:
+async def test_several_pages_are_named_by_one_error(mount):
     peer = await ready(mount)
     sent = await peer.send(call("pay_twice"), accept="application/json")
     pages = sent.response()["error"]["data"]["elicitations"]
@@ -256,9 +249,7 @@ async def test_several_pages_are_named_by_one_error(mount: str) -> None:
 @spec("ASK-18", "ASK-1")
 @pytest.mark.parametrize("tool", ["pay", "pay_and_sign"])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_the_error_is_for_those_alone_who_know_it(
-    version: str, tool: str, mount: str, bill: str
-) -> None:
+async def test_the_error_is_for_those_alone_who_know_it(version, tool, mount, bill):
     if version == D and tool == "pay":
         peer = await ready(mount, elicitation={})
     else:

@@ -54,7 +54,7 @@ def by_id(entries: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
 
 
 @spec("BAT-1", "BAT-4", "RPC-2", "HTTP-5")
-async def test_every_request_gets_one_entry_and_nothing_else_does(mount: str) -> None:
+async def test_every_request_gets_one_entry_and_nothing_else_does(mount):
     peer = await opened(mount, version=B)
     batch = [
         request("ping", id=1),
@@ -81,7 +81,7 @@ async def test_every_request_gets_one_entry_and_nothing_else_does(mount: str) ->
 
 
 @spec("BAT-4")
-async def test_one_request_is_still_answered_by_an_array(mount: str) -> None:
+async def test_one_request_is_still_answered_by_an_array(mount):
     peer = await opened(mount, version=B)
     answer = await peer.send([request("ping", id="only")])
     assert answer.headers["content-type"] == JSON_ONLY
@@ -89,7 +89,7 @@ async def test_one_request_is_still_answered_by_an_array(mount: str) -> None:
 
 
 @spec("BAT-4", "HTTP-4")
-async def test_what_needs_no_answer_gets_none(mount: str) -> None:
+async def test_what_needs_no_answer_gets_none(mount):
     peer = await opened(mount, version=B)
     silent = [
         [notification("notifications/unknown")],
@@ -103,7 +103,7 @@ async def test_what_needs_no_answer_gets_none(mount: str) -> None:
 
 
 @spec("BAT-2", "BAT-7")
-async def test_a_batch_that_is_none_is_refused_as_a_whole(mount: str) -> None:
+async def test_a_batch_that_is_none_is_refused_as_a_whole(mount):
     peer = await opened(mount, version=B)
     wrong: list[Any] = [
         [],
@@ -122,7 +122,7 @@ async def test_a_batch_that_is_none_is_refused_as_a_whole(mount: str) -> None:
 
 
 @spec("BAT-7", "RPC-11", "RPC-12")
-async def test_a_broken_member_gets_an_entry_of_its_own(mount: str) -> None:
+async def test_a_broken_member_gets_an_entry_of_its_own(mount):
     peer = await opened(mount, version=B)
     broken = [1, "x", None, [], [PING], {}, {"jsonrpc": "1.0", "method": "ping"}, {"id": None}]
     answer = await peer.send([*broken, request("ping", id=9), {**PING, "id": 8, "params": [1]}])
@@ -137,7 +137,7 @@ async def test_a_broken_member_gets_an_entry_of_its_own(mount: str) -> None:
 
 @spec("BAT-4", "VER-18")
 @pytest.mark.usefixtures("_stage", "transactional_db")
-async def test_a_member_that_needs_a_capability_is_told_so_in_a_code_of_its_revision() -> None:
+async def test_a_member_that_needs_a_capability_is_told_so_in_a_code_of_its_revision():
     needy = MCPServer("needy", permission=AllowAny)
 
     @needy.prompt(needs=["elicitation"], atomic=False)
@@ -158,7 +158,7 @@ async def test_a_member_that_needs_a_capability_is_told_so_in_a_code_of_its_revi
 
 
 @spec("BAT-3", "VER-19")
-async def test_initialize_does_not_come_in_a_batch(mount: str) -> None:
+async def test_initialize_does_not_come_in_a_batch(mount):
     for batch in ([initialize(B)], [initialize(B), request("tools/list", id=2)]):
         answer = await Peer(mount).send(batch)
         assert (answer.status, code_of(answer)) == (400, INVALID_REQUEST)
@@ -174,7 +174,7 @@ async def test_initialize_does_not_come_in_a_batch(mount: str) -> None:
 
 
 @spec("BAT-5", "BAT-6", "HTTP-20")
-async def test_sessions_of_other_revisions_have_no_batches(mount: str) -> None:
+async def test_sessions_of_other_revisions_have_no_batches(mount):
     for version, header in product((A, C, D), (None, *VERSIONS)):
         peer = await opened(mount, version=version)
         for batch in ([PING], [notification("notifications/unknown")], [RESPONSE]):
@@ -184,7 +184,7 @@ async def test_sessions_of_other_revisions_have_no_batches(mount: str) -> None:
 
 
 @spec("BAT-1", "BAT-8", "HTTP-20")
-async def test_a_session_of_2025_03_26_has_them_whatever_the_header_says(mount: str) -> None:
+async def test_a_session_of_2025_03_26_has_them_whatever_the_header_says(mount):
     peer = await opened(mount, version=B)
     for header in (None, *VERSIONS):
         answer = await peer.send([PING], mcp_protocol_version=header)
@@ -192,7 +192,7 @@ async def test_a_session_of_2025_03_26_has_them_whatever_the_header_says(mount: 
 
 
 @spec("BAT-8", "SES-3", "SES-4")
-async def test_a_batch_without_its_session_is_told_to_initialize(mount: str) -> None:
+async def test_a_batch_without_its_session_is_told_to_initialize(mount):
     for header, batch in product(
         (None, *VERSIONS), ([PING], [notification("notifications/x")], [RESPONSE], [1])
     ):
@@ -205,7 +205,7 @@ async def test_a_batch_without_its_session_is_told_to_initialize(mount: str) -> 
 
 
 @spec("BAT-9", "BAT-5", "HTTP-19")
-async def test_a_modern_batch_is_refused(mount: str) -> None:
+async def test_a_modern_batch_is_refused(mount):
     peer = await opened(mount, version=B)
     modern = message("tools/list")
     for batch in ([modern], [PING, modern], [notification("x", **modern["params"]), PING]):
@@ -219,14 +219,14 @@ async def test_a_modern_batch_is_refused(mount: str) -> None:
 
 
 @spec("BAT-5")
-async def test_without_2025_03_26_nobody_has_batches(settings: Any, mount: str) -> None:
+async def test_without_2025_03_26_nobody_has_batches(settings, mount):
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": [VERSION, D, C, A]}
     answer = await Peer(mount).send([PING])
     assert (answer.status, code_of(answer)) == (400, INVALID_REQUEST)
 
 
 @spec("BAT-4", "RPC-2")
-async def test_two_members_may_have_the_same_id(mount: str) -> None:
+async def test_two_members_may_have_the_same_id(mount):
     peer = await opened(mount, version=B)
     echo = [request("tools/call", {"name": "echo", "arguments": {"text": t}}) for t in "ab"]
     answer = await peer.send(echo)
@@ -236,7 +236,7 @@ async def test_two_members_may_have_the_same_id(mount: str) -> None:
 
 
 @spec("BAT-4", "HTTP-6", "HTTP-17", "PRG-1")
-async def test_members_run_side_by_side_on_one_stream(streaming: str, gate: str) -> None:
+async def test_members_run_side_by_side_on_one_stream(streaming, gate):
     peer = await opened(streaming, STAGE, version=B)
     batch = [
         call("walk", id=1, progress="sync", gate=gate),
@@ -261,9 +261,7 @@ async def test_members_run_side_by_side_on_one_stream(streaming: str, gate: str)
 @spec("BAT-4", "CAN-1", "CAN-3")
 @pytest.mark.parametrize("place", [0, 1], ids=["the first", "the last"])
 @pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
-async def test_a_member_may_be_canceled_and_the_others_go_on(
-    tool: str, place: int, streaming: str, gate: str
-) -> None:
+async def test_a_member_may_be_canceled_and_the_others_go_on(tool, place, streaming, gate):
     peer = await opened(streaming, STAGE, version=B)
     doomed, other = call(tool, id=1, gate=gate), f"{gate} of the other"
     batch = [call("stay", id=2, gate=other)]
@@ -284,7 +282,7 @@ async def test_a_member_may_be_canceled_and_the_others_go_on(
 
 
 @spec("BAT-4", "CAN-1")
-async def test_a_batch_whose_members_are_all_canceled_ends(streaming: str, gate: str) -> None:
+async def test_a_batch_whose_members_are_all_canceled_ends(streaming, gate):
     peer = await opened(streaming, STAGE, version=B)
     async with peer.stream([call("stay", id=n, gate=f"{gate}{n}") for n in (1, 2)]) as stream:
         await stream.start()
@@ -297,9 +295,7 @@ async def test_a_batch_whose_members_are_all_canceled_ends(streaming: str, gate:
 
 @spec("BAT-4", "CAN-1", "CAN-8")
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
-async def test_a_canceled_member_has_an_entry_in_a_document_that_says_so(
-    tool: str, streaming: str, gate: str
-) -> None:
+async def test_a_canceled_member_has_an_entry_in_a_document_that_says_so(tool, streaming, gate):
     peer = await opened(streaming, STAGE, version=B)
     names = [gate, f"{gate} two"]
     batch = [call(tool, id=n, gate=name) for n, name in enumerate(names)]

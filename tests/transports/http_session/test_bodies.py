@@ -74,7 +74,7 @@ SERVED: list[tuple[bytes, Any]] = [
 
 @spec("RPC-1", "RPC-9", "RPC-11", "RPC-12", "RPC-13", "ERR-3")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_is_no_message_is_told_so(version: str, mount: str) -> None:
+async def test_what_is_no_message_is_told_so(version, mount):
     peer = await opened(mount, version=version)
     for raw, status, code, request_id in REFUSED:
         answer = await peer.send(raw)
@@ -88,7 +88,7 @@ async def test_what_is_no_message_is_told_so(version: str, mount: str) -> None:
 
 @spec("RPC-2", "RPC-12")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_odd_request_is_a_request(version: str, mount: str) -> None:
+async def test_an_odd_request_is_a_request(version, mount):
     peer = await opened(mount, version=version)
     for raw, request_id in SERVED:
         answer = await peer.send(raw)
@@ -99,7 +99,7 @@ async def test_an_odd_request_is_a_request(version: str, mount: str) -> None:
 
 
 @spec("RPC-9", "HTTP-8")
-async def test_a_body_over_the_limit_is_not_read(mount: str, settings: Any) -> None:
+async def test_a_body_over_the_limit_is_not_read(mount, settings):
     settings.MCP_DJANGO = {"MAX_BODY_BYTES": 1000}
     peer = await opened(mount)
     body = PING % b"1"
@@ -127,7 +127,7 @@ def _sorted(entries: list[tuple[Any, Any]]) -> list[str]:
 
 
 @spec("BAT-1", "BAT-4", "BAT-7", "RPC-2", "RPC-11", "RPC-12")
-async def test_each_member_of_a_batch_is_judged_alone(mount: str) -> None:
+async def test_each_member_of_a_batch_is_judged_alone(mount):
     peer = await opened(mount, version=B)
     raw, expected = _as_members()
     answer = await peer.send(raw)
@@ -142,9 +142,7 @@ async def test_each_member_of_a_batch_is_judged_alone(mount: str) -> None:
 
 @spec("RPC-11", "ERR-3", "HTTP-4")
 @pytest.mark.parametrize("mount", ["raw", "lane", "consumer"], indirect=True)
-async def test_a_server_that_is_busy_repeats_the_id_of_a_request_alone(
-    mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_is_busy_repeats_the_id_of_a_request_alone(mount, monkeypatch):
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Busy("All workers are busy.", data={"retryAfter": 1})
 
@@ -160,9 +158,7 @@ async def test_a_server_that_is_busy_repeats_the_id_of_a_request_alone(
 
 
 @spec("RPC-11", "ERR-3")
-async def test_a_bug_of_the_site_repeats_the_id(
-    mount: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_bug_of_the_site_repeats_the_id(mount, monkeypatch):
     def stumble(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError
 
@@ -176,7 +172,7 @@ async def test_a_bug_of_the_site_repeats_the_id(
 
 
 @spec("BAT-7", "RPC-9")
-async def test_a_batch_that_cannot_be_parsed_is_refused_as_one(mount: str) -> None:
+async def test_a_batch_that_cannot_be_parsed_is_refused_as_one(mount):
     peer: Peer = await opened(mount, version=B)
     ping = PING % b"1"
     for raw in (b"[%s" % ping, b"[%s,]" % ping, b"[%s,%s]" % (ping, DEEP), b"[%s]\xff" % ping):

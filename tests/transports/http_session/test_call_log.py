@@ -36,13 +36,13 @@ OUTCOME = ("outcome",)
 
 
 @pytest.fixture(autouse=True)
-def log(call_log: CallLog) -> CallLog:
+def log(call_log):
     """The call log, switched on."""
     return call_log
 
 
 @pytest.fixture
-def token(transactional_db: None) -> str:
+def token(transactional_db):
     """A bearer of somebody."""
     return f"Bearer {token_for(User.objects.create_user('eve'))[1]}"
 
@@ -64,9 +64,7 @@ async def lines(log: CallLog, count: int, *columns: str) -> list[Line]:
     return found
 
 
-async def test_every_mount_writes_one_line_for_a_request(
-    mount: str, token: str, log: CallLog
-) -> None:
+async def test_every_mount_writes_one_line_for_a_request(mount, token, log):
     for name, arguments in {
         "add": {"a": 2, "b": 3},
         "add_later": {"a": 2, "b": 3},
@@ -86,7 +84,7 @@ async def test_every_mount_writes_one_line_for_a_request(
 
 
 @pytest.mark.parametrize("version", [B, D])
-async def test_a_call_of_a_session_names_it(version: str, mount: str, log: CallLog) -> None:
+async def test_a_call_of_a_session_names_it(version, mount, log):
     peer = await opened(mount, version=version)
     await peer.send(call("echo", text="a"))
     ((session, revision, transport),) = await lines(log, 1, "session", "revision", "transport")
@@ -94,13 +92,13 @@ async def test_a_call_of_a_session_names_it(version: str, mount: str, log: CallL
     assert (revision, transport) == (version, "http")
 
 
-async def test_each_member_of_a_batch_is_a_line(mount: str, log: CallLog) -> None:
+async def test_each_member_of_a_batch_is_a_line(mount, log):
     peer = await opened(mount, version=B)
     await peer.send([call("echo", id=n, text="a") for n in range(3)] + [request("ping", id=9)])
     assert await lines(log, 3, "outcome") == [("ok",)] * 3
 
 
-async def test_a_call_that_asks_on_its_stream_is_one_line(streaming: str, log: CallLog) -> None:
+async def test_a_call_that_asks_on_its_stream_is_one_line(streaming, log):
     peer = await ready(streaming)
     async with asking(peer, call("name")) as reader:
         await answer(peer, await reader.message(), accept("Ada"))
@@ -109,9 +107,7 @@ async def test_a_call_that_asks_on_its_stream_is_one_line(streaming: str, log: C
 
 
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
-async def test_a_call_that_is_called_off_is_a_line(
-    tool: str, streaming: str, gate: str, log: CallLog
-) -> None:
+async def test_a_call_that_is_called_off_is_a_line(tool, streaming, gate, log):
     peer = await opened(streaming, STAGE)
     calling = asyncio.create_task(peer.send(call(tool, gate=gate)))
     await reached(gates[gate].entered)
@@ -125,9 +121,7 @@ async def test_a_call_that_is_called_off_is_a_line(
 
 
 @pytest.mark.parametrize("tool", ["late", "late_later"])
-async def test_a_call_that_is_late_is_a_line(
-    tool: str, streaming: str, gate: str, log: CallLog
-) -> None:
+async def test_a_call_that_is_late_is_a_line(tool, streaming, gate, log):
     if (streaming, tool) == ("view", "late"):
         pytest.skip("The view runs it in its own thread, which nobody interrupts.")
     peer = await opened(streaming, STAGE)
@@ -145,9 +139,7 @@ async def test_a_call_that_is_late_is_a_line(
     ],
 )
 @pytest.mark.usefixtures("_stage")
-def test_every_transport_and_revision_writes_one_line(
-    transport: str, version: str, log: CallLog
-) -> None:
+def test_every_transport_and_revision_writes_one_line(transport, version, log):
     user = User.objects.create_user("ada")
     with MCPClient(server=mcp, user=user, transport=transport, protocol_version=version) as client:
         client.call_tool("add", {"a": 2, "b": 3})
@@ -160,7 +152,7 @@ def test_every_transport_and_revision_writes_one_line(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_stage")
-async def test_a_closed_door_is_a_line(mount: str, log: CallLog) -> None:
+async def test_a_closed_door_is_a_line(mount, log):
     from mcp_django.execution import call_log
 
     call_log.anonymous_limiter.clear()
@@ -170,9 +162,7 @@ async def test_a_closed_door_is_a_line(mount: str, log: CallLog) -> None:
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"], indirect=True)
-async def test_a_server_that_is_busy_says_so_in_the_log(
-    mount: str, token: str, log: CallLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_is_busy_says_so_in_the_log(mount, token, log, monkeypatch):
     from mcp_django.execution import call_log
 
     call_log.anonymous_limiter.clear()
@@ -191,9 +181,7 @@ async def test_a_server_that_is_busy_says_so_in_the_log(
 @pytest.mark.parametrize(
     ("changes", "code"), [({"mcp_name": "other"}, -32020), ({"mcp_protocol_version": B}, -32020)]
 )
-async def test_a_request_that_contradicts_itself_is_a_line(
-    changes: dict[str, str], code: int, mount: str, token: str, log: CallLog
-) -> None:
+async def test_a_request_that_contradicts_itself_is_a_line(changes, code, mount, token, log):
     body = message("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
     answer = await ask(mount, "/mcp", body, authorization=token, **changes)
     assert answer.status == 400

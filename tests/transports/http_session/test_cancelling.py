@@ -58,9 +58,7 @@ def assert_cancelled(sent: Answer, *request_ids: Any) -> None:
 @spec("CAN-1", "CAN-8", "CAN-9")
 @pytest.mark.parametrize("request_id", [7, 0, -1, "7", "é", ""])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_stream_ends_without_a_response(
-    version: str, request_id: Any, streaming: str, gate: str
-) -> None:
+async def test_a_stream_ends_without_a_response(version, request_id, streaming, gate):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.stream(call("stay", id=request_id, progress=1, gate=gate)) as connection:
         await reached(gates[gate].entered)
@@ -73,9 +71,7 @@ async def test_a_stream_ends_without_a_response(
 @spec("CAN-1", "CAN-8", "CAN-9", "HTTP-33", "HTTP-5")
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_document_says_that_the_call_was_cancelled(
-    version: str, tool: str, mount: str, gate: str
-) -> None:
+async def test_a_document_says_that_the_call_was_cancelled(version, tool, mount, gate):
     peer = await opened(mount, PARLOR, version=version)
     calling = asyncio.create_task(peer.send(call(tool, id="doomed", gate=gate)))
     await reached(gates[gate].entered)
@@ -88,8 +84,8 @@ async def test_a_document_says_that_the_call_was_cancelled(
 @spec("CAN-1", "BAT-4")
 @pytest.mark.parametrize("is_batch", [False, True])
 async def test_a_function_that_ends_before_its_task_is_stopped_is_not_answered(
-    is_batch: bool, streaming: str, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    is_batch, streaming, gate, monkeypatch
+):
     for module in (durable_streams, http_session):
         monkeypatch.setattr(module, "call_on_loop", lambda work: lambda: None)
     peer = await opened(streaming, PARLOR, version=B if is_batch else D)
@@ -101,7 +97,7 @@ async def test_a_function_that_ends_before_its_task_is_stopped_is_not_answered(
 
 
 @spec("CAN-1", "PRG-2")
-async def test_a_cancelled_call_says_nothing_more(streaming: str, gate: str) -> None:
+async def test_a_cancelled_call_says_nothing_more(streaming, gate):
     peer = await opened(streaming, PARLOR)
     async with peer.stream(call("walk", id=7, progress=1, gate=gate)) as connection:
         reader = Reader(connection)
@@ -131,7 +127,7 @@ NOTHING: list[dict[str, Any]] = [
 
 @spec("CAN-2", "CAN-4")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_names_no_call_is_ignored(version: str, streaming: str, gate: str) -> None:
+async def test_what_names_no_call_is_ignored(version, streaming, gate):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.stream(call("stay", id=7, progress=1, gate=gate)) as connection:
         await reached(gates[gate].entered)
@@ -150,7 +146,7 @@ async def test_what_names_no_call_is_ignored(version: str, streaming: str, gate:
 
 
 @spec("CAN-2")
-async def test_a_whole_number_is_the_same_in_both_spellings(streaming: str, gate: str) -> None:
+async def test_a_whole_number_is_the_same_in_both_spellings(streaming, gate):
     peer = await opened(streaming, PARLOR)
     async with peer.stream(call("stay", id=7, progress=1, gate=gate)) as connection:
         await reached(gates[gate].entered)
@@ -160,7 +156,7 @@ async def test_a_whole_number_is_the_same_in_both_spellings(streaming: str, gate
 
 @spec("CAN-3")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_initialize_cannot_be_taken_back(version: str, mount: str) -> None:
+async def test_initialize_cannot_be_taken_back(version, mount):
     peer = Peer(mount, PARLOR, version=version)
     begun = await peer.send(initialize(version, id="first"))
     peer.headers["mcp_session_id"] = begun.headers["mcp-session-id"]
@@ -170,7 +166,7 @@ async def test_initialize_cannot_be_taken_back(version: str, mount: str) -> None
 
 @spec("CAN-4", "SES-6")
 @pytest.mark.parametrize("version", STREAMABLE)
-async def test_nobody_else_cancels_a_call(version: str, streaming: str, gate: str) -> None:
+async def test_nobody_else_cancels_a_call(version, streaming, gate):
     tokens = []
     for username in ("ada", "ben"):
         user = await sync_to_async(User.objects.create_user)(username)
@@ -189,7 +185,7 @@ async def test_nobody_else_cancels_a_call(version: str, streaming: str, gate: st
 
 @spec("CAN-1", "ASK-5")
 @pytest.mark.parametrize("tool", ["name", "name_later"])
-async def test_a_call_that_waits_for_an_answer_is_cancelled(tool: str, streaming: str) -> None:
+async def test_a_call_that_waits_for_an_answer_is_cancelled(tool, streaming):
     peer = await ready(streaming)
     async with asking(peer, call(tool, id=7)) as reader:
         question = await reader.message()
@@ -200,9 +196,7 @@ async def test_a_call_that_waits_for_an_answer_is_cancelled(tool: str, streaming
 
 
 @spec("CAN-1", "BAT-4")
-async def test_one_member_of_a_batch_is_cancelled_and_the_other_answered(
-    streaming: str, gate: str
-) -> None:
+async def test_one_member_of_a_batch_is_cancelled_and_the_other_answered(streaming, gate):
     peer = await opened(streaming, PARLOR, version=B)
     both = [call("stay", id=1, progress=1, gate=gate), call("count", id=2, progress=2, n=1)]
     async with peer.stream(both) as connection:
@@ -217,7 +211,7 @@ async def test_one_member_of_a_batch_is_cancelled_and_the_other_answered(
 
 
 @spec("SES-7")
-async def test_the_end_of_the_session_cancels_its_calls(streaming: str, gate: str) -> None:
+async def test_the_end_of_the_session_cancels_its_calls(streaming, gate):
     peer = await opened(streaming, PARLOR)
     async with peer.stream(call("stay", id=7, progress=1, gate=gate)) as connection:
         await reached(gates[gate].entered)
@@ -248,9 +242,7 @@ async def staying(peer: Peer, tool: str, gate: str, *, is_batch: bool = False) -
 @spec("CAN-4", "CAN-1", "CAN-8")
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
 @pytest.mark.parametrize("version", [D, pytest.param(B, id="batch")])
-async def test_a_document_is_cancelled_from_another_process(
-    version: str, tool: str, mount: str, gate: str
-) -> None:
+async def test_a_document_is_cancelled_from_another_process(version, tool, mount, gate):
     peer = await opened(mount, PARLOR, version=version)
     calling = await staying(peer, tool, gate, is_batch=version == B)
     await sync_to_async(elsewhere)(7)
@@ -262,9 +254,7 @@ async def test_a_document_is_cancelled_from_another_process(
 # Django's own handler keeps such a request until its view has returned.
 @spec("CAN-4", "HTTP-16")
 @pytest.mark.parametrize("streaming", ["raw", "lane", "consumer"], indirect=True)
-async def test_a_call_whose_client_has_left_is_cancelled_from_another_process(
-    streaming: str, gate: str
-) -> None:
+async def test_a_call_whose_client_has_left_is_cancelled_from_another_process(streaming, gate):
     peer = await opened(streaming, PARLOR)
     async with peer.stream(call("stay_later", id=7, gate=gate)):
         await reached(gates[gate].entered)
@@ -274,9 +264,7 @@ async def test_a_call_whose_client_has_left_is_cancelled_from_another_process(
 
 
 @spec("CAN-4", "CAN-2")
-async def test_an_old_cancellation_means_an_old_call(
-    mount: str, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_old_cancellation_means_an_old_call(mount, gate, monkeypatch):
     peer = await opened(mount, PARLOR)
     await sync_to_async(elsewhere)(7)
     await Inbox.objects.aupdate(created_at=seconds_ago(cancellation.OVERTAKING_SECONDS + 1))
@@ -301,9 +289,7 @@ def _then(work: Callable[[Any], None], what: Callable[[], None]) -> Callable[[An
 
 
 @spec("SES-7", "CAN-8")
-async def test_the_end_of_the_session_cancels_what_is_answered_with_a_document(
-    mount: str, gate: str
-) -> None:
+async def test_the_end_of_the_session_cancels_what_is_answered_with_a_document(mount, gate):
     peer = await opened(mount, PARLOR)
     calling = await staying(peer, "stay", gate)
     assert (await peer.delete()).status == 204

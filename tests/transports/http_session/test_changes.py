@@ -35,9 +35,7 @@ TOGETHER = 50
 
 @spec("RSM-12", "SUB-2", "SUB-5")
 @pytest.mark.parametrize("kind", DATABASES)
-async def test_no_last_change_is_missed_and_none_comes_out_of_order(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_no_last_change_is_missed_and_none_comes_out_of_order(kind, tmp_path):
     """SQLite without a channel layer; PostgreSQL with one that loses half of the rings.
 
     On PostgreSQL half of the changes are committed in the opposite order of their statements.
@@ -102,9 +100,7 @@ async def heard(client: Client, at: Server, last: str | None, count: int) -> tup
 
 @spec("RSM-12")
 @pytest.mark.parametrize("kind", DATABASES)
-async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(kind, tmp_path):
     async with workers_of(kind, tmp_path, 2) as (workers, http):
         client = await subscribed(http, workers, TOGETHER)
         here, there = workers.serving
@@ -120,9 +116,7 @@ async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(
 
 @spec("RSM-9")
 @pytest.mark.parametrize("kind", DATABASES)
-async def test_the_older_stream_goes_on_when_the_process_of_the_newer_one_is_killed(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_the_older_stream_goes_on_when_the_process_of_the_newer_one_is_killed(kind, tmp_path):
     async with workers_of(kind, tmp_path, 3) as (workers, http):
         client = await subscribed(http, workers, 2)
         here, there, beside = workers.serving

@@ -29,9 +29,7 @@ async def trouble(plan: Plan, kind: Kind, directory: Path, *, drop: float) -> Re
 
 @spec("RSM-3", "RSM-4", "HTTP-16")
 @pytest.mark.parametrize("kind", DATABASES)
-async def test_killed_and_halted_workers_cost_a_terminal_error_at_most(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_killed_and_halted_workers_cost_a_terminal_error_at_most(kind, tmp_path):
     report = await trouble(Plan(), kind, tmp_path, drop=0.5)
     assert report.failures == []
     assert report.complaints == []
@@ -41,9 +39,7 @@ async def test_killed_and_halted_workers_cost_a_terminal_error_at_most(
 
 @spec("RSM-2", "RSM-9")
 @pytest.mark.parametrize("kind", DATABASES)
-async def test_a_client_that_leaves_and_comes_back_anywhere_misses_nothing(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_a_client_that_leaves_and_comes_back_anywhere_misses_nothing(kind, tmp_path):
     plan = Plan(calls=CALLS, kills=0, halts=0, lease=30)
     report = await trouble(plan, kind, tmp_path, drop=1)
     assert report.failures == []
@@ -52,7 +48,7 @@ async def test_a_client_that_leaves_and_comes_back_anywhere_misses_nothing(
 
 
 @on_postgres
-async def test_a_database_that_breaks_off_leaves_no_hole(tmp_path: Path) -> None:
+async def test_a_database_that_breaks_off_leaves_no_hole(tmp_path):
     plan = Plan(calls=ROUNDS, kills=0, halts=0, cuts=6 * ROUNDS, lease=30)
     report = await trouble(plan, "postgres", tmp_path, drop=0.5)
     assert report.failures == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ WAYS = ["sync", "async"]
 
 
 @pytest.fixture(autouse=True)
-def _bills() -> Iterator[None]:
+def _bills():
     yield
     paid.clear()
 
@@ -47,7 +46,7 @@ async def called(
 
 
 @pytest.mark.parametrize("version", EVERY)
-def test_everything_that_needs_no_answer_is_the_same(version: str) -> None:
+def test_everything_that_needs_no_answer_is_the_same(version):
     mine = client(version)
     assert "count" in [tool["name"] for tool in mine.list_tools()]
     assert "parlor://table" in [one["uri"] for one in mine.list_resources()]
@@ -63,7 +62,7 @@ def test_everything_that_needs_no_answer_is_the_same(version: str) -> None:
 
 @spec("PNG-1", "PNG-3")
 @pytest.mark.parametrize("version", EVERY)
-def test_a_method_is_there_in_its_revisions_alone(version: str) -> None:
+def test_a_method_is_there_in_its_revisions_alone(version):
     mine = client(version)
     theirs = {True: "server/discover", False: "ping"}
     is_stateless = REVISIONS[version].stateless
@@ -77,7 +76,7 @@ def test_a_method_is_there_in_its_revisions_alone(version: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("version", WITH_FORMS)
 @pytest.mark.django_db(transaction=True)
-async def test_a_form_is_answered(version: str, way: str) -> None:
+async def test_a_form_is_answered(version, way):
     assert (await called(way, version, "name", ["Ada"])).text == "Hello Ada."
     assert (await called(way, version, "two", [20, 22])).text == "42"
     assert (await called(way, version, "order", [{"cups": 3}])).text.startswith("3 small green tea")
@@ -90,7 +89,7 @@ async def test_a_form_is_answered(version: str, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("version", [A, B])
 @pytest.mark.django_db(transaction=True)
-async def test_who_has_no_forms_is_not_asked(version: str, way: str) -> None:
+async def test_who_has_no_forms_is_not_asked(version, way):
     result = await called(way, version, "name")
     assert result.is_error
     assert "elicitation" in result.text
@@ -100,7 +99,7 @@ async def test_who_has_no_forms_is_not_asked(version: str, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("version", EVERY)
 @pytest.mark.django_db(transaction=True)
-async def test_models_and_folders_are_asked_at_every_revision(version: str, way: str) -> None:
+async def test_models_and_folders_are_asked_at_every_revision(version, way):
     assert (await called(way, version, "think", ["hi"])).text == "assistant test endTurn: hi"
     assert (await called(way, version, "places", [["file:///home"]])).text == "=file:///home"
 
@@ -109,27 +108,27 @@ async def test_models_and_folders_are_asked_at_every_revision(version: str, way:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("version", WITH_PAGES)
 @pytest.mark.django_db(transaction=True)
-async def test_a_page_is_visited(version: str, way: str) -> None:
+async def test_a_page_is_visited(version, way):
     paid.add("7")
     assert (await called(way, version, "pay", bill="7")).text == "paid 7"
     assert (await called(way, version, "pay_twice", [ACCEPT, ACCEPT])).text == "paid twice"
 
 
 @pytest.mark.parametrize("version", WITH_FORMS)
-def test_a_call_without_answers_shows_its_questions(version: str) -> None:
+def test_a_call_without_answers_shows_its_questions(version):
     (question,) = client(version).call_tool("name").questions
     assert question["params"]["message"] == "Your name?"
 
 
 @pytest.mark.parametrize("version", WITH_FORMS)
-def test_answers_may_be_given_once_for_all_calls(version: str) -> None:
+def test_answers_may_be_given_once_for_all_calls(version):
     mine = client(version, answers=["Ada"])
     assert [mine.call_tool("name").text for _ in range(2)] == ["Hello Ada."] * 2
     assert mine.call_tool("name", answers=["Ben"]).text == "Hello Ben."
 
 
 @pytest.mark.parametrize("version", WITH_FORMS)
-def test_too_many_and_too_few_answers_are_a_mistake(version: str) -> None:
+def test_too_many_and_too_few_answers_are_a_mistake(version):
     with pytest.raises(AssertionError, match="did not ask for the answers"):
         client(version).call_tool("name", answers=["Ada", "Ben"])
     with pytest.raises(AssertionError, match="answers are left"):
@@ -137,7 +136,7 @@ def test_too_many_and_too_few_answers_are_a_mistake(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", WITH_FORMS)
-def test_a_write_before_the_question_is_a_mistake(version: str) -> None:
+def test_a_write_before_the_question_is_a_mistake(version):
     with pytest.raises(AssertionError, match="keep_name"):
         client(version).call_tool("keep_name", answers=["after"])
     mine = client(version, allow_early_writes=True)
@@ -146,7 +145,7 @@ def test_a_write_before_the_question_is_a_mistake(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", WITH_FORMS)
-def test_prompts_and_resources_are_answered(version: str) -> None:
+def test_prompts_and_resources_are_answered(version):
     mine = client(version)
     (said,) = mine.get_prompt("toast", answers=["Ada"])
     assert said["content"]["text"] == "To Ada!"
@@ -154,7 +153,7 @@ def test_prompts_and_resources_are_answered(version: str) -> None:
 
 
 @pytest.mark.parametrize("unknown", ["", "2099-01-01", "latest", "2025-11"])
-def test_an_unknown_revision_names_the_known_ones(unknown: str) -> None:
+def test_an_unknown_revision_names_the_known_ones(unknown):
     with pytest.raises(ValueError, match=f"{unknown!r}.*{', '.join(EVERY)}"):
         client(unknown)
 
@@ -164,8 +163,8 @@ def test_an_unknown_revision_names_the_known_ones(unknown: str) -> None:
 @pytest.mark.parametrize("version", [A, B, C, D])
 @pytest.mark.parametrize("transport", ["memory", "http", "stdio"])
 def test_where_there_is_no_in_band_error_a_lacking_capability_is_a_wrong_parameter(
-    transport: str, version: str
-) -> None:
+    transport, version
+):
     with client(version, capabilities={}, transport=transport) as mine:
         for ask in (mine.get_prompt, mine.read_resource):
             with pytest.raises(MCPError) as caught:
@@ -176,7 +175,7 @@ def test_where_there_is_no_in_band_error_a_lacking_capability_is_a_wrong_paramet
 
 @spec("ASK-5", "VER-17")
 @pytest.mark.parametrize("version", EVERY)
-def test_a_malformed_answer_is_called_by_the_name_it_has_there(version: str) -> None:
+def test_a_malformed_answer_is_called_by_the_name_it_has_there(version):
     mine = client(version)
     with pytest.raises(MCPError) as caught:
         mine.call_tool("places", answers=[{"roots": 5}])
@@ -186,7 +185,7 @@ def test_a_malformed_answer_is_called_by_the_name_it_has_there(version: str) -> 
 
 @spec("VER-17", "ASK-4")
 @pytest.mark.parametrize("version", [C, D])
-def test_members_of_the_stateless_retry_mean_nothing_in_a_session(version: str) -> None:
+def test_members_of_the_stateless_retry_mean_nothing_in_a_session(version):
     accepted = {"action": "accept", "content": {"value": "Eve"}}
     asked = client(version).call_tool("name").questions
     mine = client(version)
@@ -199,7 +198,7 @@ def test_members_of_the_stateless_retry_mean_nothing_in_a_session(version: str) 
 
 @spec("LOG-2")
 @pytest.mark.parametrize("version", [A, B, C, D])
-def test_a_session_keeps_its_level(version: str) -> None:
+def test_a_session_keeps_its_level(version):
     mine = client(version)
     # Tests want to see everything.
     assert len(mine.call_tool("levels").logs) == 4
@@ -209,7 +208,7 @@ def test_a_session_keeps_its_level(version: str) -> None:
 
 @spec("SUB-1")
 @pytest.mark.parametrize("version", [A, B, C, D])
-def test_a_session_subscribes(version: str) -> None:
+def test_a_session_subscribes(version):
     mine = client(version)
     for method in ("resources/subscribe", "resources/unsubscribe"):
         assert mine.request(method, {"uri": "parlor://table"}) == {}
@@ -221,9 +220,7 @@ def test_a_session_subscribes(version: str) -> None:
     [("name", "elicitation"), ("think", "sampling"), ("places", "roots"), ("use_tools", "tools")],
 )
 @pytest.mark.parametrize("version", EVERY)
-def test_nobody_is_asked_for_what_was_not_declared(
-    version: str, tool: str, capability: str
-) -> None:
+def test_nobody_is_asked_for_what_was_not_declared(version, tool, capability):
     mine = client(version, capabilities={})
     if not REVISIONS[version].stateless:
         result = mine.call_tool(tool, check=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -69,9 +68,7 @@ async def confirm() -> int:
 
 
 @spec("SES-3")
-async def test_a_session_in_use_needs_no_statement(
-    mount: str, database: Database, clock: Clock
-) -> None:
+async def test_a_session_in_use_needs_no_statement(mount, database, clock):
     peer = await hot(mount, database)
     for _ in range(5):
         clock.move(0.4)
@@ -108,26 +105,20 @@ def delete_many(pk: int) -> None:
 
 @spec("SES-4")
 @pytest.mark.parametrize("change", [end, save, delete, delete_many])
-async def test_a_session_that_ends_is_unknown_at_once(
-    mount: str, database: Database, change: Callable[[int], None]
-) -> None:
+async def test_a_session_that_ends_is_unknown_at_once(mount, database, change):
     peer = await hot(mount, database)
     await in_thread(change, (await Session.objects.aget()).pk)
     assert await status(peer) == 404
 
 
 @spec("SES-4", "SES-5")
-async def test_a_session_that_its_client_ends_is_unknown_at_once(
-    mount: str, database: Database
-) -> None:
+async def test_a_session_that_its_client_ends_is_unknown_at_once(mount, database):
     peer = await hot(mount, database)
     assert (await peer.delete()).status == 204
     assert await status(peer) == 404
 
 
-async def test_what_sends_no_signal_is_noticed_within_a_second(
-    mount: str, database: Database, clock: Clock
-) -> None:
+async def test_what_sends_no_signal_is_noticed_within_a_second(mount, database, clock):
     peer = await hot(mount, database)
     await Session.objects.aupdate(expires_at=F("created_at"))
     clock.move(0.99)
@@ -137,16 +128,14 @@ async def test_what_sends_no_signal_is_noticed_within_a_second(
     assert await status(peer) == 404
 
 
-async def test_a_confirmation_notices_it_as_well(mount: str, database: Database) -> None:
+async def test_a_confirmation_notices_it_as_well(mount, database):
     peer = await hot(mount, database)
     await Session.objects.aupdate(seen_at=F("created_at") - timedelta(hours=2))
     await confirm()
     assert await status(peer) == 404
 
 
-async def test_a_session_is_not_used_beyond_its_end(
-    mount: str, database: Database, clock: Clock
-) -> None:
+async def test_a_session_is_not_used_beyond_its_end(mount, database, clock):
     peer = await hot(mount, database)
     await Session.objects.aupdate(expires_at=seconds_from_now(PATIENCE))
     await confirm()
@@ -157,9 +146,7 @@ async def test_a_session_is_not_used_beyond_its_end(
     assert 0 < confirmed.seconds <= PATIENCE
 
 
-async def test_other_processes_are_told_which_session_has_ended(
-    mount: str, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_other_processes_are_told_which_session_has_ended(mount, database, monkeypatch):
     await hot(mount, database)
     session = await Session.objects.aget()
     sent: list[Any] = []
@@ -191,8 +178,8 @@ class TagLayer(Layer):
 
 @pytest.mark.parametrize("streaming", ["raw", "lane", "consumer"], indirect=True)
 async def test_a_process_without_streams_receives_what_others_forget(
-    streaming: str, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    streaming, database, monkeypatch
+):
     peer = await opened(streaming)
     layer = TagLayer(session_tag((await Session.objects.aget()).pk))
     for module in (pubsub, cache):
@@ -213,9 +200,7 @@ async def test_a_process_without_streams_receives_what_others_forget(
     await asyncio.wait([supervisor], timeout=PATIENCE)
 
 
-def test_a_layer_that_cannot_be_used_fails_no_request(
-    monkeypatch: pytest.MonkeyPatch, settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_layer_that_cannot_be_used_fails_no_request(monkeypatch, settings, caplog):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1}
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "nowhere.Layer"}}
     monkeypatch.setattr(cache, "_has_looked", threading.Event())
@@ -228,7 +213,7 @@ def test_a_layer_that_cannot_be_used_fails_no_request(
 
 
 @pytest.fixture
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_threads(monkeypatch):
     """No request of the raw mount may take a thread."""
 
     async def fail(received: ParsedRequest) -> Outcome:
@@ -238,9 +223,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def _counting(
-    monkeypatch: pytest.MonkeyPatch, _stage: None, transactional_db: None, serving: None
-) -> None:
+def _counting(monkeypatch, _stage, transactional_db, serving):
     """A raw mount whose server is open to all, in a process that serves."""
     monkeypatch.setitem(MOUNTS, "counting", counting.asgi)
 
@@ -274,9 +257,7 @@ def comers_back(count: int) -> list[Peer]:
 
 
 @pytest.mark.usefixtures("_counting")
-async def test_a_known_session_takes_no_thread(
-    database: Database, request: pytest.FixtureRequest
-) -> None:
+async def test_a_known_session_takes_no_thread(database, request):
     [peer] = await in_thread(comers_back, 1)
     request.getfixturevalue("no_threads")
     # The first request waits for the answer on the event loop.
@@ -291,7 +272,7 @@ async def test_a_known_session_takes_no_thread(
 
 
 @pytest.mark.usefixtures("_counting")
-async def test_an_unknown_session_is_unknown_on_the_loop_too(database: Database) -> None:
+async def test_an_unknown_session_is_unknown_on_the_loop_too(database):
     [peer] = await in_thread(comers_back, 1)
     peer.headers["mcp_session_id"] = "x" * 43
     assert await status(peer) == 404
@@ -301,9 +282,7 @@ async def test_an_unknown_session_is_unknown_on_the_loop_too(database: Database)
 
 
 @pytest.mark.usefixtures("_counting")
-async def test_many_clients_that_come_back_at_once_share_few_statements(
-    database: Database, settings: Any
-) -> None:
+async def test_many_clients_that_come_back_at_once_share_few_statements(database, settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "SESSIONS_PER_PRINCIPAL": 2000}
     peers = await in_thread(comers_back, 1000)
     database.statements.clear()
@@ -315,9 +294,7 @@ async def test_many_clients_that_come_back_at_once_share_few_statements(
 
 
 @spec("SES-6", "SES-8")
-async def test_the_id_of_a_session_in_use_is_unknown_to_others(
-    mount: str, database: Database
-) -> None:
+async def test_the_id_of_a_session_in_use_is_unknown_to_others(mount, database):
     peer = await hot(mount, database)
     _, plaintext = await in_thread(lambda: token_for(person("eve")))
     thief = Peer(mount, token=f"Bearer {plaintext}")
@@ -333,7 +310,7 @@ async def test_the_id_of_a_session_in_use_is_unknown_to_others(
 
 
 @spec("LOG-2")
-async def test_the_next_request_has_the_new_log_level(streaming: str, database: Database) -> None:
+async def test_the_next_request_has_the_new_log_level(streaming, database):
     peer = await hot(streaming, database)
     assert await peer.result("logging/setLevel", {"level": "error"}) == {}
     await peer.result("ping")
@@ -344,9 +321,7 @@ async def test_the_next_request_has_the_new_log_level(streaming: str, database: 
 # Without a database -------------------------------------------------------------------------------
 
 
-async def test_without_a_database_nothing_old_is_used(
-    mount: str, database: Database, clock: Clock, caplog: Any
-) -> None:
+async def test_without_a_database_nothing_old_is_used(mount, database, clock, caplog):
     peer = await hot(mount, database)
     database.is_away = True
     clock.move(0.9)
@@ -363,9 +338,7 @@ async def test_without_a_database_nothing_old_is_used(
     assert peer.id not in caplog.text
 
 
-async def test_a_machine_that_was_suspended_uses_no_session_of_before(
-    mount: str, database: Database, clock: Clock
-) -> None:
+async def test_a_machine_that_was_suspended_uses_no_session_of_before(mount, database, clock):
     peer = await hot(mount, database)
     await Session.objects.aupdate(expires_at=F("created_at"))
     clock.suspend(60)

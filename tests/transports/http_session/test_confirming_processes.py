@@ -124,7 +124,7 @@ def post(at: Server, body: Any, headers: dict[str, str | None]) -> httpx.Respons
     ],
     ids=lambda param: f"{param[0]}, {param[1].partition(':')[2]}, {'' if param[2] else 'no '}layer",
 )
-def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(request, tmp_path_factory):
     kind, app, has_layer = request.param
     directory: Path = tmp_path_factory.mktemp("keys")
     confirming = {"MCP_TEST_CONFIRM_SECONDS": str(SECONDS[has_layer])}
@@ -141,7 +141,7 @@ def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
 
 @spec("AUT-1", "AUT-11")
 @pytest.mark.parametrize("way", ["revoke", "deactivate", "update"])
-def test_a_caller_whose_access_ends_elsewhere_is_refused_in_time(site: Site, way: str) -> None:
+def test_a_caller_whose_access_ends_elsewhere_is_refused_in_time(site, way):
     # More than once: what is noticed when it is confirmed may be noticed soon by chance.
     for _ in range(3):
         name, token = site.caller()
@@ -150,7 +150,7 @@ def test_a_caller_whose_access_ends_elsewhere_is_refused_in_time(site: Site, way
 
 
 @spec("SES-6")
-def test_a_session_that_is_deleted_at_one_process_has_ended_at_all(site: Site) -> None:
+def test_a_session_that_is_deleted_at_one_process_has_ended_at_all(site):
     for _ in range(2):
         opened = post(site.there, initialize(D), dict(HANDSHAKE))
         assert opened.status_code == 200, opened.text

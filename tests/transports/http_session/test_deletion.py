@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.kit.databases import Kind, shared
+from tests.kit.databases import shared
 from tests.kit.fleet import Fleet, fleet
 from tests.spec import spec
 from tests.transports.http_session.client import Client, connections, request
@@ -43,7 +42,7 @@ async def one_life(http: httpx.AsyncClient, workers: Fleet, seen: Counter[str]) 
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("shared"))]
 )
-async def test_an_ended_session_is_never_found_again(kind: Kind, tmp_path: Path) -> None:
+async def test_an_ended_session_is_never_found_again(kind, tmp_path):
     seen: Counter[str] = Counter()
     with shared(kind, tmp_path, redis=kind == "postgres") as environ:
         async with (

@@ -75,7 +75,7 @@ def assert_error(answer: Answer, status: int, code: int) -> Any:
 
 
 @spec("VER-1", "VER-2", "HTTP-24", "PNG-3")
-async def test_an_envelope_makes_a_method_of_the_handshake_unknown(mount: str) -> None:
+async def test_an_envelope_makes_a_method_of_the_handshake_unknown(mount):
     sessions = (None, (await opened(mount)).id)
     for session, version, (method, params) in product(sessions, MODERN, OLD_METHODS):
         body = enveloped(method, params, **{envelope.PROTOCOL_VERSION: version})
@@ -84,7 +84,7 @@ async def test_an_envelope_makes_a_method_of_the_handshake_unknown(mount: str) -
 
 
 @spec("VER-1", "HTTP-24", "HDR-2")
-async def test_an_envelope_needs_a_header_that_says_the_same(mount: str) -> None:
+async def test_an_envelope_needs_a_header_that_says_the_same(mount):
     sessions = (None, (await opened(mount)).id)
     headers = (None, D, B, ALIAS, f"{VERSION}, {D}", "nonsense", "")
     for session, header in product(sessions, headers):
@@ -95,7 +95,7 @@ async def test_an_envelope_needs_a_header_that_says_the_same(mount: str) -> None
 
 
 @spec("HDR-1", "VER-1")
-async def test_a_version_header_is_trimmed_and_its_name_has_no_case(streaming: str) -> None:
+async def test_a_version_header_is_trimmed_and_its_name_has_no_case(streaming):
     answer = await send(streaming, enveloped(), header=f" \t{VERSION} ", mcp_method="tools/list")
     assert answer.json()["result"]["resultType"] == "complete"
     for version in (C, D):
@@ -107,7 +107,7 @@ async def test_a_version_header_is_trimmed_and_its_name_has_no_case(streaming: s
 
 
 @spec("VER-3", "VER-4")
-async def test_an_incomplete_envelope_is_told_so_before_anything_else(mount: str) -> None:
+async def test_an_incomplete_envelope_is_told_so_before_anything_else(mount):
     lacks: list[dict[str, Any]] = [
         {envelope.PROTOCOL_VERSION: None},
         {envelope.PROTOCOL_VERSION: 5},
@@ -126,7 +126,7 @@ async def test_an_incomplete_envelope_is_told_so_before_anything_else(mount: str
 
 
 @spec("VER-6", "VER-9")
-async def test_an_unknown_version_in_an_envelope_names_all_versions(mount: str) -> None:
+async def test_an_unknown_version_in_an_envelope_names_all_versions(mount):
     for version in ("2099-01-01", "", "x" * 1000):
         body = enveloped(**{envelope.PROTOCOL_VERSION: version})
         answer = await send(mount, body, header=version, mcp_method="tools/list")
@@ -135,7 +135,7 @@ async def test_an_unknown_version_in_an_envelope_names_all_versions(mount: str) 
 
 
 @spec("VER-9")
-async def test_a_handshake_version_in_an_envelope_names_the_modern_ones(mount: str) -> None:
+async def test_a_handshake_version_in_an_envelope_names_the_modern_ones(mount):
     for version, method in product(VERSIONS, ("tools/list", "initialize")):
         body = enveloped(method, **{envelope.PROTOCOL_VERSION: version})
         answer = await send(mount, body, header=version, mcp_method=method)
@@ -147,7 +147,7 @@ async def test_a_handshake_version_in_an_envelope_names_the_modern_ones(mount: s
 
 
 @spec("VER-1", "VER-4")
-async def test_a_modern_header_without_an_envelope_is_a_malformed_request(mount: str) -> None:
+async def test_a_modern_header_without_an_envelope_is_a_malformed_request(mount):
     lacking: list[Any] = [
         None,
         {"_meta": None},
@@ -164,7 +164,7 @@ async def test_a_modern_header_without_an_envelope_is_a_malformed_request(mount:
 
 
 @spec("VER-12", "VER-1")
-async def test_initialize_without_an_envelope_ignores_the_header(mount: str) -> None:
+async def test_initialize_without_an_envelope_ignores_the_header(mount):
     for header in (None, VERSION, ALIAS, *VERSIONS, *UNKNOWN):
         answer = await send(mount, initialize(C), header=header, mcp_method="initialize")
         assert answer.status == 200, answer.body
@@ -173,7 +173,7 @@ async def test_initialize_without_an_envelope_ignores_the_header(mount: str) -> 
 
 
 @spec("VER-1", "SES-3", "HTTP-19")
-async def test_anything_else_belongs_to_a_session(mount: str) -> None:
+async def test_anything_else_belongs_to_a_session(mount):
     peer = await opened(mount)
     plain: list[Any] = [None, {}, {"_meta": None}, {"meta": message("x")["params"]["_meta"]}]
     for params, header in product(plain, (None, *VERSIONS)):
@@ -185,7 +185,7 @@ async def test_anything_else_belongs_to_a_session(mount: str) -> None:
 
 
 @spec("HTTP-19", "VER-6")
-async def test_an_unknown_version_header_names_all_versions(mount: str) -> None:
+async def test_an_unknown_version_header_names_all_versions(mount):
     # In a session, even one that is over, it is the code that handshake revisions have for it.
     codes = {None: UNSUPPORTED_VERSION, "x" * 43: INVALID_PARAMS}
     codes |= {(await opened(mount, version=one)).id: INVALID_PARAMS for one in VERSIONS}
@@ -196,7 +196,7 @@ async def test_an_unknown_version_header_names_all_versions(mount: str) -> None:
 
 
 @spec("HTTP-19")
-async def test_a_version_header_that_comes_twice_is_one_if_it_is_the_same(mount: str) -> None:
+async def test_a_version_header_that_comes_twice_is_one_if_it_is_the_same(mount):
     peer = await opened(mount)
     ping = request("ping")
     twice = {"mcp_protocol_version": f"{D}, {D}"}
@@ -209,7 +209,7 @@ async def test_a_version_header_that_comes_twice_is_one_if_it_is_the_same(mount:
 
 
 @spec("HTTP-19")
-async def test_two_lines_with_the_same_version_are_one(app: Any) -> None:
+async def test_two_lines_with_the_same_version_are_one(app):
     name = next(name for name, other in MOUNTS.items() if other is app)
     peer = await opened(name)
     headers = headers_for({}, **{**peer.headers, "mcp_protocol_version": D})
@@ -228,7 +228,7 @@ async def test_two_lines_with_the_same_version_are_one(app: Any) -> None:
 
 
 @spec("VER-1", "HTTP-4")
-async def test_a_modern_notification_is_dropped(mount: str) -> None:
+async def test_a_modern_notification_is_dropped(mount):
     bodies = (notification("notifications/initialized"), notification("notifications/x"))
     for header, body in product(MODERN, bodies):
         answer = await send(mount, body, header=header)
@@ -236,7 +236,7 @@ async def test_a_modern_notification_is_dropped(mount: str) -> None:
 
 
 @spec("VER-1", "HTTP-4")
-async def test_a_notification_with_an_envelope_is_dropped(mount: str) -> None:
+async def test_a_notification_with_an_envelope_is_dropped(mount):
     body = notification("notifications/x", _meta=message("x")["params"]["_meta"])
     for header in (None, D, "nonsense"):
         answer = await send(mount, body, header=header)
@@ -244,7 +244,7 @@ async def test_a_notification_with_an_envelope_is_dropped(mount: str) -> None:
 
 
 @spec("SES-11", "SES-3", "SES-4", "HTTP-4")
-async def test_any_other_message_needs_its_session(mount: str) -> None:
+async def test_any_other_message_needs_its_session(mount):
     bodies = (
         notification("notifications/initialized"),
         notification("notifications/cancelled", requestId=1),
@@ -260,7 +260,7 @@ async def test_any_other_message_needs_its_session(mount: str) -> None:
 
 
 @spec("HTTP-23", "VER-1")
-async def test_a_response_with_a_modern_header_is_refused(mount: str) -> None:
+async def test_a_response_with_a_modern_header_is_refused(mount):
     for session in (None, (await opened(mount)).id):
         answer = await send(mount, RESPONSE, header=VERSION, mcp_session_id=session)
         assert (answer.status, code_of(answer)) == (400, INVALID_REQUEST)
@@ -268,7 +268,7 @@ async def test_a_response_with_a_modern_header_is_refused(mount: str) -> None:
 
 
 @spec("HTTP-19")
-async def test_an_unknown_header_is_refused_with_every_message(mount: str) -> None:
+async def test_an_unknown_header_is_refused_with_every_message(mount):
     peer = await opened(mount)
     for body, header in product((notification("notifications/x"), RESPONSE), UNKNOWN):
         answer = await send(mount, body, header=header, mcp_session_id=peer.id)
@@ -276,7 +276,7 @@ async def test_an_unknown_header_is_refused_with_every_message(mount: str) -> No
 
 
 @spec("HTTP-29", "HTTP-12", "SES-4", "SES-3")
-async def test_a_modern_header_knows_no_other_verb(mount: str) -> None:
+async def test_a_modern_header_knows_no_other_verb(mount):
     peer = await opened(mount)
     for verb, header in product(("GET", "DELETE"), MODERN):
         answer = await peer.send(
@@ -288,7 +288,7 @@ async def test_a_modern_header_knows_no_other_verb(mount: str) -> None:
 
 
 @spec("HTTP-19")
-async def test_an_unknown_header_is_refused_with_every_verb(streaming: str) -> None:
+async def test_an_unknown_header_is_refused_with_every_verb(streaming):
     peer = await opened(streaming)
     for verb, header in product(("GET", "DELETE"), UNKNOWN):
         answer = await peer.send(
@@ -303,7 +303,7 @@ async def test_an_unknown_header_is_refused_with_every_verb(streaming: str) -> N
 
 
 @spec("VER-1", "VER-2", "VER-20", "SES-9", "HTTP-29", "VER-17")
-async def test_the_eras_interleave_and_know_nothing_of_each_other(mount: str) -> None:
+async def test_the_eras_interleave_and_know_nothing_of_each_other(mount):
     peers = [await opened(mount, version=version) for version in VERSIONS]
     modern = enveloped("tools/list")
     for peer in peers:
@@ -320,7 +320,7 @@ async def test_the_eras_interleave_and_know_nothing_of_each_other(mount: str) ->
 
 
 @spec("HTTP-29", "SES-9")
-async def test_an_enveloped_request_ignores_every_session_header(mount: str) -> None:
+async def test_an_enveloped_request_ignores_every_session_header(mount):
     for session in ("x" * 43, "a b", "", "\x7f"):
         body = message("tools/list")
         answer = await ask(mount, OPEN, body, mcp_session_id=session, last_event_id="nonsense")
@@ -328,7 +328,7 @@ async def test_an_enveloped_request_ignores_every_session_header(mount: str) -> 
 
 
 @spec("VER-2", "VER-17")
-async def test_a_session_lends_an_enveloped_request_nothing(streaming: str) -> None:
+async def test_a_session_lends_an_enveloped_request_nothing(streaming):
     peer = Peer(streaming, "/stage/mcp")
     await peer.open(elicitation={})
     await peer.result("logging/setLevel", {"level": "debug"})
@@ -340,7 +340,7 @@ async def test_a_session_lends_an_enveloped_request_nothing(streaming: str) -> N
 
 
 @spec("HDR-19")
-async def test_routing_headers_mean_nothing_in_a_session(mount: str) -> None:
+async def test_routing_headers_mean_nothing_in_a_session(mount):
     for version in VERSIONS:
         peer = await opened(mount, version=version)
         echo = request("tools/call", {"name": "echo", "arguments": {"text": "x"}})
@@ -351,7 +351,7 @@ async def test_routing_headers_mean_nothing_in_a_session(mount: str) -> None:
 
 
 @spec("VER-11", "VER-21")
-async def test_with_one_revision_enabled_the_others_are_unknown(settings: Any, mount: str) -> None:
+async def test_with_one_revision_enabled_the_others_are_unknown(settings, mount):
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": [B]}
     peer = await opened(mount, version=B)
     answer = await peer.send(request("ping"), mcp_protocol_version=D)

@@ -62,7 +62,7 @@ class Pair:
 
 
 @pytest.fixture(scope="module", params=BELLS)
-def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(request, tmp_path_factory):
     """Two servers with one kind of bell after the other."""
     bell = request.param
     directory: Path = tmp_path_factory.mktemp(bell)
@@ -91,7 +91,7 @@ async def session(
 ) -> AsyncIterator[Client]:
     """A client whose session was begun there."""
     async with connections() as http, asyncio.timeout(PATIENCE):
-        client = Client(http, pair, version=version)  # type: ignore[arg-type]
+        client = Client(http, pair, version=version)
         await client.initialize(**capabilities)
         yield client
 
@@ -136,7 +136,7 @@ ORIGINS = [by_server, by_command, by_wsgi]
 
 @spec("SUB-3", "SUB-2")
 @pytest.mark.parametrize("say", ORIGINS)
-async def test_a_session_hears_of_changes_in_another_process(pair: Pair, say: Say) -> None:
+async def test_a_session_hears_of_changes_in_another_process(pair, say):
     async with session(pair) as client:
         await client.post(request("resources/subscribe", uri=CLOCK), at=pair.there)
         async with hearing(client.get(at=pair.here)) as coming:
@@ -157,7 +157,7 @@ async def until(coming: AsyncIterator[dict[str, Any]], method: str) -> dict[str,
 
 @spec("SUB-11")
 @pytest.mark.parametrize("say", ORIGINS)
-async def test_a_listener_hears_of_changes_in_another_process(pair: Pair, say: Say) -> None:
+async def test_a_listener_hears_of_changes_in_another_process(pair, say):
     wanted = {"toolsListChanged": True, "resourceSubscriptions": [CLOCK]}
     body = message("subscriptions/listen", {"notifications": wanted}, id="me")
     headers = headers_for(body, host=None)
@@ -182,7 +182,7 @@ async def messages_of(response: httpx.Response) -> AsyncIterator[dict[str, Any]]
 
 
 @spec("RSM-9")
-async def test_a_standing_stream_is_taken_over_by_another_process(pair: Pair) -> None:
+async def test_a_standing_stream_is_taken_over_by_another_process(pair):
     async with session(pair) as client, client.get(at=pair.here) as first:
         coming = events(first)
         await anext(coming)
@@ -196,7 +196,7 @@ async def test_a_standing_stream_is_taken_over_by_another_process(pair: Pair) ->
 
 
 @spec("SES-5", "SES-7")
-async def test_a_session_that_ends_in_another_process_loses_its_stream(pair: Pair) -> None:
+async def test_a_session_that_ends_in_another_process_loses_its_stream(pair):
     async with session(pair) as client, client.get(at=pair.here) as standing:
         coming = events(standing)
         await anext(coming)
@@ -205,7 +205,7 @@ async def test_a_session_that_ends_in_another_process_loses_its_stream(pair: Pai
 
 
 @spec("SUB-2", "SUB-5")
-async def test_a_subscription_made_in_another_process_is_heard_of(pair: Pair) -> None:
+async def test_a_subscription_made_in_another_process_is_heard_of(pair):
     async with session(pair) as client, client.get(at=pair.here) as standing:
         coming = events(standing)
         await anext(coming)
@@ -218,7 +218,7 @@ async def test_a_subscription_made_in_another_process_is_heard_of(pair: Pair) ->
 
 @spec("ASK-4")
 @pytest.mark.parametrize("tool", ["ask", "ask_later"])
-async def test_an_answer_arrives_in_another_process(pair: Pair, tool: str) -> None:
+async def test_an_answer_arrives_in_another_process(pair, tool):
     async with session(pair, elicitation={}) as client:
         asking = request("tools/call", name=tool, arguments={"serial": 1})
         async with hearing(client.stream(asking, at=pair.here)) as coming:
@@ -231,7 +231,7 @@ async def test_an_answer_arrives_in_another_process(pair: Pair, tool: str) -> No
 
 
 @spec("CAN-4", "CAN-1")
-async def test_a_cancellation_arrives_in_another_process(pair: Pair) -> None:
+async def test_a_cancellation_arrives_in_another_process(pair):
     async with session(pair) as client:
         lingering = call("linger")
         async with hearing(client.stream(lingering, at=pair.here)) as coming:
@@ -243,9 +243,7 @@ async def test_a_cancellation_arrives_in_another_process(pair: Pair) -> None:
 
 
 @spec("CAN-4", "CAN-1")
-async def test_a_call_that_is_answered_with_a_document_is_cancelled_from_another_process(
-    pair: Pair,
-) -> None:
+async def test_a_call_that_is_answered_with_a_document_is_cancelled_from_another_process(pair):
     async with session(pair) as client:
         client.headers["accept"] = "application/json"
         lingering = call("linger")
@@ -260,7 +258,7 @@ async def test_a_call_that_is_answered_with_a_document_is_cancelled_from_another
 
 
 @spec("CAN-4", "CAN-1", "BAT-4")
-async def test_the_cancellation_of_a_member_arrives_in_another_process(pair: Pair) -> None:
+async def test_the_cancellation_of_a_member_arrives_in_another_process(pair):
     async with session(pair, version="2025-03-26", elicitation={}) as client:
         lingering, counting = call("linger"), call("count_in_thread", n=1, longest=0.0, seed=1)
         async with hearing(client.stream([lingering, counting], at=pair.here)) as coming:
@@ -273,7 +271,7 @@ async def test_the_cancellation_of_a_member_arrives_in_another_process(pair: Pai
 
 
 @spec("RSM-4", "RSM-9")
-async def test_a_stream_goes_on_in_another_process(pair: Pair) -> None:
+async def test_a_stream_goes_on_in_another_process(pair):
     async with session(pair, elicitation={}) as client:
         asking = request("tools/call", name="ask", arguments={"serial": 1})
         async with client.stream(asking, at=pair.here) as first:

@@ -71,7 +71,7 @@ async def subscribe(peer: Peer, uri: str = TABLE) -> None:
 
 @spec("SUB-3", "SUB-6", "VER-16")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_changed_list_is_told_without_a_subscription(version: str, streaming: str) -> None:
+async def test_a_changed_list_is_told_without_a_subscription(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.standing() as connection:
         reader = Reader(connection)
@@ -83,7 +83,7 @@ async def test_a_changed_list_is_told_without_a_subscription(version: str, strea
 
 @spec("SUB-1", "SUB-2")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_resource_is_told_of_to_those_who_subscribed(version: str, streaming: str) -> None:
+async def test_a_resource_is_told_of_to_those_who_subscribed(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     result = (await peer.send(initialize(version), mcp_session_id=None)).json()["result"]
     assert result["capabilities"]["resources"]["subscribe"] is True
@@ -101,9 +101,7 @@ async def test_a_resource_is_told_of_to_those_who_subscribed(version: str, strea
 
 @spec("SUB-2", "SUB-1")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_subscriptions_come_and_go_while_the_stream_is_open(
-    version: str, streaming: str
-) -> None:
+async def test_subscriptions_come_and_go_while_the_stream_is_open(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.standing() as connection:
         reader = Reader(connection)
@@ -128,7 +126,7 @@ async def forgotten(uri: str) -> None:
 
 @spec("SUB-1", "SUB-4")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_subscribing_twice_and_to_nothing(version: str, streaming: str) -> None:
+async def test_subscribing_twice_and_to_nothing(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     await subscribe(peer)
     await subscribe(peer)
@@ -141,9 +139,7 @@ async def test_subscribing_twice_and_to_nothing(version: str, streaming: str) ->
 
 @spec("SUB-1")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_server_that_does_not_offer_it_has_no_such_method(
-    version: str, streaming: str
-) -> None:
+async def test_a_server_that_does_not_offer_it_has_no_such_method(version, streaming):
     peer = Peer(streaming, OPEN, version=version)
     assert "resources" not in (await peer.open())["capabilities"]
     answer = await peer.send(request("resources/subscribe", {"uri": "x://y"}))
@@ -151,9 +147,7 @@ async def test_a_server_that_does_not_offer_it_has_no_such_method(
 
 
 @spec("SUB-4")
-async def test_a_session_has_only_so_many_subscriptions(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_has_only_so_many_subscriptions(streaming, monkeypatch):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 1)
     token = f"Bearer {(await sync_to_async(token_for)(await user()))[1]}"
     peer = await opened(streaming, PARLOR, token=token)
@@ -171,9 +165,7 @@ async def user(username: str = "ada") -> User:
 
 @spec("SUB-5")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_changed_while_nobody_listened_is_told_once(
-    version: str, streaming: str
-) -> None:
+async def test_what_changed_while_nobody_listened_is_told_once(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     await subscribe(peer)
     for _ in range(3):
@@ -187,7 +179,7 @@ async def test_what_changed_while_nobody_listened_is_told_once(
 
 
 @spec("SUB-5")
-async def test_what_changed_between_two_streams_is_told(streaming: str) -> None:
+async def test_what_changed_between_two_streams_is_told(streaming):
     peer = await opened(streaming, PARLOR)
     for kind in CHANGED:
         await change(kind)
@@ -196,7 +188,7 @@ async def test_what_changed_between_two_streams_is_told(streaming: str) -> None:
 
 
 @spec("SUB-5")
-async def test_a_change_in_the_last_moment_is_told_to_the_successor(streaming: str) -> None:
+async def test_a_change_in_the_last_moment_is_told_to_the_successor(streaming):
     peer = await opened(streaming, PARLOR)
     async with peer.standing() as first:
         reader = Reader(first)
@@ -208,7 +200,7 @@ async def test_a_change_in_the_last_moment_is_told_to_the_successor(streaming: s
 
 
 @spec("SUB-5", "RSM-9")
-async def test_a_change_at_the_takeover_is_told_to_the_newer_stream(streaming: str) -> None:
+async def test_a_change_at_the_takeover_is_told_to_the_newer_stream(streaming):
     peer = await opened(streaming, PARLOR)
     async with peer.standing() as first:
         await Reader(first).comment()
@@ -218,7 +210,7 @@ async def test_a_change_at_the_takeover_is_told_to_the_newer_stream(streaming: s
 
 
 @spec("SES-7", "SES-5")
-async def test_the_end_of_the_session_ends_its_stream(streaming: str) -> None:
+async def test_the_end_of_the_session_ends_its_stream(streaming):
     peer = await opened(streaming, PARLOR)
     async with peer.standing() as connection:
         reader = Reader(connection)
@@ -228,9 +220,7 @@ async def test_the_end_of_the_session_ends_its_stream(streaming: str) -> None:
 
 
 @spec("SES-7")
-async def test_a_session_that_gives_way_to_newer_ones_ends_its_stream(
-    streaming: str, settings: Any
-) -> None:
+async def test_a_session_that_gives_way_to_newer_ones_ends_its_stream(streaming, settings):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 1}
     peer = await opened(streaming, PARLOR)
     async with peer.standing() as connection:
@@ -242,7 +232,7 @@ async def test_a_session_that_gives_way_to_newer_ones_ends_its_stream(
 
 
 @spec("VER-16")
-async def test_nothing_is_said_before_the_client_is_ready(streaming: str) -> None:
+async def test_nothing_is_said_before_the_client_is_ready(streaming):
     peer = Peer(streaming, PARLOR)
     answer = await peer.send(initialize())
     peer.headers["mcp_session_id"] = answer.headers["mcp-session-id"]
@@ -257,9 +247,7 @@ async def test_nothing_is_said_before_the_client_is_ready(streaming: str) -> Non
 
 
 @spec("SUB-4")
-async def test_who_is_not_let_in_any_more_loses_the_stream(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_is_not_let_in_any_more_loses_the_stream(streaming, monkeypatch):
     ada = await user()
     token = f"Bearer {(await sync_to_async(token_for)(ada))[1]}"
     peer = await opened(streaming, PARLOR, token=token)
@@ -276,9 +264,7 @@ async def test_who_is_not_let_in_any_more_loses_the_stream(
 
 
 @spec("SUB-4")
-async def test_who_may_not_read_any_more_hears_of_other_things(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_may_not_read_any_more_hears_of_other_things(streaming, monkeypatch):
     token = f"Bearer {(await sync_to_async(token_for)(await user()))[1]}"
     peer = await opened(streaming, PARLOR, token=token)
     rooms = "parlor://rooms/ada"
@@ -304,9 +290,7 @@ async def test_who_may_not_read_any_more_hears_of_other_things(
 
 
 @spec("SUB-4")
-async def test_what_may_not_be_read_stays_untold_after_another_subscription(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_may_not_be_read_stays_untold_after_another_subscription(streaming, monkeypatch):
     token = f"Bearer {(await sync_to_async(token_for)(await user()))[1]}"
     peer = await opened(streaming, PARLOR, token=token)
     rooms = "parlor://rooms/ada"
@@ -322,7 +306,7 @@ async def test_what_may_not_be_read_stays_untold_after_another_subscription(
 
 
 @spec("SUB-5", "HTTP-6")
-async def test_a_reader_who_does_not_read_is_told_once(streaming: str) -> None:
+async def test_a_reader_who_does_not_read_is_told_once(streaming):
     peer = await opened(streaming, PARLOR)
     async with peer.standing() as connection:
         reader = Reader(connection)
@@ -338,7 +322,7 @@ async def test_a_reader_who_does_not_read_is_told_once(streaming: str) -> None:
 
 # The view mount has one for each stream, since Django's own handler has.
 @pytest.mark.parametrize("streaming", ["lane", "raw", "consumer"], indirect=True)
-async def test_idle_streams_hold_no_thread(streaming: str) -> None:
+async def test_idle_streams_hold_no_thread(streaming):
     peers = [await opened(streaming, PARLOR) for _ in range(10)]
     async with AsyncExitStack() as stack:
         first = Reader(await stack.enter_async_context(peers[0].standing()))
@@ -355,7 +339,7 @@ async def test_idle_streams_hold_no_thread(streaming: str) -> None:
 
 @spec("SUB-1")
 @pytest.mark.django_db(transaction=True)
-async def test_where_nothing_can_be_told_no_resource_is_subscribed_to(settings: Any) -> None:
+async def test_where_nothing_can_be_told_no_resource_is_subscribed_to(settings):
     settings.ROOT_URLCONF = "tests.transports.http_session.parlor"
     for version in VERSIONS:
         peer = Peer("wsgi", PARLOR, version=version)

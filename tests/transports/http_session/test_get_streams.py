@@ -94,9 +94,7 @@ def place(event_id: str) -> EventId:
 
 @spec("RSM-12", "RSM-1", "RSM-2", "RSM-5")
 @pytest.mark.parametrize("version", STREAMABLE)
-async def test_every_message_bears_an_id_of_its_stream_and_its_place(
-    version: str, streaming: str
-) -> None:
+async def test_every_message_bears_an_id_of_its_stream_and_its_place(version, streaming):
     peer = await seated(streaming, version=version)
     async with reading(peer) as reader:
         await change(*CHAIRS[:2])
@@ -129,7 +127,7 @@ async def clock() -> int:
 
 @spec("RSM-12", "RSM-3", "RSM-4")
 @pytest.mark.parametrize("version", STREAMABLE)
-async def test_what_changed_after_the_last_id_is_told_again(version: str, streaming: str) -> None:
+async def test_what_changed_after_the_last_id_is_told_again(version, streaming):
     peer = await seated(streaming, version=version)
     async with reading(peer) as reader:
         await change(CHAIRS[0])
@@ -146,7 +144,7 @@ async def test_what_changed_after_the_last_id_is_told_again(version: str, stream
 
 
 @spec("RSM-12")
-async def test_a_scheme_is_told_as_it_was_written_and_given_up_in_any_case(streaming: str) -> None:
+async def test_a_scheme_is_told_as_it_was_written_and_given_up_in_any_case(streaming):
     written = ["Parlor://chairs/0", "PARLOR://chairs/1"]
     peer = await seated(streaming, written)
     await peer.result("resources/subscribe", {"uri": CHAIRS[1]})
@@ -159,9 +157,7 @@ async def test_a_scheme_is_told_as_it_was_written_and_given_up_in_any_case(strea
 
 
 @spec("RSM-12")
-async def test_a_client_that_did_not_read_for_long_is_told_of_everything(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_did_not_read_for_long_is_told_of_everything(streaming, monkeypatch):
     # Everything that was written has arrived, as far as the server knows.
     monkeypatch.setattr(listen, "ARRIVAL_SECONDS", 0)
     peer = await seated(streaming)
@@ -174,9 +170,7 @@ async def test_a_client_that_did_not_read_for_long_is_told_of_everything(
 
 
 @spec("SUB-5")
-async def test_without_an_id_what_has_arrived_is_not_told_again(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_an_id_what_has_arrived_is_not_told_again(streaming, monkeypatch):
     monkeypatch.setattr(listen, "ARRIVAL_SECONDS", 0)
     peer = await seated(streaming)
     async with reading(peer) as reader:
@@ -191,7 +185,7 @@ async def test_without_an_id_what_has_arrived_is_not_told_again(
 
 
 @spec("SUB-5")
-async def test_without_an_id_what_was_written_a_moment_ago_is_told_again(streaming: str) -> None:
+async def test_without_an_id_what_was_written_a_moment_ago_is_told_again(streaming):
     peer = await seated(streaming)
     async with reading(peer) as reader:
         await change(CHAIRS[0])
@@ -202,9 +196,7 @@ async def test_without_an_id_what_was_written_a_moment_ago_is_told_again(streami
 
 @spec("RSM-12")
 @pytest.mark.parametrize("arrived", range(1, 5))
-async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(
-    arrived: int, streaming: str
-) -> None:
+async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(arrived, streaming):
     peer = await seated(streaming)
     async with reading(peer) as reader:
         await change_together(*CHAIRS)
@@ -216,7 +208,7 @@ async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(
 
 
 @spec("RSM-12")
-async def test_a_change_told_twice_is_told_once_where_nobody_read(streaming: str) -> None:
+async def test_a_change_told_twice_is_told_once_where_nobody_read(streaming):
     peer = await seated(streaming)
     async with reading(peer) as reader:
         known = reader.ids[-1]
@@ -228,9 +220,7 @@ async def test_a_change_told_twice_is_told_once_where_nobody_read(streaming: str
 
 
 @spec("RSM-12", "SUB-2")
-async def test_a_subscription_of_the_last_moment_is_not_passed_by(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_subscription_of_the_last_moment_is_not_passed_by(streaming, monkeypatch):
     """What is subscribed to, and changes, before another change that is told already."""
     monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
     peer = await seated(streaming, CHAIRS[:1])
@@ -265,8 +255,8 @@ async def test_a_subscription_of_the_last_moment_is_not_passed_by(
 @spec("RSM-12")
 @pytest.mark.parametrize("can_look", [True, False])
 async def test_what_is_found_later_is_not_told_before_what_changed_earlier(
-    can_look: bool, streaming: str, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    can_look, streaming, settings, monkeypatch
+):
     """Two changes in the moment in which a new subscription is looked at, and no bell."""
     # Whoever cannot look waits for the next look of the hub itself.
     settings.MCP_DJANGO = {"POLL_SECONDS": 600 if can_look else 0.01}
@@ -313,7 +303,7 @@ async def test_what_is_found_later_is_not_told_before_what_changed_earlier(
         "ffffffffffffffff-0-0",
     ],
 )
-async def test_an_id_that_is_none_of_ours_is_refused(last: str, streaming: str) -> None:
+async def test_an_id_that_is_none_of_ours_is_refused(last, streaming):
     peer = await seated(streaming, CHAIRS[:1])
     async with reading(peer):
         pass
@@ -324,7 +314,7 @@ async def test_an_id_that_is_none_of_ours_is_refused(last: str, streaming: str) 
 
 
 @spec("RSM-8", "RSM-12", "SES-6")
-async def test_an_id_of_another_session_is_refused(streaming: str) -> None:
+async def test_an_id_of_another_session_is_refused(streaming):
     peer, other = await seated(streaming), await seated(streaming)
     async with reading(peer) as reader:
         pass
@@ -334,7 +324,7 @@ async def test_an_id_of_another_session_is_refused(streaming: str) -> None:
 
 
 @spec("RSM-12")
-async def test_after_a_restored_database_everything_is_told_once(streaming: str) -> None:
+async def test_after_a_restored_database_everything_is_told_once(streaming):
     peer = await seated(streaming, CHAIRS[:2])
     async with reading(peer) as reader:
         await change(CHAIRS[0])
@@ -357,8 +347,8 @@ async def test_after_a_restored_database_everything_is_told_once(streaming: str)
 
 @spec("RSM-12")
 async def test_a_database_that_is_restored_while_a_stream_is_open_tells_everything(
-    streaming: str, settings: Any
-) -> None:
+    streaming, settings
+):
     settings.MCP_DJANGO = {"POLL_SECONDS": 0.01}
     peer = await seated(streaming, CHAIRS[:2])
     async with reading(peer) as reader:
@@ -373,7 +363,7 @@ async def test_a_database_that_is_restored_while_a_stream_is_open_tells_everythi
 
 
 @spec("RSM-12", "SUB-5")
-async def test_a_number_that_was_never_given_is_not_what_the_client_knows(streaming: str) -> None:
+async def test_a_number_that_was_never_given_is_not_what_the_client_knows(streaming):
     peer = await seated(streaming)
     await change(CHAIRS[0])
     async with reading(peer) as reader:
@@ -410,7 +400,7 @@ class Looks:
 
 
 @pytest.fixture
-async def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+async def looks(monkeypatch):
     found = Looks()
     monkeypatch.setattr(listen, "read_get_stream", found)
     return found
@@ -418,9 +408,7 @@ async def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 @spec("RSM-9", "SUB-3", "HTTP-13")
 @pytest.mark.parametrize("version", STREAMABLE)
-async def test_of_two_streams_the_newer_writes_until_it_ends(
-    version: str, streaming: str, looks: Looks
-) -> None:
+async def test_of_two_streams_the_newer_writes_until_it_ends(version, streaming, looks):
     peer = await seated(streaming, version=version)
     async with reading(peer) as older:
         async with reading(peer) as newer:
@@ -435,7 +423,7 @@ async def test_of_two_streams_the_newer_writes_until_it_ends(
 
 
 @spec("RSM-9")
-async def test_a_fourth_stream_closes_the_oldest_alone(streaming: str, looks: Looks) -> None:
+async def test_a_fourth_stream_closes_the_oldest_alone(streaming, looks):
     peer = await seated(streaming)
     async with AsyncExitStack() as stack:
         first, *others = [await stack.enter_async_context(reading(peer)) for _ in range(4)]
@@ -448,7 +436,7 @@ async def test_a_fourth_stream_closes_the_oldest_alone(streaming: str, looks: Lo
 
 
 @spec("RSM-9")
-async def test_coming_back_from_a_stream_that_is_still_there_ends_it(streaming: str) -> None:
+async def test_coming_back_from_a_stream_that_is_still_there_ends_it(streaming):
     peer = await seated(streaming)
     async with (
         reading(peer) as kept,
@@ -462,7 +450,7 @@ async def test_coming_back_from_a_stream_that_is_still_there_ends_it(streaming: 
 
 
 @spec("RSM-9", "SUB-5")
-async def test_a_change_at_the_takeover_is_told_by_the_newer_stream(streaming: str) -> None:
+async def test_a_change_at_the_takeover_is_told_by_the_newer_stream(streaming):
     peer = await seated(streaming)
     async with reading(peer):
         await change(CHAIRS[0])
@@ -472,8 +460,8 @@ async def test_a_change_at_the_takeover_is_told_by_the_newer_stream(streaming: s
 
 @spec("RSM-9")
 async def test_a_stream_goes_on_when_the_owner_of_the_newer_one_is_dead(
-    streaming: str, settings: Any, looks: Looks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    streaming, settings, looks, monkeypatch
+):
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.05}
     # The minute after which every stream looks is never over.
     monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 3600)
@@ -495,9 +483,7 @@ async def test_a_stream_goes_on_when_the_owner_of_the_newer_one_is_dead(
 
 
 @spec("RSM-9", "HTTP-7")
-async def test_a_silent_stream_gives_signs_of_life_while_much_changes(
-    streaming: str, settings: Any, looks: Looks
-) -> None:
+async def test_a_silent_stream_gives_signs_of_life_while_much_changes(streaming, settings, looks):
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.05}
     peer = await seated(streaming)
     async with reading(peer) as older, reading(peer) as newer:
@@ -513,8 +499,8 @@ async def test_a_silent_stream_gives_signs_of_life_while_much_changes(
 
 
 async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    streaming, monkeypatch
+):
     """A row that nobody closes would keep every other stream of its session silent."""
     peer = await seated(streaming)
     gate = Gate(NEW_GET_STREAMS)
@@ -531,9 +517,7 @@ async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
     assert not await Stream.objects.filter(state="open").aexists()
 
 
-async def test_the_end_of_a_stream_waits_for_a_database_that_is_away(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_end_of_a_stream_waits_for_a_database_that_is_away(streaming, monkeypatch):
     monkeypatch.setattr(threads, "RETRY_SECONDS", 0.001)
     away = itertools.repeat(OperationalError("away"), 3)
     write = GET_STREAM_ENDS.write
@@ -555,8 +539,8 @@ async def test_the_end_of_a_stream_waits_for_a_database_that_is_away(
 
 @pytest.mark.parametrize("failure", [OperationalError, InterfaceError])
 async def test_a_stream_that_begins_waits_for_a_database_that_is_away(
-    failure: type[Exception], streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    failure, streaming, monkeypatch
+):
     monkeypatch.setattr(threads, "RETRY_SECONDS", 0.001)
     monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
     for module, name in (
@@ -583,9 +567,7 @@ def failing_once(work: Any, failure: Exception) -> Any:
     return fail
 
 
-async def test_a_database_that_is_away_is_asked_now_and_then(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_database_that_is_away_is_asked_now_and_then(streaming, monkeypatch):
     """Also when it is away for longer than a stream goes without looking after its caller."""
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
     monkeypatch.setattr(listen, "RETRY_SECONDS", 0.1)
@@ -607,9 +589,7 @@ async def test_a_database_that_is_away_is_asked_now_and_then(
 
 
 @spec("SUB-16", "SUB-4")
-async def test_nobody_stays_who_would_not_be_let_in_again(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nobody_stays_who_would_not_be_let_in_again(streaming, monkeypatch):
     """Callers without a name as well: the server may have been switched off."""
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
     peer = await seated(streaming)
@@ -623,9 +603,7 @@ async def test_nobody_stays_who_would_not_be_let_in_again(
 
 
 @spec("SUB-4", "RSM-12")
-async def test_what_could_not_be_read_for_a_moment_is_told_later(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_could_not_be_read_for_a_moment_is_told_later(streaming, monkeypatch):
     monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
     rooms = "parlor://rooms/ada"
     peer = await seated(streaming, [rooms, CHAIRS[0]])
@@ -640,9 +618,7 @@ async def test_what_could_not_be_read_for_a_moment_is_told_later(
 
 
 @spec("RSM-12")
-async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_database(
-    streaming: str,
-) -> None:
+async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_database(streaming):
     peer = await seated(streaming, CHAIRS[:2])
     async with reading(peer) as kept:
         await change(CHAIRS[0])
@@ -661,7 +637,7 @@ async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_databas
 
 
 @spec("RSM-9")
-async def test_streams_of_dead_processes_give_way_first(streaming: str, looks: Looks) -> None:
+async def test_streams_of_dead_processes_give_way_first(streaming, looks):
     peer = await seated(streaming)
     session = await Session.objects.aget()
 
@@ -685,9 +661,7 @@ async def test_streams_of_dead_processes_give_way_first(streaming: str, looks: L
 
 @spec("VER-16")
 @pytest.mark.parametrize("confirm_seconds", [0, 1])
-async def test_being_ready_is_news_once(
-    streaming: str, settings: Any, confirm_seconds: int
-) -> None:
+async def test_being_ready_is_news_once(streaming, settings, confirm_seconds):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": confirm_seconds}
     peer = await seated(streaming)
     async with reading(peer) as reader:

@@ -49,7 +49,7 @@ SetDelay = Callable[[float], None]
 
 
 @pytest.fixture
-def delay(settings: Any, monkeypatch: pytest.MonkeyPatch) -> SetDelay:
+def delay(settings, monkeypatch):
     """Set the delay in seconds."""
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1}
     return lambda seconds: monkeypatch.setattr(cache, "LIST_DELAY", seconds)
@@ -64,7 +64,7 @@ async def move_changes(seconds: float) -> None:
     await Topic.objects.aupdate(changed_at=timezone.now() + timedelta(seconds=seconds))
 
 
-def test_the_delay_is_longer_than_anything_is_cached(settings: Any) -> None:
+def test_the_delay_is_longer_than_anything_is_cached(settings):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1}
     assert list_delay() == 1.2
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 0}
@@ -75,7 +75,7 @@ def test_the_delay_is_longer_than_anything_is_cached(settings: Any) -> None:
 
 
 @spec("SUB-3", "RSM-12")
-async def test_a_list_is_held_back_and_nothing_else_is(streaming: str, delay: SetDelay) -> None:
+async def test_a_list_is_held_back_and_nothing_else_is(streaming, delay):
     delay(HOLD)
     peer = await seated(streaming, CHAIRS[:1])
     async with reading(peer) as reader:
@@ -94,9 +94,7 @@ async def test_a_list_is_held_back_and_nothing_else_is(streaming: str, delay: Se
 
 
 @spec("SUB-3")
-async def test_a_client_that_initializes_right_after_a_change_is_notified(
-    streaming: str, delay: SetDelay
-) -> None:
+async def test_a_client_that_initializes_right_after_a_change_is_notified(streaming, delay):
     delay(RELEASE)
     await change_tools()
     await move_changes(1000)
@@ -107,9 +105,7 @@ async def test_a_client_that_initializes_right_after_a_change_is_notified(
 
 
 @spec("SUB-3", "RSM-12")
-async def test_a_stream_that_ends_soon_does_not_hold_back_a_list_again(
-    streaming: str, delay: SetDelay
-) -> None:
+async def test_a_stream_that_ends_soon_does_not_hold_back_a_list_again(streaming, delay):
     delay(HOLD)
     peer = await seated(streaming, CHAIRS[:1], version=D)
     async with reading(peer) as reader:
@@ -122,9 +118,7 @@ async def test_a_stream_that_ends_soon_does_not_hold_back_a_list_again(
 
 
 @spec("SUB-3")
-async def test_a_client_that_initializes_later_is_not_notified(
-    streaming: str, delay: SetDelay
-) -> None:
+async def test_a_client_that_initializes_later_is_not_notified(streaming, delay):
     delay(RELEASE)
     await change_tools()
     await move_changes(-1000)
@@ -151,7 +145,7 @@ async def begin(connection: Connection) -> None:
 
 
 @spec("SUB-3")
-async def test_a_subscriber_is_notified_of_a_list_later(streaming: str, delay: SetDelay) -> None:
+async def test_a_subscriber_is_notified_of_a_list_later(streaming, delay):
     delay(HOLD)
     async with listening(MOUNTS[streaming]) as connection:
         await begin(connection)
@@ -165,9 +159,7 @@ async def test_a_subscriber_is_notified_of_a_list_later(streaming: str, delay: S
 
 @spec("SUB-3")
 @pytest.mark.parametrize("moved", [1000, -1000])
-async def test_a_subscriber_is_notified_of_a_change_right_before(
-    streaming: str, delay: SetDelay, moved: int
-) -> None:
+async def test_a_subscriber_is_notified_of_a_change_right_before(streaming, delay, moved):
     delay(RELEASE)
     await change_tools()
     await move_changes(moved)
@@ -180,8 +172,8 @@ async def test_a_subscriber_is_notified_of_a_change_right_before(
 
 @spec("SUB-3")
 async def test_a_subscriber_of_a_database_that_fails_is_notified_to_be_sure(
-    streaming: str, delay: SetDelay, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    streaming, delay, monkeypatch
+):
     def fail(*args: Any) -> NoReturn:
         raise OperationalError("away")
 
@@ -203,7 +195,7 @@ async def notified(local: LocalSession, server: Any) -> tuple[SessionTasks, asyn
 
 @spec("SUB-3")
 @pytest.mark.parametrize("is_held", [True, False])
-async def test_a_local_session_is_notified_of_a_list_later(delay: SetDelay, is_held: bool) -> None:
+async def test_a_local_session_is_notified_of_a_list_later(delay, is_held):
     delay(HOLD)
     server = open_to_all()
     server.resource(BOARD)(lambda: "Nothing new.")
@@ -232,9 +224,7 @@ async def test_a_local_session_is_notified_of_a_list_later(delay: SetDelay, is_h
 
 @spec("SUB-3")
 @pytest.mark.parametrize("moved", [1000, -1000])
-async def test_a_local_session_is_notified_of_a_change_right_before(
-    delay: SetDelay, moved: int
-) -> None:
+async def test_a_local_session_is_notified_of_a_change_right_before(delay, moved):
     delay(RELEASE)
     server = open_to_all()
     server.tool(name="here")(lambda: "here")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from django.db import OperationalError
 from django.db.models.functions import Now
@@ -24,7 +21,7 @@ pytestmark = [pytest.mark.every_mount, pytest.mark.usefixtures("clock")]
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def held(monkeypatch):
     """For how long replies were held back, which takes no time here."""
     found: list[float] = []
 
@@ -50,18 +47,14 @@ async def change_level(peer: Peer) -> None:
 
 @spec("SES-4")
 @pytest.mark.parametrize("change", [end, change_level])
-async def test_a_process_that_is_alone_answers_at_once(
-    streaming: str, held: list[float], change: Callable[[Peer], Any]
-) -> None:
+async def test_a_process_that_is_alone_answers_at_once(streaming, held, change):
     await change(await opened(streaming))
     assert held == []
 
 
 @spec("SES-4")
 @pytest.mark.parametrize("change", [end, change_level])
-async def test_beside_others_a_change_is_answered_when_it_holds_everywhere(
-    streaming: str, held: list[float], change: Callable[[Peer], Any]
-) -> None:
+async def test_beside_others_a_change_is_answered_when_it_holds_everywhere(streaming, held, change):
     peer = await opened(streaming)
     await in_thread(another_process)
     assert await peer.result("ping") == {}
@@ -70,23 +63,21 @@ async def test_beside_others_a_change_is_answered_when_it_holds_everywhere(
     assert held == [1]
 
 
-async def test_under_wsgi_the_thread_waits(mount: str, held: list[float]) -> None:
+async def test_under_wsgi_the_thread_waits(mount, held):
     peer = await opened(mount)
     await in_thread(another_process)
     await end(peer)
     assert held == [1]
 
 
-async def test_processes_that_are_gone_delay_nothing(streaming: str, held: list[float]) -> None:
+async def test_processes_that_are_gone_delay_nothing(streaming, held):
     peer = await opened(streaming)
     await in_thread(silence, ELSEWHERE, seconds=inbox.LEASE_SECONDS + 1)
     await end(peer)
     assert held == []
 
 
-async def test_where_each_request_asks_nothing_is_held_back(
-    streaming: str, held: list[float], settings: Any
-) -> None:
+async def test_where_each_request_asks_nothing_is_held_back(streaming, held, settings):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 0}
     peer = await opened(streaming)
     await in_thread(another_process)
@@ -94,9 +85,7 @@ async def test_where_each_request_asks_nothing_is_held_back(
     assert held == []
 
 
-async def test_a_batch_that_changes_the_level_is_held_back(
-    streaming: str, held: list[float]
-) -> None:
+async def test_a_batch_that_changes_the_level_is_held_back(streaming, held):
     peer = await opened(streaming, version=B)
     await in_thread(another_process)
     batch = [request("ping", id=1), request("logging/setLevel", {"level": "error"}, id=2)]
@@ -110,7 +99,7 @@ async def test_a_batch_that_changes_the_level_is_held_back(
 # Who is seen --------------------------------------------------------------------------------------
 
 
-async def test_a_process_that_caches_is_seen_by_others(streaming: str) -> None:
+async def test_a_process_that_caches_is_seen_by_others(streaming):
     inbox._last_heartbeats.clear()
     assert not await Worker.objects.aexists()
     peer = await opened(streaming)
@@ -119,9 +108,7 @@ async def test_a_process_that_caches_is_seen_by_others(streaming: str) -> None:
     assert await Worker.objects.filter(pk=worker_id()).aexists()
 
 
-async def test_a_process_that_nobody_sees_keeps_nothing(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_nobody_sees_keeps_nothing(streaming, monkeypatch):
     def fail() -> None:
         raise OperationalError("locked")
 

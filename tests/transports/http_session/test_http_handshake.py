@@ -1,7 +1,5 @@
 """Streamable HTTP of the handshake revisions: statuses that keep a session, and who may hang up."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.spec import spec
@@ -20,7 +18,7 @@ from tests.transports.stage import gates, reached
 
 
 @spec("HTTP-21", "RPC-10", "ERR-3", "TOOL-6")
-async def test_an_error_of_a_method_never_looks_like_a_dead_session(mount: str) -> None:
+async def test_an_error_of_a_method_never_looks_like_a_dead_session(mount):
     wrong = [
         (request("tools/dance", id="a"), -32601),
         (request("server/discover", id=0), -32601),
@@ -42,7 +40,7 @@ async def test_an_error_of_a_method_never_looks_like_a_dead_session(mount: str) 
 
 @spec("HTTP-12", "HTTP-8")
 @pytest.mark.usefixtures("_stage", "transactional_db")
-async def test_where_there_are_no_streams_a_get_says_so() -> None:
+async def test_where_there_are_no_streams_a_get_says_so():
     for version in VERSIONS:
         peer = await opened("wsgi", version=version)
         answer = await peer.get()
@@ -52,7 +50,7 @@ async def test_where_there_are_no_streams_a_get_says_so() -> None:
 
 
 @spec("HTTP-8", "HTTP-12")
-async def test_a_get_that_takes_no_stream_is_refused(streaming: str) -> None:
+async def test_a_get_that_takes_no_stream_is_refused(streaming):
     for version in (B, C, D):
         peer = await opened(streaming, version=version)
         for accept in ("application/json", "text/plain", "text/event-stream;q=0"):
@@ -60,7 +58,7 @@ async def test_a_get_that_takes_no_stream_is_refused(streaming: str) -> None:
 
 
 @spec("HTTP-16")
-async def test_a_client_that_hangs_up_has_canceled_nothing(streaming: str, gate: str) -> None:
+async def test_a_client_that_hangs_up_has_canceled_nothing(streaming, gate):
     for version in (B, C, D):
         peer = await opened(streaming, STAGE, version=version)
         for tool, progress in (("walk_and_stay", 1), ("stay_later", None)):

@@ -1,9 +1,6 @@
 """`initialize`: which revision is agreed on, what the answer holds, and when it comes too late."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
@@ -36,7 +33,7 @@ SUPPORTED = {"supported": VERSIONS}
 
 
 @spec("VER-12", "VER-13", "SES-1")
-async def test_a_version_of_ours_is_echoed(mount: str) -> None:
+async def test_a_version_of_ours_is_echoed(mount):
     for version in VERSIONS:
         answer = await Peer(mount).send(initialize(version, id=f"one-{version}"))
         assert answer.status == 200
@@ -46,7 +43,7 @@ async def test_a_version_of_ours_is_echoed(mount: str) -> None:
 
 
 @spec("VER-13", "VER-15")
-async def test_any_other_version_is_answered_with_the_newest_of_the_handshake(mount: str) -> None:
+async def test_any_other_version_is_answered_with_the_newest_of_the_handshake(mount):
     strange = ["2026-07-28", "DRAFT-2026-v1", "1.0.0", "", "2099-01-01", f" {B}", "x" * 10_000]
     for version in strange:
         answer = await Peer(mount).send(initialize(version))
@@ -55,7 +52,7 @@ async def test_any_other_version_is_answered_with_the_newest_of_the_handshake(mo
 
 
 @spec("VER-15", "HTTP-21")
-async def test_no_version_at_all_is_an_error_that_opens_nothing(mount: str) -> None:
+async def test_no_version_at_all_is_an_error_that_opens_nothing(mount):
     for version in (None, 5, 1.5, True, [D], {"version": D}):
         answer = await Peer(mount).send(initialize(version))
         assert (answer.status, code_of(answer)) == (200, INVALID_PARAMS)
@@ -65,7 +62,7 @@ async def test_no_version_at_all_is_an_error_that_opens_nothing(mount: str) -> N
 
 
 @spec("VER-12", "RPC-10", "RPC-12")
-async def test_parameters_of_a_wrong_kind_open_nothing(mount: str) -> None:
+async def test_parameters_of_a_wrong_kind_open_nothing(mount):
     for changes in ({"capabilities": [1]}, {"capabilities": 5}, {"clientInfo": "me"}):
         answer = await Peer(mount).send(initialize(D, **changes))
         assert (answer.status, code_of(answer)) == (200, INVALID_PARAMS)
@@ -76,13 +73,13 @@ async def test_parameters_of_a_wrong_kind_open_nothing(mount: str) -> None:
 
 
 @spec("VER-12")
-async def test_what_a_client_leaves_out_of_itself_is_no_mistake(mount: str) -> None:
+async def test_what_a_client_leaves_out_of_itself_is_no_mistake(mount):
     answer = await Peer(mount).send(initialize(B, capabilities=None, clientInfo=None))
     assert answer.json()["result"]["protocolVersion"] == B
 
 
 @spec("VER-12", "SES-8", "ERR-5")
-async def test_a_client_may_say_odd_things_of_itself(mount: str) -> None:
+async def test_a_client_may_say_odd_things_of_itself(mount):
     odd = {"name": "a\x00b\u2028\U0001f388 ' \" \\", "version": 5, "deep": [[[{}]]] * 3}
     peer = Peer(mount)
     answer = await peer.send(initialize(D, clientInfo=odd, capabilities={"roots": 5, "x\x00": []}))
@@ -92,7 +89,7 @@ async def test_a_client_may_say_odd_things_of_itself(mount: str) -> None:
 
 
 @spec("VER-12")
-async def test_initialize_without_an_id_asks_for_nothing(mount: str) -> None:
+async def test_initialize_without_an_id_asks_for_nothing(mount):
     body = initialize(D)
     del body["id"]
     answer = await Peer(mount).send(body)
@@ -102,7 +99,7 @@ async def test_initialize_without_an_id_asks_for_nothing(mount: str) -> None:
 
 
 @spec("VER-14", "VER-17", "LOG-1", "CMP-1")
-async def test_the_answer_holds_what_the_revision_defines(settings: Any, mount: str) -> None:
+async def test_the_answer_holds_what_the_revision_defines(settings, mount):
     settings.MCP_DJANGO = {
         "TITLE": "The shop",
         "INSTRUCTIONS": "Be kind.",
@@ -130,7 +127,7 @@ async def test_the_answer_holds_what_the_revision_defines(settings: Any, mount: 
 
 
 @spec("VER-14", "UIX-1")
-async def test_a_server_describes_itself_in_the_words_of_the_revision() -> None:
+async def test_a_server_describes_itself_in_the_words_of_the_revision():
     described = MCPServer(
         "described",
         permission=AllowAny,
@@ -150,7 +147,7 @@ async def test_a_server_describes_itself_in_the_words_of_the_revision() -> None:
 
 
 @spec("VER-19")
-async def test_a_live_session_is_not_initialized_again(mount: str) -> None:
+async def test_a_live_session_is_not_initialized_again(mount):
     for version in VERSIONS:
         peer = await opened(mount, version=version)
         answer = await peer.send(initialize(D, id="again"))
@@ -163,7 +160,7 @@ async def test_a_live_session_is_not_initialized_again(mount: str) -> None:
 
 
 @spec("VER-19", "SES-4")
-async def test_initialize_under_a_dead_session_opens_a_new_one(mount: str) -> None:
+async def test_initialize_under_a_dead_session_opens_a_new_one(mount):
     peer = await opened(mount)
     await peer.delete()
     for dead in (peer.id, "x" * 43, "a b", ""):
@@ -176,7 +173,7 @@ async def test_initialize_under_a_dead_session_opens_a_new_one(mount: str) -> No
 
 
 @spec("VER-19")
-async def test_every_initialize_opens_a_session_of_its_own(mount: str) -> None:
+async def test_every_initialize_opens_a_session_of_its_own(mount):
     peers = [await opened(mount) for _ in range(3)]
     assert len({peer.id for peer in peers}) == 3
     await peers[0].delete()
@@ -184,7 +181,7 @@ async def test_every_initialize_opens_a_session_of_its_own(mount: str) -> None:
 
 
 @spec("VER-16")
-async def test_a_session_is_served_before_it_says_that_it_is_initialized(mount: str) -> None:
+async def test_a_session_is_served_before_it_says_that_it_is_initialized(mount):
     for version in VERSIONS:
         peer = Peer(mount, version=version)
         answer = await peer.send(initialize(version))
@@ -194,7 +191,7 @@ async def test_a_session_is_served_before_it_says_that_it_is_initialized(mount: 
 
 
 @spec("VER-16", "SUB-3")
-async def test_nothing_is_announced_before_the_client_is_initialized(streaming: str) -> None:
+async def test_nothing_is_announced_before_the_client_is_initialized(streaming):
     for version in (B, C, D):
         peer = Peer(streaming, version=version)
         answer = await peer.send(initialize(version))
@@ -214,9 +211,7 @@ async def test_nothing_is_announced_before_the_client_is_initialized(streaming: 
 
 
 @spec("VER-17", "HTTP-20", "HTTP-19", "HDR-1")
-async def test_the_session_knows_the_revision_better_than_the_header(
-    settings: Any, mount: str
-) -> None:
+async def test_the_session_knows_the_revision_better_than_the_header(settings, mount):
     settings.MCP_DJANGO = {"AUTH": ["tests.transports.http_session.callers.Anybody"]}
     await User.objects.acreate(username="ada")
     for version, header in product(VERSIONS, (None, *VERSIONS)):
@@ -230,7 +225,7 @@ async def test_the_session_knows_the_revision_better_than_the_header(
 
 
 @spec("SES-8", "VER-17")
-async def test_a_session_remembers_what_the_client_said(mount: str) -> None:
+async def test_a_session_remembers_what_the_client_said(mount):
     peer = Peer(mount, version=C)
     await peer.open(elicitation={}, roots={"listChanged": True})
     row = await Session.objects.aget()

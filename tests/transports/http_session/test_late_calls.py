@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -71,13 +71,13 @@ WAYS: dict[str, Callable[[AccessToken], Any]] = {
 
 
 @pytest.fixture(params=WAYS)
-def leave(request: pytest.FixtureRequest) -> Callable[[AccessToken], Any]:
+def leave(request):
     """One way after the other in which a caller loses its access, for the loop."""
     return sync_to_async(WAYS[request.param])
 
 
 @pytest.fixture(autouse=True)
-def _one_thread_for_each_caller(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_thread_for_each_caller(settings, monkeypatch):
     settings.MCP_DJANGO = {"THREADS": 2, "QUEUE_SECONDS": PATIENCE}
     # What ends here has asked by itself.
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
@@ -127,8 +127,8 @@ def both(gate: str) -> list[str]:
 @spec("AUT-1", "BAT-4")
 @pytest.mark.parametrize("accept", [DOCUMENT, None], ids=["document", "stream"])
 async def test_threat_17_a_member_of_a_batch_that_has_not_begun_never_does(
-    accept: str | None, mount: str, leave: Any, gate: str
-) -> None:
+    accept, mount, leave, gate
+):
     token, bearer = await issued()
     peer = await opened(mount, STAGE, version=B, token=bearer)
     async with running(peer, gate, accept) as sending:
@@ -142,9 +142,7 @@ async def test_threat_17_a_member_of_a_batch_that_has_not_begun_never_does(
 
 
 @spec("AUT-1", "BAT-4")
-async def test_threat_17_an_async_member_that_has_not_begun_never_does(
-    mount: str, leave: Any, gate: str
-) -> None:
+async def test_threat_17_an_async_member_that_has_not_begun_never_does(mount, leave, gate):
     token, bearer = await issued()
     peer = await opened(mount, STAGE, version=B, token=bearer)
     async with running(peer, gate, DOCUMENT, tool="stay_later") as sending:
@@ -155,9 +153,7 @@ async def test_threat_17_an_async_member_that_has_not_begun_never_does(
 
 
 @spec("AUT-1", "BAT-4", "SSE-6")
-async def test_threat_17_a_member_on_http_sse_that_has_not_begun_never_does(
-    app: Any, gate: str
-) -> None:
+async def test_threat_17_a_member_on_http_sse_that_has_not_begun_never_does(app, gate):
     token, bearer = await issued()
     async with legacy.opened(app, "/stage/mcp/sse", authorization=bearer) as stream:
         await stream.ask(initialize(B))
@@ -178,8 +174,8 @@ async def test_threat_17_a_member_on_http_sse_that_has_not_begun_never_does(
 
 @pytest.mark.parametrize("accept", [DOCUMENT, None], ids=["document", "stream"])
 async def test_a_member_that_waits_longer_than_a_call_may_run_never_begins(
-    accept: str | None, mount: str, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    accept, mount, gate, monkeypatch
+):
     peer = await opened(mount, STAGE, version=B, token=(await issued())[1])
     async with running(peer, gate, accept) as sending:
         monkeypatch.setattr(invoke, "monotonic", lambda: time.monotonic() + 301)
@@ -190,7 +186,7 @@ async def test_a_member_that_waits_longer_than_a_call_may_run_never_begins(
 
 
 @pytest.mark.usefixtures("transactional_db", "_stage")
-async def test_a_member_that_never_began_is_in_the_call_log(gate: str, call_log: Any) -> None:
+async def test_a_member_that_never_began_is_in_the_call_log(gate, call_log):
     token, bearer = await issued()
     peer = await opened("raw", STAGE, version=B, token=bearer)
     async with running(peer, gate, DOCUMENT) as sending:
@@ -240,7 +236,7 @@ def _permission(codename: str) -> Permission:
 
 
 @pytest.fixture
-def user(transactional_db: None, _stage: None) -> Any:
+def user(transactional_db, _stage):
     found = person()
     found.user_permissions.add(_permission("change_user"))
     return found
@@ -271,9 +267,7 @@ async def edited_after(
 
 @spec("AUT-1")
 @pytest.mark.parametrize(("scopes", "expected"), [(["secret"], None), ([], FORBIDDEN)])
-async def test_a_member_has_the_scopes_that_its_token_has_now(
-    user: Any, gate: str, scopes: list[str], expected: int | None
-) -> None:
+async def test_a_member_has_the_scopes_that_its_token_has_now(user, gate, scopes, expected):
     token, bearer = await in_thread(token_for, user, "secret")
 
     def narrow() -> None:
@@ -284,7 +278,7 @@ async def test_a_member_has_the_scopes_that_its_token_has_now(
     assert code(entry) == expected
 
 
-async def test_a_member_sees_the_user_of_its_request_as_it_is_now(user: Any, gate: str) -> None:
+async def test_a_member_sees_the_user_of_its_request_as_it_is_now(user, gate):
     permissions = [await in_thread(_permission, name) for name in ("view_user", "change_user")]
     await in_thread(user.user_permissions.add, permissions[0])
     lose = partial(user.user_permissions.remove, permissions[1])
@@ -314,24 +308,20 @@ def work() -> str:
 
 @spec("AUT-1")
 @pytest.mark.parametrize("is_lost", [True, False])
-async def test_a_member_asks_the_backend_of_a_site_again(
-    user: Any, gate: str, is_lost: bool
-) -> None:
+async def test_a_member_asks_the_backend_of_a_site_again(user, gate, is_lost):
     Keys.known["key"] = user
     change = Keys.known.clear if is_lost else lambda: None
     entry = await edited_after(user, gate, change, tool="work", server=keyed, bearer="key")
     assert code(entry) == (UNAUTHORIZED if is_lost else None)
 
 
-async def test_a_member_begins_if_nothing_has_changed(user: Any, gate: str) -> None:
+async def test_a_member_begins_if_nothing_has_changed(user, gate):
     entry = await edited_after(user, gate, lambda: None)
     assert entry["result"]["content"][0]["text"] == "edited"
 
 
 @spec("AUT-11")
-async def test_a_member_whose_tool_was_taken_from_its_caller_is_unknown(
-    user: Any, gate: str
-) -> None:
+async def test_a_member_whose_tool_was_taken_from_its_caller_is_unknown(user, gate):
     entry = await edited_after(user, gate, user.user_permissions.clear)
     assert entry["error"] == {
         "code": INVALID_PARAMS,
@@ -340,13 +330,13 @@ async def test_a_member_whose_tool_was_taken_from_its_caller_is_unknown(
 
 
 async def test_a_member_does_not_begin_on_a_server_that_was_closed_to_its_caller(
-    user: Any, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    user, gate, monkeypatch
+):
     entry = await edited_after(user, gate, lambda: monkeypatch.setattr(late, "permission", IsStaff))
     assert entry["error"] == {"code": FORBIDDEN, "message": "You may not use this server."}
 
 
-async def test_a_member_whose_tool_is_gone_is_unknown(user: Any, gate: str) -> None:
+async def test_a_member_whose_tool_is_gone_is_unknown(user, gate):
     tool = late.catalog.find_tool("edit")
     assert tool is not None
     try:
@@ -364,14 +354,8 @@ async def test_a_member_whose_tool_is_gone_is_unknown(user: Any, gate: str) -> N
     ],
 )
 async def test_a_member_that_cannot_be_authorized_again_does_not_begin(
-    error: Exception,
-    expected: int,
-    logged: str,
-    user: Any,
-    gate: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    error, expected, logged, user, gate, monkeypatch, caplog
+):
     class Rule(BasePermission):
         def has_permission(self, principal: Principal) -> bool:
             raise error
@@ -404,7 +388,7 @@ async def rest_of(connection: Connection) -> Any:
 
 
 @pytest.fixture
-def busy() -> Iterator[threading.Event]:
+def busy():
     """All threads are busy until this is set."""
     go, pool = threading.Event(), threads.get_pool("tool")
     yield go
@@ -420,8 +404,8 @@ def fill(go: threading.Event) -> None:
 
 @spec("AUT-1")
 async def test_threat_17_a_call_behind_a_stream_that_waits_for_a_thread_never_begins(
-    app: Any, leave: Any, gate: str, busy: threading.Event
-) -> None:
+    app, leave, gate, busy
+):
     token, bearer = await issued()
     body = message("tools/call", {"name": "walk", "arguments": {"gate": gate}})
     body["params"]["_meta"]["progressToken"] = "p"
@@ -439,8 +423,8 @@ async def test_threat_17_a_call_behind_a_stream_that_waits_for_a_thread_never_be
 @pytest.mark.parametrize(("queue", "seconds"), [(8, 0.01), (0, PATIENCE)])
 @pytest.mark.usefixtures("transactional_db", "_stage")
 async def test_a_call_that_gets_no_thread_from_the_view_is_told(
-    queue: int, seconds: float, gate: str, settings: Any, busy: threading.Event
-) -> None:
+    queue, seconds, gate, settings, busy
+):
     settings.MCP_DJANGO = {"THREADS": 2, "QUEUE": queue, "QUEUE_SECONDS": seconds}
     peer = await opened("view", STAGE)
     fill(busy)
@@ -450,9 +434,7 @@ async def test_a_call_that_gets_no_thread_from_the_view_is_told(
 
 
 @spec("AUT-1")
-async def test_threat_17_what_began_late_for_another_reason_never_begins(
-    app: Any, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_threat_17_what_began_late_for_another_reason_never_begins(app, gate, monkeypatch):
     # Each call is late.
     monkeypatch.setattr(invoke, "LATE_SECONDS", -1)
     token, bearer = await issued()
@@ -468,8 +450,8 @@ async def test_threat_17_what_began_late_for_another_reason_never_begins(
 @spec("AUT-1", "ASK-4")
 @pytest.mark.parametrize("tool", ["name", "name_later"])
 async def test_threat_17_a_call_does_not_go_on_with_the_answer_of_another_credential(
-    tool: str, streaming: str
-) -> None:
+    tool, streaming
+):
     token, bearer = await issued()
     peer = await ready(streaming, token=bearer)
     async with asking(peer, call(tool)) as reader:
@@ -486,9 +468,7 @@ async def test_threat_17_a_call_does_not_go_on_with_the_answer_of_another_creden
 
 
 @spec("ASK-4")
-async def test_a_call_that_began_in_time_goes_on_after_its_credential_expired(
-    streaming: str,
-) -> None:
+async def test_a_call_that_began_in_time_goes_on_after_its_credential_expired(streaming):
     token, bearer = await issued()
     token.expires_at = timezone.now() + timedelta(hours=1)
     await token.asave()
@@ -520,9 +500,7 @@ async def word() -> str:
 
 
 @pytest.mark.usefixtures("transactional_db", "_stage", "clock")
-async def test_members_of_a_known_caller_need_no_statement(
-    database: Database, clock: Clock
-) -> None:
+async def test_members_of_a_known_caller_need_no_statement(database, clock):
     plaintext = (await in_thread(lambda: token_for(person())))[1]
     plain: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
     plain["authorization"] = f"Bearer {plaintext}"

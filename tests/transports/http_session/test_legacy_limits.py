@@ -49,9 +49,7 @@ def assert_full(answer: Answer) -> None:
 
 
 @spec("SSE-5", "SSE-7")
-async def test_what_waits_to_be_served_is_bounded(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_waits_to_be_served_is_bounded(app, monkeypatch):
     monkeypatch.setattr(legacy_sse, "MAX_WAITING", 3)
     begun, go_on = threading.Event(), threading.Event()
     agree = LocalSession.initialize
@@ -81,9 +79,7 @@ async def test_what_waits_to_be_served_is_bounded(
 
 
 @spec("SSE-5", "SSE-7")
-async def test_the_bytes_that_wait_to_be_served_are_bounded(
-    app: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_bytes_that_wait_to_be_served_are_bounded(app, settings, monkeypatch):
     settings.MCP_DJANGO = {"MAX_BODY_BYTES": 2000}
     begun, go_on = threading.Event(), threading.Event()
     agree = LocalSession.initialize
@@ -109,7 +105,7 @@ async def test_the_bytes_that_wait_to_be_served_are_bounded(
 
 
 @spec("SSE-5", "SSE-7")
-async def test_the_bytes_of_open_requests_are_bounded(app: Any, settings: Any, gate: str) -> None:
+async def test_the_bytes_of_open_requests_are_bounded(app, settings, gate):
     settings.MCP_DJANGO = {"MAX_BODY_BYTES": 2000}
 
     async with opened(app, PARLOR_SSE) as stream:
@@ -138,9 +134,7 @@ def open_requests() -> int:
 
 
 @spec("SSE-5", "SSE-9")
-async def test_a_client_that_does_not_read_loses_its_stream(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_does_not_read_loses_its_stream(app, monkeypatch):
     monkeypatch.setattr(legacy_sse, "MAX_OUTGOING", 1)
     monkeypatch.setattr(legacy_sse, "STALLED_SECONDS", 0.01)
     async with opened(app) as stream:
@@ -154,9 +148,7 @@ async def test_a_client_that_does_not_read_loses_its_stream(
 
 
 @spec("SSE-5", "SSE-7")
-async def test_what_waits_for_another_process_is_bounded(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_waits_for_another_process_is_bounded(app, monkeypatch):
     monkeypatch.setattr(legacy_sse, "MAX_WAITING", 3)
     begin = sync_to_async(sessions.open_session)
     rows = [
@@ -181,9 +173,7 @@ async def test_what_waits_for_another_process_is_bounded(
 
 
 @spec("SSE-7")
-async def test_messages_from_other_processes_are_all_served(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_messages_from_other_processes_are_all_served(app, monkeypatch):
     monkeypatch.setattr(legacy_sse, "FETCHED", 2)
     async with opened(app) as stream:
         await stream.ask(initialize(A, id="i"))
@@ -197,9 +187,7 @@ async def test_messages_from_other_processes_are_all_served(
 
 
 @spec("SSE-7")
-async def test_a_database_that_was_away_takes_no_connection_along(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_database_that_was_away_takes_no_connection_along(app, monkeypatch):
     monkeypatch.setattr(pubsub, "poll_seconds", lambda: 0.02)
     take, failures = inbox.take_messages, iter([OperationalError("away"), OperationalError("away")])
 
@@ -220,7 +208,7 @@ async def test_a_database_that_was_away_takes_no_connection_along(
 
 
 @spec("SSE-8", "HTTP-12")
-async def test_both_transports_are_served_side_by_side(app: Any, streaming: str) -> None:
+async def test_both_transports_are_served_side_by_side(app, streaming):
     peer = Peer(streaming, version=D)
     await peer.open()
     async with opened(app) as stream, peer.standing() as standing:
@@ -236,7 +224,7 @@ async def test_both_transports_are_served_side_by_side(app: Any, streaming: str)
 
 @spec("SSE-9", "ASK-5")
 @pytest.mark.parametrize("version", [C, D])
-async def test_leaving_ends_what_was_asked_and_subscribed_to(version: str, app: Any) -> None:
+async def test_leaving_ends_what_was_asked_and_subscribed_to(version, app):
     async with opened(app, PARLOR_SSE) as stream:
         await stream.ask(initialize(version, capabilities=EVERYTHING))
         await stream.post(INITIALIZED)
@@ -252,7 +240,7 @@ async def test_leaving_ends_what_was_asked_and_subscribed_to(version: str, app: 
 
 
 @spec("SSE-10", "HTTP-7")
-async def test_an_idle_stream_gives_signs_of_life(app: Any, settings: Any) -> None:
+async def test_an_idle_stream_gives_signs_of_life(app, settings):
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.01}
     async with opened(app) as stream:
         for _ in range(3):
@@ -261,7 +249,7 @@ async def test_an_idle_stream_gives_signs_of_life(app: Any, settings: Any) -> No
 
 
 @spec("SSE-6", "BAT-4", "RPC-3", "ASK-1")
-async def test_a_batch_is_answered_at_once_and_asks_meanwhile(app: Any) -> None:
+async def test_a_batch_is_answered_at_once_and_asks_meanwhile(app):
     async with opened(app, PARLOR_SSE) as stream:
         await stream.ask(initialize(B, capabilities=EVERYTHING))
         members = [call("places", id="server-1"), request("ping", id=2), request("x/y", id=3)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
@@ -46,7 +45,7 @@ from tests.transports.stage import gates, reached
 
 @spec("SSE-1", "SSE-2", "SSE-3", "SSE-6", "VER-12", "VER-13")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_any_handshake_revision_is_served(version: str, app: Any) -> None:
+async def test_any_handshake_revision_is_served(version, app):
     async with opened(app) as stream:
         assert stream.path.startswith("/open/mcp/messages?session_id=")
         result = (await stream.ask(initialize(version)))["result"]
@@ -61,7 +60,7 @@ async def test_any_handshake_revision_is_served(version: str, app: Any) -> None:
 
 
 @spec("SSE-6", "VER-9")
-async def test_an_enveloped_request_is_told_of_the_handshake_revisions(app: Any) -> None:
+async def test_an_enveloped_request_is_told_of_the_handshake_revisions(app):
     async with opened(app) as stream:
         for agreed in (False, True):
             for method in ("tools/list", "initialize", "server/discover", "subscriptions/listen"):
@@ -76,7 +75,7 @@ async def test_an_enveloped_request_is_told_of_the_handshake_revisions(app: Any)
 
 @spec("SSE-6", "VER-18")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_lacking_capability_is_a_wrong_parameter(version: str, app: Any) -> None:
+async def test_a_lacking_capability_is_a_wrong_parameter(version, app):
     asked = [request("prompts/get", {"name": "toast"}, id=7)]
     asked.append(request("resources/read", {"uri": "parlor://guests/ada"}, id=8))
     async with opened(app, "/parlor/mcp/sse") as stream:
@@ -89,7 +88,7 @@ async def test_a_lacking_capability_is_a_wrong_parameter(version: str, app: Any)
 
 
 @spec("SSE-3", "SSE-5")
-async def test_an_anonymous_caller_learns_how_to_come_back_with_credentials(app: Any) -> None:
+async def test_an_anonymous_caller_learns_how_to_come_back_with_credentials(app):
     async with opened(app) as stream:
         await stream.ask(initialize(A))
         error = (await stream.ask(call("members_tool")))["error"]
@@ -100,7 +99,7 @@ async def test_an_anonymous_caller_learns_how_to_come_back_with_credentials(app:
 
 @spec("SSE-6", "BAT-1", "BAT-6")
 @pytest.mark.parametrize("version", [A, B, D])
-async def test_batches_belong_to_2025_03_26_here_too(version: str, app: Any) -> None:
+async def test_batches_belong_to_2025_03_26_here_too(version, app):
     async with opened(app) as stream:
         await stream.ask(initialize(version))
         found = await stream.ask([request("ping", id=7)])
@@ -112,7 +111,7 @@ async def test_batches_belong_to_2025_03_26_here_too(version: str, app: Any) -> 
 
 
 @spec("SSE-6", "HDR-19")
-async def test_version_headers_are_ignored(app: Any) -> None:
+async def test_version_headers_are_ignored(app):
     async with opened(app) as stream:
         for header in ("2026-07-28", "nonsense", D):
             answer = await stream.post(request("ping"), mcp_protocol_version=header)
@@ -121,7 +120,7 @@ async def test_version_headers_are_ignored(app: Any) -> None:
 
 
 @spec("SSE-4", "HTTP-2")
-async def test_both_endpoints_validate_the_origin(app: Any) -> None:
+async def test_both_endpoints_validate_the_origin(app):
     evil = {"origin": "https://evil.test"}
     answer = await send(app, "/open/mcp/sse", b"", verb="GET", **PLAIN, **evil)
     assert answer.status == 403
@@ -131,7 +130,7 @@ async def test_both_endpoints_validate_the_origin(app: Any) -> None:
 
 
 @spec("SSE-5", "RPC-11", "ERR-3")
-async def test_what_is_malformed_or_unknown_is_refused(app: Any) -> None:
+async def test_what_is_malformed_or_unknown_is_refused(app):
     async with opened(app) as stream:
         for broken in (b"{", b"1", b"[]", b'{"jsonrpc": "2.0"}'):
             answer = await stream.post(broken)
@@ -150,7 +149,7 @@ async def test_what_is_malformed_or_unknown_is_refused(app: Any) -> None:
 
 
 @spec("SSE-5", "SSE-7", "SES-6")
-async def test_another_principals_connection_looks_unknown(app: Any) -> None:
+async def test_another_principals_connection_looks_unknown(app):
     _, ada = await issue("ada")
     _, bob = await issue("bob")
     async with opened(app, "/mcp/sse", authorization=ada) as stream:
@@ -160,7 +159,7 @@ async def test_another_principals_connection_looks_unknown(app: Any) -> None:
 
 
 @spec("SSE-3", "SSE-5")
-async def test_an_answer_goes_to_the_connection_that_was_posted_to(app: Any) -> None:
+async def test_an_answer_goes_to_the_connection_that_was_posted_to(app):
     async with opened(app) as first, opened(app) as second:
         assert first.path != second.path
         await first.post(request("ping", id="to the first"))
@@ -170,7 +169,7 @@ async def test_an_answer_goes_to_the_connection_that_was_posted_to(app: Any) -> 
 
 
 @spec("SSE-7", "SES-4")
-async def test_its_ids_mean_nothing_to_streamable_http(app: Any) -> None:
+async def test_its_ids_mean_nothing_to_streamable_http(app):
     async with opened(app) as stream:
         key = stream.path.partition("=")[2]
         answer = await send(app, "/open/mcp", encoded(request("ping")), **PLAIN, mcp_session_id=key)
@@ -182,14 +181,14 @@ async def test_its_ids_mean_nothing_to_streamable_http(app: Any) -> None:
 
 
 @spec("SSE-9", "SSE-5")
-async def test_leaving_ends_the_session(app: Any) -> None:
+async def test_leaving_ends_the_session(app):
     async with opened(app) as stream:
         await stream.ask(initialize(A))
     assert (await stream.post(request("ping"))).status == 404
 
 
 @spec("SSE-9")
-async def test_leaving_cancels_what_still_runs(app: Any, gate: str) -> None:
+async def test_leaving_cancels_what_still_runs(app, gate):
     async with opened(app, "/stage/mcp/sse") as stream:
         await stream.ask(initialize(A))
         assert (await stream.post(call("stay", gate=gate))).status == 202
@@ -199,7 +198,7 @@ async def test_leaving_cancels_what_still_runs(app: Any, gate: str) -> None:
 
 
 @spec("SSE-10")
-async def test_a_message_of_a_megabyte_is_one_line(app: Any, settings: Any) -> None:
+async def test_a_message_of_a_megabyte_is_one_line(app, settings):
     settings.MCP_DJANGO = {"MAX_RESULT_BYTES": 10_000_000, "MAX_EVENT_BYTES": None}
     text = "ü\n\r\u2028" * 200_000
     async with opened(app) as stream:
@@ -209,7 +208,7 @@ async def test_a_message_of_a_megabyte_is_one_line(app: Any, settings: Any) -> N
 
 
 @spec("SSE-10", "HTTP-7")
-async def test_the_stream_is_kept_from_proxies_and_compression(app: Any) -> None:
+async def test_the_stream_is_kept_from_proxies_and_compression(app):
     async with opened(app, accept_encoding="gzip") as stream:
         headers = stream.connection.answer.headers
         assert headers["cache-control"] == "no-cache, no-transform"
@@ -219,7 +218,7 @@ async def test_the_stream_is_kept_from_proxies_and_compression(app: Any) -> None
 
 @spec("SSE-2")
 @pytest.mark.parametrize("path", ["/open/mcp/sse", "/open/mcp/sse/"])
-async def test_the_address_is_right_behind_a_prefix(path: str, app: Any) -> None:
+async def test_the_address_is_right_behind_a_prefix(path, app):
     async with opened(app, f"/proxy{path}", root_path="/proxy") as stream:
         assert stream.path.startswith("/proxy/open/mcp/messages?session_id=")
     # A proxy that strips its prefix leaves no trace of it, so the address is a relative one.
@@ -228,7 +227,7 @@ async def test_the_address_is_right_behind_a_prefix(path: str, app: Any) -> None
 
 
 @spec("SSE-5", "SES-6")
-async def test_a_revoked_token_posts_nothing_more(app: Any) -> None:
+async def test_a_revoked_token_posts_nothing_more(app):
     token, ada = await issue("ada")
     async with opened(app, "/mcp/sse", authorization=ada) as stream:
         await stream.ask(initialize(A))
@@ -238,9 +237,7 @@ async def test_a_revoked_token_posts_nothing_more(app: Any) -> None:
 
 @spec("SSE-9", "SES-6", "SES-7")
 @pytest.mark.parametrize("is_initialized", [True, False])
-async def test_a_revoked_token_ends_the_stream_soon(
-    is_initialized: bool, app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_revoked_token_ends_the_stream_soon(is_initialized, app, monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.05)
     token, ada = await issue("ada")
     async with opened(app, "/mcp/sse", authorization=ada) as stream:
@@ -253,7 +250,7 @@ async def test_a_revoked_token_ends_the_stream_soon(
 
 
 @spec("SSE-1", "HTTP-8")
-async def test_each_endpoint_has_its_verb(app: Any) -> None:
+async def test_each_endpoint_has_its_verb(app):
     assert (await send(app, "/open/mcp/sse", encoded(request("ping")), **PLAIN)).status == 405
     answer = await send(app, "/open/mcp/messages?session_id=x", b"", verb="GET", **PLAIN)
     assert answer.status == 405
@@ -262,21 +259,21 @@ async def test_each_endpoint_has_its_verb(app: Any) -> None:
 
 
 @pytest.mark.usefixtures("_stage", "transactional_db")
-async def test_wsgi_has_no_streams() -> None:
+async def test_wsgi_has_no_streams():
     answer = await ask("wsgi", "/open/mcp/sse", b"", verb="GET", **PLAIN)
     assert answer.status == 405
     assert not await Session.objects.aexists()
 
 
 @spec("SSE-6")
-async def test_without_2024_11_05_there_are_no_such_endpoints(app: Any, settings: Any) -> None:
+async def test_without_2024_11_05_there_are_no_such_endpoints(app, settings):
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2026-07-28", D]}
     assert (await send(app, "/open/mcp/sse", b"", verb="GET", **PLAIN)).status == 404
 
 
 @spec("SSE-7")
 @pytest.mark.outside
-def test_a_message_may_be_posted_to_another_process(tmp_path: Path) -> None:
+def test_a_message_may_be_posted_to_another_process(tmp_path):
     with shared("sqlite", tmp_path) as environ:
         options: Any = {"settings": SETTINGS, **environ}
         name = "tests.transports.http_session.asgi:application"

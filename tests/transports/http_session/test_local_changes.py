@@ -45,9 +45,7 @@ async def agreed(server: MCPServer) -> LocalSession:
     ("changed_before", "written"), [(False, BOARD), (True, BOARD), (True, "LOCAL://board")]
 )
 @pytest.mark.django_db(transaction=True)
-async def test_a_change_right_after_the_subscription_is_told(
-    changed_before: bool, written: str
-) -> None:
+async def test_a_change_right_after_the_subscription_is_told(changed_before, written):
     server = open_to_all()
     server.resource(BOARD)(lambda: "Nothing new.")
     topic = TopicKey(server.name, "resource", BOARD)
@@ -103,9 +101,7 @@ class LateDesk:
 @spec("SUB-3", "VER-16")
 @pytest.mark.parametrize("is_database_away", [False, True])
 @pytest.mark.django_db(transaction=True)
-async def test_a_change_right_after_the_session_has_begun_is_told(
-    is_database_away: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_right_after_the_session_has_begun_is_told(is_database_away, monkeypatch):
     server, desk = open_to_all(), LateDesk()
     server.tool(name="here")(lambda: "here")
     said: asyncio.Queue[bytes] = asyncio.Queue()
@@ -171,9 +167,7 @@ async def standing(caller: Admission, server: MCPServer) -> tuple[SessionTasks, 
     ],
 )
 @pytest.mark.django_db(transaction=True)
-async def test_a_session_that_cannot_be_told_any_more_is_ended(
-    failure: Exception, told: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_session_that_cannot_be_told_any_more_is_ended(failure, told, caplog):
     with caplog.at_level(logging.INFO, logger="mcp_django"):
         tasks, said = await standing(Admission(failure), open_to_all())
         async with asyncio.timeout(PATIENCE):
@@ -184,7 +178,7 @@ async def test_a_session_that_cannot_be_told_any_more_is_ended(
 
 @spec("SUB-4", "SUB-3")
 @pytest.mark.django_db(transaction=True)
-async def test_a_session_outlives_a_database_that_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_outlives_a_database_that_was_away(monkeypatch):
     monkeypatch.setattr(local_session, "RETRY_SECONDS", 0.01)
     server, caller = open_to_all(), Admission(OperationalError("away"))
     caller.failures = itertools.repeat(OperationalError("away"), 2)

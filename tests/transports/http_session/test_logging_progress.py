@@ -42,7 +42,7 @@ async def set_level(peer: Peer, level: str) -> None:
 
 @spec("LOG-1", "LOG-2", "LOG-8")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_level_holds_from_when_it_is_set(version: str, streaming: str) -> None:
+async def test_a_level_holds_from_when_it_is_set(version, streaming):
     peer = Peer(streaming, PARLOR, version=version)
     assert (await peer.open())["capabilities"]["logging"] == {}
     # Before that the server decides: information, where there is a stream for it anyway.
@@ -60,9 +60,7 @@ async def test_a_level_holds_from_when_it_is_set(version: str, streaming: str) -
     "params", [{"level": "loud"}, {"level": "INFO"}, {"level": ""}, {"level": 3}, {}, None]
 )
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_unknown_level_is_refused_and_the_old_one_holds(
-    version: str, params: Any, streaming: str
-) -> None:
+async def test_an_unknown_level_is_refused_and_the_old_one_holds(version, params, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     await set_level(peer, "error")
     sent = await peer.send(request("logging/setLevel", params))
@@ -72,7 +70,7 @@ async def test_an_unknown_level_is_refused_and_the_old_one_holds(
 
 @spec("LOG-3")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_level_belongs_to_one_session(version: str, streaming: str) -> None:
+async def test_a_level_belongs_to_one_session(version, streaming):
     loud = await opened(streaming, PARLOR, version=version)
     quiet = await opened(streaming, PARLOR, version=version)
     await set_level(loud, "debug")
@@ -83,9 +81,7 @@ async def test_a_level_belongs_to_one_session(version: str, streaming: str) -> N
 
 @spec("LOG-8", "HTTP-6", "PRG-1")
 @pytest.mark.parametrize("version", [B, C, D])
-async def test_messages_travel_with_their_call_and_not_on_the_get_stream(
-    version: str, streaming: str
-) -> None:
+async def test_messages_travel_with_their_call_and_not_on_the_get_stream(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     await set_level(peer, "debug")
     async with peer.standing() as connection:
@@ -99,7 +95,7 @@ async def test_messages_travel_with_their_call_and_not_on_the_get_stream(
 
 
 @spec("LOG-2", "LOG-8")
-async def test_who_takes_one_document_gets_the_answer_alone(mount: str) -> None:
+async def test_who_takes_one_document_gets_the_answer_alone(mount):
     peer = await opened(mount, PARLOR)
     if mount == "wsgi":
         sent = await peer.send(request("logging/setLevel", {"level": "debug"}))
@@ -114,7 +110,7 @@ async def test_who_takes_one_document_gets_the_answer_alone(mount: str) -> None:
 @spec("PRG-1", "PRG-6")
 @pytest.mark.parametrize("token", [0, 7, "7", ""])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_progress_names_its_token(version: str, token: Any, streaming: str) -> None:
+async def test_progress_names_its_token(version, token, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     for request_id in (1, 2):
         sent = await peer.send(call("count", id=request_id, progress=token, n=2))
@@ -128,7 +124,7 @@ async def test_progress_names_its_token(version: str, token: Any, streaming: str
 
 @spec("PRG-1")
 @pytest.mark.parametrize("token", [1.5, True, [1], {"a": 1}])
-async def test_what_is_no_token_is_refused(token: Any, streaming: str) -> None:
+async def test_what_is_no_token_is_refused(token, streaming):
     peer = await opened(streaming, PARLOR)
     sent = await peer.send(call("count", progress=token, n=2))
     assert (sent.status, code_of(sent)) == (200, -32602)
@@ -136,7 +132,7 @@ async def test_what_is_no_token_is_refused(token: Any, streaming: str) -> None:
 
 @spec("PRG-1")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_without_a_token_there_is_no_progress(version: str, streaming: str) -> None:
+async def test_without_a_token_there_is_no_progress(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     await set_level(peer, "debug")
     sent = await peer.send(call("count", n=2))
@@ -145,9 +141,7 @@ async def test_without_a_token_there_is_no_progress(version: str, streaming: str
 
 @spec("PRG-2", "PRG-5")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_progress_grows_and_has_words_where_there_is_a_member_for_them(
-    version: str, streaming: str
-) -> None:
+async def test_progress_grows_and_has_words_where_there_is_a_member_for_them(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     *before, _ = (await peer.send(call("stagger", progress=1))).messages()
     assert [one["params"]["progress"] for one in before] == [1, 2.5, 3]
@@ -156,9 +150,7 @@ async def test_progress_grows_and_has_words_where_there_is_a_member_for_them(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_progress_that_cannot_be_sent_is_told_once_in_the_log(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+async def test_progress_that_cannot_be_sent_is_told_once_in_the_log(caplog, monkeypatch, settings):
     settings.ROOT_URLCONF = "tests.transports.http_session.parlor"
     monkeypatch.setattr(context, "_progress_warning_logged", threading.Event())
     peer = await opened("wsgi", PARLOR)
@@ -171,9 +163,7 @@ async def test_progress_that_cannot_be_sent_is_told_once_in_the_log(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_progress_that_no_client_asked_for_is_not_told(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+async def test_progress_that_no_client_asked_for_is_not_told(caplog, monkeypatch, settings):
     settings.ROOT_URLCONF = "tests.transports.http_session.parlor"
     monkeypatch.setattr(context, "_progress_warning_logged", threading.Event())
     peer = await opened("wsgi", PARLOR)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from asgiref.sync import sync_to_async
 
 from tests.kit.servers import person, token_for
@@ -21,7 +19,7 @@ async def two_tokens() -> tuple[str, str]:
 
 
 @spec("SES-6", "AUT-1")
-async def test_threat_07_a_narrow_token_borrows_no_scopes_from_an_open_stream(app: Any) -> None:
+async def test_threat_07_a_narrow_token_borrows_no_scopes_from_an_open_stream(app):
     wide, narrow = await two_tokens()
     async with legacy.opened(app, "/mcp/sse", authorization=wide) as stream:
         await stream.ask(initialize())
@@ -31,7 +29,7 @@ async def test_threat_07_a_narrow_token_borrows_no_scopes_from_an_open_stream(ap
 
 
 @spec("SES-6", "AUT-1")
-async def test_threat_07_a_session_of_another_token_is_not_there(streaming: str) -> None:
+async def test_threat_07_a_session_of_another_token_is_not_there(streaming):
     wide, narrow = await two_tokens()
     peer = await opened(streaming, "/mcp", version=C, token=wide)
     for verb in ("POST", "GET", "DELETE"):

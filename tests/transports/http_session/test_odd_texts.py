@@ -32,7 +32,7 @@ NUL = "a\x00b"
 
 
 @spec("VER-12", "SES-8", "ERR-5")
-async def test_what_a_client_says_of_itself_is_kept_without_nul(mount: str) -> None:
+async def test_what_a_client_says_of_itself_is_kept_without_nul(mount):
     for version in VERSIONS:
         odd = {"name": NUL, "version": NUL, NUL: [NUL, {NUL: NUL}, 10**30, 0.5, None, True]}
         peer = Peer(mount, version=version)
@@ -48,7 +48,7 @@ async def test_what_a_client_says_of_itself_is_kept_without_nul(mount: str) -> N
 
 
 @spec("VER-12", "RPC-10")
-async def test_what_is_nested_too_deep_to_be_kept_is_refused(mount: str) -> None:
+async def test_what_is_nested_too_deep_to_be_kept_is_refused(mount):
     deep: Any = {}
     for _ in range(400):
         deep = {"x": deep}
@@ -60,7 +60,7 @@ async def test_what_is_nested_too_deep_to_be_kept_is_refused(mount: str) -> None
 
 
 @spec("RPC-2", "PRG-1", "RSM-3")
-async def test_ids_and_tokens_come_back_as_they_were(streaming: str) -> None:
+async def test_ids_and_tokens_come_back_as_they_were(streaming):
     for version in (B, D):
         peer = await opened(streaming, PARLOR, version=version)
         for odd in (NUL, "\x00", "\\u0000", "x" * 10_000):
@@ -74,7 +74,7 @@ async def test_ids_and_tokens_come_back_as_they_were(streaming: str) -> None:
 
 
 @spec("RPC-2", "PRG-1")
-async def test_ids_and_tokens_that_are_too_long_to_be_kept_are_refused(streaming: str) -> None:
+async def test_ids_and_tokens_that_are_too_long_to_be_kept_are_refused(streaming):
     peer = await opened(streaming, PARLOR)
     long = "x" * (MAX_ID_LENGTH + 1)
     refused = await peer.send(call("count", id=long, n=1))
@@ -87,7 +87,7 @@ async def test_ids_and_tokens_that_are_too_long_to_be_kept_are_refused(streaming
 
 
 @spec("RPC-10", "SUB-4", "LOG-2", "PAG-3")
-async def test_parameters_with_nul_are_refused(streaming: str) -> None:
+async def test_parameters_with_nul_are_refused(streaming):
     wrong = [
         ("tools/list", {"cursor": NUL}, INVALID_PARAMS),
         ("resources/list", {"cursor": "\x00"}, INVALID_PARAMS),
@@ -110,7 +110,7 @@ async def test_parameters_with_nul_are_refused(streaming: str) -> None:
 
 
 @spec("CAN-2", "ASK-4", "HTTP-22")
-async def test_what_names_nothing_is_dropped(mount: str) -> None:
+async def test_what_names_nothing_is_dropped(mount):
     peer = await opened(mount, PARLOR)
     ids: list[Any] = [NUL, "ask-1-\x00", "ask-\x00-1", f"ask-{'f' * 400}-1", f"ask-1-{'9' * 400}"]
     for odd in (*ids, "ask-1_0-1", "ask-+1-1", "ask-1-\u0661", 2**63, -1):
@@ -125,7 +125,7 @@ async def test_what_names_nothing_is_dropped(mount: str) -> None:
 
 
 @spec("ASK-5", "ASK-14")
-async def test_an_answer_with_nul_is_an_answer(streaming: str) -> None:
+async def test_an_answer_with_nul_is_an_answer(streaming):
     peer = await ready(streaming)
     async with asking(peer, call("name")) as reader:
         question = await reader.message()
@@ -138,7 +138,7 @@ async def test_an_answer_with_nul_is_an_answer(streaming: str) -> None:
 @pytest.mark.parametrize(
     "raw", ['{"action": 1e400}', '{"action": "accept", "content": ' + "[" * 500 + "]" * 500 + "}"]
 )
-async def test_an_answer_that_nobody_can_read_ends_the_question(raw: str, streaming: str) -> None:
+async def test_an_answer_that_nobody_can_read_ends_the_question(raw, streaming):
     peer = await ready(streaming)
     async with asking(peer, call("name")) as reader:
         question = await reader.message()

@@ -60,12 +60,12 @@ class Script:
 
 
 @pytest.fixture
-async def script() -> Script:
+async def script():
     return Script()
 
 
 @pytest.fixture
-async def number(session: Session) -> int:
+async def number(session):
     return await run_in_short_thread(lambda: open_stream(session.pk))
 
 
@@ -122,7 +122,7 @@ async def busy_desk() -> AsyncIterator[None]:
         await asyncio.gather(*map(asyncio.wrap_future, working))
 
 
-async def test_messages_are_stored_and_sent(session: Session, number: int, script: Script) -> None:
+async def test_messages_are_stored_and_sent(session, number, script):
     async with owning(session, number, script) as stream:
         script.say("one", "two")
         script.say("last", final=True)
@@ -133,8 +133,8 @@ async def test_messages_are_stored_and_sent(session: Session, number: int, scrip
 
 @spec("CAN-2")
 async def test_a_cancellation_that_comes_after_the_answer_takes_nothing_back(
-    session: Session, number: int, script: Script
-) -> None:
+    session, number, script
+):
     async with owning(session, number, script) as stream, busy_desk():
         script.say("one")
         script.say("last", final=True)
@@ -147,9 +147,7 @@ async def test_a_cancellation_that_comes_after_the_answer_takes_nothing_back(
 
 
 @spec("CAN-1")
-async def test_a_cancelled_call_sends_nothing_more(
-    session: Session, number: int, script: Script
-) -> None:
+async def test_a_cancelled_call_sends_nothing_more(session, number, script):
     async with owning(session, number, script) as stream:
         script.cancellation.cancel()
         assert await read(stream.live()) == []
@@ -159,13 +157,8 @@ async def test_a_cancelled_call_sends_nothing_more(
 
 @pytest.mark.parametrize("commits", [False, True])
 async def test_a_database_that_was_away_leaves_no_hole(
-    session: Session,
-    number: int,
-    script: Script,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    commits: bool,
-) -> None:
+    session, number, script, monkeypatch, caplog, commits
+):
     """Whether the first attempt was stored and only its answer lost, or not at all."""
     monkeypatch.setattr("mcp_django.execution.threads.RETRY_SECONDS", 0.001)
     write, failures = row_writer.write, []
@@ -194,9 +187,7 @@ async def test_a_database_that_was_away_leaves_no_hole(
     assert "The database could not be written to" in caplog.text
 
 
-async def test_a_call_that_says_too_much_waits_for_the_database(
-    session: Session, number: int, script: Script
-) -> None:
+async def test_a_call_that_says_too_much_waits_for_the_database(session, number, script):
     said = [str(one) for one in range(3 * durable_streams.MAX_WAITING)]
     async with owning(session, number, script) as stream, busy_desk():
         script.say(*said)
@@ -209,9 +200,7 @@ async def test_a_call_that_says_too_much_waits_for_the_database(
     assert await texts_of(number) == [*said, "last"]
 
 
-async def test_a_slow_reader_reads_the_rest_from_the_database(
-    session: Session, number: int, script: Script
-) -> None:
+async def test_a_slow_reader_reads_the_rest_from_the_database(session, number, script):
     said = [str(one) for one in range(2 * durable_streams.MAX_WAITING)]
     call: Any = script
     sending = run_stream(session.pk, number, call, script.messages())
@@ -225,9 +214,7 @@ async def test_a_slow_reader_reads_the_rest_from_the_database(
     assert await read(sending) == [*said, "last"]
 
 
-async def test_a_fenced_call_is_stopped_and_its_connection_closed(
-    session: Session, number: int, script: Script, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_fenced_call_is_stopped_and_its_connection_closed(session, number, script, caplog):
     async with owning(session, number, script) as stream:
         script.say("one")
         reading = asyncio.create_task(read(stream.live()))
@@ -241,9 +228,7 @@ async def test_a_fenced_call_is_stopped_and_its_connection_closed(
     assert await texts_of(number) == ["one"]
 
 
-async def test_a_reader_waits_for_a_database_that_is_away(
-    session: Session, number: int, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_waits_for_a_database_that_is_away(session, number, script, monkeypatch):
     monkeypatch.setattr("mcp_django.execution.threads.RETRY_SECONDS", 0.001)
     look, attempts = streams.read_stream, []
 
@@ -262,9 +247,7 @@ async def test_a_reader_waits_for_a_database_that_is_away(
 
 
 @spec("SES-8")
-async def test_a_call_that_has_not_begun_to_run_holds_the_process_already(
-    session: Session, number: int, script: Script
-) -> None:
+async def test_a_call_that_has_not_begun_to_run_holds_the_process_already(session, number, script):
     """A signal may come before the loop has turned once."""
     async with owning(session, number, script) as stream:
         assert drain.call_when_released(lambda: None)

@@ -32,7 +32,7 @@ from tests.transports.http_session.handshakes import (
 
 
 @pytest.fixture
-def token(transactional_db: None) -> str:
+def token(transactional_db):
     """A bearer of a user."""
     return f"Bearer {token_for(person('ada'))[1]}"
 
@@ -91,9 +91,7 @@ CONVERSATIONS: dict[str, list[bytes]] = {
 
 @spec("RPC-12", "VER-12")
 @pytest.mark.parametrize("library", CONVERSATIONS)
-async def test_a_conversation_of_a_php_client_is_served(
-    library: str, mount: str, token: str
-) -> None:
+async def test_a_conversation_of_a_php_client_is_served(library, mount, token):
     peer = Peer(mount, "/mcp", token=token)
     begin, initialized, *others = CONVERSATIONS[library]
     begun = await peer.send(begin)
@@ -111,9 +109,7 @@ async def test_a_conversation_of_a_php_client_is_served(
 @spec("RPC-12", "RPC-15")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("empty", [[], None], ids=["array", "null"])
-async def test_an_empty_array_and_null_are_an_empty_object(
-    empty: Any, version: str, mount: str, token: str
-) -> None:
+async def test_an_empty_array_and_null_are_an_empty_object(empty, version, mount, token):
     peer = await opened(mount, "/mcp", version=version, token=token)
     assert await peer.result("ping", empty) == {}
     given = await peer.result("tools/call", {"name": "count_groups", "arguments": empty})
@@ -131,7 +127,7 @@ async def test_an_empty_array_and_null_are_an_empty_object(
 
 @spec("VER-12")
 @pytest.mark.parametrize("member", ["capabilities", "clientInfo"])
-async def test_a_client_may_declare_nothing_as_null(member: str, mount: str) -> None:
+async def test_a_client_may_declare_nothing_as_null(member, mount):
     params: dict[str, Any] = {"protocolVersion": D, "capabilities": {}, "clientInfo": {}}
     for nothing in (None, []):
         answer = await Peer(mount).send(request("initialize", {**params, member: nothing}))
@@ -140,9 +136,7 @@ async def test_a_client_may_declare_nothing_as_null(member: str, mount: str) -> 
 
 @spec("RPC-12")
 @pytest.mark.parametrize("version", [A, D])
-async def test_an_array_with_members_is_an_error_that_names_it(
-    version: str, mount: str, token: str
-) -> None:
+async def test_an_array_with_members_is_an_error_that_names_it(version, mount, token):
     peer = await opened(mount, "/mcp", version=version, token=token)
     named = {
         "params.arguments": ("tools/call", {"name": "count_groups", "arguments": [1]}),
@@ -173,9 +167,7 @@ async def test_an_array_with_members_is_an_error_that_names_it(
         ),
     ],
 )
-async def test_a_php_client_is_asked_and_answers(
-    declared: Any, tool: str, result: Any, expected: str, streaming: str
-) -> None:
+async def test_a_php_client_is_asked_and_answers(declared, tool, result, expected, streaming):
     peer = Peer(streaming, PARLOR)
     await peer.open(**declared)
     async with asking(peer, call(tool)) as reader:
@@ -200,7 +192,7 @@ async def sort_books(
     return repr((names, where, rules, extra, either))
 
 
-def test_an_empty_array_is_read_as_an_argument_declares_it() -> None:
+def test_an_empty_array_is_read_as_an_argument_declares_it():
     given = {"names": [], "where": [], "rules": [[], {"a": 1}], "extra": [], "either": []}
     client = MCPClient(server=shelves, protocol_version=D)
     expected = ([], {}, [{}, {"a": 1}], {}, [])
@@ -230,14 +222,14 @@ def filter_books(**given: Any) -> str:
     return repr(given)
 
 
-def test_an_argument_of_several_types_keeps_its_array() -> None:
+def test_an_argument_of_several_types_keeps_its_array():
     client = MCPClient(server=shelves, protocol_version=D)
     result = client.call_tool("filter_books", {"filter": [], "count": "x"}, check=False)
     assert "count: must be an integer" in result.text
 
 
 @spec("RPC-12", "VER-4")
-async def test_the_newest_revision_takes_no_array_for_an_object() -> None:
+async def test_the_newest_revision_takes_no_array_for_an_object():
     client = MCPClient(server=shelves)
     with pytest.raises(Exception, match=r"params\.arguments must be an object"):
         client.request("tools/call", {"name": "sort_books", "arguments": []})

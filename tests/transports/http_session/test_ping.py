@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ from tests.transports.stage import PATIENCE, gates, reached
 @spec("PNG-1", "RPC-6")
 @pytest.mark.parametrize("request_id", [1, "1"])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_ping_is_answered_with_nothing(version: str, request_id: Any, mount: str) -> None:
+async def test_a_ping_is_answered_with_nothing(version, request_id, mount):
     peer = Peer(mount, PARLOR, version=version)
     begun = await peer.send(initialize(version))
     # Before the client has said that it is ready.
@@ -42,9 +41,7 @@ async def test_a_ping_is_answered_with_nothing(version: str, request_id: Any, mo
 
 @spec("PNG-1")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_ping_does_not_wait_for_calls(
-    version: str, streaming: str, gate: str, settings: Any
-) -> None:
+async def test_a_ping_does_not_wait_for_calls(version, streaming, gate, settings):
     settings.MCP_DJANGO = {"THREADS": 1}
     peer = await opened(streaming, PARLOR, version=version)
     calling = asyncio.create_task(peer.send(call("stay", gate=gate)))
@@ -55,7 +52,7 @@ async def test_a_ping_does_not_wait_for_calls(
 
 
 @spec("PNG-1")
-async def test_a_ping_needs_a_session_and_whoever_has_it(mount: str) -> None:
+async def test_a_ping_needs_a_session_and_whoever_has_it(mount):
     peer = Peer(mount, PARLOR)
     sent = await peer.send(request("ping"))
     assert (sent.status, code_of(sent)) == (400, -32600)
@@ -63,9 +60,7 @@ async def test_a_ping_needs_a_session_and_whoever_has_it(mount: str) -> None:
 
 
 @spec("PNG-2")
-async def test_streams_of_sessions_are_kept_alive_by_comments_alone(
-    streaming: str, settings: Any
-) -> None:
+async def test_streams_of_sessions_are_kept_alive_by_comments_alone(streaming, settings):
     settings.MCP_DJANGO = {"PING_SECONDS": 0.01, "KEEPALIVE_SECONDS": 0.02}
     peer = await opened(streaming, PARLOR, version=D)
     async with peer.standing() as connection:
@@ -94,7 +89,7 @@ class Client:
 
 
 @spec("PNG-2")
-async def test_two_silences_end_a_session_that_is_a_connection(settings: Any) -> None:
+async def test_two_silences_end_a_session_that_is_a_connection(settings):
     settings.MCP_DJANGO = {"PING_SECONDS": 0.01}
     client = Client(answers=3)
     async with asyncio.timeout(PATIENCE):
@@ -104,7 +99,7 @@ async def test_two_silences_end_a_session_that_is_a_connection(settings: Any) ->
 
 
 @spec("PNG-2")
-async def test_pings_can_be_switched_off(settings: Any) -> None:
+async def test_pings_can_be_switched_off(settings):
     settings.MCP_DJANGO = {"PING_SECONDS": 0}
     client = Client(answers=0)
     async with asyncio.timeout(PATIENCE):

@@ -141,7 +141,7 @@ pytestmark = pytest.mark.parametrize("version", EVERY)
 
 
 @spec("VER-14", "VER-17", "UIX-1", "UIX-3", "TOOL-16", "MET-6", "CCH-6", "RPC-7")
-def test_a_listed_tool(version: str) -> None:
+def test_a_listed_tool(version):
     result = client(version).request("tools/list")
     has(version, result, {"tools": EVERY, **NEWEST})
     tool = next(one for one in result["tools"] if one["name"] == "blocks")
@@ -156,7 +156,7 @@ def test_a_listed_tool(version: str) -> None:
 
 
 @spec("OUT-3", "OUT-5", "OUT-6", "VER-17")
-def test_schemas(version: str) -> None:
+def test_schemas(version):
     tools = {tool["name"]: tool for tool in client(version).list_tools()}
     array = {"type": "array", "items": LARGE_INTEGER}
     wrapped = {"type": "object", "properties": {"result": array}, "required": ["result"]}
@@ -172,7 +172,7 @@ def test_schemas(version: str) -> None:
 
 
 @spec("OUT-3", "OUT-5", "OUT-4", "VER-17")
-def test_structured_content(version: str) -> None:
+def test_structured_content(version):
     mine = client(version)
     for name, said in VALUES.items():
         result = mine.request("tools/call", {"name": "value", "arguments": {"name": name}})
@@ -223,7 +223,7 @@ def _assert_link(version: str, link: dict[str, Any]) -> None:
 
 
 @spec("TOOL-14", "MET-6", "UIX-4", "VER-17")
-def test_blocks_of_a_tool(version: str) -> None:
+def test_blocks_of_a_tool(version):
     raw = client(version).request("tools/call", {"name": "blocks", "arguments": {}})
     structured: Members = {"structuredContent": SINCE_C}
     has(version, raw, {"content": EVERY, "_meta": EVERY, "resultType": [E], **structured})
@@ -233,7 +233,7 @@ def test_blocks_of_a_tool(version: str) -> None:
 
 
 @spec("PRM-5", "PRM-1", "MET-6", "VER-17")
-def test_prompts_and_their_messages(version: str) -> None:
+def test_prompts_and_their_messages(version):
     mine = client(version)
     listed = mine.request("prompts/list")
     has(version, listed, {"prompts": EVERY, **NEWEST})
@@ -245,7 +245,7 @@ def test_prompts_and_their_messages(version: str) -> None:
 
 
 @spec("CCH-6", "CCH-1", "MET-6", "UIX-1", "VER-17")
-def test_resources_and_their_contents(version: str) -> None:
+def test_resources_and_their_contents(version):
     mine = client(version)
     own = {"mimeType": EVERY, "annotations": EVERY}
     lists = {"resources": ("uri", "size"), "resourceTemplates": ("uriTemplate",)}
@@ -265,7 +265,7 @@ def test_resources_and_their_contents(version: str) -> None:
 
 
 @spec("VER-14", "VER-17", "EXT-4", "CCH-6", "CMP-1")
-def test_what_a_server_says_of_itself(version: str) -> None:
+def test_what_a_server_says_of_itself(version):
     mine = client(version)
     offered: Members = dict.fromkeys(("tools", "prompts", "resources", "logging"), EVERY)
     known: Members = {"name": EVERY, "version": EVERY, "title": SINCE_C}
@@ -286,7 +286,7 @@ def test_what_a_server_says_of_itself(version: str) -> None:
 
 
 @spec("RPC-7", "CCH-6")
-def test_empty_results_and_completions(version: str) -> None:
+def test_empty_results_and_completions(version):
     mine = client(version)
     ref = {"ref": {"type": "ref/prompt", "name": "say"}}
     done = mine.request("completion/complete", {**ref, "argument": {"name": "word", "value": ""}})

@@ -50,9 +50,7 @@ async def resumed(peer: Peer, last: str, **changes: Any) -> tuple[Reader, list[d
 
 @spec("RSM-1", "RSM-3", "RSM-4", "HTTP-16")
 @pytest.mark.parametrize("version", STREAMABLE)
-async def test_a_client_that_left_comes_back_for_the_rest(
-    version: str, streaming: str, gate: str
-) -> None:
+async def test_a_client_that_left_comes_back_for_the_rest(version, streaming, gate):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.stream(walk(gate)) as connection:
         reader = Reader(connection)
@@ -73,7 +71,7 @@ async def test_a_client_that_left_comes_back_for_the_rest(
 
 
 @spec("RSM-3", "RSM-7")
-async def test_what_was_said_between_two_connections_is_not_lost(streaming: str, gate: str) -> None:
+async def test_what_was_said_between_two_connections_is_not_lost(streaming, gate):
     peer = await opened(streaming, PARLOR)
     async with peer.stream(walk(gate)) as connection:
         reader = Reader(connection)
@@ -99,9 +97,7 @@ async def reached_end(stream: durable_streams.OwnedStream) -> None:
 
 @spec("RSM-3", "RSM-7")
 @pytest.mark.parametrize("version", STREAMABLE)
-async def test_every_event_of_a_finished_stream_can_be_returned_to(
-    version: str, streaming: str
-) -> None:
+async def test_every_event_of_a_finished_stream_can_be_returned_to(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.stream(call("count", id=1, progress=1, n=4)) as connection:
         reader = Reader(connection)
@@ -117,7 +113,7 @@ async def test_every_event_of_a_finished_stream_can_be_returned_to(
 
 
 @spec("RSM-2", "RSM-3")
-async def test_only_the_stream_of_the_event_is_replayed(streaming: str) -> None:
+async def test_only_the_stream_of_the_event_is_replayed(streaming):
     peer = await opened(streaming, PARLOR)
     readers = []
     for request_id in (1, 2):
@@ -134,9 +130,7 @@ async def test_only_the_stream_of_the_event_is_replayed(streaming: str) -> None:
 
 @spec("RSM-5")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_only_clients_that_know_it_get_an_event_without_a_message(
-    version: str, streaming: str
-) -> None:
+async def test_only_clients_that_know_it_get_an_event_without_a_message(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.stream(call("count", id=1, progress=1, n=1)) as connection:
         reader = Reader(connection)
@@ -152,9 +146,7 @@ async def test_only_clients_that_know_it_get_an_event_without_a_message(
 
 @spec("RSM-6")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_call_hangs_up_on_those_alone_who_know_how_to_come_back(
-    version: str, streaming: str
-) -> None:
+async def test_a_call_hangs_up_on_those_alone_who_know_how_to_come_back(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.stream(call("hang_up", id=3, progress=1)) as connection:
         reader = Reader(connection)
@@ -173,9 +165,7 @@ async def test_a_call_hangs_up_on_those_alone_who_know_how_to_come_back(
     "last", ["nonsense", "1-1", "-", "g-1", "ffffffffffffffff-1", "7fffffffffffffff-0", "1-", "é-1"]
 )
 @pytest.mark.parametrize("version", STREAMABLE)
-async def test_an_event_that_is_unknown_is_refused_and_the_session_lives(
-    version: str, last: str, streaming: str
-) -> None:
+async def test_an_event_that_is_unknown_is_refused_and_the_session_lives(version, last, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     answer = await peer.get(last_event_id=last.encode().decode("latin-1"))
     assert (answer.status, code_of(answer)) == (400, INVALID_REQUEST)
@@ -192,7 +182,7 @@ async def streamed(peer: Peer) -> str:
 
 
 @spec("RSM-8", "SES-6")
-async def test_nobody_else_reads_a_stream(streaming: str) -> None:
+async def test_nobody_else_reads_a_stream(streaming):
     ada, ben = [
         await sync_to_async(User.objects.create_user)(username) for username in ("ada", "ben")
     ]
@@ -211,7 +201,7 @@ async def test_nobody_else_reads_a_stream(streaming: str) -> None:
 
 
 @spec("RSM-8")
-async def test_a_stream_of_another_server_is_unknown(streaming: str) -> None:
+async def test_a_stream_of_another_server_is_unknown(streaming):
     peer = await opened(streaming, PARLOR)
     event_id = await streamed(peer)
     other = await opened(streaming, STAGE)
@@ -219,7 +209,7 @@ async def test_a_stream_of_another_server_is_unknown(streaming: str) -> None:
 
 
 @spec("RSM-11", "RSM-8")
-async def test_what_was_swept_up_is_unknown(streaming: str) -> None:
+async def test_what_was_swept_up_is_unknown(streaming):
     peer = await opened(streaming, PARLOR)
     event_id = await streamed(peer)
     await Stream.objects.all().adelete()
@@ -227,7 +217,7 @@ async def test_what_was_swept_up_is_unknown(streaming: str) -> None:
 
 
 @spec("SES-4", "RSM-8")
-async def test_a_session_that_ended_takes_its_streams_along(streaming: str) -> None:
+async def test_a_session_that_ended_takes_its_streams_along(streaming):
     peer = await opened(streaming, PARLOR)
     event_id = await streamed(peer)
     assert (await peer.delete()).status == 204
@@ -235,7 +225,7 @@ async def test_a_session_that_ended_takes_its_streams_along(streaming: str) -> N
 
 
 @spec("RSM-9")
-async def test_a_newer_connection_gets_what_follows_alone(streaming: str, gate: str) -> None:
+async def test_a_newer_connection_gets_what_follows_alone(streaming, gate):
     peer = await opened(streaming, PARLOR)
     async with peer.stream(walk(gate)) as connection:
         first = Reader(connection)
@@ -256,7 +246,7 @@ async def test_a_newer_connection_gets_what_follows_alone(streaming: str, gate: 
 
 
 @spec("RSM-11", "ASK-4")
-async def test_a_question_that_is_open_is_asked_again_under_its_id(streaming: str) -> None:
+async def test_a_question_that_is_open_is_asked_again_under_its_id(streaming):
     peer = Peer(streaming, PARLOR)
     await peer.open(elicitation={})
     async with peer.stream(call("name", id=1, progress=1)) as connection:
@@ -272,7 +262,7 @@ async def test_a_question_that_is_open_is_asked_again_under_its_id(streaming: st
     assert response["result"]["content"][0]["text"] == "Hello Ada."
 
 
-async def test_an_id_of_the_future_gets_the_end_and_nothing_else(streaming: str) -> None:
+async def test_an_id_of_the_future_gets_the_end_and_nothing_else(streaming):
     peer = await opened(streaming, PARLOR)
     stream = (await streamed(peer)).split("-")[0]
     _, rest = await resumed(peer, f"{stream}-ffff")
@@ -280,9 +270,7 @@ async def test_an_id_of_the_future_gets_the_end_and_nothing_else(streaming: str)
 
 
 @spec("RSM-10")
-async def test_nothing_is_stored_for_one_document_or_for_the_stateless_revision(
-    streaming: str,
-) -> None:
+async def test_nothing_is_stored_for_one_document_or_for_the_stateless_revision(streaming):
     peer = await opened(streaming, PARLOR)
     await peer.send(call("count", n=2))
     token = {"progressToken": 1}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.kit.databases import Kind, shared
+from tests.kit.databases import shared
 from tests.kit.fleet import Fleet, fleet
 from tests.kit.processes import Server
 from tests.spec import spec
@@ -97,7 +96,7 @@ class Load:
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("shared"))]
 )
-async def test_a_rolling_restart_loses_nothing(kind: Kind, tmp_path: Path) -> None:
+async def test_a_rolling_restart_loses_nothing(kind, tmp_path):
     with shared(kind, tmp_path, redis=kind == "postgres", drop=0.5) as environ:
         async with fleet(tmp_path, environ, workers=WORKERS) as workers, connections() as http:
             load = Load(http, workers)

@@ -81,7 +81,7 @@ async def assert_alive(peer: Peer) -> None:
 
 
 @spec("SES-1", "SES-2")
-async def test_an_id_is_visible_ascii_and_says_nothing(mount: str) -> None:
+async def test_an_id_is_visible_ascii_and_says_nothing(mount):
     ids = [(await opened(mount, version=version)).id for version in VERSIONS * 5]
     assert len({*ids}) == len({one[:8] for one in ids}) == 20
     assert all(VISIBLE.fullmatch(one) for one in ids)
@@ -91,7 +91,7 @@ async def test_an_id_is_visible_ascii_and_says_nothing(mount: str) -> None:
 
 
 @spec("SES-1")
-async def test_only_initialize_assigns_an_id(mount: str) -> None:
+async def test_only_initialize_assigns_an_id(mount):
     for version in VERSIONS:
         peer = await opened(mount, version=version)
         for body in (request("tools/list"), request("ping"), notification("notifications/x")):
@@ -100,7 +100,7 @@ async def test_only_initialize_assigns_an_id(mount: str) -> None:
 
 
 @spec("SES-3", "SES-4", "SES-11", "HTTP-12")
-async def test_a_message_without_a_session_is_refused(mount: str) -> None:
+async def test_a_message_without_a_session_is_refused(mount):
     peer = await opened(mount)
     for version in (None, *VERSIONS):
         changes = {"mcp_session_id": None, "mcp_protocol_version": version}
@@ -118,7 +118,7 @@ async def test_a_message_without_a_session_is_refused(mount: str) -> None:
 
 
 @spec("HTTP-12")
-async def test_a_stream_before_initialize_is_not_offered(streaming: str) -> None:
+async def test_a_stream_before_initialize_is_not_offered(streaming):
     refused = await Peer(streaming).get()
     assert (refused.status, refused.headers["allow"]) == (405, "POST, OPTIONS")
     assert "send initialize first" in refused.json()["error"]["message"]
@@ -126,12 +126,12 @@ async def test_a_stream_before_initialize_is_not_offered(streaming: str) -> None
 
 @spec("SES-4", "SES-2")
 @pytest.mark.parametrize("bad", ["", " ", "a b", "x" * 43, "x" * 5000, "\x7f", "é", "%00", "null"])
-async def test_an_unknown_id_answers_404(bad: str, mount: str) -> None:
+async def test_an_unknown_id_answers_404(bad, mount):
     await assert_dead(await opened(mount), mcp_session_id=bad)
 
 
 @spec("SES-4", "SES-6")
-async def test_an_id_is_taken_as_it_was_given(mount: str) -> None:
+async def test_an_id_is_taken_as_it_was_given(mount):
     peer = await opened(mount)
     for changed in (peer.id[:-1], f"{peer.id}x", peer.id.swapcase(), f"{peer.id},{peer.id}"):
         assert (await peer.send(request("ping"), mcp_session_id=changed)).status == 404
@@ -141,14 +141,14 @@ async def test_an_id_is_taken_as_it_was_given(mount: str) -> None:
 
 
 @spec("SES-4")
-async def test_two_session_headers_are_none_of_ours(streaming: str) -> None:
+async def test_two_session_headers_are_none_of_ours(streaming):
     peer = await opened(streaming)
     two = {"mcp_session_id": peer.id, "Mcp-Session-ID": peer.id}
     assert (await peer.send(request("ping"), **two)).status == 404
 
 
 @spec("SES-1", "HTTP-10")
-async def test_the_header_has_no_case(streaming: str) -> None:
+async def test_the_header_has_no_case(streaming):
     peer = await opened(streaming)
     session = peer.id
     del peer.headers["mcp_session_id"]
@@ -158,9 +158,7 @@ async def test_the_header_has_no_case(streaming: str) -> None:
 
 
 @spec("SES-2", "ERR-5")
-async def test_an_id_is_in_no_log_and_no_representation(
-    mount: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_id_is_in_no_log_and_no_representation(mount, caplog):
     with caplog.at_level(logging.DEBUG):
         peer = await opened(mount)
         await peer.send(request("tools/call", {"name": "nothing"}))
@@ -182,7 +180,7 @@ async def test_an_id_is_in_no_log_and_no_representation(
 
 
 @spec("SES-6", "SES-4")
-async def test_another_users_session_looks_unknown(mount: str) -> None:
+async def test_another_users_session_looks_unknown(mount):
     _, _, ada = await issue("ada")
     _, _, bob = await issue("bob", is_superuser=True)
     for version in VERSIONS:
@@ -195,7 +193,7 @@ async def test_another_users_session_looks_unknown(mount: str) -> None:
 
 
 @spec("SES-6")
-async def test_an_id_lets_nobody_in(mount: str) -> None:
+async def test_an_id_lets_nobody_in(mount):
     _, _, ada = await issue("ada")
     peer = await opened(mount, "/mcp", token=ada)
     for wrong in (None, "Bearer wrong", "Basic YTph"):
@@ -208,7 +206,7 @@ async def test_an_id_lets_nobody_in(mount: str) -> None:
 
 
 @spec("SES-6", "SES-4")
-async def test_a_session_of_another_server_looks_unknown(mount: str) -> None:
+async def test_a_session_of_another_server_looks_unknown(mount):
     peer = await opened(mount, OPEN)
     peer.path = STAGE
     await assert_dead(peer)
@@ -234,7 +232,7 @@ async def _delete(user: User, token: AccessToken) -> None:
 
 @spec("SES-6")
 @pytest.mark.parametrize("change", [_revoke, _deactivate, _delete])
-async def test_who_loses_access_loses_the_session_at_once(change: Change, mount: str) -> None:
+async def test_who_loses_access_loses_the_session_at_once(change, mount):
     user, token, bearer = await issue("ada")
     peer = await opened(mount, "/mcp", token=bearer)
     await change(user, token)
@@ -246,9 +244,7 @@ async def test_who_loses_access_loses_the_session_at_once(change: Change, mount:
 
 @spec("SES-6", "SES-7")
 @pytest.mark.parametrize("change", [_revoke, _deactivate, _delete])
-async def test_who_loses_access_loses_the_standing_stream_soon(
-    change: Change, streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_loses_access_loses_the_standing_stream_soon(change, streaming, monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.05)
     user, token, bearer = await issue("ada")
     peer = await opened(streaming, "/mcp", token=bearer)
@@ -260,7 +256,7 @@ async def test_who_loses_access_loses_the_standing_stream_soon(
 
 
 @spec("SES-6")
-async def test_who_signs_out_has_no_session_any_more(settings: Any, mount: str) -> None:
+async def test_who_signs_out_has_no_session_any_more(settings, mount):
     settings.MCP_DJANGO = {"AUTH": ["tests.transports.http_session.callers.Anybody"]}
     user = await User.objects.acreate(username="ada")
     peer = await opened(mount, OPEN)
@@ -280,7 +276,7 @@ async def ended(stream: Connection) -> bytes:
 
 
 @spec("SES-5", "SES-4")
-async def test_a_deleted_session_is_gone_for_every_verb(mount: str) -> None:
+async def test_a_deleted_session_is_gone_for_every_verb(mount):
     for version in VERSIONS:
         peer = await opened(mount, version=version)
         other = await opened(mount, version=version)
@@ -291,7 +287,7 @@ async def test_a_deleted_session_is_gone_for_every_verb(mount: str) -> None:
 
 
 @spec("SES-5", "SES-7", "HTTP-12")
-async def test_a_deleted_session_takes_its_standing_stream_along(streaming: str) -> None:
+async def test_a_deleted_session_takes_its_standing_stream_along(streaming):
     for version in STREAMING_VERSIONS:
         peer = await opened(streaming, version=version)
         async with peer.standing() as stream:
@@ -303,7 +299,7 @@ async def test_a_deleted_session_takes_its_standing_stream_along(streaming: str)
 
 
 @spec("SES-5")
-async def test_deleting_and_posting_at_once_agree_in_the_end(streaming: str) -> None:
+async def test_deleting_and_posting_at_once_agree_in_the_end(streaming):
     peer = await opened(streaming)
     posts = [peer.send(request("ping", id=n)) for n in range(10)]
     deletes = [peer.delete() for _ in range(3)]
@@ -317,7 +313,7 @@ async def test_deleting_and_posting_at_once_agree_in_the_end(streaming: str) -> 
 @pytest.mark.parametrize(
     "column", ["seen_at", "expires_at"], ids=["silent too long", "as old as one may get"]
 )
-async def test_an_expired_session_is_gone_for_every_verb(column: str, mount: str) -> None:
+async def test_an_expired_session_is_gone_for_every_verb(column, mount):
     for version in VERSIONS:
         peer = await opened(mount, version=version)
         other = await opened(mount, version=version)
@@ -334,9 +330,7 @@ async def age(peer: Peer, column: str, *, days: int = 2) -> None:
 
 
 @spec("SES-7")
-async def test_what_the_settings_say_decides_how_long_a_session_lives(
-    settings: Any, mount: str
-) -> None:
+async def test_what_the_settings_say_decides_how_long_a_session_lives(settings, mount):
     peer = await opened(mount)
     await age(peer, "seen_at")
     settings.MCP_DJANGO = {"SESSION_IDLE": 3 * 24 * 3600}
@@ -353,7 +347,7 @@ async def test_what_the_settings_say_decides_how_long_a_session_lives(
 
 
 @spec("SES-7")
-async def test_a_request_keeps_a_session_from_falling_asleep(mount: str) -> None:
+async def test_a_request_keeps_a_session_from_falling_asleep(mount):
     peer = await opened(mount)
     row = await Session.objects.aget()
     await Session.objects.aupdate(seen_at=F("seen_at") - timedelta(minutes=50))
@@ -362,9 +356,7 @@ async def test_a_request_keeps_a_session_from_falling_asleep(mount: str) -> None
 
 
 @spec("SES-7")
-async def test_expiry_closes_the_standing_stream(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_expiry_closes_the_standing_stream(streaming, monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.05)
     for version in STREAMING_VERSIONS:
         peer = await opened(streaming, version=version)
@@ -375,9 +367,7 @@ async def test_expiry_closes_the_standing_stream(
 
 
 @spec("SES-7", "SES-8")
-async def test_a_caller_has_so_many_sessions_and_loses_the_most_silent(
-    settings: Any, mount: str
-) -> None:
+async def test_a_caller_has_so_many_sessions_and_loses_the_most_silent(settings, mount):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 3}
     _, _, ada = await issue("ada")
     other = await opened(mount, token=ada)
@@ -393,7 +383,7 @@ async def test_a_caller_has_so_many_sessions_and_loses_the_most_silent(
 
 
 @spec("SES-7")
-async def test_many_initializes_leave_few_sessions(settings: Any, mount: str) -> None:
+async def test_many_initializes_leave_few_sessions(settings, mount):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 5}
     for number in range(40):
         assert (await Peer(mount).send(initialize(D, id=number))).status == 200
@@ -401,7 +391,7 @@ async def test_many_initializes_leave_few_sessions(settings: Any, mount: str) ->
 
 
 @spec("SES-7")
-async def test_initializes_that_come_at_once_are_limited_too(settings: Any, streaming: str) -> None:
+async def test_initializes_that_come_at_once_are_limited_too(settings, streaming):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 3}
     answers = await asyncio.gather(*(Peer(streaming).send(initialize(D)) for _ in range(12)))
     assert {answer.status for answer in answers} == {200}
@@ -416,7 +406,7 @@ async def test_initializes_that_come_at_once_are_limited_too(settings: Any, stre
 
 
 @spec("HTTP-12", "HTTP-13", "SUB-3")
-async def test_a_change_reaches_each_session(streaming: str) -> None:
+async def test_a_change_reaches_each_session(streaming):
     peers = [await opened(streaming, version=version) for version in STREAMING_VERSIONS]
     async with AsyncExitStack() as stack:
         streams = [await stack.enter_async_context(peer.standing()) for peer in peers]
@@ -429,7 +419,7 @@ async def test_a_change_reaches_each_session(streaming: str) -> None:
 
 
 @spec("RPC-7")
-async def test_empty_results_are_exactly_empty(streaming: str) -> None:
+async def test_empty_results_are_exactly_empty(streaming):
     for version in VERSIONS:
         peer = await opened(streaming, STAGE, version=version)
         for method, params in product(

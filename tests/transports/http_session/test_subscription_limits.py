@@ -54,14 +54,14 @@ class Rooms(set[str]):
 
 
 @pytest.fixture
-def rooms(monkeypatch: pytest.MonkeyPatch) -> Rooms:
+def rooms(monkeypatch):
     found = Rooms("ada")
     monkeypatch.setattr(stage, "open_rooms", found)
     return found
 
 
 @pytest.fixture
-def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def room_for_two(monkeypatch):
     """All streams of a caller together may hold two of the chairs."""
     most = 2 * (len(CHAIRS[0]) + TOPIC_CHARACTERS)
     monkeypatch.setattr(stream_slots, "LARGEST_STREAM", most)
@@ -69,7 +69,7 @@ def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def rechecks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def rechecks(monkeypatch):
     """One entry for each time that a stream authorized its caller again, which it does often."""
     done: list[object] = []
     authorize = listen.authorize_connection
@@ -106,9 +106,7 @@ async def changed_chairs(reader: Reader) -> list[str]:
 
 @spec("SUB-2")
 @pytest.mark.usefixtures("room_for_two")
-async def test_a_get_stream_leaves_out_what_its_caller_has_no_room_for(
-    streaming: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_get_stream_leaves_out_what_its_caller_has_no_room_for(streaming, caplog):
     peer = await seated(streaming, *CHAIRS[:3])
     async with peer.standing() as connection:
         reader = Reader(connection)
@@ -123,9 +121,7 @@ async def test_a_get_stream_leaves_out_what_its_caller_has_no_room_for(
 
 @spec("SUB-2")
 @pytest.mark.usefixtures("room_for_two", "rechecks")
-async def test_a_get_stream_gets_the_room_that_another_stream_of_the_caller_leaves(
-    streaming: str,
-) -> None:
+async def test_a_get_stream_gets_the_room_that_another_stream_of_the_caller_leaves(streaming):
     first, second = await seated(streaming, *CHAIRS[:2]), await seated(streaming, *CHAIRS[2:])
     async with second.standing() as connection:
         later = Reader(connection)
@@ -141,9 +137,7 @@ async def test_a_get_stream_gets_the_room_that_another_stream_of_the_caller_leav
 
 
 @spec("SUB-4")
-async def test_an_idle_get_stream_runs_no_function(
-    streaming: str, rooms: Rooms, rechecks: list[object]
-) -> None:
+async def test_an_idle_get_stream_runs_no_function(streaming, rooms, rechecks):
     peer = await seated(streaming, ROOM)
     tried = rooms.tried
     async with peer.standing() as connection:
@@ -159,8 +153,8 @@ async def test_an_idle_get_stream_runs_no_function(
 
 @spec("RSM-12", "SUB-4")
 async def test_a_client_that_reconnects_gets_a_change_whose_row_was_not_checked(
-    streaming: str, rooms: Rooms, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    streaming, rooms, monkeypatch
+):
     async def refuse(self: Any, uris: Any) -> None:
         raise Busy("All workers are busy.")
 
@@ -189,7 +183,7 @@ def subscription(uri: str, n: int) -> Any:
 
 @spec("SUB-2", "SSE-5")
 @pytest.mark.usefixtures("room_for_two")
-async def test_the_sessions_of_http_sse_share_the_limit_of_the_callers_streams(app: Any) -> None:
+async def test_the_sessions_of_http_sse_share_the_limit_of_the_callers_streams(app):
     sse = f"{PARLOR}/sse"
     async with opened_sse(app, sse) as one, opened_sse(app, sse) as other:
         for stream in (one, other):
@@ -207,9 +201,7 @@ async def test_the_sessions_of_http_sse_share_the_limit_of_the_callers_streams(a
 
 
 @spec("SUB-2", "SSE-5")
-async def test_the_characters_of_a_session_in_memory_are_bounded(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_characters_of_a_session_in_memory_are_bounded(app, monkeypatch):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIBED_CHARACTERS", 2 * len(CHAIRS[0]))
     async with opened_sse(app, f"{PARLOR}/sse") as stream:
         await stream.ask(initialize(A))
@@ -222,9 +214,7 @@ async def test_the_characters_of_a_session_in_memory_are_bounded(
 
 @spec("SUB-4")
 @pytest.mark.django_db(transaction=True)
-async def test_a_session_in_memory_runs_a_function_only_when_its_resource_has_changed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_session_in_memory_runs_a_function_only_when_its_resource_has_changed(monkeypatch):
     looks = 0
     ran: list[str] = []
     server = open_to_all()

@@ -53,9 +53,7 @@ async def open_session() -> str:
 
 @pytest.mark.parametrize("meta", [{}, {"progressToken": 1}], ids=["document", "stream"])
 @pytest.mark.parametrize("tool", ["late", "late_later"])
-async def test_a_call_that_takes_too_long_is_answered(
-    tool: str, meta: dict[str, Any], transactional_db: None
-) -> None:
+async def test_a_call_that_takes_too_long_is_answered(tool, meta, transactional_db):
     session = await open_session()
     params = {"name": tool, "arguments": {}, "_meta": meta}
     headers = {"mcp_session_id": session, "mcp_protocol_version": VERSION}

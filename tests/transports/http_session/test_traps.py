@@ -44,9 +44,7 @@ def progress_of(messages: list[dict[str, Any]]) -> list[tuple[Any, float]]:
 
 @spec("HTTP-13", "HTTP-14", "HTTP-15", "LOG-8")
 @pytest.mark.parametrize("version", [B, C, D])
-async def test_every_message_goes_to_the_one_stream_that_it_belongs_to(
-    version: str, streaming: str, gate: str
-) -> None:
+async def test_every_message_goes_to_the_one_stream_that_it_belongs_to(version, streaming, gate):
     peer = await opened(streaming, PARLOR, version=version)
     names = {"one": gate, "two": f"{gate} two"}
     bodies = {id: call("walk", id=id, progress=id, gate=name) for id, name in names.items()}
@@ -76,9 +74,7 @@ async def test_every_message_goes_to_the_one_stream_that_it_belongs_to(
 
 @spec("HTTP-15", "RSM-4")
 @pytest.mark.parametrize("version", [B, C, D])
-async def test_a_get_carries_a_response_where_it_resumes_a_post_alone(
-    version: str, streaming: str
-) -> None:
+async def test_a_get_carries_a_response_where_it_resumes_a_post_alone(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.stream(call("count", id=5, progress=1, n=2)) as connection:
         reader = Reader(connection)
@@ -95,9 +91,7 @@ async def test_a_get_carries_a_response_where_it_resumes_a_post_alone(
 
 @spec("HTTP-17", "HTTP-18", "RSM-6")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_only_2025_11_25_may_end_a_stream_before_its_response(
-    version: str, streaming: str
-) -> None:
+async def test_only_2025_11_25_may_end_a_stream_before_its_response(version, streaming):
     """T22."""
     peer = await opened(streaming, PARLOR, version=version)
     async with peer.stream(call("hang_up", id=3, progress=1)) as connection:
@@ -115,7 +109,7 @@ async def test_only_2025_11_25_may_end_a_stream_before_its_response(
 
 
 @spec("HTTP-17", "HTTP-28")
-async def test_a_stateless_stream_never_ends_before_its_response(streaming: str) -> None:
+async def test_a_stateless_stream_never_ends_before_its_response(streaming):
     """T22."""
     params = {"name": "hang_up", "arguments": {}}
     body = message("tools/call", params)
@@ -130,7 +124,7 @@ async def test_a_stateless_stream_never_ends_before_its_response(streaming: str)
 
 @spec("ASK-12")
 @pytest.mark.parametrize("version", [C, D])
-async def test_a_form_has_a_mode_where_there_are_two(version: str, streaming: str) -> None:
+async def test_a_form_has_a_mode_where_there_are_two(version, streaming):
     """T38."""
     peer = await ready(streaming, version=version)
     async with asking(peer, call("name")) as reader:
@@ -147,7 +141,7 @@ async def test_a_form_has_a_mode_where_there_are_two(version: str, streaming: st
     "key",
     ["com.mcp/x", "io.modelcontextprotocol/x", "mcp.dev/x", "api.modelcontextprotocol.org/x"],
 )
-def test_a_key_that_any_revision_reserves_is_refused(key: str) -> None:
+def test_a_key_that_any_revision_reserves_is_refused(key):
     """T40: the second label since 2025-11-25, one before the last at 2025-06-18."""
     server = MCPServer("labels", permission=AllowAny)
     with pytest.raises((ImproperlyConfigured, ValueError), match="reserved"):
@@ -157,7 +151,7 @@ def test_a_key_that_any_revision_reserves_is_refused(key: str) -> None:
 
 @spec("MET-2", "MET-6")
 @pytest.mark.parametrize("version", [C, D, E])
-def test_a_key_that_none_reserves_passes_at_each(version: str) -> None:
+def test_a_key_that_none_reserves_passes_at_each(version):
     """T40."""
     free = {"com.example.mcp/x": 1, "mcp/x": 2, "plain": 3}
     server = MCPServer("labels", permission=AllowAny)
@@ -167,7 +161,7 @@ def test_a_key_that_none_reserves_passes_at_each(version: str) -> None:
 
 
 @spec("SUB-10", "SUB-3", "SUB-6")
-async def test_a_change_is_told_unasked_to_sessions_alone(streaming: str, gate: str) -> None:
+async def test_a_change_is_told_unasked_to_sessions_alone(streaming, gate):
     """T10 and T11."""
     peer = await opened(streaming, PARLOR)
     body = message("tools/call", {"name": "walk", "arguments": {"gate": gate}})
@@ -186,9 +180,7 @@ async def test_a_change_is_told_unasked_to_sessions_alone(streaming: str, gate: 
 
 @spec("RPC-2", "RPC-3", "RSM-1")
 @pytest.mark.parametrize("version", [C, D])
-async def test_ids_of_the_server_are_used_once_and_never_a_clients(
-    version: str, streaming: str
-) -> None:
+async def test_ids_of_the_server_are_used_once_and_never_a_clients(version, streaming):
     """T25: a client that uses an id again is served, and nobody else's answer is taken for its."""
     peer = await ready(streaming, version=version)
     seen: list[Any] = []
@@ -207,7 +199,7 @@ async def test_ids_of_the_server_are_used_once_and_never_a_clients(
 
 
 @spec("PRG-1", "RPC-8", "HTTP-4")
-async def test_progress_from_the_client_is_taken_and_means_nothing(mount: str) -> None:
+async def test_progress_from_the_client_is_taken_and_means_nothing(mount):
     """T34."""
     for version in VERSIONS:
         peer = await opened(mount, version=version)
@@ -218,7 +210,7 @@ async def test_progress_from_the_client_is_taken_and_means_nothing(mount: str) -
 
 
 @spec("SES-4", "SES-7", "SES-8")
-async def test_a_session_is_known_at_every_mount(streaming: str) -> None:
+async def test_a_session_is_known_at_every_mount(streaming):
     peer = Peer(streaming, PARLOR)
     await peer.open(elicitation={})
     await peer.result("logging/setLevel", {"level": "error"})

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import AsyncExitStack, aclosing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_django.protocol.errors import INTERNAL_ERROR
-from tests.kit.databases import Kind, shared
+from tests.kit.databases import shared
 from tests.kit.fleet import fleet
 from tests.spec import spec
 from tests.transports.http_session.account import End, is_response, text_of
@@ -82,7 +81,7 @@ class Crowd:
 
 @pytest.mark.timeout(2 * PATIENCE)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_waiting_for_answers_takes_no_thread(kind: Kind, tmp_path: Path) -> None:
+async def test_waiting_for_answers_takes_no_thread(kind, tmp_path):
     async with AsyncExitStack() as stack:
         environ = stack.enter_context(shared(kind, tmp_path, redis=kind == "postgres"))
         environ["MCP_TEST_THREADS"] = "2"
@@ -110,7 +109,7 @@ async def test_waiting_for_answers_takes_no_thread(kind: Kind, tmp_path: Path) -
 @spec("RSM-11")
 @pytest.mark.timeout(2 * PATIENCE)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_killed_call_that_waited_ends_with_one_error(kind: Kind, tmp_path: Path) -> None:
+async def test_a_killed_call_that_waited_ends_with_one_error(kind, tmp_path):
     async with AsyncExitStack() as stack:
         environ = stack.enter_context(shared(kind, tmp_path, redis=kind == "postgres"))
         environ["MCP_TEST_LEASE_SECONDS"] = "1.5"

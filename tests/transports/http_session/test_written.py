@@ -6,14 +6,13 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.conformance.shared import connect, database
-from tests.kit.databases import Kind, run, shared
+from tests.kit.databases import run, shared
 from tests.kit.drivers import headers_for, message
 from tests.kit.processes import Server, serving
 from tests.transports.http_session.client import connections, request
@@ -75,8 +74,8 @@ async def initialize(http: httpx.AsyncClient, server: Server) -> None:
     ids=["before the first row", "in the function", "before the last row"],
 )
 async def test_the_log_tells_whether_a_call_had_begun_when_its_process_died(
-    kind: Kind, killed: str, tool: str, groups: list[str], outcomes: Any, tmp_path: Path
-) -> None:
+    kind, killed, tool, groups, outcomes, tmp_path
+):
     with shared(kind, tmp_path) as found_by:
         environ = {**found_by, "MCP_TEST_KILLED": killed}
         with serving("uvicorn", APPLICATION, tmp_path, settings=SETTINGS, **environ) as server:
@@ -105,9 +104,7 @@ async def write_until_it_stops(
 
 
 @KINDS
-async def test_a_process_that_stops_under_load_leaves_no_call_unfinished(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_a_process_that_stops_under_load_leaves_no_call_unfinished(kind, tmp_path):
     with (
         shared(kind, tmp_path) as environ,
         serving("uvicorn", APPLICATION, tmp_path, settings=SETTINGS, **environ) as server,
@@ -134,9 +131,7 @@ async def test_a_process_that_stops_under_load_leaves_no_call_unfinished(
 
 
 @KINDS
-async def test_processes_forked_after_a_call_write_for_themselves(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_processes_forked_after_a_call_write_for_themselves(kind, tmp_path):
     with shared(kind, tmp_path) as found_by:
         environ = {**found_by, "MCP_TEST_PRELOAD": "1"}
         with serving(
@@ -173,7 +168,7 @@ def counting(environ: Mapping[str, str]) -> Iterator[Callable[[], int]]:
 
 
 @pytest.mark.requires("shared")
-async def test_the_writer_needs_no_connection_of_a_tool(tmp_path: Path) -> None:
+async def test_the_writer_needs_no_connection_of_a_tool(tmp_path):
     """Psycopg's pool of ten, of which tools hold eight."""
     gate = tmp_path / "gate"
     with shared("postgres", tmp_path) as found_by:

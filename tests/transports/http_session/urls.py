@@ -1,7 +1,5 @@
 """The one address of the worker processes."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from tests.transports.http_session.server import server

@@ -1,7 +1,5 @@
 """Print the groups and the rows of the call log as JSON: what is left when a process has ended."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Settings of web processes and of task workers that share a database; see `tests.kit.fleet`."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from mcp_django.execution.task_worker import task_framework

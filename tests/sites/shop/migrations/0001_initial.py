@@ -1,7 +1,5 @@
 """The tables of the shop, as ``makemigrations shop`` writes them."""
 
-from __future__ import annotations
-
 import uuid
 
 import django.core.validators

@@ -1,3 +1,1 @@
 """The migrations of the shop."""
-
-from __future__ import annotations

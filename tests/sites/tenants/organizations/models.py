@@ -1,7 +1,5 @@
 """Tenants, each with a schema, and their host names."""
 
-from __future__ import annotations
-
 from django_tenants.models import DomainMixin, TenantMixin
 
 
