@@ -25,7 +25,7 @@ from tests.admin.attempts import ANSWERED, APPS, Site, make_site, run_attempt
 from tests.admin.every import models
 from tests.admin.urls import urlpatterns as admin_urls
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+pytestmark = pytest.mark.django_db
 
 LOOK = "changelist, change, history"
 LOOK_AND_VERSIONS = f"{LOOK}, versions, version"
@@ -173,6 +173,11 @@ PAGES_WITHOUT_FORM = (
 Names = set[tuple[str, str]]
 LogIn = Callable[..., Client]
 REFUSED = (403, 404, 405)
+
+
+@pytest.fixture(autouse=True)
+def _site(settings):
+    settings.ROOT_URLCONF = __name__
 
 
 def parse_line(line: str) -> Names:

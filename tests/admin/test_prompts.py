@@ -19,11 +19,16 @@ from mcp_django.test import MCPClient
 from tests.admin.reading import page
 from tests.admin.staff import staff
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin.urls")]
+pytestmark = pytest.mark.django_db
 # What is decided is known, and told, after the commit.
 commits = pytest.mark.django_db(transaction=True)
 LIST = "/admin/mcp_django/prompttext/"
 HOSTILE = "<script>alert(1)</script>{{ x }}"
+
+
+@pytest.fixture(autouse=True)
+def _site(settings):
+    settings.ROOT_URLCONF = "tests.admin.urls"
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from tests.admin.test_permission_table import (
     urlpatterns as site_urls,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+pytestmark = pytest.mark.django_db
 urlpatterns = site_urls
 
 CHANGES = re.compile(r"\s*(?:INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|DROP|ALTER) ")
@@ -31,6 +31,11 @@ AS_ANOTHER = "/seen/?who=user&user="
 BESIDE = ("/admin/", "/admin/mcp_django/", "/admin/mcp_oauth/")
 # What a page refuses, or answers with where to go: it is looked at all the same.
 ANSWERS = (200, 302, 403, 404, 405)
+
+
+@pytest.fixture(autouse=True)
+def _site(settings):
+    settings.ROOT_URLCONF = __name__
 
 
 @contextmanager
