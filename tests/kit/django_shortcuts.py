@@ -30,6 +30,7 @@ _is_made_by_test = False
 KEPT = ("django_content_type", "auth_permission", "django_migrations")
 TRIES = 3
 _thorough = TransactionTestCase._fixture_teardown
+_prepare = TransactionTestCase.__dict__["_fixture_setup"].__func__
 _made: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
 
 
@@ -37,6 +38,7 @@ def install() -> None:
     """Spare every test of this process all of it."""
     setting_changed.disconnect(root_urlconf_changed)
     setting_changed.connect(_change_routes)
+    TransactionTestCase._fixture_setup = classmethod(_look_before)
     TransactionTestCase._fixture_teardown = _empty
     BaseDatabaseWrapper.get_autocommit = _get_autocommit
 
@@ -54,6 +56,14 @@ def _get_autocommit(self: BaseDatabaseWrapper) -> bool:
     if self.connection is None:
         self.ensure_connection()
     return self.autocommit
+
+
+def _look_before(cls: type[TransactionTestCase]) -> None:
+    """Look at the kept tables before the first test, which may be one that changes them."""
+    for name in cls._databases_names(include_mirrors=False):
+        if _key_of(name) not in _made:
+            _is_as_made(name)
+    _prepare(cls)
 
 
 def _empty(self: TransactionTestCase) -> None:
@@ -101,5 +111,8 @@ def _is_as_made(name: str) -> bool:
             if table in existing:
                 cursor.execute(f"SELECT * FROM {table} ORDER BY 1")
                 now += cursor.fetchall()
-    key = (name, str(connection.settings_dict["NAME"]))
-    return _made.setdefault(key, now) == now
+    return _made.setdefault(_key_of(name), now) == now
+
+
+def _key_of(name: str) -> tuple[str, str]:
+    return name, str(connections[name].settings_dict["NAME"])
