@@ -26,7 +26,7 @@ from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache, revocations
 from mcp_django.storage.cache import Confirmed
 from mcp_django.tenants import TENANT_PACKAGES
-from tests.kit.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.kit.confirming import Database, _clock, _database  # noqa: F401 - fixtures
 from tests.kit.drivers import headers_for, message
 from tests.kit.servers import person, through_view, token_for
 from tests.spec import spec

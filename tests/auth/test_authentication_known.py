@@ -27,7 +27,7 @@ from mcp_django.storage.databases import is_on_loop
 from mcp_django.transports import asgi_handler
 from mcp_django.transports.exchange import Outcome
 from mcp_django.transports.http import ParsedRequest
-from tests.kit.confirming import Clock, Database, _clock, _database, _serving  # noqa: F401 - fixtures
+from tests.kit.confirming import _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.kit.drivers import PATIENCE, Answer, message, send
 from tests.kit.servers import person, token_for
 from tests.spec import spec

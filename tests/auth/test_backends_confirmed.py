@@ -29,7 +29,7 @@ from mcp_django.models import ExternalIdentity
 from mcp_django.protocol.headers import Headers
 from tests.auth.issuers import Answer, Issuer, issuer
 from tests.auth.test_authentication_confirmed import HIDDEN, ask as ask_server
-from tests.kit.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.kit.confirming import Database, _clock, _database  # noqa: F401 - fixtures
 from tests.kit.servers import person
 from tests.spec import spec
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,13 +12,11 @@ from mcp_types import ElicitResult
 
 from tests.e2e import deeds
 from tests.e2e.clients import SECONDS, Tell, doing, in_a_session, listening, talking
-from tests.e2e.visitor import Visitor
 from tests.interop.sdk import connected
 from tests.interop.wire import Wire
 
 pytestmark = [pytest.mark.requires("chromium"), pytest.mark.timeout(600)]
 TOOL = "airport_map"
-Visit = Callable[..., Visitor]
 
 
 @pytest.fixture

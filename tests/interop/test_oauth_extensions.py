@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +32,6 @@ GRANTS = {
 MODES = ("legacy", "2026-07-28")
 
 pytestmark = [pytest.mark.outside, pytest.mark.timeout(3 * clients.SCRIPT_SECONDS)]
-Seen = dict[str, Any]
 
 
 def machines_at(site: Site) -> dict[str, str]:

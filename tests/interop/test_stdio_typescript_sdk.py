@@ -24,8 +24,6 @@ pytestmark = [
     # The first test waits for the installation, the demo and the script.
     pytest.mark.timeout(node.INSTALL_SECONDS + 2 * node.SCRIPT_SECONDS),
 ]
-# What the script saw, by the names of its functions.
-Seen = dict[str, Any]
 
 
 def command(*arguments: str, **environ: str) -> dict[str, Any]:

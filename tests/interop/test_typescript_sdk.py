@@ -6,7 +6,6 @@
 import base64
 import json
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -21,8 +20,6 @@ pytestmark = [
     # The first test waits for the installation, the demo and the script.
     pytest.mark.timeout(node.INSTALL_SECONDS + 2 * node.SCRIPT_SECONDS),
 ]
-# What the script saw, by the names of its functions.
-Seen = dict[str, Any]
 
 
 @pytest.fixture(scope="session")

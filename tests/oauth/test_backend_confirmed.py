@@ -18,7 +18,7 @@ from oauth2_provider.models import (
 
 from mcp_django.auth import authentication, outbound
 from mcp_django.auth.authentication import caller_cache, why_not_cached
-from tests.kit.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.kit.confirming import Database, _clock, _database  # noqa: F401 - fixtures
 from tests.kit.drivers import send
 from tests.kit.servers import person, token_for
 from tests.oauth import vault

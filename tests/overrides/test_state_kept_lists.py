@@ -32,7 +32,7 @@ from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage.cache import clear_caches
 from mcp_django.test import MCPClient
 from mcp_django.transports import asgi_handler
-from tests.kit.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.kit.confirming import _clock, _database  # noqa: F401 - fixtures
 from tests.kit.drivers import headers_for, message, send
 from tests.kit.servers import person, through_view, token_for
 from tests.overrides.site import a_second_later, decide, decide_elsewhere

@@ -12,7 +12,7 @@ from django.db import transaction
 from mcp_django.models import AccessToken, Session
 from mcp_django.storage.writer import row_writer
 from tests.kit.drivers import PATIENCE
-from tests.storage.test_sessions_opening import SessionGate, _serving, gate, issue  # noqa: F401 - fixtures
+from tests.storage.test_sessions_opening import _serving, gate, issue  # noqa: F401 - fixtures
 from tests.transports.http_session.handshakes import D, Peer, initialize
 from tests.transports.mounts import in_thread
 

@@ -16,7 +16,7 @@ from mcp_django.protocol.envelope import MAX_CAPABILITIES_BYTES, MAX_CLIENT_BYTE
 from mcp_django.storage import cache
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache
 from mcp_django.storage.sessions import SessionRecord
-from tests.kit.confirming import Clock, _clock, _serving  # noqa: F401 - fixtures
+from tests.kit.confirming import _clock, _serving  # noqa: F401 - fixtures
 from tests.kit.drivers import PATIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]

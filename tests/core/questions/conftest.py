@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -15,8 +15,6 @@ from mcp_django import MCPServer
 from tests.kit.drivers import Answer, send
 from tests.sites.example.asgi import application, plain
 from tests.transports.mounts import in_thread, wsgi
-
-Ask = Callable[..., Awaitable[Answer]]
 
 
 @pytest.fixture(autouse=True)

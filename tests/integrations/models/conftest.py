@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -13,8 +11,6 @@ from mcp_django.storage.versions import TopicKey
 from tests.integrations.models.offering import offer
 from tests.sites.shop.models import Order
 from tests.transports.conftest import close_asgiref_connections
-
-Commit = Callable[[], AbstractContextManager[Any]]
 
 
 @pytest.fixture

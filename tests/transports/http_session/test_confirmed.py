@@ -26,7 +26,7 @@ from mcp_django.storage.writer import RESOLUTION_SECONDS
 from mcp_django.transports import asgi_handler
 from mcp_django.transports.exchange import Outcome
 from mcp_django.transports.http import ParsedRequest
-from tests.kit.confirming import Clock, Database, _clock, _database, _serving  # noqa: F401 - fixtures
+from tests.kit.confirming import Database, _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.kit.drivers import PATIENCE
 from tests.kit.servers import person, token_for
 from tests.spec import spec

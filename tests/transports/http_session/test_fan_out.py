@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +130,6 @@ async def by_wsgi(pair: Pair, tool: str) -> None:
     await pair.run("tests.transports.http_session.saying", tool)
 
 
-Say = Callable[[Pair, str], Awaitable[None]]
 ORIGINS = [by_server, by_command, by_wsgi]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -44,8 +43,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 CHANGED = "notifications/tools/list_changed"
 UPDATED = "notifications/resources/updated"
 HOLD, RELEASE = 1000.0, 0.001
-
-SetDelay = Callable[[float], None]
 
 
 @pytest.fixture

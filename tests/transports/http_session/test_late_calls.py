@@ -34,7 +34,7 @@ from mcp_django.protocol.errors import (
 )
 from mcp_django.protocol.headers import EVENT_STREAM
 from mcp_django.transports import client_requests, listen
-from tests.kit.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.kit.confirming import _clock, _database  # noqa: F401 - fixtures
 from tests.kit.drivers import Answer, Connection, connect, message, send
 from tests.kit.servers import person, token_for
 from tests.spec import spec

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from itertools import product
@@ -212,9 +211,6 @@ async def test_a_session_of_another_server_looks_unknown(mount):
     await assert_dead(peer)
     peer.path = OPEN
     await assert_alive(peer)
-
-
-Change = Callable[[User, AccessToken], Awaitable[Any]]
 
 
 async def _revoke(user: User, token: AccessToken) -> None:
