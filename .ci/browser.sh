@@ -1,6 +1,6 @@
 # Sourced. Installs what the browser tests need: Chromium on PATH, axe-core and themes of the admin
 # in the cache. Missing programs are reported, and the tests that need them are skipped or fail.
-export CACHE=${CACHE:-$PWD/.ci/cache}
+source .ci/cache.sh
 
 find_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 
@@ -16,23 +16,14 @@ if ! find_chromium >/dev/null; then
     echo "-- Chromium is missing: the pages are not tested in a browser"
 fi
 
-axe=$CACHE/axe/node_modules/axe-core/axe.min.js
-if [ ! -f "$axe" ] && command -v npm >/dev/null; then
-    npm install --silent --no-audit --no-fund --prefix "$CACHE/axe" axe-core@4.10.3 || true
-fi
-if [ -f "$axe" ]; then
-    export MCP_TEST_AXE=$axe
-else
+install_axe() { npm install --silent --no-audit --no-fund --prefix "$MCP_TEST_CACHE/axe" "axe-core@$1"; }
+if ! command -v npm >/dev/null || ! keep axe 4.10.3 install_axe 4.10.3; then
     echo "-- axe-core is missing: the pages are not tested for accessibility"
 fi
 
-themes=$CACHE/themes
-if [ ! -d "$themes/unfold" ] || [ ! -d "$themes/jazzmin" ]; then
-    # Outside the virtual environment, so that other tests do not import them.
-    .venv/bin/pip install -q --no-deps --target "$themes" django-unfold==0.91.0 django-jazzmin==3.0.5 || true
-fi
-if [ -d "$themes/unfold" ] && [ -d "$themes/jazzmin" ]; then
-    export MCP_TEST_THEMES=$themes
-else
+# Outside a virtual environment, so that other tests do not import them.
+install_themes() { python3 -m pip install -q --no-deps --target "$MCP_TEST_CACHE/themes" "$@"; }
+themes=(django-unfold==0.91.0 django-jazzmin==3.0.5)
+if ! keep themes "${themes[*]}" install_themes "${themes[@]}"; then
     echo "-- django-unfold or django-jazzmin is missing: the admin is not tested with other themes"
 fi

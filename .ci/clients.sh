@@ -1,10 +1,11 @@
 # Sourced. Installs third-party Python clients into the cache, each in its own virtual environment.
-export CACHE=${CACHE:-$PWD/.ci/cache}
+source .ci/cache.sh
 
-export MCP_TEST_CLIENTS=$CACHE/clients
+install_client() {
+    python3 -m venv "$MCP_TEST_CACHE/clients/$1" &&
+        "$MCP_TEST_CACHE/clients/$1/bin/pip" install -q -r "tests/interop/clients/$1.txt"
+}
+
 for client in mcp1 fastmcp frameworks1 frameworks2; do
-    if [ ! -x "$MCP_TEST_CLIENTS/$client/bin/python" ]; then
-        python3 -m venv "$MCP_TEST_CLIENTS/$client"
-    fi
-    "$MCP_TEST_CLIENTS/$client/bin/pip" install -q -r "tests/interop/clients/$client.txt"
+    keep "clients/$client" "$(python_version; cat "tests/interop/clients/$client.txt")" install_client "$client"
 done

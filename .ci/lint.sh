@@ -1,7 +1,6 @@
 # Static checks, in the virtual environment that the line in README.md created.
 set -euo pipefail
 
-.venv/bin/pip install -q -e '.[test,outside,lint]'
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
 .venv/bin/mypy

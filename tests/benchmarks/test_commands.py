@@ -7,7 +7,7 @@ import pytest
 from benchmarks.works import BARE, DISCOVER, OWN
 from tests.benchmarks.conftest import run
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.heavy(turn=1)]
 
 
 def test_the_stages_are_those_of_the_code(cache):

@@ -50,6 +50,7 @@ def test_the_table_says_what_a_page_may():
     assert cells == ["a list", "10", "4 of 4", "100 (50.0 to 1000)", "100"]
 
 
+@pytest.mark.heavy(turn=2)
 @pytest.mark.outside
 def test_all_pages_of_the_admin_keep_to_their_queries(cache):
     few = ("--components", "230", "--calls", "2000", "--tasks", "200")
@@ -64,6 +65,7 @@ def test_all_pages_of_the_admin_keep_to_their_queries(cache):
     assert shown["tasks, one user"] == 4
 
 
+@pytest.mark.heavy(turn=2)
 @pytest.mark.outside
 def test_a_page_that_asks_too_much_fails_the_command(cache, tmp_path):
     script = tmp_path / "strict.py"

@@ -14,7 +14,7 @@ from benchmarks.streams import KINDS, open_streams
 from benchmarks.works import APP, bare_row, own_rows
 from tests.benchmarks.conftest import TOOLS, run
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.heavy(turn=3)]
 
 MOUNTS = ["/mcp", "/raw"]
 SITE = {"DJANGO_SETTINGS_MODULE": "benchmarks.site.settings"}

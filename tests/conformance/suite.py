@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -12,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.kit.processes import REPOSITORY
+from tests.kit.processes import CACHE
 
 REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 """Those that the suite can be asked for; it speaks neither HTTP+SSE nor stdio."""
@@ -65,9 +64,8 @@ class Report:
 
 
 def directory() -> Path:
-    """Where npm put the package: under `MCP_TEST_CONFORMANCE`, else in the cache of CI."""
-    prefix = os.environ.get("MCP_TEST_CONFORMANCE") or REPOSITORY / ".ci/cache/conformance"
-    return Path(prefix) / "node_modules" / PACKAGE
+    """Where npm put the package: in the cache."""
+    return CACHE / "conformance" / "node_modules" / PACKAGE
 
 
 def why_missing() -> str | None:

@@ -90,7 +90,10 @@ def judge(tmp_path_factory):
 
 def each(way: str, *values: str) -> Any:
     """A parameter that is skipped where what the way shares is missing."""
-    marks = [pytest.mark.requires("shared")] if way in SHARED else []
+    # All revisions of a way are asked at once.
+    marks = [pytest.mark.heavy(turn=1 + [*WAYS].index(way) % 3)]
+    if way in SHARED:
+        marks.append(pytest.mark.requires("shared"))
     return pytest.param(way, *values, marks=marks, id=" at ".join((way, *values)))
 
 

@@ -18,7 +18,11 @@ from tests.interop.wire import Wire
 from tests.kit.services import axe
 from tests.kit.strict import POLICY
 
-pytestmark = [pytest.mark.requires("chromium", "axe"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.requires("chromium", "axe"),
+    pytest.mark.heavy,
+    pytest.mark.timeout(600),
+]
 
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},

@@ -20,7 +20,13 @@ CAPTIONS_BELOW = """[...document.querySelectorAll("[class*=mcp-] caption")].filt
     (caption) => getComputedStyle(caption).captionSide !== "top").map((one) => one.textContent)"""
 
 
-@pytest.fixture(scope="module", params=["unfold", "jazzmin"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("unfold", marks=pytest.mark.heavy(turn=1)),
+        pytest.param("jazzmin", marks=pytest.mark.heavy(turn=2)),
+    ],
+)
 def theme(request):
     """Return the name of the theme."""
     name: str = request.param

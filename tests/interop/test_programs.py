@@ -125,6 +125,7 @@ SCRIPTS = {
 
 pytestmark = [
     pytest.mark.outside,
+    pytest.mark.heavy,
     pytest.mark.timeout(START_SECONDS + node.INSTALL_SECONDS + 2 * SECONDS),
 ]
 

@@ -17,6 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
+CACHE = Path(
+    os.environ.get("MCP_TEST_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcp_django"
+)
+"""What is installed outside of the repository: clients, suites, sites (`.ci/cache.sh`)."""
 HOST = "127.0.0.1"
 # Bounds for a machine in distress; nothing is asserted about how long a server takes.
 START_SECONDS = 120

@@ -6,6 +6,11 @@ over all mounts. Hypothesis tries a tenth of its examples.
 
 The outside ring is the rest: tests marked `outside` or `requires`, the other mounts, and
 Hypothesis at full size. `--ring all` runs both, and so does naming a test (`FILE::TEST`).
+
+What is heavy in the outside ring takes turns in CI, which runs one of three (`--turn 2`): the other
+mounts, and tests marked `heavy`. The turn is drawn by the name of the test, or given as
+`heavy(turn=2)` for tests that share a server. A test that alone proves a requirement of the ledger
+runs in each turn.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,7 @@ import pytest
 from tests.kit.services import SERVICES, demand, missing
 
 RINGS = ("fast", "outside", "all")
+TURNS = ("1", "2", "3")
 # Ids of the mounts in the parameters of tests; the `mounts` marker of a file adds more.
 MOUNTS = {"wsgi", "view", "lane", "raw", "consumer"}
 FULL_EXAMPLES = 100
@@ -42,6 +48,7 @@ STARTERS = [(subprocess.Popen, "__init__"), (os, "fork"), (os, "posix_spawn"), (
 _forbidden_to = ""
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
+OTHER_TURNS = pytest.StashKey[int]()
 
 
 def examples(count: int) -> int:
@@ -51,7 +58,13 @@ def examples(count: int) -> int:
 
 
 def add_option(parser: pytest.Parser) -> None:
-    """Add the option `--ring`."""
+    """Add the options `--ring` and `--turn`."""
+    parser.getgroup("rings").addoption(
+        "--turn",
+        choices=[*TURNS, "all"],
+        default="all",
+        help="which third of the heavy tests of the outside ring to run (default: all)",
+    )
     parser.getgroup("rings").addoption(
         "--ring",
         choices=RINGS,
@@ -95,6 +108,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         is_kept = item not in outside if ring == "fast" else item in outside or is_random(item)
         (kept if is_kept else left_out).append(item)
+    if ring == "outside":
+        others = of_other_turns(kept, items, outside, turn=config.getoption("--turn"))
+        config.stash[OTHER_TURNS] = len(others)
+        left_out += others
+        kept = [item for item in kept if item not in others]
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
     if ring == "outside":
@@ -153,6 +171,35 @@ def outside_of(items: list[pytest.Item]) -> dict[pytest.Item, str]:
     return found
 
 
+def of_other_turns(
+    kept: list[pytest.Item],
+    items: list[pytest.Item],
+    outside: Mapping[pytest.Item, str],
+    *,
+    turn: str,
+) -> set[pytest.Item]:
+    """Return the heavy tests of `kept` that run in another turn."""
+    if turn == "all":
+        return set()
+    others = {item for item in kept if _turn_of(item, outside) not in {None, turn}}
+    proven = {id for item in items if item not in others for id in requirements_of(item)}
+    return {item for item in others if requirements_of(item) <= proven}
+
+
+def _turn_of(item: pytest.Item, outside: Mapping[pytest.Item, str]) -> str | None:
+    """Return the turn of a heavy test, or None if it runs in each."""
+    marker = item.get_closest_marker("heavy")
+    if marker is None and outside.get(item) != "mounts":
+        return None
+    drawn = TURNS[crc32(item.nodeid.encode()) % len(TURNS)]
+    return str(marker.kwargs.get("turn", drawn)) if marker else drawn
+
+
+def requirements_of(item: pytest.Item) -> set[str]:
+    """Return the ids of the requirements that a test proves."""
+    return {id for marker in item.iter_markers("spec") for id in marker.args}
+
+
 def _patience(item: pytest.Item) -> float:
     """Return the timeout of a test in seconds if it has its own, otherwise 0."""
     marker = item.get_closest_marker("timeout")
@@ -185,24 +232,30 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
+        output["other_turns"] = session.config.stash.get(OTHER_TURNS, 0)
 
 
 class FromWorkers:
     """Receive the counts from the workers of pytest-xdist, which all leave out the same tests."""
 
     def pytest_testnodedown(self, node: Any) -> None:
-        told = getattr(node, "workeroutput", {}).get("left_out")
-        if told is not None:
-            node.config.stash[LEFT_OUT] = Counter(told)
+        output = getattr(node, "workeroutput", {})
+        node.config.stash[LEFT_OUT] = Counter(output.get("left_out"))
+        node.config.stash[OTHER_TURNS] = output.get("other_turns", 0)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Report in one line the tests that the fast ring left out, and how to run them."""
+    """Report in one line the tests that the ring left out, and how to run them."""
     counts = config.stash.get(LEFT_OUT, Counter())
     if counts.total():
         terminalreporter.write_line(sentence(counts))
+    if others := config.stash.get(OTHER_TURNS, 0):
+        terminalreporter.write_line(
+            f"Turn {config.getoption('--turn')} of {len(TURNS)}: {others} heavy tests were left to "
+            "the others. Run all of them with: --turn all"
+        )
 
 
 def sentence(counts: Counter[str]) -> str:

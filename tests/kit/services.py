@@ -17,6 +17,8 @@ from typing import NoReturn
 
 import pytest
 
+from tests.kit.processes import CACHE
+
 NODE_MAJOR = 22
 
 
@@ -59,13 +61,13 @@ def chromium() -> str | None:
 
 def axe() -> Path | None:
     """Return the path of the source of axe-core, or None."""
-    place = Path(os.environ.get("MCP_TEST_AXE", ""))
+    place = CACHE / "axe" / "node_modules" / "axe-core" / "axe.min.js"
     return place if place.is_file() else None
 
 
 def themes() -> Path | None:
     """Return the directory of the admin's themes, outside the virtual environment, or None."""
-    place = Path(os.environ.get("MCP_TEST_THEMES", "-"))
+    place = CACHE / "themes"
     return place if all((place / name).is_dir() for name in ("unfold", "jazzmin")) else None
 
 
@@ -104,13 +106,12 @@ def _chromium() -> str | None:
 
 def _axe() -> str | None:
     # Checks the accessibility of pages; .ci/browser.sh installs it.
-    return None if axe() else "MCP_TEST_AXE names no axe.min.js"
+    return None if axe() else f"axe-core is not in {CACHE}"
 
 
 def _themes() -> str | None:
     # Themes of the admin; .ci/browser.sh installs them.
-    reason = "MCP_TEST_THEMES names no directory with django-unfold and django-jazzmin"
-    return None if themes() else reason
+    return None if themes() else f"django-unfold and django-jazzmin are not in {CACHE}"
 
 
 def _nginx() -> str | None:

@@ -68,7 +68,9 @@ def places() -> list[Any]:
             group,
             id=f"{mount}-{version}-{group}",
             marks=(
-                pytest.mark.every_mount if (mount, version) in IN_FAST_RING else pytest.mark.outside
+                [pytest.mark.every_mount]
+                if (mount, version) in IN_FAST_RING
+                else [pytest.mark.outside, pytest.mark.heavy]
             ),
         )
         for group, cases in GROUPS.items()

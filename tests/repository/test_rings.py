@@ -21,19 +21,21 @@ MOUNTS = ("view", "lane", "raw", "consumer")
 class Item:
     """As much of a collected test as the rings read."""
 
-    def __init__(
-        self, name: str, *markers: str, mounts: tuple[str, ...] = (), function: Any = None
-    ) -> None:
+    def __init__(self, name: str, *markers: str, function: Any = None, **more: Any) -> None:
+        """`more` has arguments of markers by their names: a tuple, or a dictionary of keywords."""
         self.nodeid = f"tests/test_it.py::{name}"
         self.obj = function
-        self._markers = markers
-        self._mounts = mounts
+        self._markers = dict.fromkeys(markers, ()) | more
 
-    def get_closest_marker(self, name: str) -> str | None:
-        return name if name in self._markers else None
+    def get_closest_marker(self, name: str) -> SimpleNamespace | None:
+        return next(iter(self.iter_markers(name)), None)
 
     def iter_markers(self, name: str) -> list[SimpleNamespace]:
-        return [SimpleNamespace(args=self._mounts)] if name == "mounts" else []
+        given = self._markers.get(name)
+        if given is None:
+            return []
+        is_named = isinstance(given, dict)
+        return [SimpleNamespace(args=() if is_named else given, kwargs=given if is_named else {})]
 
 
 def left_out(*items: Any) -> dict[str, str]:
@@ -111,6 +113,38 @@ def test_what_was_left_out_is_said_in_one_line():
     )
 
 
+def in_turn(turn: str, *items: Any) -> set[str]:
+    outside = rings.outside_of([*items])
+    others = rings.of_other_turns([*outside], [*items], outside, turn=turn)
+    return {item.nodeid.partition("::")[2] for item in outside if item not in others}
+
+
+def test_each_heavy_test_has_one_turn():
+    heavy = [Item(f"test_heavy[{n}]", "outside", "heavy") for n in range(30)]
+    mounts = [Item(f"test_it[{mount}-{n}]") for mount in MOUNTS for n in range(10)]
+    each = [in_turn(turn, *heavy, *mounts) for turn in rings.TURNS]
+    assert all(each)
+    assert sum(map(len, each)) == len(set().union(*each)) == 30 + 3 * 10
+    assert set().union(*each) == in_turn("all", *heavy, *mounts)
+
+
+def test_a_test_that_is_not_heavy_has_every_turn():
+    for turn in rings.TURNS:
+        assert in_turn(turn, Item("test_it", "outside")) == {"test_it"}
+
+
+def test_tests_that_share_a_server_have_the_turn_that_they_name():
+    items = [Item(f"test_it[{n}]", "outside", heavy={"turn": 2}) for n in range(5)]
+    assert [len(in_turn(turn, *items)) for turn in rings.TURNS] == [0, 5, 0]
+
+
+def test_a_requirement_is_proved_in_each_turn():
+    alone = Item("test_alone", "outside", spec=("SES-1", "SES-2"), heavy={"turn": 1})
+    again = Item("test_again", "outside", spec=("SES-2",), heavy={"turn": 1})
+    quick = Item("test_quick", spec=("SES-2",))
+    assert in_turn("3", alone, again, quick) == {"test_alone"}
+
+
 def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
@@ -157,11 +191,11 @@ def test_an_unknown_ring_is_refused_with_the_known_ones():
 
 @pytest.mark.outside
 def test_what_is_demanded_and_missing_is_listed_before_anything_runs():
-    missing = {"MCP_TEST_REQUIRE": "all", "MCP_TEST_AXE": "/nowhere", "MCP_TEST_THEMES": "/nowhere"}
+    missing = {"MCP_TEST_REQUIRE": "all", "MCP_TEST_CACHE": "/nowhere"}
     done = run("--ring", "outside", "tests/repository/test_rings.py", **missing)
     assert done.returncode == 4
     assert "MCP_TEST_REQUIRE=all, and these are missing:" in done.stderr
-    assert "axe: MCP_TEST_AXE names no axe.min.js" in done.stderr
+    assert "axe: axe-core is not in /nowhere" in done.stderr
 
 
 @pytest.mark.outside
@@ -189,7 +223,15 @@ def run_ci(place: Path, *rings: str) -> subprocess.CompletedProcess[str]:
 def test_ci_refuses_an_unknown_ring():
     done = run_ci(REPOSITORY, "lint", "inner")
     assert done.returncode == 2
-    assert done.stderr == "No ring named 'inner': there are lint, matrix and outside.\n"
+    assert done.stderr == "No ring named 'inner': there are lint, matrix, outside and sites.\n"
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("turn", [("4",), ()])
+def test_ci_refuses_an_unknown_turn(turn):
+    done = run_ci(REPOSITORY, "--turn", *turn)
+    assert done.returncode == 2
+    assert done.stderr == f"No turn '{''.join(turn)}': there are 1, 2, 3 and all.\n"
 
 
 @pytest.mark.outside

@@ -1,14 +1,17 @@
-"""Run the tests of sites of other projects; without arguments, of all of them."""
+"""Run the tests of sites of other projects.
+
+python -m tests.sites           all of them
+python -m tests.sites NAME …    these
+python -m tests.sites --list    print their names
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("CACHE", ROOT / ".ci" / "cache")) / "sites"
+from tests.kit.processes import CACHE, REPOSITORY
 
 TREES = "django-mptt==0.18.0"
 SITES = {
@@ -23,12 +26,12 @@ SITES = {
 def run_site(name: str, *arguments: str) -> int:
     """Install the environment of a site if it is missing or old, and run its tests."""
     folder, packages = SITES[name]
-    environment = CACHE / name
+    environment = CACHE / "sites" / name
     python = environment / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*install, "-e", f"{ROOT}[test]", *packages], check=True)
+    subprocess.run([*install, "-e", f"{REPOSITORY}[test]", *packages], check=True)
     command = [
         str(python),
         "-m",
@@ -44,12 +47,15 @@ def run_site(name: str, *arguments: str) -> int:
     settings = ["--ds", f"tests.sites.{folder}.settings", f"tests/sites/{folder}"]
     kept = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     return subprocess.run(
-        [*command, *settings, *arguments], cwd=ROOT, env=kept, check=False
+        [*command, *settings, *arguments], cwd=REPOSITORY, env=kept, check=False
     ).returncode
 
 
 def main(names: list[str]) -> int:
-    """Run the named sites, or all, and return the exit code."""
+    """Run the named sites, or all, or list them; return the exit code."""
+    if names == ["--list"]:
+        print(*SITES)
+        return 0
     unknown = [name for name in names if name not in SITES]
     if unknown:
         print(f"There is no site {unknown[0]!r}; there are {', '.join(SITES)}.", file=sys.stderr)

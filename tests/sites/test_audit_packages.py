@@ -13,10 +13,12 @@ SITE = Path(__file__).parent / "audit"
 pytestmark = [pytest.mark.outside, pytest.mark.timeout(RUN_SECONDS + 2 * STOP_SECONDS)]
 
 
+@pytest.mark.heavy(turn=3)
 def test_audit_packages_record_the_caller():
     run_under("tests.sites.audit.settings", SITE)
 
 
+@pytest.mark.heavy(turn=1)
 @pytest.mark.requires("shared")
 def test_audit_packages_record_the_caller_on_postgresql():
     run_under("tests.sites.audit.settings_postgres", SITE)

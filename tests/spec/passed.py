@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.rings import requirements_of
+
 PROPERTY = "spec"
 
 
@@ -27,8 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let the reports of the tests carry the ids, from other processes too."""
     if config.getoption("--passed"):
         for item in items:
-            ids = {id for marker in item.iter_markers("spec") for id in marker.args}
-            item.user_properties.append((PROPERTY, sorted(ids)))
+            item.user_properties.append((PROPERTY, sorted(requirements_of(item))))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -33,7 +33,11 @@ QUIET = ("-q", "-p", "no:cacheprovider")
 RUN_SECONDS = 400
 STOP_SECONDS = 8
 
-pytestmark = [pytest.mark.outside, pytest.mark.timeout(RUN_SECONDS + 2 * STOP_SECONDS)]
+pytestmark = [
+    pytest.mark.outside,
+    pytest.mark.heavy,
+    pytest.mark.timeout(RUN_SECONDS + 2 * STOP_SECONDS),
+]
 
 
 def run_under(settings: str, *files: Path) -> str:

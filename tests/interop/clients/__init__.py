@@ -8,17 +8,16 @@ whatever the client calls things.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.kit.processes import REPOSITORY
+from tests.kit.processes import CACHE
 
 HERE = Path(__file__).parent
-# Each in `.ci/cache`, as its own requirements conflict with ours.
+# Each in the cache, as its own requirements conflict with ours.
 CLIENTS = ("mcp1", "fastmcp")
 # Libraries for agents: those that require the first major version of `mcp`, and the second.
 FRAMEWORKS = ("frameworks1", "frameworks2")
@@ -29,8 +28,7 @@ def python(environment: str | None) -> Path:
     """The interpreter of an environment; our own has the official client of today."""
     if environment is None:
         return Path(sys.executable)
-    prefix = os.environ.get("MCP_TEST_CLIENTS") or REPOSITORY / ".ci/cache/clients"
-    return Path(prefix) / environment / "bin" / "python"
+    return CACHE / "clients" / environment / "bin" / "python"
 
 
 def pins(environment: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tests.oauth import parties
 from tests.oauth.browser.looks import LOOKS, Looker
 from tests.oauth.upstream.parties import make_grant
 
-pytestmark = [pytest.mark.requires("chromium", "axe")]
+pytestmark = [pytest.mark.requires("chromium", "axe"), pytest.mark.heavy]
 HOSTILE = "Your bank\u202egro.live\u202c <b>approved</b> & " + "x" * 70
 ARABIC = "مساعد الطلبات"
 VENDOR = "https://assistants.of-a-vendor-with-a-rather-long-name.example/clients/desktop.json"

@@ -26,7 +26,10 @@ pytestmark = [
 ]
 
 on_postgres = pytest.mark.requires("shared")
-DATABASES = [pytest.param("sqlite"), pytest.param("postgres", marks=on_postgres)]
+DATABASES = [
+    pytest.param("sqlite", marks=pytest.mark.heavy(turn=2)),
+    pytest.param("postgres", marks=[on_postgres, pytest.mark.heavy(turn=1)]),
+]
 PATIENCE = 90
 # How long a process that says nothing is believed in.
 LEASE_SECONDS = 2

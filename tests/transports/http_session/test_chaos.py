@@ -13,13 +13,17 @@ from tests.transports.http_session.chaos import CALLS, ROUNDS, Plan, Report
 
 pytestmark = [
     pytest.mark.outside,
+    pytest.mark.heavy(turn=2),
     # This ends what hangs.
     pytest.mark.timeout(1200),
 ]
 
 on_postgres = pytest.mark.requires("shared")
 # Where processes share SQLite they poll; where they share PostgreSQL they have a bell.
-DATABASES = [pytest.param("sqlite"), pytest.param("postgres", marks=on_postgres)]
+DATABASES = [
+    pytest.param("sqlite", marks=pytest.mark.heavy(turn=1)),
+    pytest.param("postgres", marks=[on_postgres, pytest.mark.heavy(turn=3)]),
+]
 
 
 async def trouble(plan: Plan, kind: Kind, directory: Path, *, drop: float) -> Report:

@@ -111,16 +111,21 @@ def post(at: Server, body: Any, headers: dict[str, str | None]) -> httpx.Respons
     return httpx.post(f"{at.url}/mcp", json=body, headers=said, trust_env=False, timeout=PATIENCE)
 
 
+def servers(turn: int, kind: str, app: str, *, has_layer: bool) -> Any:
+    marks = [pytest.mark.heavy(turn=turn), *has_layer * [pytest.mark.requires("shared")]]
+    return pytest.param((kind, app, has_layer), marks=marks)
+
+
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(("uvicorn", FAST, True), marks=pytest.mark.requires("shared")),
-        pytest.param(("uvicorn", PLAIN, True), marks=pytest.mark.requires("shared")),
-        pytest.param(("gunicorn, preloaded", FAST, True), marks=pytest.mark.requires("shared")),
-        ("uvicorn", FAST, False),
-        ("gunicorn, preloaded", FAST, False),
-        ("gunicorn, threads", WSGI, False),
-        ("gunicorn, greenlets", WSGI, False),
+        servers(1, "uvicorn", FAST, has_layer=True),
+        servers(2, "uvicorn", PLAIN, has_layer=True),
+        servers(3, "gunicorn, preloaded", FAST, has_layer=True),
+        servers(2, "uvicorn", FAST, has_layer=False),
+        servers(1, "gunicorn, preloaded", FAST, has_layer=False),
+        servers(3, "gunicorn, threads", WSGI, has_layer=False),
+        servers(1, "gunicorn, greenlets", WSGI, has_layer=False),
     ],
     ids=lambda param: f"{param[0]}, {param[1].partition(':')[2]}, {'' if param[2] else 'no '}layer",
 )

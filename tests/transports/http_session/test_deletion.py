@@ -13,7 +13,7 @@ from tests.kit.fleet import Fleet, fleet
 from tests.spec import spec
 from tests.transports.http_session.client import Client, connections, request
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.heavy(turn=3)]
 
 ROUNDS = 500
 AT_ONCE = 10

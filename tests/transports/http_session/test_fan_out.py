@@ -32,10 +32,10 @@ CLOCK = "sessions://clock"
 CHANGES = ("notifications/tools/list_changed", "notifications/resources/updated")
 SETTINGS = "tests.transports.http_session.fan_settings"
 BELLS = [
-    pytest.param("core", marks=pytest.mark.requires("shared")),
-    pytest.param("pubsub", marks=pytest.mark.requires("shared")),
-    pytest.param("lossy", marks=pytest.mark.requires("shared")),
-    "none",
+    pytest.param("core", marks=[pytest.mark.requires("shared"), pytest.mark.heavy(turn=1)]),
+    pytest.param("pubsub", marks=[pytest.mark.requires("shared"), pytest.mark.heavy(turn=2)]),
+    pytest.param("lossy", marks=[pytest.mark.requires("shared"), pytest.mark.heavy(turn=3)]),
+    pytest.param("none", marks=pytest.mark.heavy(turn=2)),
 ]
 
 

@@ -17,7 +17,7 @@ from tests.transports.http_session.account import Account, End
 from tests.transports.http_session.client import Client, call, connections, request
 from tests.transports.http_session.listener import Listener
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.heavy(turn=2)]
 
 WORKERS = 3
 CALLERS = 12
