@@ -14,8 +14,7 @@ from mcp_django.exceptions import (
     MCPError,
     TooManyStreams,
 )
-from mcp_django.protocol.errors import error_object, http_status
-from mcp_django.protocol.revisions import LATEST
+from mcp_django.protocol.revisions import LATEST, error_object, http_status
 from tests.spec import spec
 
 WIRE = [

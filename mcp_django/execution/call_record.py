@@ -58,8 +58,8 @@ from mcp_django.protocol.errors import (
     RATE_LIMITED,
     UNAUTHORIZED,
     URL_ELICITATION_REQUIRED,
-    error_code_in,
 )
+from mcp_django.protocol.revisions import error_code_in
 from mcp_django.protocol.text import clip, escape_invisible
 from mcp_django.schema.arguments import UnknownNameProblem, ValidationProblem
 from mcp_django.schema.secrets import LOG, mask_secrets

@@ -28,10 +28,9 @@ from mcp_django.exceptions import InvalidParams, MCPError
 from mcp_django.execution import call_record
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import read_handshake_meta
-from mcp_django.protocol.errors import error_code_in
 from mcp_django.protocol.jsonrpc import Notification, Request, RequestId
 from mcp_django.protocol.methods import REQUESTS
-from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.protocol.revisions import REVISIONS, error_code_in
 from mcp_django.protocol.text import one_line
 
 if TYPE_CHECKING:

@@ -27,11 +27,7 @@ capabilities that clients declare and builds the error data for a missing one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from mcp_django.protocol.revisions import Revision
-
+from typing import Any, ClassVar
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -54,12 +50,6 @@ BUSY = -31503
 # The code of the Language Server Protocol, which the official Python SDK also uses.
 REQUEST_CANCELLED = -32800
 
-# At handshake revisions, errors raised before the method runs keep their HTTP status. Others are
-# sent with 200, because those clients take a 404 for an expired session and reconnect in a loop.
-_STATUS_AT_EVERY_REVISION = frozenset(
-    {PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION, RATE_LIMITED, BUSY}
-)
-
 
 class MCPDjangoError(Exception):
     """Base of every exception that this package defines."""
@@ -70,7 +60,7 @@ class MCPError(MCPDjangoError):
 
     code: ClassVar[int] = INTERNAL_ERROR
     http_status: ClassVar[int] = 200
-    """The HTTP status at 2026-07-28; `http_status()` returns that of any revision."""
+    """The HTTP status at 2026-07-28; `revisions.http_status()` returns that of any revision."""
 
     def __init__(self, message: str, *, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -204,26 +194,6 @@ class InternalError(MCPError):
     """A server error; the reason is logged and never part of the message."""
 
     code = INTERNAL_ERROR
-
-
-def error_object(exc: MCPError, revision: Revision | None) -> dict[str, Any]:
-    """Return the `error` member for `exc`, with the code that `revision` uses for it."""
-    error: dict[str, Any] = {"code": error_code_in(revision, exc.code), "message": exc.message}
-    if exc.data is not None:
-        error["data"] = dict(exc.data)
-    return error
-
-
-def error_code_in(revision: Revision | None, code: int) -> int:
-    """Return the code that `revision` uses for `code`; `None` is a revision not yet known."""
-    return code if revision is None else revision.error_codes.get(code, code)
-
-
-def http_status(exc: MCPError, revision: Revision | None) -> int:
-    """Return the HTTP status for `exc`; `None` is a revision not yet known."""
-    if revision is None or revision.stateless or exc.code in _STATUS_AT_EVERY_REVISION:
-        return exc.http_status
-    return 200
 
 
 # Capabilities that a client declares --------------------------------------------------------------

@@ -23,9 +23,8 @@ from mcp_django.protocol.errors import (
     InvalidRequest,
     MCPError,
     ParseError,
-    error_object,
 )
-from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.revisions import Revision, error_object
 from mcp_django.protocol.text import clip
 
 # Messages received and sent -----------------------------------------------------------------------

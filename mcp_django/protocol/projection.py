@@ -15,10 +15,9 @@ import msgspec
 
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import SERVER_INFO, SUBSCRIPTION_ID
-from mcp_django.protocol.errors import error_code_in
 from mcp_django.protocol.headers import Schema, map_subschemas
 from mcp_django.protocol.methods import REQUESTS, SERVER_NOTIFICATIONS
-from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.revisions import Revision, error_code_in
 from mcp_django.protocol.text import clip
 
 Wire = Mapping[str, Any]

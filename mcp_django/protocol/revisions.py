@@ -3,7 +3,8 @@
 Code checks a named feature of a revision; it never compares version strings. Each revision below
 is defined by its differences from the previous one. They are the revisions of
 https://modelcontextprotocol.io/specification and the draft that preceded the latest one. This
-module also defines the log levels, which are the same in all revisions.
+module also says how a revision words an error, and defines the log levels, which are the same in
+all revisions.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from mcp_django.protocol.errors import (
+    BUSY,
     HEADER_MISMATCH,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     MISSING_CAPABILITY,
+    PARSE_ERROR,
+    RATE_LIMITED,
     RESOURCE_NOT_FOUND,
     UNSUPPORTED_VERSION,
     InvalidParams,
+    MCPError,
 )
 from mcp_django.protocol.text import clip
 
@@ -216,6 +222,33 @@ def advertised_versions(enabled: Iterable[str], *, requested: str | None = None)
     if not asked.stateless and modern:
         return modern
     return modern + handshake
+
+
+# At handshake revisions, errors raised before the method runs keep their HTTP status. Others are
+# sent with 200, because those clients take a 404 for an expired session and reconnect in a loop.
+_STATUS_AT_EVERY_REVISION = frozenset(
+    {PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION, RATE_LIMITED, BUSY}
+)
+
+
+def error_object(exc: MCPError, revision: Revision | None) -> dict[str, Any]:
+    """Return the `error` member for `exc`, with the code that `revision` uses for it."""
+    error: dict[str, Any] = {"code": error_code_in(revision, exc.code), "message": exc.message}
+    if exc.data is not None:
+        error["data"] = dict(exc.data)
+    return error
+
+
+def error_code_in(revision: Revision | None, code: int) -> int:
+    """Return the code that `revision` uses for `code`; `None` is a revision not yet known."""
+    return code if revision is None else revision.error_codes.get(code, code)
+
+
+def http_status(exc: MCPError, revision: Revision | None) -> int:
+    """Return the HTTP status for `exc`; `None` is a revision not yet known."""
+    if revision is None or revision.stateless or exc.code in _STATUS_AT_EVERY_REVISION:
+        return exc.http_status
+    return 200
 
 
 # Log levels ---------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from mcp_django.execution.results import encode_response, largest_message
 from mcp_django.execution.threads import BoundedPool, count_job_for, get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import error_revision_of
-from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED, error_object
+from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.jsonrpc import (
     Batch,
     Decoded,
@@ -50,7 +50,7 @@ from mcp_django.protocol.jsonrpc import (
     Request,
     RequestId,
 )
-from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.revisions import Revision, error_object
 from mcp_django.protocol.text import clip
 from mcp_django.transports import answer, client_requests, listen
 from mcp_django.transports.batches import BatchAdmission, Opened

@@ -36,7 +36,7 @@ from mcp_django.execution.call import Call, Result
 from mcp_django.execution.invoke import needs_thread
 from mcp_django.execution.policy import is_open
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited, http_status
+from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited
 from mcp_django.protocol.headers import EVENT_STREAM, JSON, Headers
 from mcp_django.protocol.jsonrpc import (
     Batch,
@@ -46,7 +46,7 @@ from mcp_django.protocol.jsonrpc import (
     RequestId,
     Response,
 )
-from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.revisions import Revision, http_status
 from mcp_django.storage.writer import RowKind, row_writer
 from mcp_django.tenants import user_middleware
 

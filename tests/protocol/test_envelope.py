@@ -23,7 +23,6 @@ from mcp_django.protocol.errors import (
     InvalidParams,
     InvalidRequest,
     UnsupportedProtocolVersion,
-    error_object,
 )
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import (
@@ -41,6 +40,7 @@ from mcp_django.protocol.revisions import (
     LATEST_HANDSHAKE,
     REVISIONS,
     V2026_07_28,
+    error_object,
 )
 from tests.spec import spec
 

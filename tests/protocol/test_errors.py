@@ -18,8 +18,6 @@ from mcp_django.protocol.errors import (
     RequestCancelled,
     ResourceNotFound,
     UnsupportedProtocolVersion,
-    error_object,
-    http_status,
 )
 from mcp_django.protocol.revisions import (
     DRAFT_2026_V1,
@@ -27,6 +25,8 @@ from mcp_django.protocol.revisions import (
     REVISIONS,
     STATELESS,
     V2026_07_28,
+    error_object,
+    http_status,
 )
 from tests.spec import spec
 
