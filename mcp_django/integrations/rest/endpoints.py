@@ -1,7 +1,7 @@
 """Endpoints of a REST framework view: its actions or methods, and the names of their tools.
 
 A ``RestEndpoint`` is one action or method of a view, and can create the view as it is when it runs
-that action.
+that action. A ``QueryParameter`` is what it may be asked for in the query string.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Literal
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
@@ -34,6 +34,7 @@ from mcp_django.integrations.site_requests import (
 )
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.deferred import runs_own_code
+from mcp_django.schema.structure import Schema
 
 SAFE_METHODS = frozenset({"get", "head", "options"})
 # What a view raises if it uses its request, which does not exist yet.
@@ -239,6 +240,30 @@ def _names_in_code(function: Any) -> Iterator[str]:
         if isinstance(code, CodeType):
             yield from code.co_names
             pending.extend(code.co_consts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryParameter:
+    """One parameter of the query string; ``list_style`` says how several values are written."""
+
+    name: str
+    schema: Schema
+    required: bool = False
+    list_style: Literal["", "comma", "repeat"] = ""
+
+    def pairs(self, value: Any) -> Iterator[tuple[str, str]]:
+        """Yield the parameters for the value, as they are written in a URL."""
+        if not isinstance(value, list):
+            yield self.name, _query_text(value)
+        elif self.list_style == "comma":
+            yield self.name, ",".join(map(_query_text, value))
+        else:
+            for item in value:
+                yield self.name, _query_text(item)
+
+
+def _query_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # Endpoints of viewsets and other REST views -------------------------------------------------------

@@ -11,7 +11,7 @@ from django_filters.fields import BaseCSVField
 from django_filters.filters import AllValuesFilter, AllValuesMultipleFilter
 from django_filters.widgets import SuffixedMultiWidget
 
-from mcp_django.integrations.rest.inputs import QueryParameter
+from mcp_django.integrations.rest.endpoints import QueryParameter
 from mcp_django.schema.django_forms import add_description, field_schema
 from mcp_django.schema.structure import Schema
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlencode
 
 from django.core.exceptions import ImproperlyConfigured
@@ -22,7 +22,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.parsers import BaseParser
 from rest_framework.utils.mediatypes import media_type_matches
 
-from mcp_django.integrations.rest.endpoints import RestEndpoint
+from mcp_django.integrations.rest.endpoints import QueryParameter, RestEndpoint
 from mcp_django.integrations.rest.routing import url_variables
 from mcp_django.protocol.headers import FORM, JSON
 from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, ValidationProblem
@@ -289,30 +289,6 @@ def _as_query(shape: Schema) -> dict[str, QueryParameter]:
 
 
 # Query parameters ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryParameter:
-    """One parameter of the query string; ``list_style`` says how several values are written."""
-
-    name: str
-    schema: Schema
-    required: bool = False
-    list_style: Literal["", "comma", "repeat"] = ""
-
-    def pairs(self, value: Any) -> Iterator[tuple[str, str]]:
-        """Yield the parameters for the value, as they are written in a URL."""
-        if not isinstance(value, list):
-            yield self.name, _query_text(value)
-        elif self.list_style == "comma":
-            yield self.name, ",".join(map(_query_text, value))
-        else:
-            for item in value:
-                yield self.name, _query_text(item)
-
-
-def _query_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _query_parameters(endpoint: RestEndpoint) -> list[QueryParameter]:
