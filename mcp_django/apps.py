@@ -28,8 +28,11 @@ class SimpleMCPConfig(AppConfig):
         """Install the log filter for secrets, register the system checks, connect signals."""
         # Imports models, so only after the apps are loaded.
         from mcp_django import checks
+        from mcp_django.storage import cleanup, task_rows
 
         secrets.install_log_filter()
+        if task_rows.close_expired not in cleanup.closers:
+            cleanup.closers.append(task_rows.close_expired)
         checks.register_all()
         # Without users, no access can be revoked.
         if apps.is_installed("django.contrib.auth"):

@@ -11,6 +11,7 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import QuerySet
+from django.db.models.signals import post_delete, post_save
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.schema.secrets import HIDDEN, LOG_RECORD, OAUTH_WORDS, is_secret_name, mask
@@ -41,11 +42,13 @@ class OAuthConfig(AppConfig):
             )
 
     def ready(self) -> None:
-        """Register the system checks and the cleanup, and hide secrets in the toolkit's logs."""
+        """Register system checks, signals and the cleanup; hide secrets in the toolkit's logs."""
         from mcp_django.oauth import checks  # noqa: F401 - importing it registers them
         from mcp_django.storage import cleanup
 
         _install_log_filter()
+        for signal in (post_save, post_delete):
+            signal.connect(_end_machine_tokens, "mcp_oauth.ClientProfile", dispatch_uid=self.label)
         if _expired_rows not in cleanup.extra_cleanups:
             cleanup.extra_cleanups.append(_expired_rows)
 
@@ -57,6 +60,15 @@ class OAuthConfig(AppConfig):
         from mcp_django.oauth.cimd import find_document_problem
 
         return find_document_problem(client_id)
+
+
+def _end_machine_tokens(instance: Any, *, created: bool = False, **kwargs: Any) -> None:
+    """Revoke the tokens of a machine client, so that a changed profile applies immediately."""
+    # The toolkit's models cannot be imported before the apps are ready.
+    from mcp_django.oauth.revoking import revoke_machine_tokens
+
+    if not created:
+        revoke_machine_tokens(instance.client_id)
 
 
 def _expired_rows() -> dict[str, QuerySet[Any]]:

@@ -37,7 +37,6 @@ from mcp_django.oauth import clients
 from mcp_django.oauth.assertions import import_assertion_jwts
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.responses import OAuthError, issuer_of
-from mcp_django.oauth.revoking import revoke_token
 from mcp_django.oauth.upstream import bindings
 from mcp_django.protocol.text import storable
 
@@ -69,17 +68,6 @@ def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
         seconds=int(oauth2_settings.ACCESS_TOKEN_EXPIRE_SECONDS),
         grant="client_credentials",
     )
-
-
-def revoke_machine_tokens(client_id: str) -> None:
-    """Revoke the access tokens of a machine client."""
-    tokens = get_access_token_model()._default_manager.filter(
-        application__client_id=client_id,
-        application__authorization_grant_type="client-credentials",
-        refresh_token=None,
-    )
-    for checksum in list(tokens.values_list("token_checksum", flat=True)):
-        revoke_token(checksum)
 
 
 def _profile_of(client: Any) -> ClientProfile:

@@ -93,17 +93,6 @@ def _is_public(jwks: Any) -> bool:
     )
 
 
-@receiver([post_save, post_delete], sender=ClientProfile, dispatch_uid="mcp_oauth.machine_tokens")
-def _end_machine_tokens(sender: Any, instance: ClientProfile, **kwargs: Any) -> None:
-    """Revoke the tokens of a machine client, so that a changed profile applies immediately."""
-    if kwargs.get("created"):
-        return
-    # The toolkit's models are not loaded yet when this module is imported.
-    from mcp_django.oauth import grants
-
-    grants.revoke_machine_tokens(instance.client_id)
-
-
 def _model_of_toolkit(name: str) -> str:
     """Return the name of a model that the site may have swapped."""
     setting = f"OAUTH2_PROVIDER_{name.upper()}_MODEL"

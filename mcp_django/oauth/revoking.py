@@ -141,6 +141,17 @@ def revoke_token(checksum: str) -> bool:
     return bool(found)
 
 
+def revoke_machine_tokens(client_id: str) -> None:
+    """Revoke the access tokens of a machine client."""
+    tokens = get_access_token_model()._default_manager.filter(
+        application__client_id=client_id,
+        application__authorization_grant_type="client-credentials",
+        refresh_token=None,
+    )
+    for checksum in list(tokens.values_list("token_checksum", flat=True)):
+        revoke_token(checksum)
+
+
 def family_of(access_token: Any) -> uuid.UUID | None:
     """Return the family of an access token, ``None`` if it has no refresh token."""
     refresh = getattr(access_token, "refresh_token", None)

@@ -26,13 +26,15 @@ CHUNK_SIZE = 500
 # The process that ended a session may still be writing to it.
 GRACE_SECONDS = 60
 SWEEP_SECONDS = 60
+# Called before each cleanup, to close what is late and has not ended.
+closers: list[Callable[[], Any]] = []
 # Functions of other apps, each of which returns the expired rows to delete, by name.
 extra_cleanups: list[Callable[[], dict[str, QuerySet[Any]]]] = []
 
 
 def delete_expired(report: Callable[[str, int], Any] | None = None) -> int:
     """Delete all expired rows, and return how many."""
-    _close_late_tasks()
+    _close_late_rows()
     total = 0
     for name, due in _expired_rows().items():
         count = sum(iter(partial(_delete_chunk, due), 0))
@@ -48,7 +50,7 @@ take_sweep_lease = partial(take_lease, "sweep", seconds=SWEEP_SECONDS)
 
 def delete_expired_chunk() -> int:
     """Delete one chunk of expired rows, and return how many; 0 if there are none."""
-    _close_late_tasks()
+    _close_late_rows()
     return next(filter(None, map(_delete_chunk, _expired_rows().values())), 0)
 
 
@@ -76,11 +78,9 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
     }
 
 
-def _close_late_tasks() -> None:
-    # Imported here to avoid a circular import by way of ``pubsub``.
-    from mcp_django.storage import task_rows
-
-    task_rows.close_expired()
+def _close_late_rows() -> None:
+    for close in closers:
+        close()
 
 
 def _older_than(model: type[Model], retention: float) -> QuerySet[Any]:
