@@ -362,8 +362,16 @@ class SessionRequest:
         ensure_heartbeat()
         slot = acquire_stream_slot(self.principal, self.exchange.request)
         last = self.exchange.headers.get(LAST_EVENT_ID)
+        get_stream = partial(
+            listen.get_stream_events,
+            session,
+            slot,
+            server=self.server,
+            principal=self.principal,
+            find_source=self.exchange.find_source,
+        )
         if not last:
-            return _streaming(partial(listen.get_stream_events, self, session, slot))
+            return _streaming(get_stream)
         found = durable_streams.decode_event_id(last)
         kind = streams.find_stream_kind(session.record.pk, found.stream) if found else None
         if found is None or kind != ("get" if found.is_of_get_stream else "post"):
@@ -371,7 +379,7 @@ class SessionRequest:
                 400, "Last-Event-ID is not an event of this session, or the event has expired."
             )
         if found.is_of_get_stream:
-            return _streaming(partial(listen.get_stream_events, self, session, slot, resumed=found))
+            return _streaming(partial(get_stream, resumed=found))
         watched = partial(listen.watch_access, self.server, self.principal)
         rest = partial(
             durable_streams.resume_stream,

@@ -30,7 +30,7 @@ from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from secrets import randbits
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import DatabaseError, Error
 from django.utils import timezone
@@ -82,9 +82,6 @@ from mcp_django.transports.outgoing import (
     encode_message,
 )
 from mcp_django.transports.stream_slots import StreamSlot, acquire_stream_slot
-
-if TYPE_CHECKING:
-    from mcp_django.transports.http_session import SessionRequest
 
 logger = logging.getLogger("mcp_django")
 
@@ -496,18 +493,20 @@ class SessionSubscription(ListenSubscription):
 
 
 async def get_stream_events(
-    session_request: SessionRequest,
     session: StoredSession,
     slot: StreamSlot,
     *,
+    server: Server,
+    principal: Principal,
+    find_source: Callable[[], str | None],
     resumed: EventId | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a GET stream until the client disconnects or the session ends.
 
-    ``resumed`` is the id of the last event that the client received, on a GET stream of the
-    session.
+    ``find_source`` returns the address of the caller. ``resumed`` is the id of the last event that
+    the client received, on a GET stream of the session.
     """
-    get_stream = _GetStream(session_request, session, slot, resumed)
+    get_stream = _GetStream(session, slot, server, principal, find_source, resumed)
     try:
         yield await get_stream.begin()
         await get_stream.catch_up()
@@ -536,12 +535,14 @@ class _GetStream:
 
     def __init__(
         self,
-        session_request: SessionRequest,
         session: StoredSession,
         slot: StreamSlot,
+        server: Server,
+        principal: Principal,
+        find_source: Callable[[], str | None],
         resumed: EventId | None,
     ) -> None:
-        self._server = session_request.server
+        self._server = server
         self._slot = slot
         self._is_over_limit = False
         self._session = session
@@ -572,8 +573,8 @@ class _GetStream:
 
         self._topic = topic_of_get_streams(self._pk)
         self._wanted: frozenset[TopicKey] = frozenset()
-        self._principal = session_request.principal
-        self._find_source = session_request.exchange.find_source
+        self._principal = principal
+        self._find_source = find_source
         self._subscription = self._subscribed(None)
         about_itself = [self._topic, *self._subscription.revocation_topics]
         self._about_itself = about_itself
