@@ -7,9 +7,9 @@ input there, so the call fails and its changes are rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Protocol
 from urllib.parse import unquote
 
 from django.contrib.admin import ModelAdmin
@@ -39,7 +39,8 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
 from mcp_django.integrations.models.columns import suggest_name
-from mcp_django.integrations.models.row_access import filter_viewable
+from mcp_django.integrations.models.exposed_fields import FieldDeclaration, Key
+from mcp_django.integrations.models.row_access import Action, RowRules, filter_viewable
 from mcp_django.integrations.site_requests import (
     CallerRequest,
     Pairs,
@@ -52,14 +53,35 @@ from mcp_django.integrations.site_responses import message_text, read_response
 from mcp_django.protocol.content import ToolResult
 from mcp_django.schema.arguments import to_json_text
 
-if TYPE_CHECKING:
-    from mcp_django.integrations.model_admin import AdminTools
-
 MAX_KEYS = 100
 DELETE = "delete_selected"
 
 
-def action_tool(declaration: AdminTools[Any], action: str) -> Tool:
+class AdminDeclaration(FieldDeclaration, RowRules, Protocol):
+    """What stands for a ``ModelAdmin``: the declaration of its tools."""
+
+    model_admin: Any
+    fields: Sequence[str]
+    object_fields: Sequence[str]
+    inlines: Sequence[Any]
+    always_shown: Collection[str] | None
+
+    @property
+    def plurals(self) -> str:
+        """The plural name of the model in tool names."""
+
+    @property
+    def lookup(self) -> Key:
+        """The field by which callers identify one object."""
+
+    def request(self, ctx: Context) -> CallerRequest:
+        """Return the request that is passed to the admin, one for each call."""
+
+    def needed_scopes(self, action: Action) -> tuple[str, ...]:
+        """Return the scopes of a component that performs the action."""
+
+
+def action_tool(declaration: AdminDeclaration, action: str) -> Tool:
     """Return the tool that runs an action of the admin."""
     words = _action_label(declaration, action)
     plurals = declaration.plurals
@@ -92,7 +114,7 @@ def action_tool(declaration: AdminTools[Any], action: str) -> Tool:
 class ActionPermission(BasePermission):
     """Allow an action that the admin lists for the caller."""
 
-    def __init__(self, declaration: AdminTools[Any], action: str) -> None:
+    def __init__(self, declaration: AdminDeclaration, action: str) -> None:
         self._declaration = declaration
         self._action = action
 
@@ -112,7 +134,7 @@ class ActionPermission(BasePermission):
         )
 
 
-def _action_label(declaration: AdminTools[Any], action: str) -> str:
+def _action_label(declaration: AdminDeclaration, action: str) -> str:
     if action == DELETE:
         declaration.refuse(
             f"actions contains {DELETE!r}; add 'delete' to tools instead, which deletes one object "
@@ -140,7 +162,7 @@ def _function_and_label(action: Any) -> tuple[Callable[..., Any], str]:
 
 
 def _run_action(
-    declaration: AdminTools[Any], action: str, ctx: Context, given: dict[str, Any]
+    declaration: AdminDeclaration, action: str, ctx: Context, given: dict[str, Any]
 ) -> Any:
     with transaction.atomic(using=router.db_for_write(declaration.model)):
         chosen = _selected_keys(declaration, ctx, given["keys"])
@@ -160,7 +182,7 @@ def _run_action(
         return _response_result(declaration, ctx, request, response)
 
 
-def _selected_keys(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) -> list[Any]:
+def _selected_keys(declaration: AdminDeclaration, ctx: Context, keys: list[Any]) -> list[Any]:
     """Return the primary keys of the rows; a hidden row is reported like one that does not exist.
 
     Raises:
@@ -180,7 +202,7 @@ def _selected_keys(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) 
 
 
 def _messages_result(
-    declaration: AdminTools[Any], action: str, request: CallerRequest, number: int
+    declaration: AdminDeclaration, action: str, request: CallerRequest, number: int
 ) -> ToolResult:
     """Return the messages of the action to its user, or a note that it ran."""
     messages = request._messages.messages  # type: ignore[attr-defined]  # a Collected
@@ -193,7 +215,7 @@ def _messages_result(
 
 
 def _response_result(
-    declaration: AdminTools[Any], ctx: Context, request: CallerRequest, response: HttpResponseBase
+    declaration: AdminDeclaration, ctx: Context, request: CallerRequest, response: HttpResponseBase
 ) -> ToolResult:
     """Return a file that the action returned, or where it redirects.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib.admin import ModelAdmin
@@ -25,7 +25,7 @@ from django.utils.text import slugify
 from django.utils.translation import override
 
 from mcp_django.core.context import Context
-from mcp_django.integrations.admin_actions import admin_request
+from mcp_django.integrations.admin_actions import AdminDeclaration, admin_request
 from mcp_django.integrations.html_text import strip_markup
 from mcp_django.integrations.models.columns import (
     Column,
@@ -43,9 +43,6 @@ from mcp_django.schema.deferred import runs_own_code
 from mcp_django.schema.secrets import is_secret_name
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
-
-if TYPE_CHECKING:
-    from mcp_django.integrations.model_admin import AdminTools
 
 # Fields that the admin shows ----------------------------------------------------------------------
 
@@ -397,7 +394,7 @@ class AdminFields(ExposedFields):
     """
 
     def __init__(
-        self, model: type[Model], fields: Sequence[str], *, declaration: AdminTools[Any]
+        self, model: type[Model], fields: Sequence[str], *, declaration: AdminDeclaration
     ) -> None:
         self._tools = declaration
         self._admin = declaration.model_admin
@@ -560,7 +557,7 @@ def _without(row: dict[str, Any], hidden: set[str]) -> dict[str, Any]:
 class _InlineRows:
     """The rows of an inline, as the page of its object shows them."""
 
-    def __init__(self, declaration: AdminTools[Any], reference: str, shown: ShownFields) -> None:
+    def __init__(self, declaration: AdminDeclaration, reference: str, shown: ShownFields) -> None:
         self._shown = shown
         self._reference = reference
         names = [name for name in shown.names() if name != reference]

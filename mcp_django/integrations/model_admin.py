@@ -39,7 +39,8 @@ from mcp_django.integrations.admin_fields import (
     is_protected,
 )
 from mcp_django.integrations.models import write_effects
-from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
+from mcp_django.integrations.models.declaration import ModelResource, ModelTools
+from mcp_django.integrations.models.row_access import Action
 from mcp_django.integrations.models.write_forms import FormInputs
 from mcp_django.integrations.site_requests import CallerRequest, superuser_context
 from mcp_django.protocol.text import nearest

@@ -8,7 +8,7 @@ are imported when they are first used, since a site may have neither.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
@@ -23,9 +23,14 @@ from mcp_django.core.declare import set_declaration
 from mcp_django.core.registry import RegistryOwner
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
+from mcp_django.integrations.models import resources
+from mcp_django.integrations.models.columns import suggest_name
+from mcp_django.integrations.models.counting import count_tool
 from mcp_django.integrations.models.declaration import ModelComponents, ModelResource, ModelTools
 from mcp_django.integrations.models.form_tools import Rows, form_tool
 from mcp_django.integrations.models.generic import GenericSet
+from mcp_django.integrations.models.list_get import get_tool, list_tool
+from mcp_django.integrations.models.writing import create_tool, delete_tool, update_tool
 from mcp_django.integrations.skills import load_skills
 from mcp_django.integrations.views import form_component, view_component
 from mcp_django.protocol.content import Icon
@@ -37,6 +42,15 @@ if TYPE_CHECKING:
     from rest_framework.viewsets import ViewSetMixin
 
 C = TypeVar("C", bound=type[ModelComponents[Any]])
+
+OPERATIONS: Mapping[str, Callable[[ModelTools[Any]], Tool]] = {
+    "list": list_tool,
+    "get": get_tool,
+    "count": count_tool,
+    "create": create_tool,
+    "update": update_tool,
+    "delete": delete_tool,
+}
 
 
 class RegistrationServer(RegistryOwner, Protocol):
@@ -410,19 +424,37 @@ def _register(server: RegistrationServer, model: type[Model], cls: Any) -> None:
     # Added first, because a relation to the model itself needs the rules of this declaration.
     server.registry.declarations[instance] = added
     try:
-        tools = instance.operations.values() if isinstance(instance, ModelTools) else ()
-        for component in instance.components():
+        if isinstance(instance, ModelTools):
+            for tool in _build_operations(instance):
+                set_declaration(tool.callable, instance)
+                # The generic tools add it to the registry, or stand for it.
+                added.append(tool)
+        for component in _build_others(instance):
             set_declaration(component.callable, instance)
-            if not any(component is tool for tool in tools):
-                server.add(component)
+            server.add(component)
             added.append(component)
         server.generic_tools.update()
-        for completion in instance.completions():
-            server.registry.add_completion(completion)
+        if isinstance(instance, ModelResource):
+            for completion in resources.build_completions(instance):
+                server.registry.add_completion(completion)
     except BaseException:
         _remove_declaration(server, instance)
         raise
     instance.connect()
+
+
+def _build_operations(declaration: ModelTools[Any]) -> Iterator[Tool]:
+    for name in declaration.get_name_list("tools"):
+        if name not in OPERATIONS:
+            declaration.refuse(f"tools has {name!r}; {suggest_name(name, OPERATIONS)}")
+        declaration.operations[name] = OPERATIONS[name](declaration)
+    yield from declaration.operations.values()
+
+
+def _build_others(declaration: ModelComponents[Any]) -> Iterator[Component]:
+    if isinstance(declaration, ModelResource):
+        yield from resources.build_components(declaration)
+    yield from declaration.components()
 
 
 def notify_changed(

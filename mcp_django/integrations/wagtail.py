@@ -34,9 +34,10 @@ from mcp_django.core.declare import (
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import suggest_name
-from mcp_django.integrations.models.declaration import Action, ModelTools
+from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.integrations.models.exposed_fields import ExposedFields
 from mcp_django.integrations.models.list_get import get_permitted_object
+from mcp_django.integrations.models.row_access import Action
 from mcp_django.integrations.models.write_forms import FormInputs, WriteForm, writable_fields
 
 P = TypeVar("P", bound=Model)

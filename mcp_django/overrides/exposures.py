@@ -30,14 +30,10 @@ from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.integrations import registration as verbs
 from mcp_django.integrations.models.changes import ModelSignalReceivers
 from mcp_django.integrations.models.columns import resolve_path
-from mcp_django.integrations.models.declaration import (
-    Action,
-    ModelComponents,
-    ModelResource,
-    ModelTools,
-)
+from mcp_django.integrations.models.declaration import ModelComponents, ModelResource, ModelTools
 from mcp_django.integrations.models.generic import GenericSet
 from mcp_django.integrations.models.row_access import (
+    Action,
     ModelPermission,
     codename,
     has_default_permission,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 from django.apps import apps
@@ -21,7 +21,8 @@ from django.db.models import ManyToManyField, ManyToOneRel, Model, QuerySet
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete
 
 from mcp_django.execution.threads import run_after_commit
-from mcp_django.integrations.models.uris import related_names
+from mcp_django.integrations.models.exposed_fields import ExposedFields
+from mcp_django.integrations.models.uris import URIVariables, related_names
 from mcp_django.storage.databases import in_batches, is_test_transaction
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
@@ -29,7 +30,6 @@ from mcp_django.storage.versions import TopicKey
 if TYPE_CHECKING:
     from django.db.models.signals import ModelSignal
 
-    from mcp_django.integrations.models.declaration import ModelResource
 
 # One notification per transaction -----------------------------------------------------------------
 
@@ -117,10 +117,27 @@ def _pending(using: str) -> PendingNotification | None:
 # Changes ------------------------------------------------------------------------------------------
 
 
+class PublishedModel(Protocol):
+    """What has resources to notify of: a declaration with a ``uri``."""
+
+    model: Any
+    server: Any
+    list: bool
+    blobs: Sequence[str]
+
+    @property
+    def exposed(self) -> ExposedFields:
+        """The validated allow-list."""
+
+    @property
+    def variables(self) -> URIVariables:
+        """The validated variables of ``uri``."""
+
+
 class ModelSignalReceivers:
     """The signal receivers of one declaration, for its model and the related objects it shows."""
 
-    def __init__(self, declaration: ModelResource[Any]) -> None:
+    def __init__(self, declaration: PublishedModel) -> None:
         self._declaration = declaration
         self._server: Any = declaration.server
         self._model = declaration.model._meta.concrete_model
@@ -292,7 +309,7 @@ def _foreign_key_to_model(relation: Any) -> Any:
     return through._meta.get_field(relation.field.m2m_reverse_field_name())
 
 
-def _column_names(declaration: ModelResource[Any]) -> frozenset[str]:
+def _column_names(declaration: PublishedModel) -> frozenset[str]:
     """Return the names in ``update_fields`` that stand for exposed fields."""
     names = {path.names[0] for path in declaration.exposed.paths.values()}
     columns = declaration.model._meta.concrete_fields

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from django.db.models import Avg, Count, Expression, F, Max, Min, QuerySet, Sum
 from django.db.models.functions import ExtractYear, TruncDate, TruncMonth
@@ -17,15 +17,13 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models import row_access
 from mcp_django.integrations.models.columns import Column, FieldPath
+from mcp_django.integrations.models.declaration import ModelComponents, ModelTools
 from mcp_django.integrations.models.exposed_fields import load_labels
 from mcp_django.integrations.models.filtering import Filters
 from mcp_django.integrations.models.list_get import reading_tool
 from mcp_django.integrations.models.row_access import can_view_all, filter_viewable
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import exact_integers
-
-if TYPE_CHECKING:
-    from mcp_django.integrations.models.declaration import ModelComponents, ModelTools
 
 MAX_GROUPS: Final = 100
 _NUMBERS = frozenset({"integer", "number", "decimal"})

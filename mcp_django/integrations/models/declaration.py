@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
 from django.utils.text import slugify
 from django.utils.translation import override
 
-from mcp_django.core.component import Completion, Component
+from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.core.tool import Tool
-from mcp_django.integrations.models import resources, write_effects
+from mcp_django.integrations.models import write_effects
 from mcp_django.integrations.models.changes import ModelSignalReceivers
-from mcp_django.integrations.models.columns import suggest_name
-from mcp_django.integrations.models.counting import count_tool
 from mcp_django.integrations.models.exposed_fields import ExposedFields, Key, find_key
-from mcp_django.integrations.models.list_get import get_tool, list_tool
 from mcp_django.integrations.models.row_access import (
+    Action,
     ModelPermission,
     has_default_permission,
     has_object_permission_backend,
     normalize_queryset,
 )
 from mcp_django.integrations.models.uris import URIVariables
-from mcp_django.integrations.models.writing import create_tool, delete_tool, update_tool
 from mcp_django.protocol.text import nearest
 
 if TYPE_CHECKING:
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
 
 
 M = TypeVar("M", bound=Model)
-Action = Literal["view", "add", "change", "delete"]
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -73,11 +69,7 @@ class ModelComponents(Generic[M]):
     # Implemented by the subclasses in this package ----------------------------------------------
 
     def components(self) -> Iterator[Component]:
-        """Yield the components that are registered for the declaration."""
-        yield from ()
-
-    def completions(self) -> Iterator[Completion]:
-        """Yield completions for the arguments of ``components``."""
+        """Yield the components that the class has in addition, such as its actions."""
         yield from ()
 
     def connect(self) -> None:
@@ -377,16 +369,6 @@ class ModelResource(ModelComponents[M]):
     prompts: Mapping[str, str] = {}
     subscribe: bool = False
 
-    def components(self) -> Iterator[Component]:
-        """Yield the templates and prompts, after the components of other base classes."""
-        yield from super().components()
-        yield from resources.build_components(self)
-
-    def completions(self) -> Iterator[Completion]:
-        """Yield completions with the keys of visible objects, for templates and prompts."""
-        yield from super().completions()
-        yield from resources.build_completions(self)
-
     def connect(self) -> None:
         """Connect the receivers of change signals, with ``subscribe``."""
         super().connect()
@@ -416,15 +398,6 @@ class ModelResource(ModelComponents[M]):
 
 MAX_PAGE_SIZE = 1000
 
-BUILDERS: Mapping[str, Callable[[ModelTools[Any]], Tool]] = {
-    "list": list_tool,
-    "get": get_tool,
-    "count": count_tool,
-    "create": create_tool,
-    "update": update_tool,
-    "delete": delete_tool,
-}
-
 
 class ModelTools(WriteHooks[M]):
     """A model as tools, which ``tools`` names.
@@ -443,20 +416,10 @@ class ModelTools(WriteHooks[M]):
     page_size: int = 50
     count: bool = True
 
-    def components(self) -> Iterator[Component]:
-        """Yield the tools, after the components of other base classes."""
-        yield from super().components()
-        yield from self.operations.values()
-
-    @cached_property
-    def operations(self) -> dict[str, Tool]:
-        """The tools by their names in ``tools``."""
-        found: dict[str, Tool] = {}
-        for name in self.get_name_list("tools"):
-            if name not in BUILDERS:
-                self.refuse(f"tools has {name!r}; {suggest_name(name, BUILDERS)}")
-            found[name] = BUILDERS[name](self)
-        return found
+    def __init__(self, model: type[M], server: RegistryOwner) -> None:
+        self.operations: dict[str, Tool] = {}
+        """The tools by their names in ``tools``; ``register`` makes them."""
+        super().__init__(model, server)
 
     def check(self) -> None:
         """Validate the options of the class."""

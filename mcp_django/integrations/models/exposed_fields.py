@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
 from django.db.models import (
@@ -49,17 +49,39 @@ from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
     from mcp_django.core.registry import RegistryOwner
-    from mcp_django.integrations.models.declaration import ModelComponents
 
 # Options whose queries can leave out related rows that the caller may not see.
 ROW_FILTER_OPTIONS = frozenset({"filter_fields", "search_fields"})
+
+
+class FieldDeclaration(Protocol):
+    """What has an allow-list of fields: a declaration of a model."""
+
+    model: Any
+    server: Any
+    key: str
+
+    @property
+    def exposed(self) -> ExposedFields:
+        """The validated allow-list."""
+
+    @property
+    def noun(self) -> str:
+        """The name of the model in messages."""
+
+    @property
+    def nouns(self) -> str:
+        """Its plural."""
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise ``ImproperlyConfigured``, naming the declaration."""
 
 
 class ExposedFields:
     """The allow-list of one declaration."""
 
     def __init__(
-        self, model: type[Model], fields: Sequence[str], *, declaration: ModelComponents[Any]
+        self, model: type[Model], fields: Sequence[str], *, declaration: FieldDeclaration
     ) -> None:
         self.model = model
         self._declaration = declaration
@@ -205,7 +227,7 @@ class Key:
         return Column(self.field).argument()
 
 
-def find_key(declaration: ModelComponents[Any]) -> Key:
+def find_key(declaration: FieldDeclaration) -> Key:
     """Return the ``key`` of the declaration, or the most suitable unique field.
 
     Raises:
@@ -226,7 +248,7 @@ def find_key(declaration: ModelComponents[Any]) -> Key:
     return Key(name=name, field=declaration.exposed.columns[name])
 
 
-def _unique_columns(declaration: ModelComponents[Any]) -> list[str]:
+def _unique_columns(declaration: FieldDeclaration) -> list[str]:
     """Return the exposed unique columns: those in the URI first, then the primary key."""
     columns = declaration.exposed.columns
     found = [name for name, field in columns.items() if identifies_object(field)]
@@ -239,7 +261,7 @@ def identifies_object(field: Field[Any, Any]) -> bool:
     return field.unique and not field.null and Column(field).is_comparable
 
 
-def find_tie_breaker(declaration: ModelComponents[Any]) -> str:
+def find_tie_breaker(declaration: FieldDeclaration) -> str:
     """Return the unique column that makes an order of rows definite.
 
     Its values are stored in cursors, so it must be a column that the rows show.
@@ -266,7 +288,7 @@ def _has_opaque_key(model: type[Model]) -> bool:
     return isinstance(key, OPAQUE_KEY_FIELDS)
 
 
-def _add(declaration: ModelComponents[Any]) -> str:
+def _add(declaration: FieldDeclaration) -> str:
     return f"add {declaration.model._meta.pk.attname!r} or another unique field to fields"
 
 
@@ -525,8 +547,8 @@ class Relation:
 class Node:
     """The exposed fields of one model at one position in the tree."""
 
-    model: type[Model]
-    server: RegistryOwner
+    model: Any
+    server: Any
     members: dict[str, Column | Relation] = field(default_factory=dict)
     needs_all_columns: bool = False
     """Whether code uses the objects directly, and so may use any column of them."""

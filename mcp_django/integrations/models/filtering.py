@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import F, Model, Q, QuerySet
@@ -32,11 +32,9 @@ from mcp_django.integrations.models.columns import (
     suggest_name,
     validate_storable_text,
 )
+from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.integrations.models.exposed_fields import find_tie_breaker, fits_in_cursor
 from mcp_django.integrations.models.row_access import apply_row_rules
-
-if TYPE_CHECKING:
-    from mcp_django.integrations.models.declaration import ModelTools
 
 RESERVED = frozenset(
     {"search", "order_by", "limit", "cursor", "group_by", "sum_of", "avg_of", "min_of", "max_of"}

@@ -18,8 +18,8 @@ from django.db.models import FileField, Manager, Model, QuerySet
 from mcp_django.core.context import Context
 from mcp_django.core.declare import set_declaration
 from mcp_django.core.tool import Tool
-from mcp_django.integrations.models.declaration import Action, ModelTools, snake_case
-from mcp_django.integrations.models.row_access import has_default_permission
+from mcp_django.integrations.models.declaration import ModelTools, snake_case
+from mcp_django.integrations.models.row_access import Action, has_default_permission
 from mcp_django.integrations.models.write_forms import FormInputs
 from mcp_django.integrations.models.writing import create_tool, update_tool
 from mcp_django.schema.secrets import is_secret_name

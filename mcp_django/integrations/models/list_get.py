@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
@@ -24,9 +24,11 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution import results
 from mcp_django.execution.call import CURSOR_SIGNER
+from mcp_django.integrations.models.declaration import ModelComponents, ModelTools
 from mcp_django.integrations.models.exposed_fields import RowLoader
 from mcp_django.integrations.models.filtering import Filters, Ordering, OrderTerm
 from mcp_django.integrations.models.row_access import (
+    Action,
     can_view_all,
     may_view_some_objects,
 )
@@ -34,9 +36,6 @@ from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, Pager, Position
 from mcp_django.schema.arguments import to_json_text
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
-
-if TYPE_CHECKING:
-    from mcp_django.integrations.models.declaration import Action, ModelComponents, ModelTools
 
 
 def list_tool(declaration: ModelTools[Any]) -> Tool:

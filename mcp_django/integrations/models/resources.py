@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
@@ -34,15 +34,13 @@ from mcp_django.integrations.models.columns import (
     suggest_name,
     validate_storable_text,
 )
+from mcp_django.integrations.models.declaration import ModelResource
 from mcp_django.integrations.models.row_access import can_view_all, filter_by_object_permission
-from mcp_django.integrations.models.uris import get_object, parse_value, related_names, value_of
+from mcp_django.integrations.models.uris import parse_value, related_names, value_of
 from mcp_django.protocol.content import Annotations, EmbeddedResource, Message, ResourceContents
 from mcp_django.protocol.cursors import invalid_cursor
 from mcp_django.protocol.headers import JSON
 from mcp_django.protocol.uritemplate import URITemplate
-
-if TYPE_CHECKING:
-    from mcp_django.integrations.models.declaration import ModelResource
 
 
 def build_components(declaration: ModelResource[Any]) -> Iterator[Component]:
@@ -97,6 +95,22 @@ def read_resource(declaration: ModelResource[Any], ctx: Context, values: Mapping
         ObjectDoesNotExist: the object does not exist, or the caller may not see it.
     """
     return declaration.exposed.dump(get_object(declaration, ctx, values), ctx)
+
+
+def get_object(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Model:
+    """Return the object with these values, with all data that is shown of it loaded.
+
+    Raises:
+        ObjectDoesNotExist: the object does not exist, or the caller may not see it.
+    """
+    rows = declaration.rows(ctx).filter(**declaration.variables.lookups(values))
+    found: Model | None = next(iter(declaration.exposed.prepare(rows, ctx)[:1]), None)
+    if found is None or not declaration.has_permission(ctx, "view", found):
+        raise declaration.model.DoesNotExist
+    # A case-insensitive database finds "A-1" for "a-1", but that object has another URI.
+    if declaration.variables.texts(found) != {name: str(one) for name, one in values.items()}:
+        raise declaration.model.DoesNotExist
+    return found
 
 
 def _check(declaration: ModelResource[Any]) -> None:

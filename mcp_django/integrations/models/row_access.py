@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from django.contrib import auth
 from django.db.models import ForeignObjectRel, Model, Q, QuerySet
@@ -24,9 +24,10 @@ from mcp_django.core.context import Context
 
 if TYPE_CHECKING:
     from mcp_django.core.registry import RegistryOwner
-    from mcp_django.integrations.models.declaration import Action, ModelComponents
 
 logger = logging.getLogger("mcp_django")
+
+Action = Literal["view", "add", "change", "delete"]
 
 # The number of objects that are checked at most if permissions are per object.
 MAX_CHECKED_OBJECTS = 1000
@@ -34,10 +35,30 @@ MAX_CHECKED_OBJECTS = 1000
 BACKENDS_WITHOUT_OBJECT_PERMISSIONS = frozenset({"django.contrib.auth.backends", "mcp_django.auth"})
 
 
+class RowRules(Protocol):
+    """What decides about the rows of a model: a declaration."""
+
+    model: Any
+    server: Any
+    permission: Any
+
+    def rows(self, ctx: Context) -> QuerySet[Any]:
+        """Return the rows that the caller may see, as a plain query."""
+
+    def has_permission(self, ctx: Context, action: Action, obj: Any = None) -> bool:
+        """Return whether the caller may do this to the model, or to one object."""
+
+    def may_have_permission(self, ctx: Context, action: Action) -> bool:
+        """Return whether the caller may do this to the model, or possibly to an object."""
+
+    def is_overridden(self, name: str) -> bool:
+        """Return whether the class overrides this option or hook."""
+
+
 class ModelPermission(BasePermission):
     """Requires that the caller may do something to a model, or possibly to one of its objects."""
 
-    def __init__(self, declaration: ModelComponents[Any], action: Action) -> None:
+    def __init__(self, declaration: RowRules, action: Action) -> None:
         self._declaration = declaration
         self._action = action
 
@@ -59,7 +80,7 @@ def codename(model: type[Model], action: str) -> str:
 
 
 def has_default_permission(
-    declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Model | None
+    declaration: RowRules, ctx: Context, action: Action, obj: Model | None
 ) -> bool:
     """Return the result of ``has_permission`` for a class that does not override it."""
     if action == "view" and declaration.permission is not None:
@@ -70,7 +91,7 @@ def has_default_permission(
     return bool(ctx.user.has_perm(name) or (obj is not None and ctx.user.has_perm(name, obj)))
 
 
-def can_view_all(declaration: ModelComponents[Any], ctx: Context) -> bool:
+def can_view_all(declaration: RowRules, ctx: Context) -> bool:
     """Return whether the caller may view every row of the row rule, without a check of each object.
 
     A class that overrides ``has_permission`` is called for each object, since its result for the
@@ -79,14 +100,12 @@ def can_view_all(declaration: ModelComponents[Any], ctx: Context) -> bool:
     return not overrides_has_permission(declaration) and declaration.has_permission(ctx, "view")
 
 
-def may_view_some_objects(declaration: ModelComponents[Any], ctx: Context) -> bool:
+def may_view_some_objects(declaration: RowRules, ctx: Context) -> bool:
     """Return whether single objects have to be checked, since some may be allowed."""
     return overrides_has_permission(declaration) or has_object_permission_backend()
 
 
-def filter_viewable(
-    declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
-) -> QuerySet[Any]:
+def filter_viewable(declaration: RowRules, ctx: Context, rows: QuerySet[Any]) -> QuerySet[Any]:
     """Return the viewable rows; at most ``MAX_CHECKED_OBJECTS`` if each has to be checked."""
     if can_view_all(declaration, ctx):
         return rows
@@ -98,7 +117,7 @@ def filter_viewable(
 
 
 def filter_by_object_permission(
-    declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
+    declaration: RowRules, ctx: Context, rows: QuerySet[Any]
 ) -> Iterator[Any]:
     """Yield the objects that the caller may view, of the first ``MAX_CHECKED_OBJECTS``."""
     if not may_view_some_objects(declaration, ctx):
@@ -116,9 +135,7 @@ def filter_by_object_permission(
         )
 
 
-def _with_object_checks(
-    declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
-) -> QuerySet[Any]:
+def _with_object_checks(declaration: RowRules, ctx: Context, rows: QuerySet[Any]) -> QuerySet[Any]:
     """Return the same queryset, but each object is checked when it is loaded.
 
     This is for code whose objects are not known beforehand, such as a prefetch. Do not call
@@ -136,7 +153,7 @@ def _with_object_checks(
     return found
 
 
-def overrides_has_permission(declaration: ModelComponents[Any]) -> bool:
+def overrides_has_permission(declaration: RowRules) -> bool:
     """Return whether the class overrides ``has_permission``.
 
     A class of this package that delegates the check sets ``checks_each_object`` instead.
@@ -164,7 +181,7 @@ def _defined_in(cls: type, name: str) -> str:
 M = TypeVar("M", bound=Model)
 
 
-def normalize_queryset(queryset: Any, declaration: ModelComponents[Any]) -> QuerySet[M]:
+def normalize_queryset(queryset: Any, declaration: RowRules) -> QuerySet[M]:
     """Return the same rows, each once, without order, related objects and deferred columns.
 
     The result can be filtered, ordered, counted and sliced.
@@ -322,15 +339,13 @@ def limit_to_visible(rows: QuerySet[Any], server: RegistryOwner, ctx: Context) -
 
 def _find_checking_registration(
     server: RegistryOwner, model: type[Model], ctx: Context
-) -> ModelComponents[Any] | None:
+) -> RowRules | None:
     """Return the registration that decides, if there is only one and it checks each object."""
     found = _registrations_with_rows(server.declarations_of(model), ctx)
     return found[0] if len(found) == 1 and not can_view_all(found[0], ctx) else None
 
 
-def _registrations_with_rows(
-    declarations: list[ModelComponents[Any]], ctx: Context
-) -> list[ModelComponents[Any]]:
+def _registrations_with_rows(declarations: list[RowRules], ctx: Context) -> list[RowRules]:
     """Return the registrations that let the caller see at least some rows."""
     return [
         one for one in declarations if can_view_all(one, ctx) or may_view_some_objects(one, ctx)

@@ -16,7 +16,6 @@ from uuid import UUID
 from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist, ValidationError
 from django.db.models import Model
 
-from mcp_django.core.context import Context
 from mcp_django.integrations.models.columns import (
     MAX_TEXT,
     Column,
@@ -35,7 +34,7 @@ from mcp_django.schema.arguments import (
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
-    from mcp_django.integrations.models.declaration import ModelComponents, ModelResource
+    from mcp_django.integrations.models.exposed_fields import FieldDeclaration
 
 
 def _integer(text: str) -> int:
@@ -63,7 +62,7 @@ READERS: Mapping[ColumnKind, tuple[Callable[[str], Any], str]] = {
 class URIVariables:
     """The URI template of one declaration; it is also the arguments of its components."""
 
-    def __init__(self, declaration: ModelComponents[Any], uri: str) -> None:
+    def __init__(self, declaration: FieldDeclaration, uri: str) -> None:
         self.declaration = declaration
         try:
             self.template = URITemplate(uri, is_lookup=True)
@@ -212,22 +211,3 @@ def value_of(obj: Model, path: FieldPath) -> Any:
 def related_names(paths: Iterable[FieldPath]) -> list[str]:
     """Return the relations of the paths, as arguments of ``select_related``."""
     return ["__".join(path.names[:-1]) for path in paths if path.hops]
-
-
-# Finding the object of a URI ----------------------------------------------------------------------
-
-
-def get_object(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Model:
-    """Return the object with these values, with all data that is shown of it loaded.
-
-    Raises:
-        ObjectDoesNotExist: the object does not exist, or the caller may not see it.
-    """
-    rows = declaration.rows(ctx).filter(**declaration.variables.lookups(values))
-    found: Model | None = next(iter(declaration.exposed.prepare(rows, ctx)[:1]), None)
-    if found is None or not declaration.has_permission(ctx, "view", found):
-        raise declaration.model.DoesNotExist
-    # A case-insensitive database finds "A-1" for "a-1", but that object has another URI.
-    if declaration.variables.texts(found) != {name: str(one) for name, one in values.items()}:
-        raise declaration.model.DoesNotExist
-    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.conf import settings
@@ -31,6 +31,7 @@ from mcp_django.integrations.models.columns import (
     has_own_manager,
     validate_duration,
 )
+from mcp_django.integrations.models.declaration import WriteHooks
 from mcp_django.integrations.models.row_access import apply_row_rules, limit_to_visible
 from mcp_django.integrations.models.write_effects import (
     OtherFieldError,
@@ -45,9 +46,6 @@ from mcp_django.schema.django_forms import FormArguments, widget_entries
 from mcp_django.schema.portable import append_sentence
 from mcp_django.schema.problems import type_error_rule, type_rule
 from mcp_django.schema.structure import Schema
-
-if TYPE_CHECKING:
-    from mcp_django.integrations.models.declaration import WriteHooks
 
 FLAGS = ("true", "false")
 

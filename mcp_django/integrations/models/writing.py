@@ -41,6 +41,7 @@ from mcp_django.core.declare import (
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import validate_storable_text
+from mcp_django.integrations.models.declaration import WriteHooks
 from mcp_django.integrations.models.deletion import (
     AT_LEAST,
     DELETED,
@@ -82,7 +83,6 @@ from mcp_django.schema.structure import Path, Schema
 from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 
 if TYPE_CHECKING:
-    from mcp_django.integrations.models.declaration import WriteHooks
     from mcp_django.integrations.models.serializer_inputs import SerializerInputs
 
 logger = logging.getLogger("mcp_django")
