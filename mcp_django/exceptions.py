@@ -257,3 +257,17 @@ class AuthenticationUnavailable(AccessRefused):
     def __init__(self, message: str, *, retry_after: int = 5) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class CallTimedOut(Exception):
+    """The call exceeded its time limit; its thread may still be running."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"took longer than {seconds:g} seconds")
+        self.seconds = seconds
+
+
+class ExplainedFault(Exception):
+    """A bug of the site, with ``client_message``: what the client may read of it."""
+
+    client_message: str

@@ -151,6 +151,9 @@ def log_abandoned(call_record: CallRecord) -> None:
     )
 
 
+CallRecord.log_abandoned = log_abandoned
+
+
 # The outcome of a call ----------------------------------------------------------------------------
 
 

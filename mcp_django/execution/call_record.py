@@ -14,11 +14,12 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 from django.conf import settings
@@ -41,12 +42,12 @@ from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationRequired,
     Busy,
+    CallTimedOut,
     ElicitationDeclined,
     MCPError,
     NotApproved,
     ToolError,
 )
-from mcp_django.execution.results import CallTimedOut
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.errors import (
     BUSY,
@@ -59,15 +60,12 @@ from mcp_django.protocol.errors import (
     UNAUTHORIZED,
     URL_ELICITATION_REQUIRED,
 )
+from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import error_code_in
 from mcp_django.protocol.text import clip, escape_invisible
 from mcp_django.schema.arguments import UnknownNameProblem, ValidationProblem
 from mcp_django.schema.secrets import LOG, mask_secrets
-
-if TYPE_CHECKING:
-    from mcp_django.execution.call import Call
-    from mcp_django.execution.query_limits import QueryUsage
-    from mcp_django.execution.telemetry import Operation
+from mcp_django.storage.sessions import ClientSession
 
 COMPONENT_METHODS = {"tools/call": "tool", "resources/read": "resource", "prompts/get": "prompt"}
 """The methods that use a component, with its kind for when the component is not known."""
@@ -87,11 +85,59 @@ class CallOutcome(NamedTuple):
 UNKNOWN = CallOutcome("unknown")
 
 
+class LoggedCall(Protocol):
+    """What a record takes of a call."""
+
+    request: Request
+    server: Any
+    principal: Principal
+    envelope: Envelope
+    session: ClientSession | None
+    origin: str
+    acting_user: str
+    transport: str
+
+
+class TracedRequest(Protocol):
+    """The span and the duration of a request: an ``Operation`` of ``telemetry``."""
+
+    @property
+    def trace_id(self) -> str:
+        """The trace id of the span; empty without a trace."""
+
+    def activate(self) -> AbstractContextManager[None]:
+        """Return a context manager in which the span is the parent of new spans."""
+
+    def note_component(self, component: Component, name: str) -> None:
+        """Note the component, and the name by which it was requested."""
+
+    def note_authorized(self, given: bytes | Mapping[str, Any]) -> None:
+        """Note that the caller is authorized, and the arguments."""
+
+    def note_exception(self, exc: Exception) -> None:
+        """Note the exception of the component's function."""
+
+    def begin_client_request(self, method: str, request_id: str) -> Any:
+        """Begin the span of a request to the client."""
+
+    def end_returned(self, result: Mapping[str, Any], *, is_stateless: bool = True) -> None:
+        """End with a result."""
+
+    def end_raised(self, exc: BaseException) -> None:
+        """End with an error."""
+
+
+class DatabaseUsage(Protocol):
+    """The database use of a call."""
+
+    rows: int
+
+
 class CallRecord:
     """The data of one use of a component; nothing is logged before ``begin`` is called."""
 
     # Every request has a record, whatever its method. These values are those of most of them.
-    operation: Operation | None = None
+    operation: TracedRequest | None = None
     component: Component | None = None
     about: Identification | None = None
     writes = False
@@ -101,7 +147,7 @@ class CallRecord:
     problems: Sequence[str] = ()
     preset_outcome: CallOutcome | None = None
     error_outcome: CallOutcome | None = None
-    usage: QueryUsage | None = None
+    usage: DatabaseUsage | None = None
     token = ""
     """Of the row that was written, or was to be written, before the run."""
     is_uncertain = False
@@ -115,6 +161,9 @@ class CallRecord:
     """The seconds that the call ran before it paused."""
     clock: float | None
     """When the call began to run, by ``time.perf_counter()``; ``None`` while it is paused."""
+
+    log_abandoned: ClassVar[Callable[[CallRecord], None]]
+    """Logs a call that was abandoned; set by ``call_log``."""
 
     kind: str
     at: datetime
@@ -132,7 +181,7 @@ class CallRecord:
 
     # The request ----------------------------------------------------------------------------------
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: LoggedCall) -> None:
         """Begin a record, if the request is for a component and calls are logged."""
         kind = COMPONENT_METHODS.get(call.request.method)
         if kind is None or not get_settings().log_calls:
@@ -205,7 +254,7 @@ class CallRecord:
 
     # The run --------------------------------------------------------------------------------------
 
-    def note_usage(self, usage: QueryUsage) -> None:
+    def note_usage(self, usage: DatabaseUsage) -> None:
         """Note the object that counts the database use of the call."""
         if self.pending:
             self.usage = usage
@@ -231,10 +280,7 @@ class CallRecord:
 
     def __del__(self) -> None:
         if self.pending:
-            # Imported here, since ``call_log`` imports this module.
-            from mcp_django.execution.call_log import log_abandoned
-
-            log_abandoned(self)
+            self.log_abandoned()
 
 
 def _clean_path(problem: ValidationProblem) -> str:

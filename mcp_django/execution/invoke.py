@@ -43,6 +43,7 @@ from mcp_django.exceptions import (
     AuthenticationRequired,
     AuthenticationUnavailable,
     Busy,
+    CallTimedOut,
     Forbidden,
     InputRequired,
     InternalError,
@@ -62,7 +63,7 @@ from mcp_django.execution.call import Call
 from mcp_django.execution.call_log import alog_call, atraced, end_rejected_with_span, traced
 from mcp_django.execution.policy import authorize, authorize_connection
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
-from mcp_django.execution.results import CallTimedOut, failure_from, wrap_abort
+from mcp_django.execution.results import failure_from, wrap_abort
 from mcp_django.execution.threads import get_pool, run_in_this_thread, run_with_request_signals
 from mcp_django.tenants import thread_context
 

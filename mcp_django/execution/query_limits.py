@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import Error, connections, transaction
@@ -29,11 +29,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from mcp_django.conf import Limits, get_settings
 from mcp_django.core.component import Component
-from mcp_django.exceptions import ToolError
+from mcp_django.exceptions import ExplainedFault, ToolError
+from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.threads import RuntimeTransaction, defer_after_commit, end_deferral
-
-if TYPE_CHECKING:
-    from mcp_django.execution.call_record import CallRecord
 
 logger = logging.getLogger("mcp_django")
 
@@ -374,7 +372,7 @@ class LimitReached(ToolError):
     """The call exceeded one of the limits in ``MCP_DJANGO["LIMITS"]``."""
 
 
-class WriteRefused(Exception):
+class WriteRefused(ExplainedFault):
     """A component that is declared read-only tried to write, which is a bug of the component.
 
     ``client_message`` is the message for the client.

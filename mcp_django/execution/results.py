@@ -38,7 +38,9 @@ from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     AccessRefused,
+    CallTimedOut,
     ElicitationDeclined,
+    ExplainedFault,
     InputRequired,
     InternalError,
     InvalidParams,
@@ -47,7 +49,6 @@ from mcp_django.exceptions import (
     ResourceNotFound,
     ToolError,
 )
-from mcp_django.execution.query_limits import WriteRefused
 from mcp_django.protocol import jsonrpc, projection
 from mcp_django.protocol.content import (
     Audio,
@@ -237,14 +238,6 @@ class CallAborted(Exception):
     """The function tried to end the process or the task, which counts as a bug."""
 
 
-class CallTimedOut(Exception):
-    """The call exceeded its time limit; its thread may still be running."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"took longer than {seconds:g} seconds")
-        self.seconds = seconds
-
-
 def failure_from(exc: BaseException) -> Exception:
     """Return a base exception or an exception group as a failure of this call.
 
@@ -346,7 +339,7 @@ def _validation_text(exc: ValidationError) -> str:
 def _log_bug(component: Component, exc: Exception) -> str:
     logger.error("%s failed.", component, exc_info=exc)
     component_failed.send(sender=type(component), component=component, exception=exc)
-    if isinstance(exc, WriteRefused):
+    if isinstance(exc, ExplainedFault):
         return exc.client_message
     return f"{component} failed because of a server error. The error was logged."
 

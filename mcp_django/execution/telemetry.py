@@ -26,6 +26,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.exceptions import InvalidParams, MCPError
 from mcp_django.execution import call_record
+from mcp_django.execution.call_record import TracedRequest
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import read_handshake_meta
 from mcp_django.protocol.jsonrpc import Notification, Request, RequestId
@@ -326,7 +327,7 @@ class _ClientRequestSpans:
     Each has a span, and the trace context in its ``_meta``.
     """
 
-    def __init__(self, operation: Operation | None) -> None:
+    def __init__(self, operation: TracedRequest | None) -> None:
         self._operation = operation
         self._open: dict[str, _ClientRequestSpan] = {}
 
@@ -365,7 +366,7 @@ def _error_type(answer: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def trace_client_requests(operation: Operation | None) -> Iterator[_ClientRequestSpans]:
+def trace_client_requests(operation: TracedRequest | None) -> Iterator[_ClientRequestSpans]:
     """Yield the tracker of client requests; without an operation it changes nothing."""
     found = _ClientRequestSpans(operation)
     try:
