@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol
 
 import msgspec
 from django.core.signing import BadSignature, Signer as DjangoSigner
@@ -14,9 +14,11 @@ from mcp_django.auth.authentication import refresh_principal
 from mcp_django.auth.credentials import SECRET_HEADERS
 from mcp_django.auth.limits import ShareKey, share_of
 from mcp_django.auth.principal import Principal
+from mcp_django.conf import Settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
 from mcp_django.core.context import (
+    Asker,
     Cancellation,
     ClientPort,
     Context,
@@ -24,8 +26,8 @@ from mcp_django.core.context import (
     NullPort,
     UnstreamedPort,
 )
-from mcp_django.exceptions import InvalidParams, ToolError
-from mcp_django.execution.call_record import CallRecord
+from mcp_django.exceptions import InvalidParams, MCPError, ToolError
+from mcp_django.execution.call_record import CallRecord, Identification
 from mcp_django.execution.threads import SINGLE_CLIENT_TRANSPORTS
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.headers import Headers
@@ -38,12 +40,6 @@ from mcp_django.storage.sessions import ClientSession
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from mcp_django.execution.approval_guard import ApprovalGuard
-    from mcp_django.execution.interaction import Interaction
-    from mcp_django.execution.plan import Plan
-    from mcp_django.execution.quotas import UsageBatch
-    from mcp_django.execution.subscribed_resources import SubscribedResources
-
 
 def _no_request(principal: Principal) -> None:
     return None
@@ -55,6 +51,60 @@ def _same_process() -> str:
 
 def _no_result(value: Any) -> Result:
     raise AssertionError("The call was not prepared.")
+
+
+class ClientDialogue(Asker, Protocol):
+    """The client requests of a call (``interaction``)."""
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the call continues an earlier one."""
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether the function has to stop, since answers are missing or a task begins."""
+
+    @property
+    def starts_task(self) -> bool:
+        """Whether the function started a task."""
+
+    def mark_approval_boundary(self) -> None:
+        """Note that what follows is asked after the approval."""
+
+    def start_task(self) -> NoReturn:
+        """Stop the function, to start a task."""
+
+    def state(self) -> bytes:
+        """Return the state of the interaction, encoded."""
+
+    def result(self) -> dict[str, Any]:
+        """Return the result that has the questions."""
+
+    def elicitation_id(self, key: str) -> str:
+        """Return the id of an elicitation by URL."""
+
+    def resume(self, answers: Mapping[str, Any]) -> None:
+        """Take the answers of the client, for the next run of the function."""
+
+    def replay_port(self, port: ClientPort | None) -> ClientPort | None:
+        """Return a port that sends nothing twice."""
+
+
+class RequiredApproval(Protocol):
+    """What approves a call before it runs (``approval_guard``)."""
+
+    def require(self, call: Call) -> None:
+        """Reject the call unless it is approved."""
+
+    def release(self) -> None:
+        """Give the approval back, since the function did not run."""
+
+
+class CountedUses(Protocol):
+    """Counts the uses of several requests together (``quotas``)."""
+
+    def add(self, quotas: Any) -> None:
+        """Add the uses of a request."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -104,11 +154,11 @@ class Call:
     """Whether the call waits after its admission, so that it has to ask again before it begins."""
     has_begun: bool = False
     """Whether the function has begun, perhaps to run again with the answers of the client."""
-    usage_batch: UsageBatch | None = None
+    usage_batch: CountedUses | None = None
     """Counts the uses of several requests together; ``None`` counts each use immediately."""
     record: CallRecord = field(default_factory=CallRecord)
     cancellation: Cancellation = field(default_factory=Cancellation)
-    result: Result | Subscription | TaskWait | None = None
+    result: Result | OpenAnswer | None = None
     """What the handler answered; ``None``: the prepared call of a component is to be run."""
 
     # The prepared call ----------------------------------------------------------------------------
@@ -126,9 +176,9 @@ class Call:
     """Converts the value that the function returned to a result."""
     to_error: Callable[[Exception], Result] = _no_result
     """Converts an exception to a result, or raises the JSON-RPC error for it."""
-    interaction: Interaction | None = None
+    interaction: ClientDialogue | None = None
     """The client requests of the call; without it the function cannot send any."""
-    approval_guard: ApprovalGuard | None = None
+    approval_guard: RequiredApproval | None = None
     """The approval guard of a call that must be approved before it runs."""
     task: CurrentTask | None = None
     """The task that this call runs as, or that its function can start."""
@@ -267,17 +317,12 @@ class ResponseStream:
     """Whether a message or a keep-alive is sent before the response, which is an event then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
-    """The part of a ``subscriptions/listen`` that the server honors."""
-
-    kinds: frozenset[str]
-    resources: SubscribedResources
-    tasks: tuple[str, ...] = ()
+class OpenAnswer:
+    """An answer that is not a result yet, or never: a stream of events, or a wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class TaskWait:
+class TaskWait(OpenAnswer):
     """The wait of a ``tasks/result`` for an unfinished task, answered when the task ends."""
 
     task_id: str
@@ -296,7 +341,7 @@ def run_steps(call: Call, steps: Iterable[Step]) -> None:
 
 
 Result = dict[str, Any]
-Answer = Result | Subscription | TaskWait | None
+Answer = Result | OpenAnswer | None
 """What a handler returns; ``None`` if it prepared the call of a component."""
 
 
@@ -316,6 +361,44 @@ class RetryParams(msgspec.Struct, rename="camel", kw_only=True):
     def is_retry(self) -> bool:
         """Whether the request continues an earlier one."""
         return bool(self.input_responses) or self.request_state is not None
+
+
+class ComponentMethod(NamedTuple):
+    """A method that uses a component: what tools, resources and prompts do differently."""
+
+    name: str
+    params: type[RetryParams]
+    """The parameters of the method."""
+    name_parameter: str
+    """The parameter that names the component."""
+    find: Callable[[Catalog, str], Component | None]
+    """Finds a component by its name, its URI or an alias."""
+    siblings: Callable[[Catalog], Iterable[Component]]
+    """Returns all components of the kind."""
+    unknown: Callable[[Call], MCPError]
+    """Returns the error for a name without a component, or without one that the caller may see."""
+    read_arguments: Step
+    """Reads the arguments and says how the value of the function becomes a result."""
+
+
+class Plan(NamedTuple):
+    """What a call of one component does, at one revision, on one server."""
+
+    method: ComponentMethod
+    component: Component | None
+    """``None`` for a name without a component."""
+    admission: tuple[Step, ...]
+    """The steps that apply, in order."""
+    continued: tuple[Step, ...]
+    """The steps of a call that continues an earlier one with the client's answers."""
+    nested: tuple[Step, ...]
+    """The steps of a call that is a part of another one, which is counted and asks the client."""
+    about: Identification | None
+    """What the call log says about each of the calls."""
+    where: Literal["loop", "thread"]
+    """Where the call is admitted and run, if nothing of its caller has to be looked up."""
+    server: Server
+    settings: Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from time import monotonic
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from asgiref.sync import (
     AsyncToSync,
@@ -59,17 +59,13 @@ from mcp_django.execution.audit import (
     has_audit_packages,
     keep_revision,
 )
-from mcp_django.execution.call import Call
+from mcp_django.execution.call import Call, ClientDialogue, RequiredApproval
 from mcp_django.execution.call_log import alog_call, atraced, end_rejected_with_span, traced
 from mcp_django.execution.policy import authorize, authorize_connection
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
 from mcp_django.execution.results import failure_from, wrap_abort
 from mcp_django.execution.threads import get_pool, run_in_this_thread, run_with_request_signals
 from mcp_django.tenants import thread_context
-
-if TYPE_CHECKING:
-    from mcp_django.execution.approval_guard import ApprovalGuard
-    from mcp_django.execution.interaction import Interaction
 
 logger = logging.getLogger("mcp_django")
 
@@ -173,7 +169,7 @@ def _call_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
         return call.to_result(value)
 
 
-def _reraise_input_required(call: Call, interaction: Interaction) -> None:
+def _reraise_input_required(call: Call, interaction: ClientDialogue) -> None:
     """Raise ``InputRequired`` again if the function swallowed it."""
     if call.must_become_task:
         # The function runs again as a task; what it did here is rolled back.
@@ -251,7 +247,7 @@ async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dic
         return _input_required_result(call)
 
 
-def _has_approval(approval_guard: ApprovalGuard, call: Call) -> bool:
+def _has_approval(approval_guard: RequiredApproval, call: Call) -> bool:
     """Return whether the call is approved; if not, the caller must be sent to a page first."""
     try:
         approval_guard.require(call)

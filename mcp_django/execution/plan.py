@@ -13,9 +13,9 @@ read, so threads share them; a forked child keeps them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from mcp_django.auth.backends import BEARER_BACKENDS, SESSION_BACKENDS, CallerKey
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
@@ -23,52 +23,14 @@ from mcp_django.auth.principal import Account, Principal
 from mcp_django.conf import Settings, get_settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
-from mcp_django.exceptions import AuthenticationRequired, MCPError
+from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution import approval_guard, interaction, quotas, task_plan
-from mcp_django.execution.call import Answer, Call, RetryParams, Step
-from mcp_django.execution.call_record import Identification, identify
+from mcp_django.execution.call import Answer, Call, ComponentMethod, Plan, Step
+from mcp_django.execution.call_record import identify
 from mcp_django.execution.policy import authorize, authorize_connection, is_open
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.revisions import Revision
 from mcp_django.schema.deferred import DeferredArguments
-
-
-class ComponentMethod(NamedTuple):
-    """A method that uses a component: what tools, resources and prompts do differently."""
-
-    name: str
-    params: type[RetryParams]
-    """The parameters of the method."""
-    name_parameter: str
-    """The parameter that names the component."""
-    find: Callable[[Catalog, str], Component | None]
-    """Finds a component by its name, its URI or an alias."""
-    siblings: Callable[[Catalog], Iterable[Component]]
-    """Returns all components of the kind."""
-    unknown: Callable[[Call], MCPError]
-    """Returns the error for a name without a component, or without one that the caller may see."""
-    read_arguments: Step
-    """Reads the arguments and says how the value of the function becomes a result."""
-
-
-class Plan(NamedTuple):
-    """What a call of one component does, at one revision, on one server."""
-
-    method: ComponentMethod
-    component: Component | None
-    """``None`` for a name without a component."""
-    admission: tuple[Step, ...]
-    """The steps that apply, in order."""
-    continued: tuple[Step, ...]
-    """The steps of a call that continues an earlier one with the client's answers."""
-    nested: tuple[Step, ...]
-    """The steps of a call that is a part of another one, which is counted and asks the client."""
-    about: Identification | None
-    """What the call log says about each of the calls."""
-    where: Literal["loop", "thread"]
-    """Where the call is admitted and run, if nothing of its caller has to be looked up."""
-    server: Server
-    settings: Settings
 
 
 class Circumstances(NamedTuple):

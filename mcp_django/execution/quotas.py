@@ -21,8 +21,7 @@ from mcp_django.conf import Rate, get_settings
 from mcp_django.core.component import Component
 from mcp_django.exceptions import TooManyRequests
 from mcp_django.execution import results
-from mcp_django.execution.call import Call
-from mcp_django.execution.interaction import Interaction
+from mcp_django.execution.call import Call, ClientDialogue
 from mcp_django.protocol.jsonrpc import Request
 
 LIMIT_NAME = "rate"
@@ -190,7 +189,7 @@ def _limit_error(waits: dict[_Quota, int]) -> TooManyRequests:
 
 
 @async_unsafe("Uses must be counted in a thread, not on the event loop.")
-def _is_counted_round(interaction: Interaction) -> bool:
+def _is_counted_round(interaction: ClientDialogue) -> bool:
     """Return whether a request continues one that was counted."""
     if not interaction.is_continued:
         return False

@@ -10,13 +10,14 @@ resource has changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from time import monotonic
 
 from mcp_django.auth.principal import Principal
 from mcp_django.core.catalog import Catalog
 from mcp_django.core.resource import ReadableComponent, ResourceTemplate
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.execution.call import Call
+from mcp_django.execution.call import Call, OpenAnswer
 from mcp_django.execution.handlers.resources import find_readable, is_row_readable
 from mcp_django.execution.policy import PermissionCache, authorize, is_visible
 from mcp_django.protocol.uritemplate import lower_scheme
@@ -134,6 +135,15 @@ class SubscribedResources:
 
     def _is_permitted(self, uri: str) -> bool:
         return id(self._components.get(uri)) in self._permitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription(OpenAnswer):
+    """The part of a ``subscriptions/listen`` that the server honors."""
+
+    kinds: frozenset[str]
+    resources: SubscribedResources
+    tasks: tuple[str, ...] = ()
 
 
 def _find(catalog: Catalog, uri: str) -> ReadableComponent | None:

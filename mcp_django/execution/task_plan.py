@@ -31,8 +31,8 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import task_runs, task_status, task_worker
-from mcp_django.execution.call import Call, RetryParams, Step, run_steps
-from mcp_django.execution.interaction import Interaction, capability_result
+from mcp_django.execution.call import Call, ClientDialogue, RetryParams, Step, run_steps
+from mcp_django.execution.interaction import capability_result
 from mcp_django.protocol.envelope import trim_capabilities, trim_client_info
 from mcp_django.protocol.errors import TASKS, declares_extension, extension_declaration
 from mcp_django.protocol.jsonrpc import is_empty_array
@@ -113,7 +113,7 @@ class TaskRequestParams(RetryParams, kw_only=True):
 class DeferredTask(CurrentTask):
     """``ctx.task`` of a call that becomes a task when its function calls ``begin``."""
 
-    def __init__(self, interaction: Interaction) -> None:
+    def __init__(self, interaction: ClientDialogue) -> None:
         self._interaction = interaction
 
     def begin(self) -> None:

@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from mcp_django import Context, MCPServer
 from mcp_django.execution import plan
-from mcp_django.execution.plan import Plan
+from mcp_django.execution.call import Plan
 from mcp_django.protocol.revisions import LATEST
 from tests.kit.drivers import message, send
 from tests.kit.servers import open_to_all

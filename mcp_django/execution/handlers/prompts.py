@@ -18,9 +18,8 @@ from mcp_django.core.component import Completion, Prompt, PromptArgument
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
-from mcp_django.execution.call import Call, RetryParams
+from mcp_django.execution.call import Call, ComponentMethod, RetryParams
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.plan import ComponentMethod
 from mcp_django.execution.policy import authorize
 from mcp_django.execution.quotas import consume
 from mcp_django.protocol.jsonrpc import encode, read_params

@@ -38,7 +38,7 @@ from mcp_django.exceptions import (
     ResourceNotFound,
 )
 from mcp_django.execution import invoke, results
-from mcp_django.execution.call import Call, RetryParams, run_steps
+from mcp_django.execution.call import Call, ComponentMethod, RetryParams, run_steps
 from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.handlers.listing import (
     ListParams,
@@ -48,7 +48,7 @@ from mcp_django.execution.handlers.listing import (
     with_next_cursor,
 )
 from mcp_django.execution.interaction import Interaction
-from mcp_django.execution.plan import ComponentMethod, plan_for
+from mcp_django.execution.plan import plan_for
 from mcp_django.execution.policy import PermissionCache, authorize, depends_on_caller, is_visible
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.cursors import Position, invalid_cursor, items_after

@@ -21,12 +21,12 @@ from mcp_django.exceptions import (
     MethodNotFound,
     MissingCapability,
 )
-from mcp_django.execution.call import Call, Subscription
+from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import authorize_read, is_readable, not_found
 from mcp_django.execution.handlers.tasks import readable_task, task_capability
 from mcp_django.execution.policy import PermissionCache
-from mcp_django.execution.subscribed_resources import SubscribedResources, select_uris
+from mcp_django.execution.subscribed_resources import SubscribedResources, Subscription, select_uris
 from mcp_django.execution.task_plan import declares_tasks
 from mcp_django.protocol import jsonrpc, projection
 from mcp_django.protocol.envelope import (

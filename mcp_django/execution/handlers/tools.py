@@ -13,9 +13,8 @@ from mcp_django.core.catalog import Catalog
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
-from mcp_django.execution.call import Call
+from mcp_django.execution.call import Call, ComponentMethod
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.plan import ComponentMethod
 from mcp_django.execution.policy import is_visible
 from mcp_django.execution.quotas import consume
 from mcp_django.execution.task_plan import TaskRequestParams, has_task_tools, task_support
