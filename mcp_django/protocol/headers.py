@@ -370,31 +370,47 @@ _MAPPING = (
     *("properties", "patternProperties", "dependentSchemas", "dependencies"),
     *("$defs", "definitions"),
 )
+_KEYWORDS = frozenset((*_SINGLE, *_SEQUENCE, *_MAPPING))
+# Almost every value is of the first type, and the check for an abstract class is slow.
+_OBJECT = (dict, Mapping)
+_OBJECT_OR_FLAG = (dict, bool, Mapping)
 
 
 def subschemas(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Yield each direct subschema of `schema` with the keyword and the name or index it is at."""
+    if _KEYWORDS.isdisjoint(schema):
+        return
     for keyword in _SINGLE:
-        if isinstance(schema.get(keyword), Mapping | bool):
+        if keyword in schema and isinstance(schema[keyword], _OBJECT_OR_FLAG):
             yield (keyword,), schema[keyword]
     for keyword in _SEQUENCE:
-        if isinstance(schema.get(keyword), list | tuple):
+        if keyword in schema and isinstance(schema[keyword], list | tuple):
             yield from (((keyword, n), one) for n, one in enumerate(schema[keyword]))
     for keyword in _MAPPING:
-        if isinstance(schema.get(keyword), Mapping):
+        if keyword in schema and isinstance(schema[keyword], _OBJECT):
             yield from (((keyword, name), one) for name, one in schema[keyword].items())
 
 
 def map_subschemas(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return a copy of `schema` with `change` applied to each direct subschema."""
+    return map_placed_subschemas(schema, lambda place, child: change(child))
+
+
+def map_placed_subschemas(
+    schema: Schema, change: Callable[[tuple[str | int, ...], Any], Any]
+) -> dict[str, Any]:
+    """Do the same with a `change` that gets the place of each subschema, as `subschemas` does."""
     copy = dict(schema)
+    if _KEYWORDS.isdisjoint(schema):
+        return copy
     for keyword in _SINGLE:
-        if isinstance(schema.get(keyword), Mapping | bool):
-            copy[keyword] = change(schema[keyword])
+        if keyword in schema and isinstance(schema[keyword], _OBJECT_OR_FLAG):
+            copy[keyword] = change((keyword,), schema[keyword])
     for keyword in _SEQUENCE:
-        if isinstance(schema.get(keyword), list | tuple):
-            copy[keyword] = [change(one) for one in schema[keyword]]
+        if keyword in schema and isinstance(schema[keyword], list | tuple):
+            copy[keyword] = [change((keyword, n), item) for n, item in enumerate(schema[keyword])]
     for keyword in _MAPPING:
-        if isinstance(schema.get(keyword), Mapping):
-            copy[keyword] = {name: change(one) for name, one in schema[keyword].items()}
+        if keyword in schema and isinstance(schema[keyword], _OBJECT):
+            members = schema[keyword].items()
+            copy[keyword] = {name: change((keyword, name), child) for name, child in members}
     return copy

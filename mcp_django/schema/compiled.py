@@ -324,6 +324,11 @@ _COMPILERS: dict[str, Callable[[Any, Schema], Validate]] = {
 FindProblems = Callable[[Any], tuple[ValidationProblem, ...]]
 
 
+def _compiled_again(compiled: CompiledSchema, schema: Schema, *, what: str) -> CompiledSchema:
+    """Return the compiled form of a schema that was rewritten, which changes few schemas."""
+    return compiled if schema == compiled.schema else CompiledSchema(schema, what=what)
+
+
 class JSONSchemaArguments:
     """Validates arguments against a JSON Schema and returns them as plain JSON values.
 
@@ -336,11 +341,11 @@ class JSONSchemaArguments:
 
     def __init__(self, input_schema: Mapping[str, Any], *, closed: bool = False) -> None:
         self._closed = closed
-        declared = CompiledSchema(input_schema, what="input_schema").schema
+        compiled = CompiledSchema(input_schema, what="input_schema")
         # Arguments as a whole are never null.
-        declared = {key: value for key, value in declared.items() if key != "nullable"}
+        declared = {key: value for key, value in compiled.schema.items() if key != "nullable"}
         self.json_schema = readable_by_clients(declared, is_input=True)
-        self._schema = CompiledSchema(without_nullable(declared), what="input_schema")
+        self._schema = _compiled_again(compiled, without_nullable(declared), what="input_schema")
         if self.json_schema.get("type") != "object":
             raise ImproperlyConfigured(
                 'input_schema must have "type": "object" at its root, because arguments have names.'
@@ -385,9 +390,9 @@ class JSONSchemaOutput:
     """
 
     def __init__(self, output_schema: Mapping[str, Any]) -> None:
-        declared = CompiledSchema(output_schema, what="output_schema").schema
-        self.json_schema = readable_by_clients(declared, is_input=False)
-        self._schema = CompiledSchema(self.json_schema, what="output_schema")
+        compiled = CompiledSchema(output_schema, what="output_schema")
+        self.json_schema = readable_by_clients(compiled.schema, is_input=False)
+        self._schema = _compiled_again(compiled, self.json_schema, what="output_schema")
 
     def dump(self, value: Any) -> Any:
         """Return the value as plain JSON.

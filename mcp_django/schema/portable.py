@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from mcp_django.protocol.headers import (
     HEADER_KEYWORD,
     MAX_SAFE_INTEGER,
+    map_placed_subschemas,
     map_subschemas,
     subschemas,
 )
@@ -244,22 +245,21 @@ def _apply(schema: Any, use: _Use, path: Path, place: Path = ()) -> Any:
         return schema if is_flag else {} if schema else {"not": {}}
     if not isinstance(schema, dict):
         return schema
-    places = iter([step for step, _ in subschemas(schema)])
 
-    def apply(child: Any) -> Any:
-        step = next(places)
+    def apply(step: Path, child: Any) -> Any:
         return _apply(child, use, (*path, *step), step)
 
-    result = map_subschemas(schema, apply)
+    result = map_placed_subschemas(schema, apply)
     # Every dialect supports `additionalProperties: true`, but not every one an empty schema.
     if schema.get("additionalProperties") is True:
         result["additionalProperties"] = True
-    for rule in RULES:
-        if use.source in rule.sources:
-            changed = rule.rewrite(result, use)
-            if changed != result and (text := rule.change(result, use)):
-                use.changes.append(SchemaChange(path, text))
-            result = changed
+    for rule in _RULES_BY_SOURCE[use.source]:
+        changed = rule.rewrite(result, use)
+        if changed is result:
+            continue
+        if changed != result and (text := rule.change(result, use)):
+            use.changes.append(SchemaChange(path, text))
+        result = changed
     is_generated_input = use.is_input and use.source is not SchemaSource.BY_HAND
     return _without_optional_null(result) if is_generated_input else result
 
@@ -373,6 +373,8 @@ def append_sentence(text: str, sentence: str) -> str:
 
 def _drop_keywords(schema: Schema) -> Schema:
     """Remove keywords that repeat a name or are not for hosts."""
+    if _DROPPED_KEYWORDS.isdisjoint(schema):
+        return schema
     return {key: value for key, value in schema.items() if key not in _DROPPED_KEYWORDS}
 
 
@@ -414,6 +416,8 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 def _any_of_for_combinations(schema: Schema) -> Schema:
     """Replace `oneOf` and `allOf` by `anyOf` or a single schema where that is possible."""
+    if _IN_PLACE_LISTS.isdisjoint(schema):
+        return schema
     result = dict(schema)
     if "oneOf" in result and "anyOf" not in result:
         result["anyOf"] = result.pop("oneOf")
@@ -426,6 +430,9 @@ def _any_of_for_combinations(schema: Schema) -> Schema:
         elif members:
             result[keyword] = members
     return result
+
+
+_IN_PLACE_LISTS: Final = frozenset({"anyOf", "oneOf", "allOf"})
 
 
 def _flattened(keyword: str, members: list[Any]) -> list[Any]:
@@ -467,6 +474,8 @@ def _add_items(schema: Schema) -> Schema:
 
 def _inclusive_bounds(schema: Schema) -> Schema:
     """Replace numeric exclusive bounds, which fail in hosts that use draft 4 (a boolean there)."""
+    if "exclusiveMinimum" not in schema and "exclusiveMaximum" not in schema:
+        return schema
     result = dict(schema)
     is_whole = schema.get("type") == "integer"
     for keyword, plain, tighter, words, step in _BOUNDS:
@@ -495,8 +504,10 @@ def _append_rule(rules: str | None, rule: str) -> str:
 def _standard_formats(schema: Schema, use: _Use) -> Schema:
     """Replace a format by words if JSON Schema does not define it, or if values may not have it."""
     name = schema.get("format")
+    if name is None:
+        return schema
     known = _FORMATS if use.is_input else _KEPT_OUTPUT_FORMATS[use.source]
-    if name is None or name in known or (use.is_input and use.source is SchemaSource.BY_HAND):
+    if name in known or (use.is_input and use.source is SchemaSource.BY_HAND):
         return schema
     lost = {"format"} if use.is_input or name not in _ENCODED else {"format", *_LENGTHS}
     result = {key: value for key, value in schema.items() if key not in lost}
@@ -564,7 +575,7 @@ def _pattern_says(schema: Schema, use: _Use) -> str:
 def _readable_pattern_properties(schema: Schema, use: _Use) -> Schema:
     """Do the same for patterns of names; where one cannot be written, any other name may follow."""
     members = schema.get("patternProperties")
-    if not isinstance(members, Mapping):
+    if members is None or not isinstance(members, Mapping):
         return schema
     result = dict(schema)
     written = {_try_pattern(pattern, use): member for pattern, member in members.items()}
@@ -594,13 +605,16 @@ def _null_for_nullable(schema: Schema, use: _Use) -> Schema:
 
 def _without_identifiers(schema: Schema, use: _Use) -> Schema:
     """Remove names of schemas: two tools with the same `$id` would share one validator."""
-    if use.is_input:
+    if use.is_input or _IDENTIFIERS.isdisjoint(schema):
         return schema
     return {
         key: value
         for key, value in schema.items()
         if key not in {"$id", "$recursiveAnchor"} and not (key == "id" and isinstance(value, str))
     }
+
+
+_IDENTIFIERS: Final = frozenset({"$id", "id", "$recursiveAnchor"})
 
 
 def _items_for_lists(schema: Schema, use: _Use) -> Schema:
@@ -665,12 +679,12 @@ def _header_bounds(schema: Schema, use: _Use) -> Schema:
 
 def _digits_for_integers(schema: Schema, use: _Use) -> Schema:
     """Allow digits in text where an integer may be beyond what JavaScript keeps exact."""
-    if HEADER_KEYWORD in schema or "enum" in schema:
-        return schema
-    is_open = not use.is_input and use.source is not SchemaSource.COLUMNS
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _may_be_integers(use):
         return schema
+    if HEADER_KEYWORD in schema or "enum" in schema:
+        return schema
+    is_open = not use.is_input and use.source is not SchemaSource.COLUMNS
     if not _is_beyond_exact(schema, is_open=is_open):
         return schema
     notes = {key: value for key, value in schema.items() if is_annotation(key)}
@@ -685,8 +699,13 @@ def _digits_for_integers(schema: Schema, use: _Use) -> Schema:
 def _may_be_integers(use: _Use) -> frozenset[str]:
     """Return the types under which integers are sent; pydantic writes floats under `number`."""
     if use.source is not SchemaSource.BY_HAND:
-        return frozenset({"integer"})
-    return frozenset() if use.is_input else frozenset({"integer", "number"})
+        return _INTEGER
+    return _NO_TYPES if use.is_input else _NUMBERS
+
+
+_NO_TYPES: Final[frozenset[str]] = frozenset()
+_INTEGER: Final = frozenset({"integer"})
+_NUMBERS: Final = frozenset({"integer", "number"})
 
 
 def _digits_in_type_lists(schema: Schema, use: _Use) -> Schema:
@@ -864,6 +883,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(_plain(_rules_in_words), _ALL),
 )
+_RULES_BY_SOURCE: Mapping[SchemaSource, tuple[Rule, ...]] = {
+    source: tuple(rule for rule in RULES if source in rule.sources) for source in SchemaSource
+}
 
 
 # The strict dialect -------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ from mcp_django.schema.portable import (
     to_strict as strict_dialect,
 )
 from mcp_django.schema.problems import explain_errors
-from mcp_django.schema.structure import Schema, inline_references, is_annotation, walk
+from mcp_django.schema.structure import Path, Schema, inline_references, is_annotation, walk
 from mcp_django.schema.values import (
     CONTENT_CLASSES,
     advice_for,
@@ -286,6 +286,7 @@ def _without_base64(config: ConfigDict) -> ConfigDict:
     return cast(ConfigDict, {key: value for key, value in config.items() if key not in BASE64})
 
 
+_PLAIN_TYPES = frozenset({type(None), bool, int, str})
 _FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 
 
@@ -301,6 +302,10 @@ class _SchemaGenerator(GenerateJsonSchema):
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
         result = super().generate_inner(schema)
         return {**result, BY_HAND_KEYWORD: True} if _has_own_keywords(schema) else result
+
+    def encode_default(self, dft: Any) -> Any:
+        # For each default pydantic compiles a type, and most of them are plain JSON.
+        return dft if type(dft) in _PLAIN_TYPES else super().encode_default(dft)
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         result = super().str_schema(schema)
@@ -441,10 +446,9 @@ class SignatureArguments:
             self.json_schema = strict_dialect(portable) if strict else portable
         except ValueError as exc:
             raise ImproperlyConfigured(f"{function_name(function)}: {exc}") from exc
-        _reject_paths(function, self._shape)
-        self._has_decimals = any(
-            member.get("format") == "decimal" for _, member in walk(self._shape)
-        )
+        formats = {path: inner["format"] for path, inner in walk(self._shape) if "format" in inner}
+        _reject_paths(function, formats)
+        self._has_decimals = "decimal" in formats.values()
 
     def parse(self, raw: bytes) -> dict[str, Any]:
         """Return the arguments by the names of their parameters, including defaults.
@@ -559,9 +563,9 @@ def _reading_digits(hint: Any) -> Any:
     return Annotated[hint, BeforeValidator(read), WithJsonSchema(published)]
 
 
-def _reject_paths(function: AnyCallable, shape: Schema) -> None:
-    for path, member in walk(shape):
-        if member.get("format") in _PATH_FORMATS:
+def _reject_paths(function: AnyCallable, formats: Mapping[Path, Any]) -> None:
+    for path, name in formats.items():
+        if name in _PATH_FORMATS:
             raise ImproperlyConfigured(
                 f"{function_name(function)} takes a file system path at "
                 f"{'/'.join(map(str, path))}. A "

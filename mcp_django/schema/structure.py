@@ -49,8 +49,8 @@ def walk(schema: Schema) -> Iterator[tuple[Path, Schema]]:
         if count > MAX_SUBSCHEMAS:
             raise ValueError(f"The schema has more than {MAX_SUBSCHEMAS} parts.")
         yield path, member
-        inner = [((*path, *steps), depth + 1, child) for steps, child in subschemas(member)]
-        pending.extend(reversed(inner))
+        if inner := [((*path, *steps), depth + 1, child) for steps, child in subschemas(member)]:
+            pending.extend(reversed(inner))
 
 
 def resolve_reference(root: Schema, pointer: str) -> Any:
@@ -178,6 +178,9 @@ def inline_references(schema: Schema) -> Schema:
     Raises:
         ValueError: the inlined schema would have more than `MAX_SUBSCHEMAS` parts.
     """
+    has_definitions = any(keyword in schema for keyword in _DEFINITIONS)
+    if not has_definitions and not any("$ref" in member for _, member in walk(schema)):
+        return schema
     return _Inliner(schema).run()
 
 
