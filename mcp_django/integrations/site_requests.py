@@ -302,9 +302,10 @@ def _walk(patterns: Iterable[Any], above: URLRoute) -> Iterator[URLRoute]:
     for one in patterns:
         found = _add_level(above, one.pattern)
         if isinstance(one, URLResolver):
-            space = ((one.namespace, one.app_name or ""),) if one.namespace else ()
-            inside = replace(found, namespaces=(*above.namespaces, *space))
-            yield from _walk(one.url_patterns, inside)
+            if one.namespace:
+                space = (one.namespace, one.app_name or "")
+                found = replace(found, namespaces=(*above.namespaces, space))
+            yield from _walk(one.url_patterns, found)
         elif isinstance(one, URLPattern):
             yield replace(found, name=one.name, callback=one.callback)
 
@@ -312,6 +313,8 @@ def _walk(patterns: Iterable[Any], above: URLRoute) -> Iterator[URLRoute]:
 def _add_level(above: URLRoute, pattern: Any) -> URLRoute:
     """Add the variables of one level, as Django finds them to reverse its pattern."""
     regex = pattern.regex
+    if "(" not in regex.pattern:
+        return above
     ways = [set(names) for _, names in normalize(regex.pattern)]
     names = set().union(*ways)
     trouble = ""

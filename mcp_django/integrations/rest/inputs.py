@@ -293,9 +293,9 @@ def _as_query(shape: Schema) -> dict[str, QueryParameter]:
 
 def _query_parameters(endpoint: RestEndpoint) -> list[QueryParameter]:
     """Return the query parameters of the view that its backends and its paginator declare."""
-    view = endpoint.prototype()
-    if not isinstance(view, GenericAPIView) or not endpoint.is_safe:
+    if not endpoint.is_safe or not issubclass(endpoint.view_class, GenericAPIView):
         return []
+    view = endpoint.prototype()
     found: list[QueryParameter] = []
     if endpoint.action == "list" or endpoint.uses_name("filter_queryset"):
         for backend in view.filter_backends:

@@ -313,17 +313,14 @@ def _has_certain_output(endpoint: RestEndpoint) -> bool:
     if not issubclass(endpoint.view_class, GenericAPIView):
         return False
     own = (endpoint.action, *(("update",) if endpoint.action == "partial_update" else ()))
-    renderers = endpoint.renderers()
-    return (
+    is_standard = (
         endpoint.inherits_unchanged(standard.mixin, *own)
         and endpoint.inherits_unchanged(GenericAPIView, *RESPONSE_METHODS)
         and endpoint.inherits_unchanged(APIView, "finalize_response")
         and endpoint.has_fixed_serializer
-        and any(type(one) is JSONRenderer for one in renderers)
-        and not any(
-            isinstance(one, JSONRenderer) and type(one) is not JSONRenderer for one in renderers
-        )
     )
+    kinds = set(map(type, endpoint.renderers())) if is_standard else set()
+    return {kind for kind in kinds if issubclass(kind, JSONRenderer)} == {JSONRenderer}
 
 
 def _paginated_schema(endpoint: RestEndpoint, several: Schema) -> Schema | None:
