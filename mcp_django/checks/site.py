@@ -513,7 +513,8 @@ def check_can_connect() -> Iterator[Problem]:
 @system_check(checks.Warning, "mcp_django.W011", each=itself)
 def check_metadata(server: MCPServer) -> Iterator[Problem]:
     """W011: tokens of other issuers are accepted, but clients cannot discover the issuers."""
-    if check_backends(None) or _has_metadata_urls():
+    # Wrong backends are reported by ``check_backends``, which imports those of every server.
+    if _has_metadata_urls() or check_backends(None):
         return
     if any(_has_external_issuers(name) for name in server.auth):
         what = "accepts tokens of other issuers, but clients cannot discover which"

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from functools import cache
 from typing import Any
 
 from django.core.management.base import (
@@ -104,9 +105,11 @@ class Command(BaseCommand):
 PAIR = re.compile(r"[^-=][^=]*=", re.DOTALL)
 
 
+@cache
 def django_options() -> CommandParser:
     """Return a parser of the options that every Django command has, for argparse's ``parents``.
 
+    All subcommands share it, because most of the time to make a parser is that for these options.
     An option that is omitted after the subcommand keeps its value from before the subcommand.
     """
     parser = BaseCommand().create_parser("", "", add_help=False)
