@@ -33,6 +33,8 @@ KEYWORDS = {
 }
 # What `templatize` leaves of the tags of a template.
 CALL = re.compile(r"\b(n?p?)gettext\(((?:\s*u?'(?:[^'\\]|\\.)*',?|\s*u?\"(?:[^\"\\]|\\.)*\",?)+)")
+# Without one of these names before a parenthesis, there is no text to extract from code.
+ANY_CALL = re.compile(rf"\b(?:{'|'.join(KEYWORDS)})\s*\(")
 PLACEHOLDER = re.compile(r"%\(\w+\)[sd]|%%|\{\w*\}|</?\w+[^>]*>")
 
 Text = tuple[str | None, str | tuple[str, ...]]
@@ -40,6 +42,8 @@ Text = tuple[str | None, str | tuple[str, ...]]
 
 
 def in_python(path: Path) -> Iterator[Text]:
+    if not ANY_CALL.search(path.read_text()):
+        return
     for _, message, _, context in extract_from_file("python", path, keywords=KEYWORDS):
         texts = (message,) if isinstance(message, str) else tuple(filter(None, message))
         yield context, texts if len(texts) > 1 else texts[0]
@@ -128,22 +132,25 @@ def test_every_text_is_written_where_it_is_translated():
     """The extraction reads calls with a text, and no others."""
     found = []
     for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text())
+        text = path.read_text()
+        if "django.utils.translation" not in text:
+            continue
+        nodes = [*ast.walk(ast.parse(text))]
         imported = {
             alias.asname or alias.name
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.ImportFrom) and node.module == "django.utils.translation"
             for alias in node.names
             if alias.name in KEYWORDS
         }
         called = {
             id(node.func)
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
         }
         found += [
             path.relative_to(PACKAGE).as_posix()
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
             if node.id in imported and id(node) not in called
         ]
