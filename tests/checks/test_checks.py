@@ -8,6 +8,7 @@ import subprocess
 import sys
 import weakref
 from dataclasses import dataclass, replace
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,17 +70,34 @@ async def described_later() -> str:
 # Errors ---------------------------------------------------------------------------------------
 
 
+def installed(folder: Path, name: str, **files: str) -> Distribution:
+    """Return a distribution with these files of metadata."""
+    metadata = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    metadata.mkdir()
+    for file, text in {"METADATA": f"Metadata-Version: 2.1\nName: {name}\n", **files}.items():
+        (metadata / file.replace("top_level", "top_level.txt")).write_text(text)
+    return Distribution.at(metadata)
+
+
+PACKED = {"RECORD": "../../bin/x,,\nmcp_django/__init__.py,sha256=x,1\n"}
+
+
 @pytest.mark.parametrize(
     ("owners", "expected"),
     [
-        ([], []),
-        (["django-mcp-provider"], []),
-        (["django-mcp-provider", "mcp-django"], ["E001"]),
-        (["mcp-django"], ["E001"]),
+        ({}, []),
+        ({"django-mcp-provider": PACKED}, []),
+        ({"django-mcp-provider": PACKED, "mcp-django": PACKED}, ["E001"]),
+        ({"mcp-django": {"RECORD": "mcp_django/server.py,,"}}, ["E001"]),
+        ({"mcp-django": {"top_level": "x\nmcp_django\n", "RECORD": "x.py,,"}}, ["E001"]),
+        ({"other": {"RECORD": "other/mcp_django/__init__.py,,\nmcp_django_x/a.py,,"}}, []),
+        ({"other": {"top_level": "other\n", **PACKED}}, []),
+        ({"without-files": {}}, []),
     ],
 )
-def test_a_second_distribution_of_the_package_is_found(monkeypatch, owners, expected):
-    monkeypatch.setattr(site, "packages_distributions", lambda: {"mcp_django": owners})
+def test_a_second_distribution_of_the_package_is_found(monkeypatch, tmp_path, owners, expected):
+    made = [installed(tmp_path, name, **files) for name, files in owners.items()]
+    monkeypatch.setattr(site, "distributions", lambda: made)
     found = site.check_distribution(None)
     assert ids(found) == expected
     if found:
