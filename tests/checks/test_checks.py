@@ -224,6 +224,7 @@ def test_a_wrong_setting_is_found_on_a_site_with_an_admin(values, words, tmp_pat
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("servers")
 def test_a_theme_that_was_not_usable_when_it_was_needed_is_an_error(monkeypatch):
     # As in a circular import: the class can be imported when the check runs.
     admin_base = pytest.importorskip("mcp_django.admin_base")

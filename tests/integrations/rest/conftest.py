@@ -37,13 +37,20 @@ def give_address(settings: Any, view: Any) -> None:
     settings.ROOT_URLCONF = type("URLs", (), {"urlpatterns": patterns})
 
 
-@pytest.fixture
-def client_of():
-    """A client of the whole site as one of its users, or of a server that a test made."""
+@pytest.fixture(scope="session")
+def whole_site():
+    """A server with every view of the site, which no test changes."""
     from tests.integrations.rest.site import rest_server
+
+    return rest_server()
+
+
+@pytest.fixture
+def client_of(whole_site):
+    """A client of the whole site as one of its users, or of a server that a test made."""
 
     def client(username: str = "", server: Any = None) -> MCPClient:
         user = get_user_model().objects.get(username=username) if username else None
-        return MCPClient(server=server or rest_server(), user=user, raise_exceptions=False)
+        return MCPClient(server=server or whole_site, user=user, raise_exceptions=False)
 
     return client

@@ -1,10 +1,12 @@
 """Where a REST view is called: at one of its own URLs, or not at all."""
 
+from weakref import WeakSet
+
 import pytest
 from django.contrib.auth.decorators import login_required
 from django.urls import include, path
 
-from mcp_django import MCPServer
+from mcp_django import MCPServer, server as server_module
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.checks.components import check_views
 from tests.integrations.rest import odd
@@ -14,8 +16,9 @@ from tests.sites.shop.models import Tag
 
 
 @pytest.fixture(autouse=True)
-def addresses(site, settings):
-    """The odd views are at their addresses."""
+def addresses(site, settings, monkeypatch):
+    """The odd views are at their addresses; the system check looks at the test's own servers."""
+    monkeypatch.setattr(server_module, "_servers", WeakSet())
     settings.ROOT_URLCONF = "tests.integrations.rest.odd"
 
 

@@ -10,7 +10,6 @@ from django.test.utils import CaptureQueriesContext
 
 from mcp_django.schema.arguments import InvalidArguments
 from tests.integrations.models.building import product
-from tests.integrations.rest.site import rest_server
 from tests.sites.shop.models import Customer, Tag
 
 
@@ -117,9 +116,9 @@ def test_a_bad_filter_is_refused_by_name(client_of, arguments, text):
     assert text in result.text
 
 
-def test_half_a_character_is_refused():
+def test_half_a_character_is_refused(whole_site):
     # No client library of ours would send it; JSON can say it all the same.
-    arguments = rest_server().tools["list_products"].arguments
+    arguments = whole_site.tools["list_products"].arguments
     with pytest.raises(InvalidArguments) as caught:
         arguments.parse(b'{"search": "\\ud800"}')
     assert str(caught.value) == "search: must be text without control or broken characters"

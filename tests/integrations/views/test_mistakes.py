@@ -1,15 +1,24 @@
 """What cannot work is said when it is declared, or by the system check."""
 
+from weakref import WeakSet
+
 import pytest
 from django import forms as django_forms
 from django.core.exceptions import ImproperlyConfigured
 from django.views.generic import FormView, TemplateView
 
+from mcp_django import server as server_module
 from mcp_django.checks.components import check_views
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.test import MCPClient
 from tests.integrations.views import forms
 from tests.kit.servers import real_client
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """No servers of earlier tests, whose components the system check would look at, too."""
+    monkeypatch.setattr(server_module, "_servers", WeakSet())
 
 
 class Upload(django_forms.Form):
