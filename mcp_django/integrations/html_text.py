@@ -291,6 +291,8 @@ class _TextExtractor:
 
 
 def _is_hidden(given: dict[str, str]) -> bool:
+    if not given:
+        return False
     style = _CSS_NOISE.sub("", given.get("style", "")).lower()
     return (
         "hidden" in given

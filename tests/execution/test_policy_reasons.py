@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -70,7 +71,8 @@ def named(declared: Any) -> str:
     return "+".join(getattr(one, "__name__", type(one).__name__) for one in each) or "nothing"
 
 
-def component_of(permission: Any, scopes: tuple[str, ...]) -> Component:
+@cache
+def plain_tool() -> Component:
     server = MCPServer("reasons", permission=AllowAny)
 
     @server.tool
@@ -78,7 +80,11 @@ def component_of(permission: Any, scopes: tuple[str, ...]) -> Component:
         """Do something."""
         return ""
 
-    return replace(server.tools["tool"], permission=permission, scopes=scopes)
+    return server.tools["tool"]
+
+
+def component_of(permission: Any, scopes: tuple[str, ...]) -> Component:
+    return replace(plain_tool(), permission=permission, scopes=scopes)
 
 
 def caller(scopes: frozenset[str] | None, *, is_known: bool = True, **details: Any) -> Principal:
@@ -96,20 +102,22 @@ def is_admitted(principal: Principal, component: Component) -> bool:
 @pytest.mark.parametrize("list_filter", ["permissions", "scopes"])
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("permission", PERMISSIONS, ids=named)
-def test_a_component_is_seen_when_there_is_no_reason_against_it(permission, is_known, list_filter):
+def test_a_component_is_seen_when_there_is_no_reason_against_it(
+    permission, is_known, list_filter, settings
+):
+    settings.MCP_DJANGO = {"LIST_FILTER": list_filter}
     for held, needed in product(HELD, NEEDED):
         principal = caller(held, is_known=is_known)
         component = component_of(permission, needed)
-        with override_settings(MCP_DJANGO={"LIST_FILTER": list_filter}):
-            reasons = explain(principal, component, use="list").reasons
-            assert is_visible(principal, component) is not bool(reasons)
-            of_scopes = [one for one in reasons if one.kind == "scopes"]
-            guarding = [one for one in reasons if one.kind == "permission"]
-            lacks = held is not None and not set(needed) <= held
-            assert bool(of_scopes) is (lacks and list_filter == "scopes")
-            use = explain(principal, component, use="call")
-            assert is_admitted(principal, component) is use.allowed is not (bool(guarding) or lacks)
-            assert [one.kind for one in use.reasons if one.scopes] == ["scopes"] * lacks
+        reasons = explain(principal, component, use="list").reasons
+        assert is_visible(principal, component) is not bool(reasons)
+        of_scopes = [one for one in reasons if one.kind == "scopes"]
+        guarding = [one for one in reasons if one.kind == "permission"]
+        lacks = held is not None and not set(needed) <= held
+        assert bool(of_scopes) is (lacks and list_filter == "scopes")
+        use = explain(principal, component, use="call")
+        assert is_admitted(principal, component) is use.allowed is not (bool(guarding) or lacks)
+        assert [one.kind for one in use.reasons if one.scopes] == ["scopes"] * lacks
         guards = permission if isinstance(permission, list) else [permission]
         refusing = [one for one in guards if one not in (None, Yes)]
         assert [type(one.permission) for one in guarding] == refusing
@@ -206,7 +214,7 @@ def nobody_connects(user: Any, server: Any, client_id: str) -> bool:
 @pytest.mark.parametrize("guards", [(), (Yes(),), (No(),), (No(), Yes())], ids=named)
 @pytest.mark.parametrize("permission", [AllowAny, IsStaff, [Yes, No]], ids=named)
 @pytest.mark.parametrize("is_known", [True, False])
-def test_whoever_may_not_enter_has_a_reason(is_known, permission, guards, is_enabled):
+def test_whoever_may_not_enter_has_a_reason(is_known, permission, guards, is_enabled, settings):
     server: Any = MCPServer("reasons", permission=permission, scopes=("a", "b"))
     offered = replace(server.catalog, extra_permissions=guards, is_enabled=is_enabled)
 
@@ -217,16 +225,15 @@ def test_whoever_may_not_enter_has_a_reason(is_known, permission, guards, is_ena
             return offered if name == "catalog" else getattr(server, name)
 
     door: Any = Door()
-    rule = f"{__name__}.nobody_connects"
+    settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": f"{__name__}.nobody_connects"}}
     for held, audience, client in product(HELD, ("", "https://a.example"), ("blocked", "other")):
         principal = caller(held, is_known=is_known, audience=audience, client_id=client)
-        with override_settings(MCP_DJANGO={"OAUTH": {"CAN_CONNECT": rule}}):
-            reasons = [one.kind for one in explain_connection(door, principal).reasons]
-            if reasons:
-                with pytest.raises(AccessRefused):
-                    authorize_connection(door, principal)
-            else:
+        reasons = [one.kind for one in explain_connection(door, principal).reasons]
+        if reasons:
+            with pytest.raises(AccessRefused):
                 authorize_connection(door, principal)
+        else:
+            authorize_connection(door, principal)
         assert ("disabled" in reasons) is not is_enabled
         assert ("rule" in reasons) is bool(audience and client == "blocked")
         lacks = held is not None and held != {"a", "b"}

@@ -104,7 +104,8 @@ def test_no_page_is_too_broken(html):
     ["<div>", "<b></i>", "<table><tr><td>", "<ul><li>", "<a href=x>", "<p>x", "</", "<", "<a b"],
 )
 def test_a_page_that_is_deep_and_long_is_read(piece):
-    assert html_to_text(piece * 20_000 + "> the end").endswith("the end")
+    # Five times as deep as Python's own stack may be.
+    assert html_to_text(piece * 5_000 + "> the end").endswith("the end")
 
 
 @pytest.mark.parametrize(

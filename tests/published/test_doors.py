@@ -205,7 +205,8 @@ class Mistaken(BaseHTTPRequestHandler):
 @pytest.fixture
 def url():
     with ThreadingHTTPServer(("127.0.0.1", 0), Mistaken) as serving:
-        thread = threading.Thread(target=serving.serve_forever)
+        # It looks that often whether it is to stop.
+        thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{serving.server_port}"
         serving.shutdown()

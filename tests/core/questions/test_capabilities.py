@@ -66,6 +66,12 @@ def asks(runs: list[str]) -> MCPServer:
     return server
 
 
+@pytest.fixture(scope="module")
+def asking_all():
+    """The same server for all cases, none of which changes it."""
+    return asks([])
+
+
 def _asking(question: Any, runs: list[str]) -> Any:
     async def tool(ctx: Context) -> str:
         runs.append("begun")
@@ -94,9 +100,8 @@ def lacking(answer: Answer) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("declared", "askable"), DECLARED, ids=[json.dumps(d) for d, _ in DECLARED]
 )
-def test_only_what_is_declared_is_asked_for(declared, askable):
-    server = asks([])
-    client = MCPClient(server=server, capabilities=declared)
+def test_only_what_is_declared_is_asked_for(declared, askable, asking_all):
+    client = MCPClient(server=asking_all, capabilities=declared)
     assert set(client.call_tool("whatever").structured) == askable
     for name in NAMES:
         for tool in (name, f"{name}-first"):

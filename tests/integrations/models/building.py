@@ -87,8 +87,7 @@ def client(model: type[Model], *, user: Any = None, **options: Any) -> MCPClient
 def holder(*codenames: str, username: str = "ada") -> Any:
     """A user who holds these permissions of the shop."""
     user = person(username)
-    for codename in codenames:
-        user.user_permissions.add(
-            Permission.objects.get(codename=codename, content_type__app_label="shop")
-        )
+    found = Permission.objects.filter(codename__in=codenames, content_type__app_label="shop")
+    assert {one.codename for one in found} == {*codenames}
+    user.user_permissions.add(*found)
     return type(user).objects.get(pk=user.pk)
