@@ -283,7 +283,7 @@ async def test_what_serves_asgi_raises_while_a_setting_is_wrong():
         (["tokens", "session"], []),
         ([], []),
         (["tokns"], ["E003"]),
-        (["a.b", "django.http.Http404"], ["E003", "E003"]),
+        (["tests.nowhere.Backend", "django.http.Http404"], ["E003", "E003"]),
     ],
 )
 def test_a_backend_that_is_none_is_found(auth, expected):
@@ -638,7 +638,7 @@ def test_what_tenants_do_not_have_is_found(settings):
         ({}, ["tokens", "session"], None),
         ({"CONFIRM_SECONDS": 1}, ["tokens", "session"], "AUTH contains 'session'"),
         (
-            {"CONFIRM_SECONDS": 1, "OAUTH": {"CAN_CONNECT": "a.b"}},
+            {"CONFIRM_SECONDS": 1, "OAUTH": {"CAN_CONNECT": "tests.nowhere.rule"}},
             ["tokens"],
             "OAUTH['CAN_CONNECT'] is set",
         ),
