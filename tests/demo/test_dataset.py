@@ -1,11 +1,18 @@
 """The reference data is what the demo counts on."""
 
-from demo_project.airports.dataset import read_airports, read_countries
+from functools import cache
+
+from demo_project.airports.dataset import AirportRow, read_airports, read_countries
 from demo_project.airports.geo import Position
 
 
+@cache
+def airports() -> tuple[AirportRow, ...]:
+    return tuple(read_airports())
+
+
 def test_every_airport_has_a_unique_code_and_a_place_on_earth():
-    rows = list(read_airports())
+    rows = airports()
     assert len(rows) > 28_000
     assert len({row.icao for row in rows}) == len(rows)
     assert all(
@@ -14,16 +21,16 @@ def test_every_airport_has_a_unique_code_and_a_place_on_earth():
 
 
 def test_iata_codes_are_unique():
-    codes = [row.iata for row in read_airports() if row.iata]
+    codes = [row.iata for row in airports() if row.iata]
     assert len(set(codes)) == len(codes)
 
 
 def test_every_country_of_an_airport_has_a_name():
-    assert {row.country for row in read_airports()} <= set(read_countries())
+    assert {row.country for row in airports()} <= set(read_countries())
 
 
 def test_an_airport_is_read_whole():
-    heathrow = next(row for row in read_airports() if row.icao == "EGLL")
+    heathrow = next(row for row in airports() if row.icao == "EGLL")
     assert (heathrow.iata, heathrow.city, heathrow.country) == ("LHR", "London", "GB")
     assert heathrow.position == Position(51.4706, -0.46194)
     assert (heathrow.elevation_ft, heathrow.timezone) == (83, "Europe/London")

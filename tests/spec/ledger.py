@@ -89,7 +89,8 @@ def mentions(root: Path = TESTS) -> list[Mention]:
     return [
         mention
         for path in sorted(root.rglob("*.py"))
-        if "node_modules" not in path.parts and "spec(" in (source := path.read_text("utf-8"))
+        if "node_modules" not in path.parts
+        if re.search(r"\bspec\(", source := path.read_text("utf-8"))
         for mention in mentions_in(source, str(path.relative_to(root)))
     ]
 
@@ -113,4 +114,5 @@ def mentions_in(source: str, name: str) -> Iterator[Mention]:
 def _is_marker(function: ast.expr) -> bool:
     if isinstance(function, ast.Name):
         return function.id == "spec"
-    return ast.unparse(function) == "pytest.mark.spec"
+    is_attribute = isinstance(function, ast.Attribute) and function.attr == "spec"
+    return is_attribute and ast.unparse(function) == "pytest.mark.spec"
