@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property, reduce
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit
@@ -185,20 +185,46 @@ Namespaces = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class URLVariables:
+    """The variables of some levels of a URL; see ``URLRoute``."""
+
+    converters: Mapping[str, Any] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    reverse_problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class URLRoute:
-    """One URL pattern; ``converters`` has ``None`` for a variable of a regular expression."""
+    """One URL pattern; its variables are read at first use, as most searches keep one of many."""
 
     name: str | None = None
     namespaces: Namespaces = ()
     """The instance namespace and the application namespace of each level."""
     callback: Any = None
     """The view, ``None`` for a level above it."""
-    converters: Mapping[str, Any] = field(default_factory=dict)
-    required: frozenset[str] = frozenset()
-    reverse_problem: str = ""
-    """Why the pattern cannot be reversed, empty if it can."""
+    levels: tuple[Any, ...] = ()
+    """The pattern objects of Django, outermost first."""
     urlconf: str | None = None
     """The URLconf that has the pattern, if it is not the current one."""
+
+    @cached_property
+    def _variables(self) -> URLVariables:
+        return reduce(_add_level, self.levels, URLVariables())
+
+    @property
+    def converters(self) -> Mapping[str, Any]:
+        """The variables with their converters, ``None`` for one of a regular expression."""
+        return self._variables.converters
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The variables that ``reverse`` always needs."""
+        return self._variables.required
+
+    @property
+    def reverse_problem(self) -> str:
+        """Why the pattern cannot be reversed, empty if it can."""
+        return self._variables.reverse_problem
 
     @property
     def view(self) -> Any:
@@ -300,17 +326,16 @@ def routes_by_view(view_class: type[Any], urlconf: str | None = None) -> list[UR
 
 def _walk(patterns: Iterable[Any], above: URLRoute) -> Iterator[URLRoute]:
     for one in patterns:
-        found = _add_level(above, one.pattern)
+        levels = (*above.levels, one.pattern)
         if isinstance(one, URLResolver):
-            if one.namespace:
-                space = (one.namespace, one.app_name or "")
-                found = replace(found, namespaces=(*above.namespaces, space))
-            yield from _walk(one.url_patterns, found)
+            space = ((one.namespace, one.app_name or ""),) if one.namespace else ()
+            inside = replace(above, levels=levels, namespaces=(*above.namespaces, *space))
+            yield from _walk(one.url_patterns, inside)
         elif isinstance(one, URLPattern):
-            yield replace(found, name=one.name, callback=one.callback)
+            yield replace(above, levels=levels, name=one.name, callback=one.callback)
 
 
-def _add_level(above: URLRoute, pattern: Any) -> URLRoute:
+def _add_level(above: URLVariables, pattern: Any) -> URLVariables:
     """Add the variables of one level, as Django finds them to reverse its pattern."""
     regex = pattern.regex
     if "(" not in regex.pattern:
@@ -324,8 +349,7 @@ def _add_level(above: URLRoute, pattern: Any) -> URLRoute:
         trouble = "has alternatives (|) that Django cannot reverse; use a path() for each of them"
     ordered = [name for name in (*pattern.converters, *regex.groupindex) if name in names]
     converters = {name: pattern.converters.get(name) for name in ordered}
-    return replace(
-        above,
+    return URLVariables(
         converters={**above.converters, **converters},
         required=above.required | set.intersection(*ways).intersection(converters),
         reverse_problem=above.reverse_problem or trouble,

@@ -65,7 +65,7 @@ def exposable_routes() -> list[URLRoute]:
     """Return the named URLs of the site whose views may be exposed, one for each name."""
     found: dict[str, URLRoute] = {}
     for route in all_routes():
-        if route.name and not route.reverse_problem and not route_exclusion(route):
+        if route.name and not route_exclusion(route) and not route.reverse_problem:
             found.setdefault(route.full_name, route)
     return [found[name] for name in sorted(found)]
 

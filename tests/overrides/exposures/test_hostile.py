@@ -189,14 +189,7 @@ def test_what_a_site_makes_of_closed_models_is_closed():
 @pytest.mark.parametrize("is_own", [False, True])
 def test_no_view_that_signs_in_is_exposed_nor_what_a_site_makes_of_it(base, is_own):
     view = type("Mine", (base,), {}) if is_own else base
-    route = URLRoute(
-        name="in",
-        namespaces=(),
-        callback=view.as_view(),
-        converters={},
-        required=frozenset(),
-        reverse_problem="",
-    )
+    route = URLRoute(name="in", callback=view.as_view())
     assert "signs users in" in route_exclusion(route)
 
 
