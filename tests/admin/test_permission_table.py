@@ -172,6 +172,7 @@ PAGES_WITHOUT_FORM = (
 
 Names = set[tuple[str, str]]
 REFUSED = (403, 404, 405)
+MODELS = [str(one._meta.model_name) for one in models()]
 
 
 @pytest.fixture(autouse=True)
@@ -200,7 +201,7 @@ def refused_for_all(site: Site) -> Names:
 
 
 def find_permissions(names: Iterable[str]) -> list[Permission]:
-    every = Permission.objects.filter(content_type__app_label__in=(*APPS, "auth", "shop"))
+    every = Permission.objects.select_related("content_type")
     known = {f"{one.content_type.app_label}.{one.codename}": one for one in every}
     return [known[name] for name in names]
 
@@ -248,7 +249,8 @@ def log_in_staff(settings):
     ]
 
     def log_in(*names: str, **details: Any) -> Client:
-        user = get_user_model().objects.create_user("staff", is_staff=True, **details)
+        users = get_user_model().objects
+        user = users.create_user(f"staff{users.count()}", is_staff=True, **details)
         user.user_permissions.set(find_permissions(names))
         FixedUserMiddleware.user = user
         return Client()
@@ -257,52 +259,63 @@ def log_in_staff(settings):
 
 
 def run_attempts(
-    site: Site, client: Client, expected: Names, only: Iterable[str] | None = None
-) -> Names:
-    """The attempts that succeed, of these models or all; the others have to be refused."""
+    site: Site, client: Client, expected: Names, held: str = "", model: str | None = None
+) -> None:
+    """Run the attempts of a model, or all: those expected succeed, the others are refused.
+
+    ``held`` is what the client may, for the message of a failure.
+    """
     succeeded = set()
     for name, attempt in site.attempts.items():
-        if only is not None and name[0] not in only:
+        if model not in (None, name[0]):
             continue
         outcome = run_attempt(client, attempt, site.before)
         if outcome.succeeded:
             succeeded.add(name)
         else:
-            assert not outcome.changed, name
+            assert not outcome.changed, (held, name)
             may_see_page = (name[0], attempt.page) in expected
-            assert may_see_page or outcome.status in REFUSED, (name, outcome.status)
+            assert may_see_page or outcome.status in REFUSED, (held, name, outcome.status)
         if attempt.data is None:
-            assert not outcome.changed, name
-        assert not [one for one in site.secrets if one in outcome.text], name
-        assert ANSWERED not in outcome.text or ("task", "answer") in expected, name
-    return succeeded
+            assert not outcome.changed, (held, name)
+        assert not [one for one in site.secrets if one in outcome.text], (held, name)
+        assert ANSWERED not in outcome.text or ("task", "answer") in expected, (held, name)
+    assert succeeded == expected, held
 
 
-@pytest.mark.parametrize("name", ALLOWS)
-def test_one_permission_allows_what_is_listed_for_it(name, site, log_in_staff):
-    expected = parse_line(ALLOWS[name])
-    assert run_attempts(site, log_in_staff(name), expected) == expected
+def allowed_by(names: Iterable[str], model: str) -> Names:
+    """The attempts of a model that the tables list for these permissions."""
+    held = set(names)
+    lines = [line for one, line in {**ALLOWS, **TOGETHER}.items() if held.issuperset(one.split())]
+    return {name for name in parse_lines(lines) if name[0] == model}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_permission_allows_what_is_listed_for_it(model, site, log_in_staff):
+    """Those that matter to a model one by one, and as the tables combine them; the rest at once.
+
+    A permission never takes another away, so each of the rest by itself allows no more than all of
+    them together, which is nothing.
+    """
+    combinations = [names for names in TOGETHER if allowed_by(names.split(), model)]
+    singles = {name for names in combinations for name in names.split()}
+    singles |= {name for name in ALLOWS if allowed_by([name], model)}
+    for names in (*sorted(singles), *combinations):
+        held = names.split()
+        run_attempts(site, log_in_staff(*held), allowed_by(held, model), names, model)
+    rest = {*ALLOWS, *ALLOWS_NOTHING.split()} - singles
+    run_attempts(site, log_in_staff(*rest), set(), f"none of {sorted(singles)}", model)
 
 
 def test_the_other_permissions_allow_nothing_even_together(site, log_in_staff):
-    client = log_in_staff(*ALLOWS_NOTHING.split())
-    assert run_attempts(site, client, set()) == set()
+    run_attempts(site, log_in_staff(*ALLOWS_NOTHING.split()), set())
 
 
-@pytest.mark.parametrize("names", TOGETHER)
-def test_several_permissions_allow_what_is_listed_for_them(names, site, log_in_staff):
-    held = set(names.split())
-    lines = [line for one, line in {**ALLOWS, **TOGETHER}.items() if set(one.split()) <= held]
-    expected = parse_lines(lines)
-    only = {model for model, _ in expected}
-    assert run_attempts(site, log_in_staff(*held), expected, only) == expected
-
-
-@pytest.mark.parametrize("model", [str(one._meta.model_name) for one in models()])
-def test_superusers_succeed_with_everything_else(model, site, log_in_staff):
-    expected = {one for one in set(site.attempts) - refused_for_all(site) if one[0] == model}
-    client = log_in_staff(is_superuser=True)
-    assert run_attempts(site, client, expected, [model]) == expected
+def test_superusers_succeed_with_everything_else(site, log_in_staff):
+    client, refused = log_in_staff(is_superuser=True), refused_for_all(site)
+    for model in MODELS:
+        expected = {name for name in set(site.attempts) - refused if name[0] == model}
+        run_attempts(site, client, expected, "everything", model)
 
 
 def test_every_page_form_and_action_is_listed(site):
@@ -340,7 +353,7 @@ def test_the_documentation_lists_the_same_permissions():
 
 def test_staff_without_permissions_reach_nothing(site, client):
     client.force_login(get_user_model().objects.create_user("staff", is_staff=True))
-    assert run_attempts(site, client, set()) == set()
+    run_attempts(site, client, set())
     assert "/admin/mcp_" not in client.get("/admin/").content.decode()
     for app in APPS:
         assert client.get(f"/admin/{app}/").status_code == 404
