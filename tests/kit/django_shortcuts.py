@@ -11,6 +11,10 @@ PostgreSQL takes up to a second to truncate so many, and has to have all of them
 Connections: a thread that is done with a request a moment after its test looks whether it may keep
 its connection. Pytest allows no access by then, and takes that for one, so that the connection
 would stay open and each later request of the thread would fail.
+
+Contexts: for each template that is rendered, the test client copies the context. A page of the
+admin has a hundred of them, most of them parts of forms, which no test looks at. Here it gets only
+the templates that a view names, with what `response.context` is asked for.
 """
 
 from __future__ import annotations
@@ -21,12 +25,15 @@ from typing import Any
 from django.core.signals import setting_changed
 from django.db import IntegrityError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.template import Context, Template
 from django.test import TransactionTestCase
 from django.test.signals import root_urlconf_changed
+from django.test.utils import instrumented_test_render
 from django.urls import clear_url_caches, set_urlconf
 
 _is_made_by_test = False
 
+PARTS = ("django/forms/", "admin/widgets/")
 KEPT = ("django_content_type", "auth_permission", "django_migrations")
 TRIES = 3
 _thorough = TransactionTestCase._fixture_teardown
@@ -41,6 +48,7 @@ def install() -> None:
     TransactionTestCase._fixture_setup = classmethod(_look_before)
     TransactionTestCase._fixture_teardown = _empty
     BaseDatabaseWrapper.get_autocommit = _get_autocommit
+    Template._render = _render
 
 
 def _change_routes(*, setting: str, value: Any, **kwargs: Any) -> None:
@@ -56,6 +64,12 @@ def _get_autocommit(self: BaseDatabaseWrapper) -> bool:
     if self.connection is None:
         self.ensure_connection()
     return self.autocommit
+
+
+def _render(self: Template, context: Context) -> str:
+    # Included templates, and those that one extends, share the context of the template of the view.
+    is_part = context.template is not self or str(self.name).startswith(PARTS)
+    return self.nodelist.render(context) if is_part else instrumented_test_render(self, context)
 
 
 def _look_before(cls: type[TransactionTestCase]) -> None:
