@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
+from functools import cache
 from itertools import count
 from typing import Annotated, Any, Literal
 
@@ -26,6 +27,7 @@ from mcp_django import (
     ToolError,
 )
 from mcp_django.auth.permissions import IsStaff
+from mcp_django.core.component import Completion, Component
 from mcp_django.core.declare import build_tool as declared_tool
 from mcp_django.models import Server
 from tests.kit.servers import person
@@ -104,9 +106,21 @@ def desk(**options: Any) -> MCPServer:
     """The server."""
     # One of a name that is not yet collected would be found by it.
     server = MCPServer(f"trying-{next(_numbers)}", **options)
+    components, completions = _declared()
+    for component in components:
+        server.add(component)
+    for completion in completions:
+        server.registry.add_completion(completion)
+    return server
+
+
+@cache
+def _declared() -> tuple[list[Component], list[Completion]]:
+    """What each desk has, declared once: reading the signatures takes longer than most tests."""
+    server = MCPServer("trying")
     for declare in (_declare_readers, _declare_writers, _declare_questions, _declare_others):
         declare(server)
-    return server
+    return [*server.registry], [*server.registry.completions.values()]
 
 
 def _declare_readers(server: MCPServer) -> None:
