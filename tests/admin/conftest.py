@@ -1,6 +1,12 @@
 """What the tests of screens share."""
 
 import pytest
+from django.contrib import admin
+from django.test import Client
+
+from tests.admin.staff import FixedUserMiddleware
+
+AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +17,23 @@ def _few_servers(few_servers):
     from tests.execution.approval_site import gated
 
     module._servers.update({shelf, gated})
+
+
+@pytest.fixture(autouse=True)
+def _no_sidebar(monkeypatch):
+    """Leave out Django's list of all models beside a page, which is on the index as well."""
+    monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)
+
+
+@pytest.fixture
+def sign_in(settings):
+    """Sign in a user for all requests of a test that sends many, without queries for each."""
+    fixed = f"{FixedUserMiddleware.__module__}.{FixedUserMiddleware.__qualname__}"
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+    settings.MIDDLEWARE = [fixed if one == AUTHENTICATION else one for one in settings.MIDDLEWARE]
+
+    def sign_in(user):
+        FixedUserMiddleware.user = user
+        return Client()
+
+    return sign_in

@@ -5,17 +5,18 @@ The database of these tests refuses the NUL that PostgreSQL refuses.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth import get_user_model
 from django.db.models import Model
 from django.test import Client
 
 from tests.admin.every import make_rows, models, pages
-from tests.admin.staff import staff, superuser
 from tests.kit.no_nul import refusing_nul
 
 pytestmark = pytest.mark.django_db
@@ -41,10 +42,24 @@ def _site(settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
 
 
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Do not log the refused requests, each with a traceback."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
 @pytest.fixture
-def root():
+def user(db):
+    """A superuser."""
+    return get_user_model().objects.create_superuser("root")
+
+
+@pytest.fixture
+def root(user, sign_in):
     with refusing_nul():
-        client = superuser()
+        client = sign_in(user)
         client.raise_request_exception = False
         yield client
 
@@ -75,8 +90,8 @@ def keys_of(model: type[Model]) -> list[str]:
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
 @pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
-def test_no_parameter_of_a_page_is_an_error(model, value, root):
-    row = make_rows(_user(root))[model]
+def test_no_parameter_of_a_page_is_an_error(model, value, user, root):
+    row = make_rows(user)[model]
     text = value.encode(errors="surrogateescape")
     every = [(key, text) for key in keys_of(model)]
     for name, address in pages(model, row.pk):
@@ -97,9 +112,9 @@ def test_no_key_of_a_row_is_an_error(model, value, root):
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
-def test_a_list_is_asked_by_its_filters_alone(model):
-    root = superuser()
-    make_rows(_user(root))
+def test_a_list_is_asked_by_its_filters_alone(model, user, sign_in):
+    root = sign_in(user)
+    make_rows(user)
     address = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
     shown = admin.site._registry[model]
     known = {one.partition("__")[0] for one in (*filters_of(shown), shown.date_hierarchy or "")}
@@ -110,17 +125,12 @@ def test_a_list_is_asked_by_its_filters_alone(model):
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
-def test_staff_without_permissions_cannot_tell_which_rows_exist(model, root):
-    row, stranger = make_rows(_user(root))[model], staff()
+def test_staff_without_permissions_cannot_tell_which_rows_exist(model, user, root, sign_in):
+    row = make_rows(user)[model]
+    stranger = sign_in(get_user_model().objects.create_user("staff", is_staff=True))
     absent = "nothing" if isinstance(row.pk, str) else 10**6
     there, not_there = (
         [(page, answers(stranger, address)) for page, address in pages(model, key)]
         for key in (row.pk, absent)
     )
     assert there == not_there
-
-
-def _user(client: Client) -> Any:
-    from django.contrib.auth import get_user_model
-
-    return get_user_model().objects.get(pk=client.session["_auth_user_id"])

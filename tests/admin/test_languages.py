@@ -58,6 +58,7 @@ class Shown(HTMLParser):
 
     def __init__(self, response: Any) -> None:
         super().__init__()
+        # The elements that are open, and whether they or one around them are left out.
         self._open: list[tuple[str, bool]] = []
         self._parts: list[str] = []
         self.attributes: list[str] = []
@@ -72,7 +73,8 @@ class Shown(HTMLParser):
                 self.attributes.append(given.get("value", ""))
         if tag not in VOID:
             is_data = tag in CODE or given.get("translate") == "no"
-            self._open.append((tag, is_data or "hidden" in given.get("class", "").split()))
+            is_hidden = "hidden" in given.get("class", "").split()
+            self._open.append((tag, self._is_left_out or is_data or is_hidden))
         self._parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
@@ -86,17 +88,17 @@ class Shown(HTMLParser):
 
     @property
     def _is_left_out(self) -> bool:
-        return any(is_left_out for _, is_left_out in self._open)
+        return bool(self._open) and self._open[-1][1]
 
     def lines(self) -> list[str]:
         return [line.strip() for line in self.text.split("\n") if line.strip()]
 
 
 @pytest.fixture
-def every_page(client):
+def every_page(sign_in):
     """Returns what each page of ours shows to a superuser, in the language that is active."""
     user = person("root", is_staff=True, is_superuser=True)
-    client.force_login(user)
+    client = sign_in(user)
     rows = make_rows(user)
     addresses = {
         f"{model.__name__} {name}": address
@@ -104,6 +106,7 @@ def every_page(client):
         for name, address in pages(model, rows[model].pk)
     }
     addresses["front page"] = reverse("admin:app_list", args=["mcp_django"])
+    addresses["index"] = reverse("admin:index")
 
     def look() -> dict[str, Shown]:
         found = {}

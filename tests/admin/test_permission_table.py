@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -214,19 +214,6 @@ def front(request: HttpRequest) -> HttpResponse:
 urlpatterns = [*admin_urls, path("front/", front, name="front")]
 
 
-class FixedUserMiddleware:
-    """Sets ``request.user`` without queries, which take most of the time of a refused request."""
-
-    user: Any = None
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        request.user = FixedUserMiddleware.user
-        return self.get_response(request)
-
-
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
     """Do not log hundreds of refused requests."""
@@ -239,21 +226,15 @@ def site():
 
 
 @pytest.fixture
-def log_in_staff(settings):
+def log_in_staff(sign_in):
     """Log in a staff user with the given permissions and no others."""
-    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
-    settings.MIDDLEWARE = [
-        "django.contrib.sessions.middleware.SessionMiddleware",
-        f"{__name__}.FixedUserMiddleware",
-        "django.contrib.messages.middleware.MessageMiddleware",
-    ]
 
     def log_in(*names: str, **details: Any) -> Client:
         users = get_user_model().objects
         user = users.create_user(f"staff{users.count()}", is_staff=True, **details)
         user.user_permissions.set(find_permissions(names))
-        FixedUserMiddleware.user = user
-        return Client()
+        client: Client = sign_in(user)
+        return client
 
     return log_in
 

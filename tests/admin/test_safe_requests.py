@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import connections
 
 from mcp_django.models import Component, Server
 from mcp_django.overrides.sync import compare_rows
 from mcp_django.server import all_servers
 from tests.admin.attempts import make_site
-from tests.admin.staff import superuser
 from tests.admin.test_permission_table import (
     front,  # noqa: F401 - the URLconf has it
     urlpatterns as site_urls,
@@ -61,7 +61,7 @@ def _quiet(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["get", "head"])
-def test_no_page_writes_when_it_is_looked_at(method):
+def test_no_page_writes_when_it_is_looked_at(method, sign_in):
     site = make_site()
     # Something is new, something is different, something is gone.
     Server.objects.filter(name="shelf").update(title="Shelf")
@@ -75,7 +75,7 @@ def test_no_page_writes_when_it_is_looked_at(method):
     assert lacks.changed
     assert lacks.missing
     addresses = {attempt.address for attempt in site.attempts.values()}
-    client = superuser("boss")
+    client = sign_in(get_user_model().objects.create_superuser("boss"))
     written = {}
     for address in sorted({*addresses, *BESIDE}):
         with statements_that_change() as found:
