@@ -81,7 +81,7 @@ def create_callers() -> None:
     ):
         token, _ = AccessToken.objects.issue(user, name="matrix", secret=SECRETS[name])
         AccessToken.objects.filter(pk=token.pk).update(id=number)
-    AccessToken.objects.get(pk=203).revoke()
+    AccessToken.objects.filter(pk=203).update(revoked_at=timezone.now())
     _create_oauth_tokens(mary)
 
 
@@ -94,8 +94,10 @@ def _create_oauth_tokens(user: User) -> None:
         authorization_grant_type="authorization-code",
         redirect_uris="https://client.example/callback",
     )
-    for number, (name, scope) in enumerate(OAUTH_SCOPES.items()):
+    tokens, refreshes = [], []
+    for number, (name, scope) in enumerate(OAUTH_SCOPES.items(), start=301):
         token = get_access_token_model()(
+            pk=number,
             user=user,
             application=app,
             scope=scope,
@@ -103,10 +105,12 @@ def _create_oauth_tokens(user: User) -> None:
             expires=timezone.now() + timedelta(hours=1),
         )
         set_token_value(token, f"{name}-token")
-        token.save()
+        tokens.append(token)
         refresh = get_refresh_token_model()(
             user=user, application=app, access_token=token, resource=resource
         )
         set_token_value(refresh, f"{name}-refresh")
         refresh.token_family = uuid.UUID(int=number)
-        refresh.save()
+        refreshes.append(refresh)
+    get_access_token_model().objects.bulk_create(tokens)
+    get_refresh_token_model().objects.bulk_create(refreshes)

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
-from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.core.cache import cache
+from django.db import connection
+from django.db.models import Model
 from django.dispatch import Signal
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
@@ -23,6 +24,7 @@ from mcp_django.models import Approval, Call, Task
 from mcp_django.storage.cache import clear_caches
 from mcp_django.storage.call_rows import CallLog
 from tests.kit.drivers import PATIENCE
+from tests.kit.kept_connections import run_in_kept_thread
 from tests.matrix.links import Answer
 from tests.matrix.links_local import SENTINEL
 from tests.matrix.rules import (
@@ -32,6 +34,23 @@ from tests.matrix.rules import (
     replace_in_text,
     result_sizes,
 )
+
+CALLS, TASKS = Call._meta.db_table, Task._meta.db_table
+# What requests may leave.
+MODELS: tuple[type[Model], ...] = (Call, Approval, Task, Group)
+
+
+def _whether_each(*rows: str) -> str:
+    return "SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {one})" for one in rows)
+
+
+# Not compiled anew for each of thousands of requests.
+BUSY = _whether_each(
+    f"{TASKS} WHERE status = '{Task.Status.WORKING}'",
+    f"{CALLS} WHERE outcome = '{Call.Outcome.STARTED}'",
+)
+FILLED = _whether_each(*(model._meta.db_table for model in MODELS))
+STORED = f"SELECT 1 FROM {CALLS} WHERE at = %s AND token = %s"
 
 SIGNALS = ("component_failed", "call_started", "call_finished", "approval_requested")
 
@@ -96,12 +115,12 @@ class Watch:
 
     async def forget(self, *, is_reset: bool) -> None:
         """Wait until all is over, and forget it; with `is_reset`, in limits and tables as well."""
-        await sync_to_async(self._forget)(is_reset=is_reset)
+        await run_in_kept_thread(self._settle_and_forget, is_reset=is_reset)
 
     async def observe(self, answer: Answer, **context: str) -> Observation:
         """Return the answer with what it left behind, as it is recorded, and forget it."""
         # One switch of threads for everything, since there are thousands of requests.
-        rows, spans, sent = await sync_to_async(self._take)()
+        rows, spans, sent = await run_in_kept_thread(self._take)
         headers = replace_headers(answer.headers, answer.body, **context)
         sizes = result_sizes(answer.body)
         # A transport that is not HTTP has none.
@@ -116,12 +135,16 @@ class Watch:
         }
 
     def _take(self) -> tuple[list[dict[str, Any]], list[ReadableSpan], list[list[Any]]]:
-        self._settle()
-        found = _rows(), self._own_spans(), list(self._sent)
-        self._forget(is_reset=True)
+        filled = self._settle()
+        found = _rows() if Call in filled else [], self._own_spans(), list(self._sent)
+        self._forget(filled, is_reset=True)
         return found
 
-    def _settle(self) -> None:
+    def _settle_and_forget(self, *, is_reset: bool) -> None:
+        self._forget(self._settle(), is_reset=is_reset)
+
+    def _settle(self) -> set[type[Model]]:
+        """Wait until all is over, and return which models have rows then."""
         until = time.monotonic() + PATIENCE
         while self._is_busy():
             assert time.monotonic() < until, (
@@ -130,22 +153,21 @@ class Watch:
             # Nothing signals the end of the thread of a task, or of a call that was abandoned.
             time.sleep(0.001)
         assert self._log.flush(PATIENCE)
+        return {
+            model for model, is_filled in zip(MODELS, _select(FILLED), strict=True) if is_filled
+        }
 
     def _is_busy(self) -> bool:
         # A span ends after the record of its call is written.
-        return bool(
-            self.spans.open
-            or Task.objects.filter(status=Task.Status.WORKING).exists()
-            or Call.objects.filter(outcome=Call.Outcome.STARTED).exists()
-        )
+        return bool(self.spans.open) or any(_select(BUSY))
 
-    def _forget(self, *, is_reset: bool) -> None:
-        self._settle()
+    def _forget(self, filled: set[type[Model]], *, is_reset: bool) -> None:
         if is_reset:
-            _reset()
+            _reset(filled)
         self.spans.ended.clear()
         self._sent.clear()
-        Call.objects.all()._raw_delete("default")
+        if Call in filled:
+            Call.objects.all()._raw_delete("default")
 
     def _own_spans(self) -> list[ReadableSpan]:
         return [
@@ -160,19 +182,25 @@ def _signal(name: str) -> Signal:
     return found
 
 
-def _reset() -> None:
+def _reset(filled: set[type[Model]]) -> None:
     cache.clear()
     limits.accepted_credentials.clear()
     security_log.event_limiter.clear()
     clear_caches()
     anonymous_limiter.clear()
-    for model in (Approval, Task, Group):
-        if model.objects.exists():
-            model.objects.all().delete()
+    for model in filled - {Call}:
+        model._default_manager.all().delete()
+
+
+def _select(statement: str, *params: Any) -> tuple[Any, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        return tuple(cursor.fetchone() or ())
 
 
 def _is_stored(call: Call) -> bool:
-    return Call.objects.filter(at=call.at, token=call.token).exists()
+    at = connection.ops.adapt_datetimefield_value(call.at)
+    return bool(_select(STORED, at, call.token))
 
 
 def _rows() -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,21 +70,25 @@ def _write_axis(axis: int, names: Iterable[str]) -> str:
     return " ".join(sorted(given, key=_ORDERS[axis].index))
 
 
-def read_places(text: str) -> set[Place]:
-    """Return the places of a text."""
+def read_places(text: str, *, mount: str = "", version: str = "") -> set[Place]:
+    """Return the places of a text: all, or those of a mount and a revision."""
     found = set()
     for line in text.split("; "):
         mounts, versions, callers = (
             _read_axis(axis, names) for axis, names in enumerate(line.split(" | "))
         )
         found |= {
-            (mount, version, caller)
-            for mount in mounts
-            for version in versions
+            (one, at, caller)
+            for one in _only(mount, mounts)
+            for at in _only(version, versions)
             for caller in callers
-            if mount != SSE or version == SSE_VERSION
+            if one != SSE or at == SSE_VERSION
         }
     return found
+
+
+def _only(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    return names if not name else (name,) if name in names else ()
 
 
 def _read_axis(axis: int, names: str) -> tuple[str, ...]:
@@ -93,21 +98,34 @@ def _read_axis(axis: int, names: str) -> tuple[str, ...]:
 # Files --------------------------------------------------------------------------------------------
 
 
-def read_group(group: str) -> Values:
-    """Return what is recorded for a group of cases."""
-    path = FOLDER / f"{group}.json"
-    written = json.loads(path.read_text()) if path.exists() else {}
+def read_group(group: str, *, mount: str = "", version: str = "") -> Values:
+    """Return what is recorded for a group of cases: all, or that of a mount and a revision.
+
+    What is equal at several places is one object.
+    """
     return {
         case: {
             part: {
-                place: _joined(part, value)
+                place: value
                 for where, value in every.items()
-                for place in read_places(where)
+                for place in read_places(where, mount=mount, version=version)
             }
             for part, every in parts.items()
         }
-        for case, parts in written.items()
+        for case, parts in _written(group).items()
     }
+
+
+@cache
+def _written(group: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return a file of the record, with each text in one piece; it has thousands of lines."""
+    path = FOLDER / f"{group}.json"
+    written = json.loads(path.read_text()) if path.exists() else {}
+    for parts in written.values():
+        for part, every in parts.items():
+            for where, value in every.items():
+                every[where] = _joined(part, value)
+    return dict(written)
 
 
 def write_group(group: str, values: Values) -> None:
@@ -118,6 +136,7 @@ def write_group(group: str, values: Values) -> None:
         if any(parts.values())
     }
     (FOLDER / f"{group}.json").write_text(f"{_dump(written)}\n")
+    _written.cache_clear()
 
 
 def _dump(value: Any, indent: str = "") -> str:

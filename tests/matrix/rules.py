@@ -22,32 +22,44 @@ DEFAULTS = {field.name: field.get_default() for field in Call._meta.concrete_fie
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern in a text, what is written instead of it, and why."""
+    """A pattern in a text, what is written instead of it, and why.
 
+    A text without `sign` does not match.
+    """
+
+    sign: str
     pattern: str
     replacement: str
     reason: str
 
+    def apply(self, text: str) -> str:
+        """Return the text with what matches replaced."""
+        return re.sub(self.pattern, self.replacement, text) if self.sign in text else text
+
 
 TEXTS = (
     Rule(
+        "requestState",
         r'("requestState":\s?)"[^"]+"',
         r'\1"<request state>"',
         "signed, with the time and a random id of the interaction",
     ),
-    Rule(r'("taskId":\s?)"[^"]+"', r'\1"<task id>"', "random"),
-    Rule(r'("handle":\s?)"[^"]+"', r'\1"<task id>"', "the id of a task"),
-    Rule(r"(handle \W{0,2})[\w-]{43}", r"\1<task id>", "the id of a task, in a text"),
-    Rule(r"\bask-[0-9a-f]+-", "ask-<random>-", "the id of a request to the client"),
-    Rule(r"/approvals/[\w-]+", "/approvals/<code>", "random"),
+    Rule("taskId", r'("taskId":\s?)"[^"]+"', r'\1"<task id>"', "random"),
+    Rule("handle", r'("handle":\s?)"[^"]+"', r'\1"<task id>"', "the id of a task"),
+    Rule("handle", r"(handle \W{0,2})[\w-]{43}", r"\1<task id>", "the id of a task, in a text"),
+    Rule("ask-", r"\bask-[0-9a-f]+-", "ask-<random>-", "the id of a request to the client"),
+    Rule("/approvals/", r"/approvals/[\w-]+", "/approvals/<code>", "random"),
     Rule(
+        "T",
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)",
         "<time>",
         "the current time, such as that of a task",
     ),
-    Rule(r"(?m)^id: .+$", "id: <event id>", "the random number of a stream, and a position"),
-    Rule(r'("traceparent":\s?)"[^"]+"', r'\1"<trace>"', "the random ids of a span"),
-    Rule(r"(session_id=)[\w-]+", r"\1<session id>", "random"),
+    Rule(
+        "id: ", r"(?m)^id: .+$", "id: <event id>", "the random number of a stream, and a position"
+    ),
+    Rule("traceparent", r'("traceparent":\s?)"[^"]+"', r'\1"<trace>"', "the random ids of a span"),
+    Rule("session_id=", r"(session_id=)[\w-]+", r"\1<session id>", "random"),
 )
 
 # Headers that most answers have: those of JSON, of a stream, and those of Django's middleware.
@@ -102,9 +114,11 @@ class Context:
 def replace_in_text(text: str, **context: str) -> str:
     """Return a text without what is different in each run."""
     for rule in TEXTS:
-        text = re.sub(rule.pattern, rule.replacement, text)
+        text = rule.apply(text)
     # The servers have the same components, and their names follow from who asked.
     name = f"matrix-{Context(**context).known.server}"
+    if name not in text:
+        return text
     identity = {"name": name, "version": "1.0", "title": "Gallery"}
     for separators in ((",", ":"), (", ", ": ")):
         text = text.replace(json.dumps(identity, separators=separators), "<server info>")
