@@ -1,16 +1,19 @@
 """What is decided in the admin is in force in the next call of this process, without any wait.
 
 The decision is made in the pages of the admin, after a first call that left everything warm; the
-process never looks by itself, so that it is the decision that reaches the call.
+process never looks by itself, so that it is the decision that reaches the call. Clients of all
+mounts and revisions call after each decision, another one first each time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Group
+from django.core.cache import cache
 from django.test import Client
 from django.urls import path
 
@@ -26,7 +29,6 @@ from tests.transports.conftest import close_asgiref_connections
 from tests.transports.mounts import in_thread
 
 pytestmark = [
-    pytest.mark.every_mount,
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("unpinned", "few_servers"),
 ]
@@ -106,104 +108,133 @@ def owner(settings):
     cellar.overrides.reset()
 
 
-@pytest.fixture(params=MOUNTS)
-def app(request):
-    """The mounts that serve a call in different ways."""
-    return MOUNTS[request.param]
+class Clients:
+    """The clients by name, each of which is the first to call after some of the decisions."""
+
+    def __init__(self, callers: dict[str, Caller]) -> None:
+        self.callers = deque(callers.items())
+
+    async def open(self, **headers: str) -> None:
+        """Use everything before, with these headers."""
+        for name, caller in self.callers:
+            caller.headers |= headers
+            await caller.open()
+            for _ in range(2):
+                assert await caller.texts(*TOOLS) == ["done"] * 4, name
+                await caller.titles()
+
+    async def texts_are(self, text: str) -> None:
+        """Ensure what a call of each tool says."""
+        for name, caller in self.callers:
+            assert await caller.texts(*TOOLS) == [text] * 4, name
+
+    async def statuses_are(self, status: int) -> None:
+        """Ensure the status of the answer to a call of each tool."""
+        for name, caller in self.callers:
+            for tool in TOOLS:
+                answer = await caller.ask("tools/call", name=tool, arguments={})
+                assert answer.status == status, f"{name}, {tool}"
+
+    async def may_call_again(self) -> None:
+        """Ensure that each tool may be called again; the next decisions reach another one first."""
+        await self.texts_are("done")
+        self.callers.rotate(-1)
 
 
-@pytest.fixture(params=REVISIONS)
-async def caller(request, owner, app):
-    """A client that has used everything before."""
-    found = Caller(app, "/cellar/mcp", request.param)
+@pytest.fixture
+async def clients(owner):
+    """Clients at the mounts that serve a call in different ways, which have used everything."""
+    found = Clients(
+        {
+            f"{mount}, {revision}": Caller(app, "/cellar/mcp", revision)
+            for mount, app in MOUNTS.items()
+            for revision in REVISIONS
+        }
+    )
     await found.open()
-    for _ in range(2):
-        assert await found.texts(*TOOLS) == ["done"] * 4
-        await found.titles()
     return found
 
 
-async def statuses(caller: Caller) -> set[int]:
-    """The statuses of the answers to calls."""
-    return {(await caller.ask("tools/call", name=tool, arguments={})).status for tool in TOOLS}
+def forget_calls() -> None:
+    """Let the next client call as often as if it had another address."""
+    cache.clear()
 
 
-async def test_tools_are_switched_off_and_on_in_the_list(owner, caller):
-    for _ in range(2):
+async def test_tools_and_the_server_are_switched_off_and_on(owner, clients):
+    # As often as there are clients, so that each is the first after a switch off and on.
+    for _ in range(3):
         await owner.act("disable")
-        assert await caller.texts(*TOOLS) == [UNKNOWN] * 4
+        await clients.texts_are(UNKNOWN)
         await owner.act("enable")
-        assert await caller.texts(*TOOLS) == ["done"] * 4
-
-
-async def test_tools_are_switched_off_and_on_on_their_pages(owner, caller):
+        await clients.may_call_again()
     for _ in range(2):
         await owner.save_tools(is_enabled="")
-        assert await caller.texts(*TOOLS) == [UNKNOWN] * 4
+        await clients.texts_are(UNKNOWN)
         await owner.save_tools()
-        assert await caller.texts(*TOOLS) == ["done"] * 4
-
-
-async def test_the_server_is_switched_off_and_on(owner, caller):
-    for _ in range(2):
+        await clients.may_call_again()
+    for _ in range(3):
         await owner.save_server(is_enabled="")
-        assert await statuses(caller) == {403}
+        await clients.statuses_are(403)
         await owner.save_server()
-        assert await caller.texts(*TOOLS) == ["done"] * 4
+        await clients.may_call_again()
 
 
-async def test_tools_get_a_rate(owner, caller):
-    await owner.save_tools(rate="1/h")
-    assert await caller.texts(*TOOLS) == ["done"] * 4
-    assert await caller.texts(*TOOLS) == [LIMITED] * 4
-    await owner.act("clear_overrides")
-    assert await caller.texts(*TOOLS) == ["done"] * 4
+async def test_tools_get_a_rate(owner, clients):
+    for name, caller in clients.callers:
+        await owner.save_tools(rate="1/h")
+        assert await caller.texts(*TOOLS) == ["done"] * 4, name
+        assert await caller.texts(*TOOLS) == [LIMITED] * 4, name
+        await owner.act("clear_overrides")
+        assert await caller.texts(*TOOLS) == ["done"] * 4, name
+        forget_calls()
 
 
-async def test_the_server_gets_a_rate(owner, caller):
-    await owner.save_server(rate="1/h")
-    assert await caller.texts("later", *TOOLS) == ["done", *[LIMITED] * 4]
-    await owner.save_server()
-    assert await caller.texts(*TOOLS) == ["done"] * 4
+async def test_the_server_gets_a_rate(owner, clients):
+    for name, caller in clients.callers:
+        await owner.save_server(rate="1/h")
+        assert await caller.texts("later", *TOOLS) == ["done", *[LIMITED] * 4], name
+        await owner.save_server()
+        assert await caller.texts(*TOOLS) == ["done"] * 4, name
+        forget_calls()
 
 
-@pytest.mark.parametrize("needed", [{"groups": "clerks"}, {"permissions": "auth.view_group"}])
-async def test_tools_and_the_server_require_something(owner, caller, needed):
-    for save in (owner.save_tools, owner.save_server):
-        await save(**needed)
-        assert await statuses(caller) == {401}
-        await save()
-        assert await caller.texts(*TOOLS) == ["done"] * 4
+async def test_tools_and_the_server_require_something(owner, clients):
+    for needed in ({"groups": "clerks"}, {"permissions": "auth.view_group"}):
+        for save in (owner.save_tools, owner.save_server):
+            await save(**needed)
+            await clients.statuses_are(401)
+            await save()
+            await clients.may_call_again()
+    await owner.save_tools(approval="staff")
+    await clients.statuses_are(401)
+    await owner.save_tools()
+    await clients.may_call_again()
 
 
-async def test_a_user_needs_a_group(owner, caller):
+async def test_a_user_needs_a_group(owner, clients):
     def authorization() -> str:
         return f"Bearer {token_for(person())[1]}"
 
-    caller.headers["authorization"] = await in_thread(authorization)
-    await caller.open()
-    assert await caller.texts(*TOOLS) == ["done"] * 4
+    await clients.open(authorization=await in_thread(authorization))
     await owner.save_tools(groups="clerks")
-    assert await caller.texts(*TOOLS) == [UNKNOWN] * 4
+    await clients.texts_are(UNKNOWN)
     await owner.save_tools()
     await owner.save_server(groups="clerks")
-    assert await statuses(caller) == {403}
+    await clients.statuses_are(403)
     await owner.save_server()
-    assert await caller.texts(*TOOLS) == ["done"] * 4
+    await clients.may_call_again()
 
 
-async def test_tools_need_an_approval(owner, caller):
-    await owner.save_tools(approval="staff")
-    assert await statuses(caller) == {401}
-    await owner.save_tools()
-    assert await caller.texts(*TOOLS) == ["done"] * 4
-
-
-async def test_tools_and_the_server_get_other_titles(owner, caller):
+async def test_tools_and_the_server_get_other_titles(owner, clients):
     for title in ("First", "Second"):
         await owner.save_tools(title=title)
-        assert await caller.titles() == {**dict.fromkeys(TOOLS, title), "left_alone": ""}
+        for name, caller in clients.callers:
+            titles = await caller.titles()
+            assert titles == {**dict.fromkeys(TOOLS, title), "left_alone": ""}, name
         await owner.save_server(title=title)
-        assert (await caller.open())["title"] == title
+        for name, caller in clients.callers:
+            assert (await caller.open())["title"] == title, name
+        clients.callers.rotate(-1)
     await owner.act("clear_overrides")
-    assert set((await caller.titles()).values()) == {""}
+    for name, caller in clients.callers:
+        assert set((await caller.titles()).values()) == {""}, name
