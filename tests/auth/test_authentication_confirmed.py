@@ -329,7 +329,11 @@ class OwnBackend(ModelBackend):
     ("setting", "value", "reason"),
     [
         ("AUTHENTICATION_BACKENDS", [f"{__name__}.OwnBackend"], "AUTHENTICATION_BACKENDS"),
-        ("MCP_DJANGO", {"CONFIRM_SECONDS": 1, "OAUTH": {"CAN_CONNECT": "a.b"}}, "CAN_CONNECT"),
+        (
+            "MCP_DJANGO",
+            {"CONFIRM_SECONDS": 1, "OAUTH": {"CAN_CONNECT": "tests.nowhere.allow"}},
+            "CAN_CONNECT",
+        ),
         ("MCP_DJANGO", {"CONFIRM_SECONDS": 0}, "CONFIRM_SECONDS is 0"),
     ],
 )

@@ -61,14 +61,14 @@ def test_results_are_read_from_one_directory_for_each_scenario(tmp_path):
 
 
 def test_a_missing_suite_says_where_to_read_on(monkeypatch, tmp_path):
-    monkeypatch.setenv("MCP_TEST_CONFORMANCE", str(tmp_path))
+    monkeypatch.setattr(suite, "CACHE", tmp_path)
     assert suite.why_missing() == f"{suite.PACKAGE} is not installed; see docs/ref/protocol.md"
 
 
 def test_another_release_than_the_pinned_one_is_not_run(monkeypatch, tmp_path):
-    package = tmp_path / "node_modules" / suite.PACKAGE
+    package = tmp_path / "conformance" / "node_modules" / suite.PACKAGE
     package.mkdir(parents=True)
     (package / "package.json").write_text('{"version": "0.1.16"}')
-    monkeypatch.setenv("MCP_TEST_CONFORMANCE", str(tmp_path))
+    monkeypatch.setattr(suite, "CACHE", tmp_path)
     said = f"{suite.PACKAGE} {suite.PINNED} is needed, 0.1.16 is installed"
     assert suite.why_missing() == said
