@@ -12,6 +12,8 @@ Connections: a thread that is done with a request a moment after its test looks 
 its connection. Pytest allows no access by then, and takes that for one, so that the connection
 would stay open and each later request of the thread would fail.
 
+Sessions: before a login, the test client saves a session that the login replaces and deletes.
+
 Contexts: for each template that is rendered, the test client copies the context. A page of the
 admin has a hundred of them, most of them parts of forms, which no test looks at. Here it gets only
 the templates that a view names, with what `response.context` is asked for.
@@ -20,13 +22,17 @@ the templates that a view names, with what `response.context` is asked for.
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from importlib import import_module
 from typing import Any
 
+from django.conf import settings
+from django.contrib.auth import login
 from django.core.signals import setting_changed
 from django.db import IntegrityError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpRequest
 from django.template import Context, Template
-from django.test import TransactionTestCase
+from django.test import Client, TransactionTestCase
 from django.test.signals import root_urlconf_changed
 from django.test.utils import instrumented_test_render
 from django.urls import clear_url_caches, set_urlconf
@@ -38,6 +44,7 @@ KEPT = ("django_content_type", "auth_permission", "django_migrations")
 TRIES = 3
 _thorough = TransactionTestCase._fixture_teardown
 _prepare = TransactionTestCase.__dict__["_fixture_setup"].__func__
+_login_again = Client._login
 _made: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
 
 
@@ -48,6 +55,7 @@ def install() -> None:
     TransactionTestCase._fixture_setup = classmethod(_look_before)
     TransactionTestCase._fixture_teardown = _empty
     BaseDatabaseWrapper.get_autocommit = _get_autocommit
+    Client._login = _login
     Template._render = _render
 
 
@@ -64,6 +72,17 @@ def _get_autocommit(self: BaseDatabaseWrapper) -> bool:
     if self.connection is None:
         self.ensure_connection()
     return self.autocommit
+
+
+def _login(self: Client, user: Any, backend: str | None = None) -> None:
+    if settings.SESSION_COOKIE_NAME in self.cookies:
+        _login_again(self, user, backend)
+        return
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore()
+    login(request, user, backend)
+    request.session.save()
+    self._set_login_cookies(request)
 
 
 def _render(self: Template, context: Context) -> str:
