@@ -1,8 +1,11 @@
 """What the tests of screens share."""
 
+from functools import partial
+
 import pytest
 from django.contrib import admin
 from django.test import Client
+from django.utils.functional import SimpleLazyObject
 
 from tests.admin.staff import FixedUserMiddleware
 
@@ -22,7 +25,12 @@ def _few_servers(few_servers):
 @pytest.fixture(autouse=True)
 def _no_sidebar(monkeypatch):
     """Leave out Django's list of all models beside a page, which is on the index as well."""
+    listed = admin.site.get_app_list
     monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)
+    # Each page has it in its context all the same.
+    monkeypatch.setattr(
+        admin.site, "get_app_list", lambda *given: SimpleLazyObject(partial(listed, *given))
+    )
 
 
 @pytest.fixture
