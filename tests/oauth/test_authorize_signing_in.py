@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.views import LoginView
 from django.http import QueryDict
 from django.test import Client
-from django.urls import clear_url_caches, path
+from django.urls import path
 from oauth2_provider.models import get_grant_model
 
 from tests.oauth import parties, urls as oauth_urls
@@ -40,7 +40,6 @@ def login_url(request, settings):
     """Django's login page, that of its admin, and a login page that sends signed-in users away."""
     settings.ROOT_URLCONF = __name__
     settings.LOGIN_URL = request.param
-    clear_url_caches()
     return str(request.param)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -13,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from django.core.checks import run_checks
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
-from django.urls import clear_url_caches, include, path
+from django.urls import include, path
 from oauth2_provider.models import get_access_token_model, get_application_model
 from oauth2_provider.views.generic import ProtectedResourceView
 
@@ -54,6 +53,13 @@ class API(ProtectedResourceView):
         return HttpResponse(f"API for {request.user}")
 
 
+urlpatterns = [
+    *urls.urlpatterns,
+    path("o/", include("oauth2_provider.urls", namespace="oauth2_provider")),
+    path("api/", API.as_view()),
+]
+
+
 @pytest.fixture(params=["provider_settings", "its own dictionary"], autouse=True)
 def shared(request, settings):
     """The site, in either way of taking our classes on."""
@@ -67,16 +73,8 @@ def shared(request, settings):
         }
         rotation = {"REFRESH_TOKEN_REUSE_PROTECTION": True, "CIMD_ENABLED": True}
         settings.OAUTH2_PROVIDER = {**LEGACY, **ours, **rotation}
-    module = ModuleType("urlconf")
-    module.urlpatterns = [
-        *urls.urlpatterns,
-        path("o/", include("oauth2_provider.urls", namespace="oauth2_provider")),
-        path("api/", API.as_view()),
-    ]
-    settings.ROOT_URLCONF = module
-    clear_url_caches()
-    yield settings
-    clear_url_caches()
+    settings.ROOT_URLCONF = __name__
+    return settings
 
 
 def make_client(**more: Any) -> Any:

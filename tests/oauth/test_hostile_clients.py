@@ -17,8 +17,7 @@ from mcp_django.auth import limits
 from mcp_django.auth.credentials import rate_limit_source
 from mcp_django.auth.security_log import MAX_PER_SOURCE, event_limiter
 from mcp_django.models import AuthEvent
-from mcp_django.oauth import registration, token
-from mcp_django.oauth.authorize import LIMIT
+from mcp_django.oauth import authorize, registration, token
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.token import MAX_BODY_BYTES, RevokeView
 from mcp_django.oauth.validator import Validator
@@ -64,11 +63,14 @@ def remembering(site):
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
-def test_threat_27_asking_too_often_does_not_fill_the_security_log(user, app, signed_in):
+def test_threat_27_asking_too_often_does_not_fill_the_security_log(
+    user, app, signed_in, monkeypatch
+):
+    monkeypatch.setattr(authorize, "LIMIT", 3)
     client = Client()
     if signed_in:
         client.force_login(user)
-    statuses = [ask(client, app, prompt="none").status_code for _ in range(LIMIT + 20)]
+    statuses = [ask(client, app, prompt="none").status_code for _ in range(3 + 20)]
     assert statuses[-1] == 429
     assert AuthEvent.objects.filter(kind="rate_limit").count() == MAX_PER_SOURCE
 
@@ -194,6 +196,7 @@ def test_threat_09_no_header_switches_the_limit_of_registrations_off(monkeypatch
 
 def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(monkeypatch):
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
+    monkeypatch.setattr(token, "MAX_FAILURES", 5)
     monkeypatch.setattr(token, "MAX_FAILURES_OF_ADDRESS", token.MAX_FAILURES + 1)
 
     def fail(number: int) -> int:
@@ -208,15 +211,16 @@ def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(monkeypat
 
 def test_threat_27_no_header_switches_the_limit_of_the_consent_page_off(app, monkeypatch):
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
+    monkeypatch.setattr(authorize, "LIMIT", 5)
 
     def statuses(times: int, **meta: str) -> list[int]:
         client = Client(**meta)
         return [ask(client, app, prompt="none").status_code for _ in range(times)]
 
     behind = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.7"}
-    assert statuses(2 * LIMIT + 1, **behind) == [400] * 2 * LIMIT + [429]
+    assert statuses(11, **behind) == [400] * 10 + [429]
     # The addresses of one subscriber are one here as well.
-    assert statuses(LIMIT, REMOTE_ADDR="2001:db8::1") == [400] * LIMIT
+    assert statuses(5, REMOTE_ADDR="2001:db8::1") == [400] * 5
     assert statuses(1, REMOTE_ADDR="2001:db8::2") == [429]
 
 
