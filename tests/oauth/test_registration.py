@@ -297,8 +297,12 @@ def test_threat_09_one_address_registers_twenty_clients_an_hour(client):
     ("one_of_it", "outside"),
     [("2001:db8:7:{:x}::1", "2001:db8:8::1"), ("203.0.113.{}", "203.0.112.1")],
 )
-def test_threat_09_one_network_takes_a_part_of_what_the_site_registers(client, one_of_it, outside):
+def test_threat_09_one_network_takes_a_part_of_what_the_site_registers(
+    client, monkeypatch, one_of_it, outside
+):
     assert 2 * view.PER_NETWORK_PER_HOUR < view.PER_SITE_PER_HOUR
+    monkeypatch.setattr(view, "PER_NETWORK_PER_HOUR", 15)
+    monkeypatch.setattr(view, "PER_ADDRESS_PER_HOUR", 5)
     for number in range(view.PER_NETWORK_PER_HOUR):
         address = one_of_it.format(number // view.PER_ADDRESS_PER_HOUR)
         assert post(client, "{}", REMOTE_ADDR=address).status_code == 400
