@@ -77,10 +77,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _shortcuts():
     """Install shortcuts for tests that change the URLconf or commit, which are many here."""
     # Django's test cases read settings.
-    from tests.kit import django_shortcuts, kept_connections
+    from tests.kit import django_shortcuts
 
     django_shortcuts.install()
-    kept_connections.install()
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import uuid
 import pytest
 from asgiref.sync import SyncToAsync
 from django.contrib.auth.models import User
-from django.db import connection, connections
+from django.db import connections
 
 from mcp_django.models import AccessToken
 from tests.transports.asgi import MOUNTS
@@ -25,9 +25,7 @@ def _stage(settings):
 
 
 def close_asgiref_connections() -> None:
-    """Close the connections of asgiref's thread if the database could not be dropped otherwise."""
-    if connection.vendor != "sqlite":
-        SyncToAsync.single_thread_executor.submit(connections.close_all).result()
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(params=MOUNTS)
