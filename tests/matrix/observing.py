@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.core.cache import cache
 from django.db import connection
@@ -24,7 +25,6 @@ from mcp_django.models import Approval, Call, Task
 from mcp_django.storage.cache import clear_caches
 from mcp_django.storage.call_rows import CallLog
 from tests.kit.drivers import PATIENCE
-from tests.kit.kept_connections import run_in_kept_thread
 from tests.matrix.links import Answer
 from tests.matrix.links_local import SENTINEL
 from tests.matrix.rules import (
@@ -115,12 +115,12 @@ class Watch:
 
     async def forget(self, *, is_reset: bool) -> None:
         """Wait until all is over, and forget it; with `is_reset`, in limits and tables as well."""
-        await run_in_kept_thread(self._settle_and_forget, is_reset=is_reset)
+        await sync_to_async(self._settle_and_forget)(is_reset=is_reset)
 
     async def observe(self, answer: Answer, **context: str) -> Observation:
         """Return the answer with what it left behind, as it is recorded, and forget it."""
         # One switch of threads for everything, since there are thousands of requests.
-        rows, spans, sent = await run_in_kept_thread(self._take)
+        rows, spans, sent = await sync_to_async(self._take)()
         headers = replace_headers(answer.headers, answer.body, **context)
         sizes = result_sizes(answer.body)
         # A transport that is not HTTP has none.
