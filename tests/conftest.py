@@ -183,18 +183,18 @@ def call_log(_calls_are_not_logged, monkeypatch):
     """The call log, enabled for calls that begin from now on."""
     from django.utils import timezone
 
-    from mcp_django.execution import call_log as keeping
     from mcp_django.execution.call_log import anonymous_limiter
+    from mcp_django.execution.call_record import CallRecord
     from mcp_django.storage.call_rows import call_log
 
-    began, given_up = timezone.now(), keeping.log_abandoned
+    began, log_abandoned = timezone.now(), CallRecord.log_abandoned
 
     def of_this_test(entry: CallRecord) -> None:
         # Calls of earlier tests may be garbage collected at any time.
         if entry.at >= began:
-            given_up(entry)
+            log_abandoned(entry)
 
-    monkeypatch.setattr(keeping, "log_abandoned", of_this_test)
+    monkeypatch.setattr(CallRecord, "log_abandoned", of_this_test)
     anonymous_limiter.clear()
     call_log.is_disabled = False
     call_log.lost = 0
