@@ -40,7 +40,7 @@ MCPDjangoError
 catch it before the runtime does.
 
 Invalid declarations of the site raise Django's ``ImproperlyConfigured`` when the component is
-registered.
+registered. ``CallTimedOut`` and ``ExplainedFault`` are for the package itself.
 """
 
 from __future__ import annotations
