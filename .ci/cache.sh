@@ -1,6 +1,6 @@
-# Sourced. What is installed outside of the clone, and takes long, is kept from run to run in
-# $MCP_TEST_CACHE: a directory for each name, with the pins it was installed from. Without it, or with other
-# pins, it is installed anew.
+# Sourced. What is installed outside of the clone is kept from run to run in $MCP_TEST_CACHE: a
+# directory for each name, with the pins it was installed from. Without it, or with other pins, it is
+# installed anew.
 export MCP_TEST_CACHE=${MCP_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/mcp_django}
 mkdir -p "$MCP_TEST_CACHE"
 

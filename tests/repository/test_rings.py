@@ -235,6 +235,30 @@ def test_ci_refuses_an_unknown_turn(turn):
 
 
 @pytest.mark.outside
+def test_ci_installs_once_for_the_same_pins(tmp_path):
+    script = """
+        set -euo pipefail
+        source .ci/cache.sh
+        install() { echo "installed $1"; touch "$MCP_TEST_CACHE/tool/$1"; }
+        keep tool 1 install one
+        keep tool 1 install again
+        keep tool 2 false || echo failed
+        keep tool 2 install two
+        ls "$MCP_TEST_CACHE/tool"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=REPOSITORY,
+        env={**os.environ, "MCP_TEST_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split("\n") == ["installed one", "failed", "installed two", "two", ""]
+
+
+@pytest.mark.outside
 def test_ci_refuses_what_is_not_committed(tmp_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--depth", "1", REPOSITORY.as_uri(), clone], check=True)
