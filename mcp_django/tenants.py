@@ -62,7 +62,7 @@ def tenant_packages() -> list[str]:
     engines = [str(database.get("ENGINE", "")) for database in django_settings.DATABASES.values()]
     names = [*(config.name for config in apps.get_app_configs()), *django_settings.MIDDLEWARE]
     modules = {name.partition(".")[0] for name in (*names, *engines)}
-    return sorted(TENANT_PACKAGES.intersection(modules | sys.modules.keys()))
+    return sorted(name for name in TENANT_PACKAGES if name in modules or name in sys.modules)
 
 
 @cache

@@ -334,6 +334,10 @@ class _DeadlineMissed(Exception):
     """The thread of a call missed the deadline."""
 
 
+# How long the event loop waits before it looks whether the thread of a call has set its deadline.
+LOOK_SECONDS = 1.0
+
+
 async def wait_until_deadline(in_flight: InFlight, job: LoopJob[T]) -> T | Reply:
     """Return the thread's result, or a timeout reply if it misses the call's deadline.
 
@@ -377,7 +381,7 @@ async def _timed_out(work: Work) -> Reply:
 def _seconds_to_deadline(in_flight: InFlight) -> float:
     """Return the seconds to wait before the deadline is checked again."""
     if in_flight.deadline is None:
-        return 1.0
+        return LOOK_SECONDS
     left = in_flight.deadline - time.monotonic()
     # The thread sets the deadline before the call.
-    return left if in_flight.work is not None else max(left, 1.0)
+    return left if in_flight.work is not None else max(left, LOOK_SECONDS)

@@ -102,10 +102,12 @@ class Peer:
 
     def hear(self, raw: bytes) -> Any:
         """Take what the client sends, and return it; `None` if it cannot be read."""
-        try:
-            said = json.loads(raw, parse_int=_read_int)
-        except (ValueError, RecursionError):
-            return None
+        said = _read(raw)
+        self.note(said)
+        return said
+
+    def note(self, said: Any) -> None:
+        """Take what was read of the client's message."""
         for one in said if isinstance(said, list) else [said]:
             if isinstance(one, dict) and "id" in one and one.keys().isdisjoint(ANSWERS):
                 asked = _asked(one)
@@ -114,13 +116,19 @@ class Peer:
                 found = self._asked.setdefault(_key(one["id"]), {})
                 found.pop(asked, None)
                 found[asked] = None
-        return said
 
     def belongings(self, message: Any) -> list[Asked]:
         """What a message may belong to, the last one first."""
         if isinstance(message, dict) and "method" not in message and "id" in message:
             return [*reversed(self._asked.get(_key(message["id"]), {}))]
         return [Asked(None, one) for one in reversed(self._revisions)]
+
+
+def _read(raw: bytes) -> Any:
+    try:
+        return json.loads(raw, parse_int=_read_int)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _read_int(digits: str) -> int | str:
@@ -233,7 +241,7 @@ class Exchange:
     def ask(self, body: bytes) -> None:
         """Take the whole body of the request."""
         said = self._own.hear(body)
-        self._session.hear(body)
+        self._session.note(said)
         first = said[0] if isinstance(said, list) and said else said
         self._is_asked = isinstance(first, dict) and "jsonrpc" in first
 

@@ -10,14 +10,19 @@ from django.contrib.auth.models import User
 from django.db import connections
 
 from mcp_django.models import AccessToken
+from mcp_django.storage import pubsub
+from mcp_django.transports import answer
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import EVERY_MOUNT
 from tests.transports.stage import gates
 
 
 @pytest.fixture(autouse=True)
-def _stage(settings):
+def _stage(settings, monkeypatch):
     settings.ROOT_URLCONF = "tests.transports.urls"
+    # What waits a fixed time for others to do something does not wait for them here.
+    monkeypatch.setattr(answer, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(pubsub, "DEBOUNCE_SECONDS", 0.005)
     # Async ORM calls of a test, elsewhere too, leave a connection to asgiref's thread.
     close_asgiref_connections()
     yield
