@@ -25,12 +25,14 @@ class SimpleMCPConfig(AppConfig):
     default_server = "mcp_django.server.MCPServer"
 
     def ready(self) -> None:
-        """Install the log filter for secrets, register the system checks, connect signals."""
+        """Install the log filter for secrets, connect tasks and signals, register the checks."""
         # Imports models, so only after the apps are loaded.
         from mcp_django import checks
+        from mcp_django.execution.handlers import tasks
         from mcp_django.storage import cleanup, task_rows
 
         secrets.install_log_filter()
+        tasks.connect()
         if task_rows.close_expired not in cleanup.closers:
             cleanup.closers.append(task_rows.close_expired)
         checks.register_all()

@@ -13,7 +13,7 @@ that are too long to review are rejected, and invisible or text-reversing charac
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
@@ -30,8 +30,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.questions import ElicitURL, check_accepted
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import NotApproved, ToolError
-from mcp_django.execution.call import Call
-from mcp_django.execution.invoke import run_unlogged
+from mcp_django.execution.call import Call, Result
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.text import escape_invisible, storable
 from mcp_django.schema.secrets import PERSON
@@ -87,8 +86,8 @@ class ApprovalGuard:
         self._raw = raw
         self._used_pk: int | None = None
 
-    def require(self, call: Call) -> None:
-        """Use up the approval of this call.
+    def require(self, call: Call, run_dry: Callable[[Call], Result]) -> None:
+        """Use up the approval of this call; a new request shows what ``run_dry`` returns.
 
         Uses the database, outside of the call's transaction.
 
@@ -108,11 +107,11 @@ class ApprovalGuard:
         arguments = parse_arguments(self._raw)
         subject = self._subject(call, arguments)
         row = approval_rows.find_approval(subject) or self._request_approval(
-            call, subject, arguments
+            call, subject, arguments, run_dry
         )
         if self._send_to_page(call, row):
             row = approval_rows.find_approval(subject) or self._request_approval(
-                call, subject, arguments
+                call, subject, arguments, run_dry
             )
         while row.state == approval_rows.GRANTED:
             if approval_rows.use_approval(row):
@@ -122,7 +121,7 @@ class ApprovalGuard:
                 return
             # A concurrent call with the same arguments used the approval.
             row = approval_rows.find_approval(subject) or self._request_approval(
-                call, subject, arguments
+                call, subject, arguments, run_dry
             )
         raise NotApproved(self._denial_message(call, row))
 
@@ -149,6 +148,7 @@ class ApprovalGuard:
         call: Call,
         subject: approval_rows.ApprovalSubject,
         arguments: Mapping[str, Any],
+        run_dry: Callable[[Call], Result],
     ) -> Approval:
         principal = call.principal
         if approval_rows.count_pending(subject.server, principal.user_key) >= MAX_WAITING:
@@ -161,13 +161,13 @@ class ApprovalGuard:
             user_name=principal.username[:MAX_NAME],
             client=_client_name(call),
             arguments=self._tool.mask(arguments, limits=PERSON),
-            preview=self._preview(call),
+            preview=self._preview(call, run_dry),
         )
         url = page_url(call, row.code)
         approval_requested.send_robust(sender=type(row), approval=row, url=url)
         return row
 
-    def _preview(self, call: Call) -> Any:
+    def _preview(self, call: Call, run_dry: Callable[[Call], Result]) -> Any:
         """Run the dry run and return what the call would change, as its caller may see it.
 
         Raises:
@@ -183,7 +183,7 @@ class ApprovalGuard:
             to_error=call.to_error,
         )
         dry.timeout_seconds = call.timeout_seconds
-        result = run_unlogged(dry)
+        result = run_dry(dry)
         if result.get("isError"):
             raise ToolError(_result_text(result["content"]))
         return stored_preview(self._tool, result)

@@ -93,8 +93,8 @@ class ClientDialogue(Asker, Protocol):
 class RequiredApproval(Protocol):
     """What approves a call before it runs (``approval_guard``)."""
 
-    def require(self, call: Call) -> None:
-        """Reject the call unless it is approved."""
+    def require(self, call: Call, run_dry: Callable[[Call], Result]) -> None:
+        """Reject the call unless it is approved; ``run_dry`` runs its dry run, for a preview."""
 
     def release(self) -> None:
         """Give the approval back, since the function did not run."""

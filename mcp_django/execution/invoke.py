@@ -121,7 +121,7 @@ def run_unlogged(
     if approval_guard is None:
         return _perform(call, port, stop)
     try:
-        approval_guard.require(call)
+        approval_guard.require(call, run_unlogged)
     except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
         return _error_result(call, exc)
     try:
@@ -250,7 +250,7 @@ async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dic
 def _has_approval(approval_guard: RequiredApproval, call: Call) -> bool:
     """Return whether the call is approved; if not, the caller must be sent to a page first."""
     try:
-        approval_guard.require(call)
+        approval_guard.require(call, run_unlogged)
     except InputRequired:
         return False
     return True

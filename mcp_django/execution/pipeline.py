@@ -20,7 +20,7 @@ from mcp_django.exceptions import InvalidParams, MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
 from mcp_django.execution.call import Answer, Call, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS
-from mcp_django.execution.handlers import listing, prompts, resources, session, tasks, tools
+from mcp_django.execution.handlers import listing, prompts, resources, session, tools
 from mcp_django.execution.plan import admit_component, plan_for
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.protocol.jsonrpc import read_params
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Call], Answer]
 
+# ``mcp_django.tasks`` adds those of the ``tasks/…`` methods.
 HANDLERS: dict[str, Handler] = {
     "server/discover": listing.discover,
     "tools/list": tools.list_tools,
@@ -49,11 +50,6 @@ HANDLERS: dict[str, Handler] = {
     "logging/setLevel": session.set_level,
     "resources/subscribe": session.subscribe,
     "resources/unsubscribe": session.unsubscribe,
-    "tasks/get": tasks.get_task,
-    "tasks/update": tasks.update_task,
-    "tasks/cancel": tasks.cancel_task,
-    "tasks/result": tasks.task_result,
-    "tasks/list": tasks.list_tasks,
 }
 
 # Methods that run the site's own functions, or wait for one. All other methods are short.

@@ -24,10 +24,11 @@ from mcp_django.conf import Settings, get_settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.execution import approval_guard, interaction, quotas, task_plan
+from mcp_django.execution import approval_guard, interaction, quotas
 from mcp_django.execution.call import Answer, Call, ComponentMethod, Plan, Step
 from mcp_django.execution.call_record import identify
 from mcp_django.execution.policy import authorize, authorize_connection, is_open
+from mcp_django.execution.task_support import admit_task, has_task_tools
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.revisions import Revision
 from mcp_django.schema.deferred import DeferredArguments
@@ -59,7 +60,7 @@ def has_rules(given: Circumstances) -> bool:
 def may_be_task(given: Circumstances) -> bool:
     """Return whether a call may become a task, or its client may request one in vain."""
     is_tool = given.component.kind == "tool"
-    can_request = is_tool and given.revision.tasks and task_plan.has_task_tools(given.catalog)
+    can_request = is_tool and given.revision.tasks and has_task_tools(given.catalog)
     return can_request or bool(getattr(given.component, "task", ""))
 
 
@@ -129,13 +130,13 @@ def read_arguments(method: ComponentMethod) -> Step:
 ADMISSION: tuple[tuple[Condition, Callable[..., Any]], ...] = (
     # First: who may not see a component learns nothing from its arguments.
     (has_rules, authorize_component),
-    (may_be_task, task_plan.admit_task),
+    (may_be_task, admit_task),
     (always, read_arguments),
     (asks_client, interaction.open_interaction),
     (has_rate, quotas.consume),
     (needs_approval, approval_guard.open_guard),
 )
-AROUND = frozenset({task_plan.admit_task})
+AROUND = frozenset({admit_task})
 OF_METHOD = frozenset({read_arguments})
 NESTED = frozenset({authorize_component, read_arguments})
 

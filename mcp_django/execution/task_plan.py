@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
 import msgspec
 
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Catalog
 from mcp_django.core.context import CurrentTask
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
@@ -31,13 +30,14 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import task_runs, task_status, task_worker
-from mcp_django.execution.call import Call, ClientDialogue, RetryParams, Step, run_steps
+from mcp_django.execution.call import Call, ClientDialogue, Step, run_steps
 from mcp_django.execution.interaction import capability_result
+from mcp_django.execution.task_support import TaskRequestParams, declares_tasks, has_task_tools
 from mcp_django.protocol.envelope import trim_capabilities, trim_client_info
-from mcp_django.protocol.errors import TASKS, declares_extension, extension_declaration
+from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import is_empty_array
 from mcp_django.storage import task_rows
-from mcp_django.tenants import refuse_elsewhere, thread_context
+from mcp_django.tenants import refuse_elsewhere
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -46,16 +46,6 @@ if TYPE_CHECKING:
 
 TaskMode: TypeAlias = Literal["", "task", "handle"]
 """Answer a call with its result, with a task, or with a handle for the tool ``get_result``."""
-
-
-def has_task_tools(catalog: Catalog) -> bool:
-    """Return whether any tool can run as a task, so that the ``tasks/…`` methods exist."""
-    return not thread_context() and any(tool.task for tool in catalog.tools.values())
-
-
-def declares_tasks(call: Call) -> bool:
-    """Return whether the revision has extensions and the request declares the tasks extension."""
-    return call.revision.extensions and declares_extension(call.envelope.client_capabilities, TASKS)
 
 
 def _task_mode(call: Call, tool: Tool, *, is_requested: bool) -> TaskMode:
@@ -90,11 +80,6 @@ def _task_mode(call: Call, tool: Tool, *, is_requested: bool) -> TaskMode:
     )
 
 
-def task_support(tool: Tool) -> str:
-    """Return ``taskSupport`` for 2025-11-25; with handles, a tool also works without tasks."""
-    return "optional" if tool.polling_fallback else tool.task
-
-
 # How a call becomes a task ------------------------------------------------------------------------
 
 
@@ -102,12 +87,6 @@ class _TaskRequest(msgspec.Struct):
     """The ``params.task`` object of 2025-11-25; ``ttl`` is in milliseconds."""
 
     ttl: int | float | None = None
-
-
-class TaskRequestParams(RetryParams, kw_only=True):
-    """The parameter of 2025-11-25 that requests a task; raw until the tool is known."""
-
-    task: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class DeferredTask(CurrentTask):

@@ -27,7 +27,7 @@ from mcp_django.core.component import Component
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.call import CURSOR_SIGNER, Call
 from mcp_django.execution.policy import depends_on_caller, is_visible
-from mcp_django.execution.task_plan import has_task_tools
+from mcp_django.execution.task_support import has_task_tools
 from mcp_django.protocol import revisions
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.cursors import Pager, Position, items_after

@@ -24,10 +24,9 @@ from mcp_django.exceptions import (
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import authorize_read, is_readable, not_found
-from mcp_django.execution.handlers.tasks import readable_task, task_capability
 from mcp_django.execution.policy import PermissionCache
 from mcp_django.execution.subscribed_resources import SubscribedResources, Subscription, select_uris
-from mcp_django.execution.task_plan import declares_tasks
+from mcp_django.execution.task_support import declares_tasks, may_follow_task, task_capability
 from mcp_django.protocol import jsonrpc, projection
 from mcp_django.protocol.envelope import (
     trim_capabilities,
@@ -166,7 +165,7 @@ def listen(call: Call) -> Subscription:
         tasks=tuple(
             task_id
             for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
-            if readable_task(call, task_id, permission_cache=permission_cache) is not None
+            if may_follow_task(call, task_id, permission_cache)
         ),
     )
 

@@ -16,7 +16,6 @@ import msgspec
 from django.db.models import Q, QuerySet, Subquery
 
 from mcp_django.auth.authentication import reload_user
-from mcp_django.core.catalog import Server
 from mcp_django.exceptions import (
     AccessRefused,
     InvalidParams,
@@ -28,9 +27,16 @@ from mcp_django.execution import task_status
 from mcp_django.execution.call import Call, TaskWait, decode_answer
 from mcp_django.execution.handlers.listing import open_list, with_next_cursor
 from mcp_django.execution.interaction import NEEDS_STREAM
+from mcp_django.execution.pipeline import HANDLERS
 from mcp_django.execution.policy import PermissionCache, is_open
-from mcp_django.execution.task_plan import declares_tasks, enqueue, has_task_tools
+from mcp_django.execution.task_plan import admit_task, enqueue
 from mcp_django.execution.task_status import may_read_result, unreadable_tools
+from mcp_django.execution.task_support import (
+    TaskDecisions,
+    declares_tasks,
+    hand_in,
+    has_task_tools,
+)
 from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.text import clip
@@ -73,14 +79,6 @@ class UpdateParams(TaskParams):
     """Parameters of ``tasks/update``; answers stay raw until a question for them is found."""
 
     input_responses: dict[str, msgspec.Raw]
-
-
-def task_capability(server: Server) -> dict[str, Any]:
-    """Return the ``tasks`` capability of 2025-11-25, empty if no tool runs as a task."""
-    if not has_task_tools(server.catalog):
-        return {}
-    listing: dict[str, Any] = {} if is_open(server) else {"list": {}}
-    return {"tasks": {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 def get_task(call: Call) -> dict[str, Any]:
@@ -314,3 +312,21 @@ def _task_of_caller(call: Call, task_id: str) -> Task | None:
 
 def _no_task(task_id: str) -> InvalidParams:
     return InvalidParams(f"No task {clip(task_id)!r} found among your tasks; it may have expired.")
+
+
+def connect() -> None:
+    """Hand in the handlers of the methods, and what decides about tasks in calls and streams."""
+    HANDLERS.update(
+        {
+            "tasks/get": get_task,
+            "tasks/update": update_task,
+            "tasks/cancel": cancel_task,
+            "tasks/result": task_result,
+            "tasks/list": list_tasks,
+        }
+    )
+    hand_in(TaskDecisions(admit=admit_task, may_follow=_may_follow))
+
+
+def _may_follow(call: Call, task_id: str, permission_cache: PermissionCache) -> bool:
+    return readable_task(call, task_id, permission_cache=permission_cache) is not None

@@ -17,7 +17,11 @@ from mcp_django.execution.call import Call, ComponentMethod
 from mcp_django.execution.handlers.listing import common_members, list_page
 from mcp_django.execution.policy import is_visible
 from mcp_django.execution.quotas import consume
-from mcp_django.execution.task_plan import TaskRequestParams, has_task_tools, task_support
+from mcp_django.execution.task_support import (
+    TaskRequestParams,
+    describe_task_support,
+    has_task_tools,
+)
 from mcp_django.protocol import headers
 from mcp_django.protocol.jsonrpc import is_empty_array, read_params
 from mcp_django.schema.arguments import ArgumentSource, InvalidArguments, with_objects
@@ -42,7 +46,7 @@ def list_tools(call: Call) -> dict[str, Any]:
 
 def _with_task_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
     """Return a tool with its ``taskSupport``, which only 2025-11-25 lists."""
-    support = {"execution": {"taskSupport": task_support(tool)}} if tool.task else {}
+    support = {"execution": {"taskSupport": describe_task_support(tool)}} if tool.task else {}
     return {**describe(tool), **support}
 
 
