@@ -11,7 +11,8 @@ from mcp_django.overrides import model_signals
 from mcp_django.overrides.sync import catalog_rows
 from mcp_django.schema import secrets
 from mcp_django.server import all_servers
-from mcp_django.storage import revocations
+from mcp_django.storage import cleanup, revocations, task_rows
+from mcp_django.tasks import handlers as task_handlers
 
 
 class SimpleMCPConfig(AppConfig):
@@ -28,11 +29,9 @@ class SimpleMCPConfig(AppConfig):
         """Install the log filter for secrets, connect tasks and signals, register the checks."""
         # Imports models, so only after the apps are loaded.
         from mcp_django import checks
-        from mcp_django.execution.handlers import tasks
-        from mcp_django.storage import cleanup, task_rows
 
         secrets.install_log_filter()
-        tasks.connect()
+        task_handlers.connect()
         if task_rows.close_expired not in cleanup.closers:
             cleanup.closers.append(task_rows.close_expired)
         checks.register_all()

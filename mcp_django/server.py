@@ -31,7 +31,6 @@ from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import SCOPE_PATTERN, Component, Prompt
 from mcp_django.core.resource import Resource, ResourceTemplate
 from mcp_django.core.tool import Tool
-from mcp_django.execution import task_status
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import public_icons
 from mcp_django.execution.handlers.resources import read_contents
@@ -44,6 +43,7 @@ from mcp_django.overrides.state import Overrides
 from mcp_django.protocol.content import Icon, ResourceContents
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
+from mcp_django.tasks import status as task_status
 from mcp_django.transports import site_pages
 from mcp_django.transports.asgi_handler import RawASGIMount
 from mcp_django.transports.view import EndpointView

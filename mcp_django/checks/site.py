@@ -34,11 +34,11 @@ from mcp_django.conf import (
 from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import Tool
 from mcp_django.execution.policy import find_rule
-from mcp_django.execution.task_worker import task_backends
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.protocol.text import nearest
 from mcp_django.server import MCPServer, all_servers
 from mcp_django.storage.cache import wanted_seconds
+from mcp_django.tasks.worker import task_backends
 from mcp_django.tenants import (
     has_tenant_users,
     is_tenant_app,

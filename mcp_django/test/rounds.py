@@ -15,10 +15,10 @@ from django.db.backends.signals import connection_created
 
 from mcp_django.auth.principal import Principal, anonymous_principal, principal_for
 from mcp_django.exceptions import MCPError
-from mcp_django.execution import task_worker
 from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.server import MCPServer, mcp
 from mcp_django.signals import component_failed
+from mcp_django.tasks import worker as task_worker
 from mcp_django.test.answers import (
     ALL_CAPABILITIES,
     ErrorResponse,

@@ -21,9 +21,7 @@ from django.db import DatabaseError
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError, InvalidParams, InvalidRequest
-from mcp_django.execution import task_status
 from mcp_django.execution.call import Call, TaskWait
-from mcp_django.execution.handlers.tasks import readable_task_after_wait, store_answers
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.telemetry import trace_client_requests
 from mcp_django.execution.threads import run_in_short_thread
@@ -36,6 +34,8 @@ from mcp_django.storage.databases import run_in_db_thread
 from mcp_django.storage.inbox import worker_id
 from mcp_django.storage.pubsub import get_hub, notify
 from mcp_django.storage.versions import TopicKey
+from mcp_django.tasks import status as task_status
+from mcp_django.tasks.handlers import readable_task_after_wait, store_answers
 from mcp_django.transports import drain, listen
 from mcp_django.transports.outgoing import KEEPALIVE, Messages, Outgoing, encode_message
 

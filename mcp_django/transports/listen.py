@@ -41,10 +41,8 @@ from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy
-from mcp_django.execution import task_status
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import capabilities
-from mcp_django.execution.handlers.tasks import readable_task_after_wait
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.subscribed_resources import SubscribedResources, Subscription
@@ -71,6 +69,8 @@ from mcp_django.storage.streams import (
     read_get_stream,
 )
 from mcp_django.storage.versions import TopicKey, topic_of_get_streams
+from mcp_django.tasks import status as task_status
+from mcp_django.tasks.handlers import readable_task_after_wait
 from mcp_django.transports import drain, durable_streams
 from mcp_django.transports.durable_streams import EventId
 from mcp_django.transports.outgoing import (

@@ -23,7 +23,6 @@ from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.execution import call_log, invoke
 from mcp_django.execution.call import Call, Result
-from mcp_django.execution.handlers.tasks import store_answers, task_outcome, wait_for_task
 from mcp_django.execution.pipeline import admit
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
@@ -40,6 +39,7 @@ from mcp_django.protocol.envelope import (
 from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import Revision
+from mcp_django.tasks.handlers import store_answers, task_outcome, wait_for_task
 from mcp_django.transports.local_session import LocalSession
 from mcp_django.transports.outgoing import StreamPort
 

@@ -7,7 +7,7 @@ workers of their own.
 
 import os
 
-from mcp_django.execution.task_worker import task_framework
+from mcp_django.tasks.worker import task_framework
 from tests.conformance import shared
 from tests.settings import *  # noqa: F403
 

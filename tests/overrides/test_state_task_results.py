@@ -7,9 +7,9 @@ import pytest
 from mcp_django import Context, MCPServer
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.test import ErrorResponse, MCPClient
-from tests.execution.tasks.shop import call, make_worker, send, text_of
 from tests.kit.servers import person, token_for
 from tests.overrides.site import decide
+from tests.tasks.shop import call, make_worker, send, text_of
 
 __all__ = ["make_worker"]
 

@@ -17,19 +17,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FIGURES = {
     # Python files, without migrations.
-    "files": 286,
+    "files": 287,
     # Modules of the package that a function imports when it runs.
-    "imports inside functions": 29,
+    "imports inside functions": 28,
     # Names that two modules have; so does an __init__ with more than an export.
     "module names used twice": 24,
     # Names that two classes have, nested ones such as Meta too; a Call is a request and its row.
     "class names used twice": 12,
     # Modules that one module of the same folder imports, and nothing else.
-    "modules with one importer in their folder": 20,
+    "modules with one importer in their folder": 21,
     # Modules that import each other at import time, through others or not.
     "modules in import cycles": 0,
     # Modules of one folder that import each other, for types too and through others of it or not.
     "modules in cycles inside a folder": 0,
+    # What a call needs in order to run: the most modules of execution/ that import each other in a
+    # row, for types too.
+    "longest chain of imports in execution": 9,
     # Private functions that the package names once, per thousand functions.
     "helpers with one use, per thousand": 191,
     # Lines of dashes between the subjects of a file.
@@ -167,6 +170,21 @@ def in_cycles_inside_a_folder(package: Package) -> int:
     return count_in_cycles(graph)
 
 
+def longest_chain(package: Package) -> int:
+    inside = f"{PACKAGE}.execution."
+    lengths: dict[str, int] = {}
+
+    def length(name: str) -> int:
+        if name not in lengths:
+            inner = package.imported_anywhere(name) - {name}
+            lengths[name] = 1 + max((length(each) for each in inner if each in within), default=0)
+        return lengths[name]
+
+    # None of them imports itself through others: see the figure before.
+    within = {name for name in package.trees if name.startswith(inside)}
+    return max(map(length, within))
+
+
 def count_in_cycles(graph: dict[str, set[str]]) -> int:
     reached: dict[str, set[str]] = {}
     for name in graph:
@@ -206,6 +224,7 @@ COUNTED = {
     "modules with one importer in their folder": with_one_importer,
     "modules in import cycles": in_cycles,
     "modules in cycles inside a folder": in_cycles_inside_a_folder,
+    "longest chain of imports in execution": longest_chain,
     "helpers with one use, per thousand": helpers_with_one_use,
     "section banners": banners,
     "pronouns": pronouns,

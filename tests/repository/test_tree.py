@@ -29,7 +29,6 @@ WHOLE = {
 }
 # Folders of a subject with several modules, and where these are.
 SUBJECTS = {
-    "execution/tasks": "the modules of execution/ whose names begin with task_",
     "oauth/browser": "the pages of oauth/ in Chromium",
     "oauth/live": "all of oauth/ in a process of its own",
 }
@@ -61,6 +60,7 @@ SPANNING = {
     "overrides": {"test_live"},
     "schema": {"test_hostile"},
     "storage": {"test_other_databases"},
+    "tasks": {"test_processes"},
     "transports": {"test_hostile", "test_mount_matrix", "test_mounts"},
 }
 # Folders of the package whose tests are files of the folder above.

@@ -7,9 +7,9 @@ from django.urls import resolve
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import IsStaff
-from mcp_django.execution import task_worker
 from mcp_django.models import Task
 from mcp_django.storage import task_rows
+from mcp_django.tasks import worker as task_worker
 from tests.admin.playground.desk import Trying, visitor
 from tests.admin.reading import has_inline_code, text_of
 

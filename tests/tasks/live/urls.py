@@ -10,8 +10,8 @@ from django.urls import path
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.execution import task_runs
 from mcp_django.storage import task_rows
+from mcp_django.tasks import runs as task_runs
 
 # A test does not wait for half a minute to see what becomes of a worker that was killed.
 task_rows.LEASE_SECONDS = 3

@@ -18,8 +18,8 @@ from typing import Any
 from mcp_django.auth.limits import Member
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy, MCPDjangoError
-from mcp_django.execution import task_runs
 from mcp_django.execution.threads import get_pool, run_with_request_signals
+from mcp_django.tasks import runs
 
 logger = logging.getLogger("mcp_django")
 
@@ -37,7 +37,7 @@ def enqueue(pk: str, run: int) -> None:
         TaskNotAccepted: the backend or the thread pool did not accept it.
     """
     if _is_inline.get():
-        task_runs.run_inline(pk, run)
+        runs.run_inline(pk, run)
         return
     alias = get_settings().task_backend
     if not alias:
@@ -45,9 +45,9 @@ def enqueue(pk: str, run: int) -> None:
         return
     try:
         # Imported here, since it needs Django 6 or the optional package ``django-tasks``.
-        from mcp_django.execution import task_job
+        from mcp_django.tasks import job
 
-        task_job.run.using(backend=alias).enqueue(pk, run)
+        job.run.using(backend=alias).enqueue(pk, run)
     except Exception as exc:
         logger.exception("The task backend %r did not accept a task.", alias)
         raise TaskNotAccepted(
@@ -79,7 +79,7 @@ def _run_in_thread(pk: str, run: int) -> None:
     Raises:
         TaskNotAccepted: too many tasks of this caller, or of all callers, wait for a thread.
     """
-    task_run = task_runs.take_lease(pk, run)
+    task_run = runs.take_lease(pk, run)
     if task_run is None:
         return
     row = task_run.row
@@ -96,7 +96,7 @@ def _run_in_thread(pk: str, run: int) -> None:
         ) from None
 
 
-def _perform_logged(taken: task_runs.TaskRun) -> None:
+def _perform_logged(taken: runs.TaskRun) -> None:
     try:
         run_with_request_signals(taken.perform)
     except BaseException:

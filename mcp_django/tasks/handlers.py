@@ -23,14 +23,11 @@ from mcp_django.exceptions import (
     MethodNotFound,
     MissingCapability,
 )
-from mcp_django.execution import task_status
 from mcp_django.execution.call import Call, TaskWait, decode_answer
 from mcp_django.execution.handlers.listing import open_list, with_next_cursor
 from mcp_django.execution.interaction import NEEDS_STREAM
 from mcp_django.execution.pipeline import HANDLERS
 from mcp_django.execution.policy import PermissionCache, is_open
-from mcp_django.execution.task_plan import admit_task, enqueue
-from mcp_django.execution.task_status import may_read_result, unreadable_tools
 from mcp_django.execution.task_support import (
     TaskDecisions,
     declares_tasks,
@@ -41,6 +38,9 @@ from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.text import clip
 from mcp_django.storage import task_rows
+from mcp_django.tasks import status
+from mcp_django.tasks.admission import admit_task, enqueue
+from mcp_django.tasks.status import may_read_result, unreadable_tools
 from mcp_django.tenants import refuse_elsewhere
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class UpdateParams(TaskParams):
 
 def get_task(call: Call) -> dict[str, Any]:
     """Return the current status of a task."""
-    return task_status.task_details(_usable_task(call))
+    return status.task_details(_usable_task(call))
 
 
 def cancel_task(call: Call) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def cancel_task(call: Call) -> dict[str, Any]:
     row = _own_task(call)
     if not task_rows.cancel_task(row) and call.revision.tasks:
         raise InvalidParams(f"The task is {row.status} already; there is nothing to cancel.")
-    return task_status.task_details(row)
+    return status.task_details(row)
 
 
 def update_task(call: Call) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def list_tasks(call: Call) -> dict[str, Any]:
     if after is not None:
         found = _older_than(found, *after)
     rows, cursor = pager.page([*found[: pager.size + 1]], lambda row: row.pk)
-    return with_next_cursor({"tasks": [task_status.task_details(row) for row in rows]}, cursor)
+    return with_next_cursor({"tasks": [status.task_details(row) for row in rows]}, cursor)
 
 
 def _older_than(found: QuerySet[Task], last: str) -> QuerySet[Task]:
@@ -208,7 +208,7 @@ def task_outcome(call: Call, row: Task) -> dict[str, Any]:
     """
     if not row.is_terminal:
         raise InvalidRequest(_unfinished_message(row))
-    return task_status.call_result(row, call.server, call.revision)
+    return status.call_result(row, call.server, call.revision)
 
 
 def _unfinished_message(row: Task) -> str:

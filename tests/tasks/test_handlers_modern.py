@@ -21,11 +21,11 @@ from mcp_django.protocol.errors import (
     extension_declaration,
 )
 from mcp_django.test import ErrorResponse, MCPClient
-from tests.execution.tasks import wire_site
-from tests.execution.tasks.wire_site import everybody, gate, members, plain
 from tests.kit.drivers import message, send
 from tests.kit.servers import person
 from tests.spec import spec
+from tests.tasks import wire_site
+from tests.tasks.wire_site import everybody, gate, members, plain
 
 DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **extension_declaration(TASKS)}}
 UNDECLARED = {CLIENT_CAPABILITIES: {"tasks": {"requests": {"tools": {"call": {}}}}}}

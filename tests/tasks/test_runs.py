@@ -12,12 +12,13 @@ from django.db import OperationalError, connection
 
 from mcp_django import Context, Elicit, MCPServer, Text, ToolError, ToolResult
 from mcp_django.exceptions import InvalidParams
-from mcp_django.execution import approval_guard, task_runs
+from mcp_django.execution import approval_guard
 from mcp_django.models import AccessToken, Approval, Call, ExternalIdentity, Task
 from mcp_django.storage import approval_rows, task_rows
-from tests.execution.tasks.shop import FORM, WITH_TASKS, call, make_worker, send, text_of
+from mcp_django.tasks import runs as task_runs
 from tests.kit.servers import open_to_all, person, token_for
 from tests.spec import spec
+from tests.tasks.shop import FORM, WITH_TASKS, call, make_worker, send, text_of
 
 __all__ = ["make_worker"]
 
@@ -610,7 +611,7 @@ def test_a_handle_is_for_those_who_may_use_its_tool(worker):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_handle_that_is_not_over_says_so(worker, monkeypatch):
-    from mcp_django.execution import task_status
+    from mcp_django.tasks import status as task_status
 
     monkeypatch.setattr(task_status, "WAIT_SECONDS", 0)
     server = open_to_all()

@@ -3,8 +3,8 @@
 In revision 2026-07-28 the server decides, for clients that declare the tasks extension in the same
 request; in 2025-11-25 the client requests a task for each call; earlier revisions have no tasks.
 
-The row of a task is written and committed first. Then ``execution.task_worker`` enqueues it on the
-site's task backend, where ``execution.task_job`` runs it, or runs it in a thread of this process
+The row of a task is written and committed first. Then ``tasks.worker`` enqueues it on the
+site's task backend, where ``tasks.job`` runs it, or runs it in a thread of this process
 if no backend is configured. If the task is not accepted, its row is marked as failed.
 """
 
@@ -29,7 +29,6 @@ from mcp_django.exceptions import (
     RateLimited,
     TooManyRequests,
 )
-from mcp_django.execution import task_runs, task_status, task_worker
 from mcp_django.execution.call import Call, ClientDialogue, Step, run_steps
 from mcp_django.execution.interaction import capability_result
 from mcp_django.execution.task_support import TaskRequestParams, declares_tasks, has_task_tools
@@ -37,6 +36,7 @@ from mcp_django.protocol.envelope import trim_capabilities, trim_client_info
 from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import is_empty_array
 from mcp_django.storage import task_rows
+from mcp_django.tasks import runs, status, worker
 from mcp_django.tenants import refuse_elsewhere
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ class TaskPlan:
             call, self.tool, raw, state=state, ttl=self.ttl, by_handle=self.mode == "handle"
         )
         if self.mode == "handle":
-            return task_status.handle_result(row)
+            return status.handle_result(row)
         text = f"{self.tool.name} runs in the background; its result follows later."
-        return task_status.created_result(row, text=text if self.is_requested else "")
+        return status.created_result(row, text=text if self.is_requested else "")
 
 
 def _raise_error(to_error: Callable[[Exception], dict[str, Any]], exc: Exception) -> NoReturn:
@@ -244,7 +244,7 @@ def _create_task(
         tool=tool.name,
         arguments=raw,
         principal=call.principal,
-        user=task_runs.user_row(call.principal),
+        user=runs.user_row(call.principal),
         network=call.network,
         capabilities=trim_capabilities(envelope.client_capabilities),
         client_info=trim_client_info(envelope.client_info or {}),
@@ -256,7 +256,7 @@ def _create_task(
         session_pk=getattr(getattr(call.session, "row", None), "pk", None),
         engine=settings.task_backend,
         caller={
-            **task_runs.caller_details(call),
+            **runs.caller_details(call),
             "by_handle": by_handle,
             "approval": tool.approval,
         },
@@ -272,8 +272,8 @@ def enqueue(row: Task) -> None:
         InternalError: the task was not accepted, and its row is marked as failed.
     """
     try:
-        task_worker.enqueue(row.pk, row.run)
-    except task_worker.TaskNotAccepted as exc:
+        worker.enqueue(row.pk, row.run)
+    except worker.TaskNotAccepted as exc:
         task_rows.fail_task(row.pk, str(exc))
         row.refresh_from_db(using=row._state.db)
         raise InternalError(str(exc)) from exc

@@ -8,8 +8,8 @@ import pytest
 
 from mcp_django import MCPServer, server as server_module
 from mcp_django.checks import site
-from mcp_django.execution.task_worker import task_framework
-from tests.execution.tasks.shop import make_backends
+from mcp_django.tasks.worker import task_framework
+from tests.tasks.shop import make_backends
 
 __all__ = ["make_backends"]
 

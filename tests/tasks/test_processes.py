@@ -15,15 +15,15 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.execution.tasks.shop import WITH_TASKS
 from tests.kit import databases
 from tests.kit.drivers import headers_for, message
 from tests.kit.processes import REPOSITORY, Server, serving
 from tests.spec import spec
+from tests.tasks.shop import WITH_TASKS
 
 pytest.importorskip("django_tasks_db")
 
-SETTINGS = "tests.execution.tasks.live.settings"
+SETTINGS = "tests.tasks.live.settings"
 APPLICATION = "tests.transports.http_session.asgi:application"
 PATIENCE_SECONDS = 120
 COMMAND = ("django", "db_worker", "--backend", "database", "--interval", "0.05", "--no-reload")

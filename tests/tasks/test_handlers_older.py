@@ -12,7 +12,6 @@ from asgiref.sync import sync_to_async
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import IsStaff
-from mcp_django.execution.handlers import tasks as handlers
 from mcp_django.models import Task
 from mcp_django.protocol.envelope import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
 from mcp_django.protocol.errors import (
@@ -23,12 +22,13 @@ from mcp_django.protocol.errors import (
     TASKS,
     extension_declaration,
 )
+from mcp_django.tasks import handlers
 from mcp_django.test import DECLINE, ErrorResponse, MCPClient
 from mcp_django.transports import client_requests
-from tests.execution.tasks import wire_site
-from tests.execution.tasks.wire_site import everybody, gate, members, plain
 from tests.kit.servers import person
 from tests.spec import spec
+from tests.tasks import wire_site
+from tests.tasks.wire_site import everybody, gate, members, plain
 
 D = "2025-11-25"
 MEMBERS = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"}

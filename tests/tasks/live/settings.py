@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from mcp_django.execution.task_worker import task_framework
+from mcp_django.tasks.worker import task_framework
 from tests.transports.http_session.settings import *  # noqa: F403
 
 INSTALLED_APPS = [
@@ -10,6 +10,6 @@ INSTALLED_APPS = [
     *([task_framework()] if task_framework() == "django_tasks" else []),
     *(["django_tasks_db"] if find_spec("django_tasks_db") else []),
 ]
-ROOT_URLCONF = "tests.execution.tasks.live.urls"
+ROOT_URLCONF = "tests.tasks.live.urls"
 TASKS = {"database": {"BACKEND": "django_tasks_db.DatabaseBackend"}}
 MCP_DJANGO = {"TASK_BACKEND": "database", "LOG_CALLS": False}

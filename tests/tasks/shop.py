@@ -14,10 +14,10 @@ import pytest
 from asgiref.local import Local
 
 from mcp_django import MCPServer, server as server_module
-from mcp_django.execution import task_runs, task_worker
 from mcp_django.models import Task
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import TASKS
+from mcp_django.tasks import runs as task_runs, worker as task_worker
 from tests.kit.drivers import headers_for, message
 from tests.kit.servers import through_view
 from tests.kit.services import do_without

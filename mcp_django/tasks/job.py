@@ -1,6 +1,6 @@
 """The task function that workers of the site's task backend import and run.
 
-Only ``task_worker`` and those workers import this module, since it needs Django 6 or
+Only ``tasks.worker`` and those workers import this module, since it needs Django 6 or
 ``django-tasks``.
 """
 
@@ -16,13 +16,13 @@ else:
     from django_tasks import task
 
 from mcp_django.conf import get_settings
-from mcp_django.execution import task_runs
+from mcp_django.tasks import runs
 
 
 # Without ``backend`` the name "default" is used, which may not be configured.
 @task(backend=get_settings().task_backend or "default")
 def run(pk: str, number: int) -> None:
     """Run an MCP task, unless the run was already started or the task cancelled or closed."""
-    taken = task_runs.take_lease(pk, number)
+    taken = runs.take_lease(pk, number)
     if taken is not None:
         taken.perform()

@@ -10,7 +10,6 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from mcp_django.auth.limits import ANONYMOUS
-from mcp_django.execution.handlers import tasks as handlers
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, SUBSCRIPTION_ID
 from mcp_django.protocol.errors import (
     INVALID_REQUEST,
@@ -18,12 +17,13 @@ from mcp_django.protocol.errors import (
     TASKS,
     extension_declaration,
 )
+from mcp_django.tasks import handlers
 from mcp_django.test import MCPClient
-from tests.execution.tasks import wire_site
-from tests.execution.tasks.wire_site import everybody, gate, members
 from tests.kit.drivers import Connection, connect, message, send
 from tests.kit.servers import person
 from tests.spec import spec
+from tests.tasks import wire_site
+from tests.tasks.wire_site import everybody, gate, members
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -9,13 +9,14 @@ import pytest
 from django.db import DatabaseError
 
 from mcp_django import Context
-from mcp_django.execution import task_runs, task_worker, threads as pools
+from mcp_django.execution import threads as pools
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.models import Task
 from mcp_django.storage import task_rows
-from tests.execution.tasks.shop import call, make_backends, send, text_of
+from mcp_django.tasks import runs as task_runs, worker as task_worker
 from tests.kit.drivers import PATIENCE
 from tests.kit.servers import open_to_all
+from tests.tasks.shop import call, make_backends, send, text_of
 
 __all__ = ["make_backends"]
 

@@ -22,13 +22,13 @@ from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.context import Context
 from mcp_django.core.registry import RegistryOwner
 from mcp_django.exceptions import AlreadyRegistered, InternalError, MCPError, ToolError
-from mcp_django.execution import task_worker
 from mcp_django.execution.policy import PermissionCache, authorize, is_visible
 from mcp_django.protocol import projection
 from mcp_django.protocol.content import Text, ToolResult
 from mcp_django.protocol.envelope import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
 from mcp_django.storage import task_rows
 from mcp_django.storage.databases import run_in_db_thread
+from mcp_django.tasks import worker
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -201,7 +201,7 @@ async def get_result(ctx: Context, handle: str) -> ToolResult:
 
 
 async def _read_task(ctx: Context, handle: str) -> Task:
-    if task_worker.is_inline():
+    if worker.is_inline():
         # In this thread: other threads cannot see the data of the test's transaction.
         return await sync_to_async(_readable_row)(ctx, handle)
     return await run_in_db_thread(_readable_row, ctx, handle)
