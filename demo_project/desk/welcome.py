@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from demo_project.desk.accounts import ACCOUNTS, DESK, GUEST, IssuedToken
-from mcp_django.management.clients import CLIENTS, ConnectionTarget, Credential
-from mcp_django.management.connect import curl_command, render_config
+from mcp_django.hosts.clients import CLIENTS, ConnectionTarget, Credential
+from mcp_django.hosts.configuration import curl_command, render_config
 
 RUN = "npx @modelcontextprotocol/inspector --config inspector.json"
 SIGN_IN = (

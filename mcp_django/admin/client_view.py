@@ -37,10 +37,10 @@ from mcp_django.core.catalog import Server
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.execution.call import Call
+from mcp_django.execution.handlers.entries import estimate_tokens
 from mcp_django.execution.handlers.resources import FIXED_SECTION, ResourceListing, may_list_entries
 from mcp_django.execution.policy import explain, explain_connection
 from mcp_django.execution.results import encode_response
-from mcp_django.management.lookups import estimate_tokens
 from mcp_django.models import PromptText
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.server import MCPServer

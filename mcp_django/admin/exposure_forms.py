@@ -27,6 +27,7 @@ from mcp_django.admin.override_forms import CODE, RestrictedForm, ScopesField
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
+from mcp_django.execution.handlers.entries import component_type, estimate_tokens
 from mcp_django.execution.policy import is_visible
 from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.declaration import MAX_PAGE_SIZE, NAME, ModelComponents
@@ -34,7 +35,6 @@ from mcp_django.integrations.models.exposed_fields import identifies_object
 from mcp_django.integrations.models.row_access import codename, filter_viewable
 from mcp_django.integrations.models.write_forms import missing_columns
 from mcp_django.integrations.views import has_form
-from mcp_django.management.lookups import component_type, estimate_tokens
 from mcp_django.models import Component as ComponentRow, Exposure, ModelExposure, ViewExposure
 from mcp_django.overrides import state
 from mcp_django.overrides.exposure_rules import (

@@ -30,7 +30,7 @@ from mcp_django.conf import parse_rates
 from mcp_django.core.component import SCOPE_PATTERN, Component as CodeComponent
 from mcp_django.core.resource import UIResource
 from mcp_django.core.tool import UI, Tool
-from mcp_django.management.lookups import component_type, estimate_tokens
+from mcp_django.execution.handlers.entries import component_type, estimate_tokens
 from mcp_django.models import Component, Server
 from mcp_django.overrides.override_values import (
     Override,

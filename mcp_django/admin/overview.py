@@ -35,7 +35,7 @@ from mcp_django.admin_base import describe_entry
 from mcp_django.core.catalog import Catalog
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import Busy
-from mcp_django.management.lookups import server_urls
+from mcp_django.hosts.addresses import server_urls
 from mcp_django.models import (
     Approval,
     Call,

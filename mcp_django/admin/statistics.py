@@ -38,7 +38,7 @@ from django.db.models import (
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.management.lookups import BYTES_PER_TOKEN
+from mcp_django.execution.handlers.entries import BYTES_PER_TOKEN
 from mcp_django.models import Call, Component
 from mcp_django.server import MCPServer
 

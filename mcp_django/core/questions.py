@@ -91,6 +91,14 @@ class Question(ABC):
         return hashlib.sha256(asked).hexdigest()[:32]
 
 
+ANSWERABLE: Mapping[str, Any] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {},
+    "roots": {},
+}
+"""The capabilities of a client whose requests a person answers; sampling without tools."""
+
+
 # Elicitation --------------------------------------------------------------------------------------
 
 # RFC 3986, appendix A. Other characters may be displayed to the user in one way and interpreted by

@@ -19,6 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from mcp_django import __version__
 from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component, Prompt
+from mcp_django.core.questions import ANSWERABLE
 from mcp_django.core.resource import ReadableComponent, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
@@ -36,7 +37,6 @@ from mcp_django.management.lookups import (
     server_permissions,
 )
 from mcp_django.management.terminal import (
-    CAPABILITIES,
     Answerer,
     ClientRequest,
     ClientResult,
@@ -126,7 +126,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
             method,
             params,
             answerer=answers,
-            capabilities={} if options["no_input"] else CAPABILITIES,
+            capabilities={} if options["no_input"] else ANSWERABLE,
             stderr=command.stderr,
         )
         _print_response(command, options, response)

@@ -24,8 +24,9 @@ from django.utils.translation import override
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.core.tool import Tool
+from mcp_django.execution.handlers.entries import KINDS
 from mcp_django.management.contract_schemas import Change, Level, LeveledChange, schema_changes
-from mcp_django.management.lookups import KINDS, PLURALS, declared_servers, permission_names
+from mcp_django.management.lookups import PLURALS, declared_servers, permission_names
 from mcp_django.management.text_output import escape_control_characters, print_result
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.jsonrpc import encode

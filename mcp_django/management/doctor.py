@@ -18,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django import __version__
 from mcp_django.conf import docs_url, get_settings
+from mcp_django.hosts.addresses import is_public, server_paths
 from mcp_django.management.doctor_hosts import HOSTS, SDK_FORMS, HostProfile
 from mcp_django.management.doctor_oauth import (
     FIX_CHECK_LOG,
@@ -48,13 +49,7 @@ from mcp_django.management.doctor_transport import (
     own_origin,
     roll_back_writes,
 )
-from mcp_django.management.lookups import (
-    check_url,
-    find_server,
-    is_public,
-    known_name,
-    server_paths,
-)
+from mcp_django.management.lookups import check_url, find_server, known_name
 from mcp_django.management.text_output import escape_control_characters
 from mcp_django.protocol import headers as names
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION

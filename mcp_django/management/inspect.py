@@ -15,19 +15,18 @@ from django.core.management.base import BaseCommand
 
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
+from mcp_django.execution.handlers.entries import ESTIMATE, component_type, estimate_tokens
 from mcp_django.execution.policy import Verdict
+from mcp_django.hosts.addresses import server_urls
 from mcp_django.integrations.models.form_tools import FormTools
 from mcp_django.integrations.skills import SkillFolder
 from mcp_django.management.lookups import (
     DISABLED,
-    ESTIMATE,
     add_component_options,
     audience_text,
     check_access,
     component_summary,
-    component_type,
     denial_names,
-    estimate_tokens,
     find_component,
     find_principal,
     find_revision,
@@ -35,7 +34,6 @@ from mcp_django.management.lookups import (
     is_in_catalog,
     permission_names,
     server_permissions,
-    server_urls,
 )
 from mcp_django.management.text_output import (
     format_table,

@@ -10,24 +10,22 @@ from django.core.management.base import BaseCommand
 from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ReadableComponent
+from mcp_django.execution.handlers.entries import ESTIMATE, KINDS, ComponentType, estimate_tokens
 from mcp_django.execution.policy import is_visible
+from mcp_django.hosts.addresses import server_urls
 from mcp_django.management.lookups import (
     DISABLED,
-    ESTIMATE,
-    KINDS,
     PLURALS,
-    ComponentType,
     check_connection,
     component_summary,
-    estimate_tokens,
     find_principal,
     find_servers,
     flags,
     is_in_catalog,
     kind_argument,
+    list_components,
     permission_names,
     server_permissions,
-    server_urls,
 )
 from mcp_django.management.text_output import format_table, output_width, print_result
 from mcp_django.protocol.revisions import LATEST
@@ -72,7 +70,7 @@ def _visible_components(
     return {
         kind: [
             one
-            for one in kind.components(server)
+            for one in list_components(server, kind)
             if principal is None or (is_in_catalog(server, one) and is_visible(principal, one))
         ]
         for kind in kinds

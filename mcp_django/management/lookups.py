@@ -7,11 +7,9 @@ errors may reveal everything that exists.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from urllib.parse import urljoin, urlsplit
 from django.conf import ENVIRONMENT_VARIABLE, settings
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
-from django.urls import NoReverseMatch, reverse
 
 from mcp_django.auth.permissions import parse_permissions
 from mcp_django.auth.principal import (
@@ -29,21 +26,26 @@ from mcp_django.auth.principal import (
     find_user_by_name,
     principal_for,
 )
-from mcp_django.conf import get_settings, is_loopback
+from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ReadableComponent, SkillFile
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import Busy
-from mcp_django.execution.handlers import prompts, resources, tools
+from mcp_django.execution.handlers.entries import (
+    KINDS,
+    ComponentType,
+    component_type,
+    estimate_tokens,
+)
 from mcp_django.execution.policy import Reason, Use, Verdict, explain, explain_connection
+from mcp_django.hosts.addresses import LOCAL, server_paths
 from mcp_django.management.command_errors import TRACEBACK_HINT, describe_exception, safe_str
-from mcp_django.protocol.jsonrpc import encode
-from mcp_django.protocol.projection import project_prompt, project_resource, project_tool
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.protocol.text import similar
 from mcp_django.server import MCPServer, all_servers
 
 SIMILAR_USERS = 200
+PLURALS = tuple(kind.plural for kind in KINDS)
 
 
 def suggest_similar(name: str, known: Iterable[str]) -> str:
@@ -252,6 +254,11 @@ def _components_of(server: MCPServer, kind: ComponentType | None = None) -> list
     ]
 
 
+def list_components(server: MCPServer, kind: ComponentType) -> list[Component]:
+    """Return the components of a kind, in the order of the server's lists."""
+    return sorted(_components_of(server, kind), key=lambda component: component.key)
+
+
 def is_in_catalog(server: MCPServer, component: Component) -> bool:
     """Return whether a component is in the catalog, that is, enabled."""
     return component.key in server.catalog.by_kind[component.kind]
@@ -260,46 +267,6 @@ def is_in_catalog(server: MCPServer, component: Component) -> bool:
 def server_permissions(server: MCPServer) -> tuple[object, ...]:
     """Return the permissions of a server, declared in code and added in the admin."""
     return (server.permission, *server.catalog.extra_permissions)
-
-
-# The four kinds of component ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentType:
-    """One kind of component, by its names on the command line and in the specification."""
-
-    name: str
-    component_kind: str
-    describe: Callable[[Any], dict[str, Any]]
-    project: Callable[[Mapping[str, Any], Revision], dict[str, Any]]
-
-    @property
-    def plural(self) -> str:
-        """The name of several components of this kind."""
-        return f"{self.name}s"
-
-    def components(self, server: MCPServer) -> list[Component]:
-        """Return the components of this kind, in the order of the server's lists."""
-        return sorted(_components_of(server, self), key=lambda one: one.key)
-
-    def wire(self, component: Component, revision: Revision) -> dict[str, Any]:
-        """Return the component's entry in the list that a client of this revision receives."""
-        return self.project(self.describe(component), revision)
-
-
-KINDS = (
-    ComponentType("tool", "tool", tools.describe_tool, project_tool),
-    ComponentType("resource", "resource", resources.describe_resource, project_resource),
-    ComponentType("template", "resource template", resources.describe_template, project_resource),
-    ComponentType("prompt", "prompt", prompts.describe, project_prompt),
-)
-PLURALS = tuple(kind.plural for kind in KINDS)
-
-
-def component_type(component: Component) -> ComponentType:
-    """Return the kind of a component."""
-    return next(kind for kind in KINDS if kind.component_kind == component.kind)
 
 
 def kind_argument(text: str) -> ComponentType:
@@ -315,15 +282,6 @@ def kind_argument(text: str) -> ComponentType:
 
 
 # Facts about a component --------------------------------------------------------------------------
-
-# Not a tokenizer: each model has its own, and the size in bytes is enough to find large tools.
-BYTES_PER_TOKEN = 4
-ESTIMATE = f"estimate: UTF-8 bytes / {BYTES_PER_TOKEN}"
-
-
-def estimate_tokens(wire: Any) -> int:
-    """Return an estimate of the tokens that a JSON value takes in a model's context."""
-    return math.ceil(len(encode(wire)) / BYTES_PER_TOKEN)
 
 
 def flags(component: Component) -> list[str]:
@@ -376,23 +334,6 @@ def component_summary(component: Component) -> dict[str, Any]:
 
 # Addresses of the servers -------------------------------------------------------------------------
 
-# The default address of runserver; other sites set BASE_URL.
-LOCAL = "http://127.0.0.1:8000"
-
-
-def server_paths(server: MCPServer) -> list[str]:
-    """Return the paths at which the URLconf mounts a server; empty if its URL needs arguments."""
-    try:
-        return [reverse(f"{server.namespace}:endpoint")]
-    except NoReverseMatch:
-        return []
-
-
-def server_urls(server: MCPServer) -> list[str]:
-    """Return the URLs of a server: absolute ones if ``BASE_URL`` is set, else paths."""
-    base = get_settings().base_url
-    return [urljoin(base, path) for path in server_paths(server)]
-
 
 def endpoint_url(server: MCPServer) -> str:
     """Return the absolute URL of a server for clients.
@@ -419,12 +360,6 @@ def check_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CommandError(f"{url!r} is not an HTTP URL; write https://example.com/mcp.")
     return url
-
-
-def is_public(url: str) -> bool:
-    """Return whether a vendor's cloud can connect to a URL."""
-    parts = urlsplit(url)
-    return parts.scheme == "https" and not is_loopback(parts.hostname)
 
 
 # The command that starts ``mcp stdio`` ------------------------------------------------------------

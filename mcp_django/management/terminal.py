@@ -44,12 +44,6 @@ ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 DECLINED = {SAMPLING: "sampling request", ROOTS: "request for roots"}
 """The requests for which the protocol has no result that says that they are declined."""
 
-# The client requests that a person or a script can answer; sampling with tools is not supported.
-CAPABILITIES: Mapping[str, Any] = {
-    "elicitation": {"form": {}, "url": {}},
-    "sampling": {},
-    "roots": {},
-}
 SAMPLES = {
     "boolean": "yes",
     "integer": "1",

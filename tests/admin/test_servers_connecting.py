@@ -14,7 +14,7 @@ import pytest
 from mcp_django import MCPServer
 from mcp_django.admin.servers import client_setups
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.management.clients import CLIENTS
+from mcp_django.hosts.clients import CLIENTS
 from mcp_django.models import AccessToken, Server
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser

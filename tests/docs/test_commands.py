@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import BaseCommand, load_command_class
 
-from mcp_django.management.clients import CLIENTS
+from mcp_django.hosts.clients import CLIENTS
 from tests.kit.servers import person
 from tests.management.console import attempt
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.management.clients import CLIENTS, ConnectionTarget, Credential
-from mcp_django.management.connect import build_config, render_config
+from mcp_django.hosts.clients import CLIENTS
 from mcp_django.protocol.revisions import REVISIONS
 from tests.management.console import run
 
@@ -185,19 +184,6 @@ def test_files_are_named_for_each_system():
     for client in ("claude-desktop", "vscode", "cursor", "gemini-cli", "codex"):
         places = " ".join(str(where) for where, _ in CLIENTS[client].files)
         assert all(system in places for system in ("macOS", "Windows", "Linux"))
-
-
-def test_several_servers_go_into_one_document():
-    targets = [
-        ConnectionTarget(name=name, url=f"https://x/{name}", credential=Credential())
-        for name in "ab"
-    ]
-    for client in JSON_CLIENTS:
-        found = build_config(CLIENTS[client], targets)
-        assert {*found[CLIENTS[client].root]} == {"a", "b"}
-    assert len(build_config(CLIENTS["vscode"], targets)["inputs"]) == 2
-    assert {*tomllib.loads(render_config(CLIENTS["codex"], targets))["mcp_servers"]} == {"a", "b"}
-    assert len(render_config(CLIENTS["claude-code"], targets).splitlines()) == 2
 
 
 def test_odd_names_stay_valid():

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from mcp_django.hosts.clients import CLIENTS
 from mcp_django.management import lookups
-from mcp_django.management.clients import CLIENTS
 from tests.kit.servers import person, token_for
 from tests.management.console import attempt, fails, run, server_of
 

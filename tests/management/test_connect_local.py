@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_django.management.clients import CLIENTS
+from mcp_django.hosts.clients import CLIENTS
 from mcp_django.protocol import envelope
 from tests.kit.servers import person
 from tests.management.console import run

@@ -23,11 +23,11 @@ from mcp_django.admin.base import ServerPageRequest
 from mcp_django.auth.principal import Principal, find_user_by_name, principal_for
 from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import Component, Prompt
+from mcp_django.core.questions import ANSWERABLE
 from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.policy import is_visible
-from mcp_django.management.terminal import CAPABILITIES
 from mcp_django.models import Component as ComponentRow
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
@@ -373,7 +373,7 @@ def send_request(
         trial.caller.principal,
         revision=trial.revision,
         client_info=PLAYGROUND_CLIENT,
-        capabilities=CAPABILITIES,
+        capabilities=ANSWERABLE,
         answer=None if trial.revision.stateless else answer_again,
         hear=notes.add,
         origin="admin",
@@ -385,7 +385,7 @@ def send_request(
         added["task"] = {}
     if trial.revision.stateless:
         if is_task:
-            added["_meta"] = {CLIENT_CAPABILITIES: with_tasks(CAPABILITIES)}
+            added["_meta"] = {CLIENT_CAPABILITIES: with_tasks(ANSWERABLE)}
         if answers:
             added["inputResponses"] = answers[-1]
         if state:
