@@ -10,8 +10,7 @@ of a server.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from mcp_django.conf import Rate
 from mcp_django.core.component import Completion, Component, Prompt
@@ -26,63 +25,105 @@ from mcp_django.core.tool import Tool
 from mcp_django.protocol.uritemplate import lower_scheme
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
     """The catalog: the components of a server by kind and name, and the overrides of the server.
 
+    It never changes, but for what ``execution`` keeps with it (``plans`` and below): prepared when
+    it is first needed, read by all threads, and gone with the catalog, of which every decision in
+    the admin and every registration makes a new one. A forked child keeps it.
+
     ``extra_permissions`` are permissions required in addition to the server's own. ``title`` and
-    ``instructions`` are empty unless they are overridden.
+    ``instructions`` are empty unless they are overridden. ``declared_catalog`` is the catalog
+    without overrides, if it may contain more components.
     """
 
-    tools: Mapping[str, Tool]
-    resources: Mapping[str, Resource]
-    templates: Mapping[str, ResourceTemplate]
-    prompts: Mapping[str, Prompt]
-    completions: Mapping[tuple[str, str, str], Completion]
-    declared_catalog: Catalog | None = field(default=None, repr=False, compare=False)
-    """The catalog without overrides, if it contains more components."""
-    has_permissions: bool = False
-    """Whether any component requires a permission."""
-    is_enabled: bool = True
-    extra_permissions: tuple[Any, ...] = ()
-    rates: tuple[Rate, ...] = ()
-    title: str = ""
-    instructions: str = ""
-    by_kind: Mapping[str, Mapping[str, Any]] = field(init=False, repr=False, compare=False)
-    """The four mappings above, by the kind of component."""
-    skills: Skills = field(init=False, repr=False, compare=False)
-    """The skills among the resources."""
-    aliases: Mapping[tuple[str, str], Component] = field(init=False, repr=False, compare=False)
-    """Components by kind and alias (a former name)."""
-    embeds_resources: bool = field(init=False, repr=False, compare=False)
-    """Whether a tool or a prompt declares that it embeds resource contents in its results."""
-    capabilities: frozenset[str] = field(init=False, repr=False, compare=False)
-    """The capabilities that methods depend on: kinds with a component, and completions."""
-    plans: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What ``execution.plan`` has prepared for calls of the components."""
+    __slots__ = (
+        "__weakref__",
+        "access",
+        "aliases",
+        "by_kind",
+        "capabilities",
+        "completions",
+        "declared_catalog",
+        "embeds_resources",
+        "encoded_identity",
+        "extra_permissions",
+        "has_permissions",
+        "instructions",
+        "is_enabled",
+        "lists",
+        "plans",
+        "prompts",
+        "rates",
+        "resources",
+        "skills",
+        "templates",
+        "title",
+        "tools",
+    )
 
-    def __post_init__(self) -> None:
-        tables = {
-            "tool": self.tools,
-            "resource": self.resources,
-            "resource template": self.templates,
-            "prompt": self.prompts,
+    def __init__(
+        self,
+        *,
+        tools: Mapping[str, Tool],
+        resources: Mapping[str, Resource],
+        templates: Mapping[str, ResourceTemplate],
+        prompts: Mapping[str, Prompt],
+        completions: Mapping[tuple[str, str, str], Completion],
+        declared_catalog: Catalog | None = None,
+        is_enabled: bool = True,
+        extra_permissions: tuple[Any, ...] = (),
+        rates: tuple[Rate, ...] = (),
+        title: str = "",
+        instructions: str = "",
+    ) -> None:
+        self.tools: Final = tools
+        self.resources: Final = resources
+        self.templates: Final = templates
+        self.prompts: Final = prompts
+        self.completions: Final = completions
+        self.declared_catalog: Final = declared_catalog
+        self.is_enabled: Final = is_enabled
+        self.extra_permissions: Final = extra_permissions
+        self.rates: Final = rates
+        self.title: Final = title
+        self.instructions: Final = instructions
+        self.by_kind: Final[Mapping[str, Mapping[str, Any]]] = {
+            "tool": tools,
+            "resource": resources,
+            "resource template": templates,
+            "prompt": prompts,
         }
-        object.__setattr__(self, "by_kind", tables)
-        object.__setattr__(self, "skills", find_skills(self.resources.values()))
-        former = {(one.kind, alias): one for one in self for alias in one.aliases}
-        object.__setattr__(self, "aliases", former)
-        answers = (*self.tools.values(), *self.prompts.values())
-        object.__setattr__(
-            self, "embeds_resources", any(one.function.embeds_resources for one in answers)
+        """The four mappings above, by the kind of component."""
+        self.skills: Final[Skills] = find_skills(resources.values())
+        """The skills among the resources."""
+        self.aliases: Final[Mapping[tuple[str, str], Component]] = {
+            (component.kind, alias): component for component in self for alias in component.aliases
+        }
+        """Components by kind and alias (a former name)."""
+        self.has_permissions: Final = any(component.permission is not None for component in self)
+        """Whether any component requires a permission."""
+        self.embeds_resources: Final = any(
+            component.function.embeds_resources
+            for component in (*tools.values(), *prompts.values())
         )
+        """Whether a tool or a prompt declares that it embeds resource contents in its results."""
         has = {
-            "tools": self.tools,
-            "resources": self.resources or self.templates or self.embeds_resources,
-            "prompts": self.prompts,
-            "completions": self.completions,
+            "tools": tools,
+            "resources": resources or templates or self.embeds_resources,
+            "prompts": prompts,
+            "completions": completions,
         }
-        object.__setattr__(self, "capabilities", frozenset(name for name in has if has[name]))
+        self.capabilities: Final = frozenset(name for name in has if has[name])
+        """The capabilities that methods depend on: kinds with a component, and completions."""
+        self.plans: Final[dict[tuple[str, str | None, str], Any]] = {}
+        """The plan of each method, component and revision (``execution.plan``)."""
+        self.access: Any = None
+        """Who may use the server, as far as an event loop can tell (``execution.plan``)."""
+        self.lists: Final[dict[str, Any]] = {}
+        """What the pages of each list method have in common (``execution.handlers.listing``)."""
+        self.encoded_identity: Any = None
+        """``serverInfo``, encoded, if it is the same in every language (``execution.results``)."""
 
     def __iter__(self) -> Iterator[Component]:
         for table in self.by_kind.values():

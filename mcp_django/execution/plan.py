@@ -282,19 +282,16 @@ class Access(NamedTuple):
                 self.accepted[key] = account
 
 
-_ACCESS = "access"
-
-
 def access_to(server: Server, catalog: Catalog) -> Access:
     """Return who may use a server."""
-    access: Access | None = catalog.plans.get(_ACCESS)
+    access: Access | None = catalog.access
     if (
         access is None
         or access.permission is not server.permission
         or access.scopes is not server.scopes
         or access.settings is not get_settings()
     ):
-        access = catalog.plans[_ACCESS] = _access_to(server, catalog)
+        access = catalog.access = _access_to(server, catalog)
     return access
 
 

@@ -448,16 +448,13 @@ class _Identity(NamedTuple):
     settings: Settings
 
 
-_IDENTITY = "identity"
-
-
 def _identity(call: Call) -> Any:
     """Return ``serverInfo``; if it is always the same, it is kept with the catalog, encoded."""
     server, settings, catalog = call.server, get_settings(), call.catalog
     if catalog is None:
         return server.identity()
     attributes = server.identity_attributes
-    known: _Identity | None = catalog.plans.get(_IDENTITY)
+    known: _Identity | None = catalog.encoded_identity
     if (
         known is not None
         and known.attributes == attributes
@@ -468,7 +465,7 @@ def _identity(call: Call) -> Any:
     identity = server.identity()
     if all(isinstance(one, str | tuple) for one in attributes):
         encoded = msgspec.Raw(jsonrpc.encode(identity))
-        catalog.plans[_IDENTITY] = _Identity(encoded, attributes, server, settings)
+        catalog.encoded_identity = _Identity(encoded, attributes, server, settings)
     return identity
 
 

@@ -12,7 +12,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -22,7 +22,6 @@ from django.db.models import Model, QuerySet
 from django.utils.translation import override
 
 from mcp_django.auth.permissions import BasePermission, HasCodename
-from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.core.registry import Registry, RegistryOwner
@@ -592,18 +591,3 @@ def cached_build(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> Bui
         for problem in found[1].problems:
             logger.error("Problem with the %s: %s", problem.spec, problem.reason)
     return found[1]
-
-
-def add_exposed(declared: Catalog, server: Any, specs: tuple[ExposureSpec, ...]) -> Catalog:
-    """Return the declared catalog with the exposed components; declared names take precedence."""
-    if not specs:
-        return declared
-    made = cached_build(server, server.name, specs)
-    return replace(
-        declared,
-        tools={**made.table("tool"), **declared.tools},
-        resources={**made.table("resource"), **declared.resources},
-        templates={**made.table("resource template"), **declared.templates},
-        prompts={**made.table("prompt"), **declared.prompts},
-        completions={**made.completions(), **declared.completions},
-    )

@@ -34,7 +34,7 @@ from mcp_django.core.resource import (
 )
 from mcp_django.core.tool import ApprovalMode
 from mcp_django.exceptions import Busy
-from mcp_django.overrides.exposures import add_exposed
+from mcp_django.overrides.exposures import cached_build
 from mcp_django.overrides.override_values import (
     EMPTY_OVERRIDE,
     ExposureSpec,
@@ -496,14 +496,23 @@ def build_declared_catalog(server: RegistryOwner, decisions: ServerOverrides) ->
     registry = server.registry
     said = [one for one in decisions.prompts if registry.find_by_name("prompt", one.name) is None]
     prompts, completions = add_prompts(registry.prompts, registry.completions, said)
-    declared = Catalog(
-        tools=dict(registry.tools),
-        resources=add_skills(registry.resources, decisions.skills),
-        templates=dict(registry.templates),
+    tools, templates = dict(registry.tools), dict(registry.templates)
+    resources = add_skills(registry.resources, decisions.skills)
+    if decisions.exposures:
+        # Declared names take precedence.
+        exposed = cached_build(server, server.name, decisions.exposures)
+        tools = {**exposed.table("tool"), **tools}
+        resources = {**exposed.table("resource"), **resources}
+        templates = {**exposed.table("resource template"), **templates}
+        prompts = {**exposed.table("prompt"), **prompts}
+        completions = {**exposed.completions(), **completions}
+    return Catalog(
+        tools=tools,
+        resources=resources,
+        templates=templates,
         prompts=prompts,
         completions=completions,
     )
-    return add_exposed(declared, server, decisions.exposures)
 
 
 def build_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
@@ -520,12 +529,12 @@ def build_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
 
     tools = left(whole.tools)
     resources = _restrict_skill_files(left(whole.resources), decisions.overrides)
-    found = replace(
-        whole,
+    return Catalog(
         tools=tools,
         resources=restrict_app_pages(resources, tools),
         templates=left(whole.templates),
         prompts=left(whole.prompts),
+        completions=whole.completions,
         declared_catalog=whole,
         is_enabled=decisions.is_enabled,
         extra_permissions=build_permissions(decisions.groups, decisions.permissions),
@@ -533,7 +542,6 @@ def build_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
         title=decisions.title,
         instructions=decisions.instructions,
     )
-    return replace(found, has_permissions=any(one.permission is not None for one in found))
 
 
 def _apply_overrides(

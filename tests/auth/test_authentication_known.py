@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +28,7 @@ from mcp_django.transports.exchange import Outcome
 from mcp_django.transports.http import ParsedRequest
 from tests.kit.confirming import _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.kit.drivers import PATIENCE, Answer, message, send
-from tests.kit.servers import person, token_for
+from tests.kit.servers import changed_catalog, person, token_for
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.conftest import close_asgiref_connections
@@ -296,7 +295,7 @@ async def test_who_may_connect_is_decided_again_when_something_changed(
     monkeypatch.setattr(grouped, "permission", InGroups(["others"]))
     assert await status() == 403
     monkeypatch.undo()
-    disabled = replace(grouped.catalog, is_enabled=False)
+    disabled = changed_catalog(grouped.catalog, is_enabled=False)
     monkeypatch.setattr(grouped, "fresh_catalog", lambda **kwargs: disabled)
     monkeypatch.setattr(type(grouped), "catalog", disabled)
     assert await status() == 403

@@ -25,6 +25,7 @@ from mcp_django.execution.policy import (
     explain_connection,
     is_visible,
 )
+from tests.kit.servers import changed_catalog
 
 
 class Yes(BasePermission):
@@ -216,7 +217,7 @@ def nobody_connects(user: Any, server: Any, client_id: str) -> bool:
 @pytest.mark.parametrize("is_known", [True, False])
 def test_whoever_may_not_enter_has_a_reason(is_known, permission, guards, is_enabled, settings):
     server: Any = MCPServer("reasons", permission=permission, scopes=("a", "b"))
-    offered = replace(server.catalog, extra_permissions=guards, is_enabled=is_enabled)
+    offered = changed_catalog(server.catalog, extra_permissions=guards, is_enabled=is_enabled)
 
     class Door:
         """The server as its owner narrowed it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from django.test import Client, RequestFactory
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
+from mcp_django.core.catalog import Catalog
 from mcp_django.models import AccessToken
 from mcp_django.test import CallResult, MCPClient
 from tests.kit.drivers import headers_for
@@ -83,3 +85,9 @@ def through_view(server: MCPServer, raw: str, headers: Mapping[str, str]) -> Htt
     exchange.complain()
     found: HttpResponse = response
     return found
+
+
+def changed_catalog(catalog, **changes):
+    """A catalog like another one, but for some of what it is made from."""
+    kept = {name: getattr(catalog, name) for name in inspect.signature(Catalog).parameters}
+    return Catalog(**kept | changes)

@@ -228,15 +228,15 @@ def _what_decides(principal: Principal, shown: _Shown) -> Any:
 def _shown(call: Call) -> _Shown:
     server, settings, catalog = call.server, get_settings(), call.catalog
     assert catalog is not None
-    key = ("pages", call.request.method)
-    found: _Shown | None = catalog.plans.get(key)
+    method = call.request.method
+    found: _Shown | None = catalog.lists.get(method)
     if (
         found is None
         or found.server is not server
         or found.permission is not server.permission
         or found.settings is not settings
     ):
-        found = catalog.plans[key] = _look_at(server, settings, catalog, call.request.method)
+        found = catalog.lists[method] = _look_at(server, settings, catalog, method)
     return found
 
 
