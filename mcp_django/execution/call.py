@@ -8,7 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol
 
 import msgspec
-from django.core.signing import BadSignature, Signer as DjangoSigner
 
 from mcp_django.auth.authentication import refresh_principal
 from mcp_django.auth.credentials import SECRET_HEADERS
@@ -26,15 +25,13 @@ from mcp_django.core.context import (
     NullPort,
     UnstreamedPort,
 )
-from mcp_django.exceptions import InvalidParams, MCPError, ToolError
+from mcp_django.exceptions import MCPError
 from mcp_django.execution.call_record import CallRecord, Identification
 from mcp_django.execution.threads import SINGLE_CLIENT_TRANSPORTS
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import Revision
-from mcp_django.protocol.text import clip
-from mcp_django.schema.values import MAX_DEPTH, is_too_deep
 from mcp_django.storage.sessions import ClientSession
 
 if TYPE_CHECKING:
@@ -345,12 +342,6 @@ Answer = Result | OpenAnswer | None
 """What a handler returns; ``None`` if it prepared the call of a component."""
 
 
-# ``inputResponses``: the client's answers ---------------------------------------------------------
-
-# An answer is decoded only when a question needs it. Answers under other keys are never decoded, so
-# they cost no more than their bytes.
-
-
 class RetryParams(msgspec.Struct, rename="camel", kw_only=True):
     """The additional parameters of a retry; answers stay raw until a question needs them."""
 
@@ -399,73 +390,3 @@ class Plan(NamedTuple):
     """Where the call is admitted and run, if nothing of its caller has to be looked up."""
     server: Server
     settings: Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Unanswered:
-    """A placeholder for a missing answer; ``params`` are the parameters of the request for it."""
-
-    params: dict[str, Any]
-
-
-def check_error_answer(method: str, answer: Mapping[str, Any]) -> None:
-    """Check that the client did not answer with an error, as handshake revisions allow.
-
-    Raises:
-        ToolError: the answer is an error.
-    """
-    error = answer.get("error")
-    if isinstance(error, dict) and isinstance(error.get("code"), int):
-        raise ToolError(f"{method} was refused: {str(error.get('message'))[:200]}")
-
-
-def decode_answer(key: str, raw: msgspec.Raw) -> dict[str, Any]:
-    """Return one answer as plain JSON values.
-
-    Raises:
-        InvalidParams: the answer cannot be decoded, is not an object, or is nested too deeply.
-    """
-    place, text = f"params.inputResponses[{clip(key)!r}]", bytes(raw)
-    try:
-        answer = msgspec.json.decode(text)
-    except msgspec.MsgspecError as exc:
-        raise InvalidParams(f"{place} cannot be read: {clip(exc)}.") from None
-    except RecursionError:
-        raise InvalidParams(f"{place} is nested too deep.") from None
-    if is_too_deep(text, answer):
-        raise InvalidParams(f"{place} is nested deeper than {MAX_DEPTH} levels.")
-    if not isinstance(answer, dict):
-        raise InvalidParams(f"{place} must be an object.")
-    return answer
-
-
-# Signing with rotating keys -----------------------------------------------------------------------
-
-
-class _SaltedSigner:
-    """A ``django.core.signing`` signer for one purpose, in the form that ``protocol`` expects.
-
-    Values signed for another purpose are invalid. Values signed with a key of
-    ``SECRET_KEY_FALLBACKS`` are valid.
-    """
-
-    def __init__(self, salt: str) -> None:
-        self._salt = salt
-
-    def sign(self, value: str) -> str:
-        """Return the value with its signature."""
-        return DjangoSigner(salt=self._salt).sign(value)
-
-    def unsign(self, value: str) -> str:
-        """Return the value without its signature.
-
-        Raises:
-            ValueError: the signature is invalid.
-        """
-        try:
-            return DjangoSigner(salt=self._salt).unsign(value)
-        except BadSignature as exc:
-            raise ValueError("the signature is invalid") from exc
-
-
-CURSOR_SIGNER = _SaltedSigner("mcp_django.cursors")

@@ -41,15 +41,13 @@ from mcp_django.execution.call import (
     Call,
     Result,
     RetryParams,
-    Unanswered,
-    check_error_answer,
-    decode_answer,
 )
 from mcp_django.execution.results import tool_failure, url_elicitation_error
 from mcp_django.protocol.errors import capabilities_declaration, declares_capability
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.projection import find_inexpressible
-from mcp_django.schema.values import sorted_members
+from mcp_django.protocol.text import clip
+from mcp_django.schema.values import MAX_DEPTH, is_too_deep, sorted_members
 from mcp_django.tenants import current_schema, thread_context
 
 # Users correct a form a few times; clients stop after ten rounds, with a less helpful error.
@@ -91,6 +89,46 @@ def capability_result(call: Call, exc: MissingCapability) -> Result:
         raise exc
     call.record.preset("refused", type(exc).__name__)
     return tool_failure(call.component, call.revision, exc)
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A placeholder for a missing answer; ``params`` are the parameters of the request for it."""
+
+    params: dict[str, Any]
+
+
+def check_error_answer(method: str, answer: Mapping[str, Any]) -> None:
+    """Check that the client did not answer with an error, as handshake revisions allow.
+
+    Raises:
+        ToolError: the answer is an error.
+    """
+    error = answer.get("error")
+    if isinstance(error, dict) and isinstance(error.get("code"), int):
+        raise ToolError(f"{method} was refused: {str(error.get('message'))[:200]}")
+
+
+def decode_answer(key: str, raw: msgspec.Raw) -> dict[str, Any]:
+    """Return one answer of ``inputResponses`` as plain JSON values, when a question needs it.
+
+    Answers under other keys are never decoded, so they cost no more than their bytes.
+
+    Raises:
+        InvalidParams: the answer cannot be decoded, is not an object, or is nested too deeply.
+    """
+    place, text = f"params.inputResponses[{clip(key)!r}]", bytes(raw)
+    try:
+        answer = msgspec.json.decode(text)
+    except msgspec.MsgspecError as exc:
+        raise InvalidParams(f"{place} cannot be read: {clip(exc)}.") from None
+    except RecursionError:
+        raise InvalidParams(f"{place} is nested too deep.") from None
+    if is_too_deep(text, answer):
+        raise InvalidParams(f"{place} is nested deeper than {MAX_DEPTH} levels.")
+    if not isinstance(answer, dict):
+        raise InvalidParams(f"{place} must be an object.")
+    return answer
 
 
 class Interaction:

@@ -23,9 +23,9 @@ from mcp_django.exceptions import (
     MethodNotFound,
     MissingCapability,
 )
-from mcp_django.execution.call import Call, TaskWait, decode_answer
+from mcp_django.execution.call import Call, TaskWait
 from mcp_django.execution.handlers.listing import open_list, with_next_cursor
-from mcp_django.execution.interaction import NEEDS_STREAM
+from mcp_django.execution.interaction import NEEDS_STREAM, decode_answer
 from mcp_django.execution.pipeline import HANDLERS
 from mcp_django.execution.policy import PermissionCache, is_open
 from mcp_django.execution.task_support import (

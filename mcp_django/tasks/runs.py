@@ -48,8 +48,8 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import call_log, invoke, results, telemetry
 from mcp_django.execution.approval_guard import guard_for
-from mcp_django.execution.call import Call, RetryParams, Unanswered
-from mcp_django.execution.interaction import Interaction, RequestState, state_subject
+from mcp_django.execution.call import Call, RetryParams
+from mcp_django.execution.interaction import Interaction, RequestState, Unanswered, state_subject
 from mcp_django.execution.policy import authorize, authorize_connection
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
