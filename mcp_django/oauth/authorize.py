@@ -133,9 +133,9 @@ class AuthorizeView(View):
 def finish_request(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
     """Return the redirect to the client with a code, for a request the user has approved.
 
-    ``approved_request`` is the argument of ``upstream.flow.begin``. Client, redirect URI, servers
-    and scopes are checked again; if another upstream provider is still missing, the redirect goes
-    there. An error is returned as a response as well: a redirect or a page.
+    ``approved_request`` is the argument of ``upstream.flow.begin_authorization``. Client, redirect
+    URI, servers and scopes are checked again; if another upstream provider is still missing, the
+    redirect goes there. An error is returned as a response as well: a redirect or a page.
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     return _report_errors(request, partial(_complete, request, asked))
@@ -402,7 +402,7 @@ def _upstream_redirect(
     name = getattr(server, "upstream", "")
     if not name or live_grant(request.user, name) is not None:
         return None
-    # Imported here to avoid a circular import, and because it needs an optional dependency.
+    # Imported here since it needs Authlib, an optional dependency.
     from mcp_django.oauth.upstream import flow
 
     try:

@@ -43,13 +43,13 @@ NAMESPACE = "mcp_oauth"
 upstream_pages: list[URLPattern] = []
 # Upstream providers need Authlib, an optional dependency: django-mcp-provider[upstream].
 if find_spec("authlib"):
-    from mcp_django.oauth.upstream import flow
+    from mcp_django.oauth import upstream_pages as pages
 
     upstream_pages = [
-        path("callback", flow.callback, name="upstream_callback"),
-        path("backchannel-logout", flow.backchannel_logout, name="upstream_logout"),
-        path("connect", flow.connect, name="upstream_connect"),
-        path("disconnect", flow.disconnect, name="upstream_disconnect"),
+        path("callback", pages.callback, name="upstream_callback"),
+        path("backchannel-logout", pages.backchannel_logout, name="upstream_logout"),
+        path("connect", pages.connect, name="upstream_connect"),
+        path("disconnect", pages.disconnect, name="upstream_disconnect"),
     ]
 endpoints: list[URLPattern | URLResolver] = [
     re_path(r"^oauth/authorize/?$", AuthorizeView.as_view(), name="authorize"),

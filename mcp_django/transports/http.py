@@ -31,12 +31,12 @@ from mcp_django.core.catalog import Catalog, Server
 from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, MCPError
 from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, ResponseStream
+from mcp_django.execution.handlers.subscribed_resources import Subscription
 from mcp_django.execution.invoke import run_stepped
 from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
 from mcp_django.execution.plan import access_to
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
-from mcp_django.execution.subscribed_resources import Subscription
 from mcp_django.execution.threads import (
     count_job_for,
     get_pool,

@@ -43,9 +43,9 @@ from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import capabilities
+from mcp_django.execution.handlers.subscribed_resources import SubscribedResources, Subscription
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
-from mcp_django.execution.subscribed_resources import SubscribedResources, Subscription
 from mcp_django.execution.threads import (
     get_pool,
     retry_while_busy,

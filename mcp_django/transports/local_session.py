@@ -25,7 +25,7 @@ from mcp_django.execution import telemetry
 from mcp_django.execution.call import Call, ResponseStream
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.session import initialize_response, negotiate
-from mcp_django.execution.subscribed_resources import SubscribedResources, Subscription
+from mcp_django.execution.handlers.subscribed_resources import SubscribedResources, Subscription
 from mcp_django.execution.threads import retry_while_busy, run_in_short_thread, run_with_retry
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Stateless, classify

@@ -23,10 +23,10 @@ from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.execution import call_log, invoke
 from mcp_django.execution.call import Call, Result
+from mcp_django.execution.handlers.subscribed_resources import Subscription
 from mcp_django.execution.pipeline import admit
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
-from mcp_django.execution.subscribed_resources import Subscription
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
     CLIENT_CAPABILITIES,

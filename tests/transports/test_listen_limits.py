@@ -20,7 +20,8 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.core.catalog import Catalog
 from mcp_django.exceptions import Busy
-from mcp_django.execution import subscribed_resources as rows, threads
+from mcp_django.execution import threads
+from mcp_django.execution.handlers import subscribed_resources as rows
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import BUSY, RATE_LIMITED
 from mcp_django.storage.sessions import MAX_SUBSCRIBED_CHARACTERS, MAX_SUBSCRIPTIONS

@@ -24,8 +24,12 @@ from mcp_django.exceptions import (
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import authorize_read, is_readable, not_found
+from mcp_django.execution.handlers.subscribed_resources import (
+    SubscribedResources,
+    Subscription,
+    select_uris,
+)
 from mcp_django.execution.policy import PermissionCache
-from mcp_django.execution.subscribed_resources import SubscribedResources, Subscription, select_uris
 from mcp_django.execution.task_support import declares_tasks, may_follow_task, task_capability
 from mcp_django.protocol import jsonrpc, projection
 from mcp_django.protocol.envelope import (
