@@ -25,7 +25,7 @@ echo "-- no extras"
 # Tests that need a library of an extra are skipped; transports, interop and tasks need
 # httpx and servers.
 # import-linter checks that the protocol does not import an extra.
-"$WORK/bare/bin/python" -m pytest -q -n auto --ring all tests/auth tests/checks tests/core \
+"$WORK/bare/bin/python" -m pytest -q -n auto --ring all tests/auth tests/checks tests/components \
     tests/execution tests/management tests/models tests/repository tests/schema tests/spec tests/test \
     tests/docs/test_protocol.py tests/docs/test_schemas.py tests/test_*.py \
     --ignore=tests/tasks | grep -v '^SKIPPED'

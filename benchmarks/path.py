@@ -19,8 +19,8 @@ from benchmarks.stages import Stage
 from mcp_django.asgi import find_endpoint
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.credentials import Credentials
+from mcp_django.components.context import Cancellation
 from mcp_django.conf import SERVED_VERSIONS
-from mcp_django.core.context import Cancellation
 from mcp_django.execution import invoke
 from mcp_django.execution.pipeline import admit
 from mcp_django.execution.policy import authorize_connection

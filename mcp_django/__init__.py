@@ -5,8 +5,8 @@ Importing this package needs no settings; README.md describes how to add it to a
 
 from __future__ import annotations
 
-from mcp_django.core.context import Context
-from mcp_django.core.questions import (
+from mcp_django.components.context import Context
+from mcp_django.components.questions import (
     Elicit,
     ElicitURL,
     ListRoots,
@@ -15,7 +15,7 @@ from mcp_django.core.questions import (
     SampledMessage,
     ToolResultBlock,
 )
-from mcp_django.core.tool import UI
+from mcp_django.components.tool import UI
 from mcp_django.exceptions import ElicitationDeclined, MCPError, ToolError
 from mcp_django.integrations.models.declaration import ModelResource, ModelTools
 from mcp_django.protocol.content import (

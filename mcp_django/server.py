@@ -25,12 +25,12 @@ from django.utils.module_loading import import_string
 from mcp_django.auth import endpoints
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import IsAuthenticated
+from mcp_django.components import registry
+from mcp_django.components.catalog import Catalog
+from mcp_django.components.component import SCOPE_PATTERN, Component, Prompt
+from mcp_django.components.resource import Resource, ResourceTemplate
+from mcp_django.components.tool import Tool
 from mcp_django.conf import Rate, get_settings, parse_rates
-from mcp_django.core import registry
-from mcp_django.core.catalog import Catalog
-from mcp_django.core.component import SCOPE_PATTERN, Component, Prompt
-from mcp_django.core.resource import Resource, ResourceTemplate
-from mcp_django.core.tool import Tool
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import public_icons
 from mcp_django.execution.handlers.resources import read_contents

@@ -32,10 +32,10 @@ from mcp_django.auth.principal import (
     missing_scopes,
     principal_for,
 )
+from mcp_django.components.catalog import Server
+from mcp_django.components.component import Component
+from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
-from mcp_django.core.component import Component
-from mcp_django.core.tool import Tool
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.entries import estimate_tokens
 from mcp_django.execution.handlers.resources import FIXED_SECTION, ResourceListing, may_list_entries

@@ -57,8 +57,8 @@ from mcp_django.auth.permissions import (
     filter_allowed,
     parse_permissions,
 )
-from mcp_django.core.component import Component as CodeComponent
-from mcp_django.core.tool import Tool
+from mcp_django.components.component import Component as CodeComponent
+from mcp_django.components.tool import Tool
 from mcp_django.models import Component, PromptText, Skill
 from mcp_django.overrides.exposures import build_exposures
 from mcp_django.overrides.override_values import read_exposures

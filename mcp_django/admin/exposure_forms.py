@@ -25,8 +25,8 @@ from mcp_django.admin.components import describe_audience
 from mcp_django.admin.exposure_fields import USES, ExcludedPaths, FieldTable, PathRow, path_rows
 from mcp_django.admin.override_forms import CODE, RestrictedForm, ScopesField
 from mcp_django.auth.principal import Principal, principal_for
-from mcp_django.core.component import Component
-from mcp_django.core.context import Context
+from mcp_django.components.component import Component
+from mcp_django.components.context import Context
 from mcp_django.execution.handlers.entries import component_type, estimate_tokens
 from mcp_django.execution.policy import is_visible
 from mcp_django.integrations.models.columns import resolve_path

@@ -26,10 +26,10 @@ from django.utils.translation import gettext, gettext_lazy as _
 from mcp_django.admin.base import ModelForm, OptimisticLockForm, find_server
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import parse_permissions
+from mcp_django.components.component import SCOPE_PATTERN, Component as CodeComponent
+from mcp_django.components.resource import UIResource
+from mcp_django.components.tool import UI, Tool
 from mcp_django.conf import parse_rates
-from mcp_django.core.component import SCOPE_PATTERN, Component as CodeComponent
-from mcp_django.core.resource import UIResource
-from mcp_django.core.tool import UI, Tool
 from mcp_django.execution.handlers.entries import component_type, estimate_tokens
 from mcp_django.models import Component, Server
 from mcp_django.overrides.override_values import (

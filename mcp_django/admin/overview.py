@@ -32,8 +32,8 @@ from mcp_django.admin.prompts import PROMPTS, SKILLS
 from mcp_django.admin.statistics import FAILURES, MAX_CALLS, REFUSALS
 from mcp_django.admin.tasks import ANONYMOUS
 from mcp_django.admin_base import describe_entry
-from mcp_django.core.catalog import Catalog
-from mcp_django.core.tool import Tool
+from mcp_django.components.catalog import Catalog
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import Busy
 from mcp_django.hosts.addresses import server_urls
 from mcp_django.models import (

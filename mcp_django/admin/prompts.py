@@ -24,7 +24,7 @@ from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from mcp_django.admin.base import text_area, time_column
 from mcp_django.admin.texts import AdminTextType, TextAdmin, TextForm
-from mcp_django.core.resource import MAX_DESCRIPTION, is_skill_name
+from mcp_django.components.resource import MAX_DESCRIPTION, is_skill_name
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.handlers.prompts import describe
 from mcp_django.execution.handlers.resources import skill_entry

@@ -37,8 +37,8 @@ from mcp_django.admin.base import (
 )
 from mcp_django.admin_base import RevocableAdmin
 from mcp_django.auth.principal import anonymous_principal, key_of
+from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
-from mcp_django.core.tool import Tool
 from mcp_django.execution import call_record
 from mcp_django.models import Call, Component, Session, Task
 from mcp_django.protocol import jsonrpc

@@ -20,10 +20,10 @@ from django.template.loader import get_template
 
 from mcp_django.auth.permissions import AllowAny, find_codenames, parse_permissions
 from mcp_django.checks.site import DISTRIBUTION, Problem, itself, system_check
+from mcp_django.components.component import Component, Prompt
+from mcp_django.components.resource import ReadableComponent
+from mcp_django.components.tool import APP_MIME_TYPE, UI, Tool
 from mcp_django.conf import docs_url
-from mcp_django.core.component import Component, Prompt
-from mcp_django.core.resource import ReadableComponent
-from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool
 from mcp_django.execution.handlers.listing import max_page_bytes
 from mcp_django.execution.handlers.prompts import describe as describe_prompt
 from mcp_django.execution.handlers.resources import describe_template

@@ -23,6 +23,8 @@ from mcp_django.auth.backends.external import entries_for
 from mcp_django.auth.challenges import ROUTE_NAME
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
+from mcp_django.components.resource import ReadableComponent
+from mcp_django.components.tool import Tool
 from mcp_django.conf import (
     DEFAULT_LAYER,
     Check,
@@ -31,8 +33,6 @@ from mcp_django.conf import (
     find_problems,
     get_settings,
 )
-from mcp_django.core.resource import ReadableComponent
-from mcp_django.core.tool import Tool
 from mcp_django.execution.policy import find_rule
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.protocol.text import nearest

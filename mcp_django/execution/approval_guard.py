@@ -26,9 +26,9 @@ from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
 from mcp_django.auth.principal import key_of
+from mcp_django.components.questions import ElicitURL, check_accepted
+from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
-from mcp_django.core.questions import ElicitURL, check_accepted
-from mcp_django.core.tool import Tool
 from mcp_django.exceptions import NotApproved, ToolError
 from mcp_django.execution.call import Call, Result
 from mcp_django.protocol.jsonrpc import encode

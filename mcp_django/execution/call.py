@@ -13,10 +13,9 @@ from mcp_django.auth.authentication import refresh_principal
 from mcp_django.auth.credentials import SECRET_HEADERS
 from mcp_django.auth.limits import ShareKey, share_of
 from mcp_django.auth.principal import Principal
-from mcp_django.conf import Settings
-from mcp_django.core.catalog import Catalog, Server
-from mcp_django.core.component import Component
-from mcp_django.core.context import (
+from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.component import Component
+from mcp_django.components.context import (
     Asker,
     Cancellation,
     ClientPort,
@@ -25,6 +24,7 @@ from mcp_django.core.context import (
     NullPort,
     UnstreamedPort,
 )
+from mcp_django.conf import Settings
 from mcp_django.exceptions import MCPError
 from mcp_django.execution.call_record import CallRecord, Identification
 from mcp_django.execution.threads import SINGLE_CLIENT_TRANSPORTS

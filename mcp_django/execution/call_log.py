@@ -26,9 +26,9 @@ from django.dispatch import Signal
 
 from mcp_django.auth.limits import PerMinute, ShareKey
 from mcp_django.auth.principal import Principal, anonymous_principal
+from mcp_django.components.catalog import Server
+from mcp_django.components.resource import ReadableComponent
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
-from mcp_django.core.resource import ReadableComponent
 from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotFound
 from mcp_django.execution import call_record
 from mcp_django.execution.call import Call, Result

@@ -34,10 +34,10 @@ from django.utils import timezone
 from django.utils.encoding import force_bytes
 
 from mcp_django.auth.principal import Principal
+from mcp_django.components.component import Component
+from mcp_django.components.resource import ResourceTemplate
+from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
-from mcp_django.core.component import Component
-from mcp_django.core.resource import ResourceTemplate
-from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationRequired,

@@ -24,11 +24,16 @@ import msgspec
 from django.core import signing
 
 from mcp_django.auth.pages import new_interaction
+from mcp_django.components.component import Component
+from mcp_django.components.context import ClientPort
+from mcp_django.components.questions import (
+    IncompleteAnswer,
+    InvalidAnswer,
+    MalformedAnswer,
+    Question,
+)
+from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
-from mcp_django.core.component import Component
-from mcp_django.core.context import ClientPort
-from mcp_django.core.questions import IncompleteAnswer, InvalidAnswer, MalformedAnswer, Question
-from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     ElicitationDeclined,
     ElicitationUnavailable,

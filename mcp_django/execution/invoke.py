@@ -36,8 +36,8 @@ from django.utils import timezone
 
 from mcp_django.auth.limits import ShareKey
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
+from mcp_django.components.context import Cancellation, ClientPort
 from mcp_django.conf import get_settings
-from mcp_django.core.context import Cancellation, ClientPort
 from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationRequired,

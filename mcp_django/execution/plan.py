@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from mcp_django.auth.backends import BEARER_BACKENDS, SESSION_BACKENDS, CallerKey
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
 from mcp_django.auth.principal import Account, Principal
+from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.component import Component
 from mcp_django.conf import Settings, get_settings
-from mcp_django.core.catalog import Catalog, Server
-from mcp_django.core.component import Component
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution import approval_guard, interaction, quotas
 from mcp_django.execution.call import Answer, Call, ComponentMethod, Plan, Step

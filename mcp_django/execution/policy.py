@@ -30,9 +30,9 @@ from mcp_django.auth.permissions import (
     parse_permissions,
 )
 from mcp_django.auth.principal import Principal, missing_scopes, principal_for
+from mcp_django.components.catalog import Server
+from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
-from mcp_django.core.component import Component
 from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationRequired,

@@ -27,8 +27,8 @@ from asgiref.sync import sync_to_async
 from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from mcp_django.components.component import Component
 from mcp_django.conf import Limits, get_settings
-from mcp_django.core.component import Component
 from mcp_django.exceptions import ExplainedFault, ToolError
 from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.threads import RuntimeTransaction, defer_after_commit, end_deferral

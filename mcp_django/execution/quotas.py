@@ -17,8 +17,8 @@ from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth import limits
 from mcp_django.auth.limits import UNKNOWN_FACTOR
+from mcp_django.components.component import Component
 from mcp_django.conf import Rate, get_settings
-from mcp_django.core.component import Component
 from mcp_django.exceptions import TooManyRequests
 from mcp_django.execution import results
 from mcp_django.execution.call import Call, ClientDialogue

@@ -31,11 +31,11 @@ from django.template import Context as TemplateContext
 from django.template.backends.django import Template as DjangoTemplate
 from django.template.loader import get_template
 
+from mcp_django.components.catalog import Server
+from mcp_django.components.component import Completion, Component, Prompt
+from mcp_django.components.resource import ReadableComponent
+from mcp_django.components.tool import Tool
 from mcp_django.conf import Settings, get_settings
-from mcp_django.core.catalog import Server
-from mcp_django.core.component import Completion, Component, Prompt
-from mcp_django.core.resource import ReadableComponent
-from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     AccessRefused,
     CallTimedOut,

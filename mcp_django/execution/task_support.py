@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mcp_django.core.catalog import Catalog, Server
-from mcp_django.core.tool import Tool
+from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.tool import Tool
 from mcp_django.execution.call import Call, RetryParams, Step
 from mcp_django.execution.policy import PermissionCache, is_open
 from mcp_django.protocol.errors import TASKS, declares_extension

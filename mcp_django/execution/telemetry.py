@@ -22,8 +22,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcp_django.auth.credentials import client_ip
+from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
-from mcp_django.core.component import Component
 from mcp_django.exceptions import InvalidParams, MCPError
 from mcp_django.execution import call_record
 from mcp_django.execution.call_record import TracedRequest

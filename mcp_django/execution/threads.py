@@ -38,8 +38,8 @@ from django.core.signals import request_finished, request_started, setting_chang
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, transaction
 
 from mcp_django.auth.limits import Member, ShareKey
+from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
-from mcp_django.core.component import Component
 from mcp_django.exceptions import Busy
 from mcp_django.storage.databases import (
     CHECK_SECONDS,

@@ -6,8 +6,8 @@ from urllib.parse import urljoin, urlsplit
 
 from django.urls import NoReverseMatch, reverse
 
+from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings, is_loopback
-from mcp_django.core.catalog import Server
 
 # The default address of runserver; other sites set BASE_URL.
 LOCAL = "http://127.0.0.1:8000"

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from django.utils.text import slugify
 
-from mcp_django.core.catalog import Server
+from mcp_django.components.catalog import Server
 from mcp_django.hosts.clients import (
     CLIENTS,
     ConfigEntry,

@@ -33,9 +33,9 @@ from pydantic import Field
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.core.context import Context
-from mcp_django.core.declare import GeneratedArgument, build_arguments, build_function
-from mcp_django.core.tool import Tool
+from mcp_django.components.context import Context
+from mcp_django.components.declare import GeneratedArgument, build_arguments, build_function
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
 from mcp_django.integrations.models.columns import suggest_name

@@ -24,7 +24,7 @@ from django.utils.safestring import SafeData
 from django.utils.text import slugify
 from django.utils.translation import override
 
-from mcp_django.core.context import Context
+from mcp_django.components.context import Context
 from mcp_django.integrations.admin_actions import AdminDeclaration, admin_request
 from mcp_django.integrations.html_text import strip_markup
 from mcp_django.integrations.models.columns import (

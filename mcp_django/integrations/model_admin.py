@@ -29,8 +29,8 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext
 
 from mcp_django.auth.principal import Principal
-from mcp_django.core.component import Component
-from mcp_django.core.context import Context
+from mcp_django.components.component import Component
+from mcp_django.components.context import Context
 from mcp_django.integrations.admin_actions import action_tool, admin_request
 from mcp_django.integrations.admin_fields import (
     FORM_HOOKS,

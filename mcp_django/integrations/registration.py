@@ -17,11 +17,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
 from django.forms import BaseForm
 
+from mcp_django.components.component import Component
+from mcp_django.components.declare import set_declaration
+from mcp_django.components.registry import RegistryOwner
+from mcp_django.components.tool import Tool
 from mcp_django.conf import parse_rates, use_defaults_if_invalid
-from mcp_django.core.component import Component
-from mcp_django.core.declare import set_declaration
-from mcp_django.core.registry import RegistryOwner
-from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.integrations.models import resources
 from mcp_django.integrations.models.columns import suggest_name

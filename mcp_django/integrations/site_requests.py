@@ -43,8 +43,8 @@ from django.utils.regex_helper import normalize
 from django.utils.translation import get_language
 
 from mcp_django.auth.principal import Principal
+from mcp_django.components.context import Context
 from mcp_django.conf import get_settings
-from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
 from mcp_django.execution.audit import keep_revision
 from mcp_django.protocol.headers import FORM

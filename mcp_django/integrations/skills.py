@@ -18,8 +18,8 @@ from urllib.parse import quote
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.autoreload import autoreload_started
 
-from mcp_django.core.component import ComponentFunction
-from mcp_django.core.resource import (
+from mcp_django.components.component import ComponentFunction
+from mcp_django.components.resource import (
     MAX_BYTES,
     MAX_COMPATIBILITY,
     MAX_DESCRIPTION,

@@ -28,10 +28,10 @@ from django.views.generic.edit import (
     ModelFormMixin,
 )
 
-from mcp_django.core.component import Component, ComponentFunction, Prompt
-from mcp_django.core.context import Context
-from mcp_django.core.resource import Resource, ResourceTemplate
-from mcp_django.core.tool import Tool
+from mcp_django.components.component import Component, ComponentFunction, Prompt
+from mcp_django.components.context import Context
+from mcp_django.components.resource import Resource, ResourceTemplate
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
 from mcp_django.integrations.models.declaration import snake_case

@@ -23,15 +23,15 @@ from wagtail.permission_policies.pages import PagePermissionPolicy
 
 from mcp_django.auth.permissions import BasePermission, parse_permissions
 from mcp_django.auth.principal import Principal
-from mcp_django.core.component import Component
-from mcp_django.core.context import Context
-from mcp_django.core.declare import (
+from mcp_django.components.component import Component
+from mcp_django.components.context import Context
+from mcp_django.components.declare import (
     GeneratedArgument,
     TrustedOutput,
     build_arguments,
     build_function,
 )
-from mcp_django.core.tool import Tool
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import suggest_name
 from mcp_django.integrations.models.declaration import ModelTools

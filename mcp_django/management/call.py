@@ -18,10 +18,10 @@ from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 
 from mcp_django import __version__
 from mcp_django.auth.principal import Principal
-from mcp_django.core.component import Component, Prompt
-from mcp_django.core.questions import ANSWERABLE
-from mcp_django.core.resource import ReadableComponent, ResourceTemplate
-from mcp_django.core.tool import Tool
+from mcp_django.components.component import Component, Prompt
+from mcp_django.components.questions import ANSWERABLE
+from mcp_django.components.resource import ReadableComponent, ResourceTemplate
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
 from mcp_django.execution.policy import Verdict
 from mcp_django.execution.results import CallAborted

@@ -21,9 +21,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.translation import override
 
-from mcp_django.core.component import Component, Prompt
-from mcp_django.core.resource import ResourceTemplate
-from mcp_django.core.tool import Tool
+from mcp_django.components.component import Component, Prompt
+from mcp_django.components.resource import ResourceTemplate
+from mcp_django.components.tool import Tool
 from mcp_django.execution.handlers.entries import KINDS
 from mcp_django.management.contract_schemas import Change, Level, LeveledChange, schema_changes
 from mcp_django.management.lookups import PLURALS, declared_servers, permission_names

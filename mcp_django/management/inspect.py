@@ -13,8 +13,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from mcp_django.core.component import Component
-from mcp_django.core.tool import Tool
+from mcp_django.components.component import Component
+from mcp_django.components.tool import Tool
 from mcp_django.execution.handlers.entries import ESTIMATE, component_type, estimate_tokens
 from mcp_django.execution.policy import Verdict
 from mcp_django.hosts.addresses import server_urls

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from mcp_django.auth.principal import Principal
-from mcp_django.core.component import Component
-from mcp_django.core.resource import ReadableComponent
+from mcp_django.components.component import Component
+from mcp_django.components.resource import ReadableComponent
 from mcp_django.execution.handlers.entries import ESTIMATE, KINDS, ComponentType, estimate_tokens
 from mcp_django.execution.policy import is_visible
 from mcp_django.hosts.addresses import server_urls

@@ -26,10 +26,10 @@ from mcp_django.auth.principal import (
     find_user_by_name,
     principal_for,
 )
+from mcp_django.components.component import Component
+from mcp_django.components.resource import ReadableComponent, SkillFile
+from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
-from mcp_django.core.component import Component
-from mcp_django.core.resource import ReadableComponent, SkillFile
-from mcp_django.core.tool import Tool
 from mcp_django.exceptions import Busy
 from mcp_django.execution.handlers.entries import (
     KINDS,

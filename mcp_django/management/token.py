@@ -13,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from mcp_django.auth import security_log
+from mcp_django.components.component import SCOPE_PATTERN
 from mcp_django.conf import REGISTER_SCOPE
-from mcp_django.core.component import SCOPE_PATTERN
 from mcp_django.management.lookups import find_servers, find_user
 from mcp_django.management.text_output import format_table, output_width
 from mcp_django.models import AccessToken, AuthEvent

@@ -22,9 +22,9 @@ from django.db.models import Model, QuerySet
 from django.utils.translation import override
 
 from mcp_django.auth.permissions import BasePermission, HasCodename
-from mcp_django.core.component import Component
-from mcp_django.core.context import Context
-from mcp_django.core.registry import Registry, RegistryOwner
+from mcp_django.components.component import Component
+from mcp_django.components.context import Context
+from mcp_django.components.registry import Registry, RegistryOwner
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.integrations import registration as verbs
 from mcp_django.integrations.models.changes import ModelSignalReceivers

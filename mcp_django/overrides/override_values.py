@@ -18,10 +18,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 
 from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups
+from mcp_django.components.component import Component
+from mcp_django.components.resource import Resource, UIResource
+from mcp_django.components.tool import ApprovalMode, Tool
 from mcp_django.conf import Rate
-from mcp_django.core.component import Component
-from mcp_django.core.resource import Resource, UIResource
-from mcp_django.core.tool import ApprovalMode, Tool
 from mcp_django.storage.databases import tables
 
 C = TypeVar("C", bound=Component)

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 from django.db import Error, connections, router, transaction
 from django.utils.asyncio import async_unsafe
 
-from mcp_django.conf import Rate, parse_rates
-from mcp_django.core.catalog import Catalog
-from mcp_django.core.component import SCOPE_PATTERN, Component
-from mcp_django.core.resource import (
+from mcp_django.components.catalog import Catalog
+from mcp_django.components.component import SCOPE_PATTERN, Component
+from mcp_django.components.resource import (
     READABLE_KINDS,
     SKILL_MD,
     Resource,
     SkillFile,
     parent_directories,
 )
-from mcp_django.core.tool import ApprovalMode
+from mcp_django.components.tool import ApprovalMode
+from mcp_django.conf import Rate, parse_rates
 from mcp_django.exceptions import Busy
 from mcp_django.overrides.exposures import cached_build
 from mcp_django.overrides.override_values import (
@@ -60,7 +60,7 @@ from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
 
 if TYPE_CHECKING:
-    from mcp_django.core.registry import RegistryOwner
+    from mcp_django.components.registry import RegistryOwner
 
 logger = logging.getLogger("mcp_django")
 

@@ -29,9 +29,9 @@ from django.db.models.signals import post_migrate
 from django.utils import timezone
 
 from mcp_django.auth.permissions import parse_permissions
-from mcp_django.core.catalog import Server
-from mcp_django.core.component import Component
-from mcp_django.core.tool import Tool
+from mcp_django.components.catalog import Server
+from mcp_django.components.component import Component
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import Busy
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.integrations.views import ViewRunner

@@ -20,8 +20,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 from django.utils.translation import gettext as _
 
-from mcp_django.core.component import Completion, ComponentFunction, Prompt
-from mcp_django.core.resource import MAX_FILES, SKILL_MD, Resource, SkillFile
+from mcp_django.components.component import Completion, ComponentFunction, Prompt
+from mcp_django.components.resource import MAX_FILES, SKILL_MD, Resource, SkillFile
 from mcp_django.integrations.skills import (
     build_skill_files as built,
     check_frontmatter,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
 
 import msgspec
 
+from mcp_django.components.context import CurrentTask
+from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
-from mcp_django.core.context import CurrentTask
-from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     InternalError,
     InvalidParams,

@@ -34,10 +34,10 @@ from django.utils.module_loading import import_string
 from mcp_django.auth.authentication import refresh_principal
 from mcp_django.auth.pages import new_interaction
 from mcp_django.auth.principal import Principal, anonymous_principal
-from mcp_django.core.catalog import Server
-from mcp_django.core.context import Cancellation, CurrentTask
-from mcp_django.core.questions import MalformedAnswer, Question
-from mcp_django.core.tool import Tool
+from mcp_django.components.catalog import Server
+from mcp_django.components.context import Cancellation, CurrentTask
+from mcp_django.components.questions import MalformedAnswer, Question
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationRequired,

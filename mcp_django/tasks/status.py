@@ -17,10 +17,10 @@ from django.db import connections
 from django.utils import timezone
 
 from mcp_django.auth.principal import Principal
-from mcp_django.core import declare
-from mcp_django.core.catalog import Catalog, Server
-from mcp_django.core.context import Context
-from mcp_django.core.registry import RegistryOwner
+from mcp_django.components import declare
+from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.context import Context
+from mcp_django.components.registry import RegistryOwner
 from mcp_django.exceptions import AlreadyRegistered, InternalError, MCPError, ToolError
 from mcp_django.execution.policy import PermissionCache, authorize, is_visible
 from mcp_django.protocol import projection

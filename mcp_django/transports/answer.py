@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
-from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import (
     AccessRefused,
     Forbidden,

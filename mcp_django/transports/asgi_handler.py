@@ -27,8 +27,8 @@ from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch, set_script_prefix
 
 from mcp_django.auth.limits import Member, share_of, source_of_headers
-from mcp_django.core.catalog import Server
-from mcp_django.core.context import Cancellation
+from mcp_django.components.catalog import Server
+from mcp_django.components.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.execution import call_log
 from mcp_django.execution.threads import get_pool, run_with_request_signals

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from django.db import DatabaseError, connections
 
-from mcp_django.core.context import Cancellation
+from mcp_django.components.context import Cancellation
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.call import Call
 from mcp_django.protocol.jsonrpc import Notification, read_params

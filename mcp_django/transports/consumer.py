@@ -13,8 +13,8 @@ from typing import Any
 from channels.consumer import AsyncConsumer
 from channels.exceptions import StopConsumer
 
-from mcp_django.core.catalog import Server
-from mcp_django.core.context import Cancellation
+from mcp_django.components.catalog import Server
+from mcp_django.components.context import Cancellation
 from mcp_django.storage.cache import receive_forgotten
 from mcp_django.transports.asgi_handler import (
     end_connections_of,

@@ -20,7 +20,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from mcp_django.auth.limits import ShareKey, share_of
 from mcp_django.auth.principal import Principal
-from mcp_django.core.catalog import Server
+from mcp_django.components.catalog import Server
 from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationRequired,

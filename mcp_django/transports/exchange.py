@@ -19,9 +19,9 @@ from mcp_django.auth.challenges import build_challenge, metadata_url
 from mcp_django.auth.credentials import Credentials, without_credentials
 from mcp_django.auth.limits import UNPROVEN, Member, presumed_caller, presumed_share
 from mcp_django.auth.principal import Principal
+from mcp_django.components.catalog import Server
+from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
-from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationRequired,

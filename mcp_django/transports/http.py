@@ -26,8 +26,8 @@ from mcp_django.auth.backends import CallerKey
 from mcp_django.auth.credentials import MAX_BEARER
 from mcp_django.auth.limits import share_of
 from mcp_django.auth.principal import Principal, anonymous_principal
+from mcp_django.components.catalog import Catalog, Server
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Catalog, Server
 from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, MCPError
 from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, ResponseStream

@@ -20,9 +20,9 @@ from django.utils import timezone
 
 from mcp_django.auth.limits import anonymous_network
 from mcp_django.auth.principal import Principal
+from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Catalog, Server
-from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import (
     AccessRefused,
     Busy,

@@ -23,8 +23,8 @@ from django.db import DatabaseError
 from mcp_django.auth.authentication import refresh_principal
 from mcp_django.auth.limits import anonymous_network, share_of
 from mcp_django.auth.principal import Principal
+from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, Busy
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.quotas import consume_session

@@ -38,8 +38,8 @@ from django.utils import timezone
 from mcp_django.auth.authentication import refresh_principal
 from mcp_django.auth.limits import ShareKey, share_of
 from mcp_django.auth.principal import Principal
+from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import capabilities

@@ -18,8 +18,8 @@ from typing import Any, Final
 from django.db import DatabaseError
 
 from mcp_django.auth.principal import Principal
+from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError
 from mcp_django.execution import telemetry
 from mcp_django.execution.call import Call, ResponseStream

@@ -18,8 +18,8 @@ import msgspec
 from asgiref.sync import sync_to_async
 
 from mcp_django.auth.principal import Principal
-from mcp_django.core.catalog import Server
-from mcp_django.core.context import ClientPort
+from mcp_django.components.catalog import Server
+from mcp_django.components.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.execution import call_log, invoke
 from mcp_django.execution.call import Call, Result

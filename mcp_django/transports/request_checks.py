@@ -18,8 +18,8 @@ from django.conf import settings as django_settings
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
+from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_host_settings, get_settings, is_loopback
-from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution.invoke import run_stepped
 from mcp_django.protocol.headers import (

@@ -28,8 +28,8 @@ from django.views.decorators.http import require_http_methods
 from mcp_django.auth.authentication import why_not_cached
 from mcp_django.auth.pages import csp_hash_source, protect_page
 from mcp_django.auth.permissions import AllowAny, parse_permissions
+from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
 from mcp_django.execution.approval_guard import (
     DryRunPreview,
     decide,

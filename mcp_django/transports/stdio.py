@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 
 from mcp_django.auth.principal import Principal
+from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
 from mcp_django.transports import drain
 from mcp_django.transports.conversation import Conversation, Line, LineSplitter, PrincipalSource
 

@@ -17,9 +17,9 @@ from django.http.response import HttpResponseBase
 
 from mcp_django.auth.credentials import carry_caller
 from mcp_django.auth.limits import limit_source
+from mcp_django.components.catalog import Server
+from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
-from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.execution.call_log import end_rejected_with_span
 from mcp_django.execution.invoke import run_after_wait

@@ -17,7 +17,7 @@ from mcp_django import Context, MCPServer
 from mcp_django.admin.client_view import LISTS, ListedKind
 from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticated
 from mcp_django.auth.principal import Principal
-from mcp_django.core.resource import ListedResource, ListedResourcePage
+from mcp_django.components.resource import ListedResource, ListedResourcePage
 from mcp_django.models import Component, PromptText, Server
 from mcp_django.overrides.state import publish_change
 from mcp_django.overrides.text_versions import PROMPTS

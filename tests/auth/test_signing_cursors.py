@@ -13,7 +13,7 @@ from django.utils import timezone
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import IsAuthenticated
 from mcp_django.auth.principal import key_of
-from mcp_django.core.resource import ListedResource, ListedResourcePage
+from mcp_django.components.resource import ListedResource, ListedResourcePage
 from mcp_django.models import Task
 from mcp_django.test import MCPClient
 from tests.integrations.models.building import client as shop, order

@@ -15,8 +15,8 @@ import pytest
 import mcp_django
 import mcp_django.auth.permissions
 import mcp_django.test
+from mcp_django.components import registry
 from mcp_django.conf import DOCUMENTATION, docs_url
-from mcp_django.core import registry
 from tests.docs.fences import DOCS, addresses
 from tests.kit.processes import REPOSITORY
 

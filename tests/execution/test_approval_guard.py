@@ -15,7 +15,7 @@ from django.utils import timezone
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import Principal, principal_for
-from mcp_django.core.tool import Tool
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution import approval_guard, approval_guard as shown, invoke
 from mcp_django.execution.approval_guard import mail_approvers

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from mcp_django import Context, MCPServer, ToolError
 from mcp_django.auth.permissions import IsAuthenticated, IsStaff
-from mcp_django.core.context import NullPort
+from mcp_django.components.context import NullPort
 from mcp_django.exceptions import AccessRefused, Busy, MCPError
 from mcp_django.execution import invoke
 from mcp_django.models import Call

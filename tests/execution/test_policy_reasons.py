@@ -14,7 +14,7 @@ from django.test import override_settings
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, BasePermission, HasCodename, InGroups, IsStaff
 from mcp_django.auth.principal import Principal
-from mcp_django.core.component import Component
+from mcp_django.components.component import Component
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InvalidParams
 from mcp_django.execution import policy
 from mcp_django.execution.policy import (

@@ -12,7 +12,7 @@ from django.test import Client, RequestFactory
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.core.catalog import Catalog
+from mcp_django.components.catalog import Catalog
 from mcp_django.models import AccessToken
 from mcp_django.test import CallResult, MCPClient
 from tests.kit.drivers import headers_for

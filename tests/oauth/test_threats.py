@@ -17,7 +17,7 @@ from oauth2_provider.models import get_access_token_model, get_application_model
 
 from mcp_django import MCPServer
 from mcp_django.oauth import provider_settings
-from tests.core.questions import site as questions
+from tests.components.questions import site as questions
 from tests.kit.drivers import headers_for
 from tests.oauth import documents, parties, urls
 from tests.oauth.asking import AUTHORIZE, answer, ask, request_of, told

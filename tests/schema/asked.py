@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.elicitation import build_elicitation_form
-from tests.core.questions.shapes import check_form
+from tests.components.questions.shapes import check_form
 
 
 def schema_of(declared: Any) -> dict[str, Any]:

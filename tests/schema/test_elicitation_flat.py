@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mcp_django.schema.elicitation import NotFlatError, check_flat, flat_form
-from tests.core.questions.shapes import check_form
+from tests.components.questions.shapes import check_form
 from tests.spec import spec
 
 TITLED = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]

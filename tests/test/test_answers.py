@@ -17,7 +17,7 @@ from django.test import TestCase
 from mcp_django import Context, Elicit, ListRoots, MCPServer, Sample
 from mcp_django.models import AccessToken
 from mcp_django.test import ACCEPT, CANCEL, DECLINE, MCPClient
-from tests.core.questions.site import messages, serving
+from tests.components.questions.site import messages, serving
 from tests.kit.servers import open_to_all, person
 
 

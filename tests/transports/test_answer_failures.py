@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.core.context import Context
+from mcp_django.components.context import Context
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from tests.kit.drivers import message

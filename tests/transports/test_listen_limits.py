@@ -18,7 +18,7 @@ from django.core.exceptions import PermissionDenied
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import BasePermission
-from mcp_django.core.catalog import Catalog
+from mcp_django.components.catalog import Catalog
 from mcp_django.exceptions import Busy
 from mcp_django.execution import threads
 from mcp_django.execution.handlers import subscribed_resources as rows

@@ -21,11 +21,11 @@ from django.utils.translation import gettext
 from mcp_django import __version__
 from mcp_django.admin.base import ServerPageRequest
 from mcp_django.auth.principal import Principal, find_user_by_name, principal_for
-from mcp_django.core.catalog import Catalog
-from mcp_django.core.component import Component, Prompt
-from mcp_django.core.questions import ANSWERABLE
-from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
-from mcp_django.core.tool import Tool
+from mcp_django.components.catalog import Catalog
+from mcp_django.components.component import Component, Prompt
+from mcp_django.components.questions import ANSWERABLE
+from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.policy import is_visible
 from mcp_django.models import Component as ComponentRow

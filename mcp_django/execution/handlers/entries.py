@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_django.core.component import Component
+from mcp_django.components.component import Component
 from mcp_django.execution.handlers import prompts, resources, tools
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.projection import project_prompt, project_resource, project_tool

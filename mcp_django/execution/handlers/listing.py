@@ -22,9 +22,9 @@ from mcp_django.auth import authentication
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
 from mcp_django.auth.principal import Principal
 from mcp_django.auth.signing import CURSOR_SIGNER
+from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.component import Component
 from mcp_django.conf import Settings, get_settings
-from mcp_django.core.catalog import Catalog, Server
-from mcp_django.core.component import Component
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.call import Call
 from mcp_django.execution.policy import depends_on_caller, is_visible

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import msgspec
 
-from mcp_django.core.catalog import Catalog
-from mcp_django.core.component import Completion, Prompt, PromptArgument
-from mcp_django.core.resource import ResourceTemplate
+from mcp_django.components.catalog import Catalog
+from mcp_django.components.component import Completion, Prompt, PromptArgument
+from mcp_django.components.resource import ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
 from mcp_django.execution.call import Call, ComponentMethod, RetryParams

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, cast
 from django.core.exceptions import PermissionDenied
 
 from mcp_django.auth.principal import Principal, missing_scopes
-from mcp_django.core.catalog import Catalog
-from mcp_django.core.component import Component, ComponentFunction
-from mcp_django.core.context import Context
-from mcp_django.core.resource import (
+from mcp_django.components.catalog import Catalog
+from mcp_django.components.component import Component, ComponentFunction
+from mcp_django.components.context import Context
+from mcp_django.components.resource import (
     ListedResource,
     ReadableComponent,
     Resource,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mcp_django.core.catalog import Server
+from mcp_django.components.catalog import Server
 from mcp_django.exceptions import (
     AuthenticationRequired,
     InvalidParams,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from time import monotonic
 
 from mcp_django.auth.principal import Principal
-from mcp_django.core.catalog import Catalog
-from mcp_django.core.resource import ReadableComponent, ResourceTemplate
+from mcp_django.components.catalog import Catalog
+from mcp_django.components.resource import ReadableComponent, ResourceTemplate
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.call import Call, OpenAnswer
 from mcp_django.execution.handlers.resources import find_readable, is_row_readable

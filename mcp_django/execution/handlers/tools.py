@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from mcp_django.auth.principal import Principal
-from mcp_django.core.catalog import Catalog
-from mcp_django.core.tool import Tool
+from mcp_django.components.catalog import Catalog
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
 from mcp_django.execution.call import Call, ComponentMethod

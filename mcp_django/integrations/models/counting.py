@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from django.db.models import Avg, Count, Expression, F, Max, Min, QuerySet, Sum
 from django.db.models.functions import ExtractYear, TruncDate, TruncMonth
 
-from mcp_django.core.context import Context
-from mcp_django.core.declare import GeneratedArgument
-from mcp_django.core.tool import Tool
+from mcp_django.components.context import Context
+from mcp_django.components.declare import GeneratedArgument
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models import row_access
 from mcp_django.integrations.models.columns import Column, FieldPath

@@ -17,9 +17,9 @@ from django.db.models import Model, QuerySet
 from django.utils.text import slugify
 from django.utils.translation import override
 
-from mcp_django.core.component import Component
-from mcp_django.core.context import Context
-from mcp_django.core.tool import Tool
+from mcp_django.components.component import Component
+from mcp_django.components.context import Context
+from mcp_django.components.tool import Tool
 from mcp_django.integrations.models import write_effects
 from mcp_django.integrations.models.changes import ModelSignalReceivers
 from mcp_django.integrations.models.exposed_fields import ExposedFields, Key, find_key
@@ -34,7 +34,7 @@ from mcp_django.integrations.models.uris import URIVariables
 from mcp_django.protocol.text import nearest
 
 if TYPE_CHECKING:
-    from mcp_django.core.registry import RegistryOwner
+    from mcp_django.components.registry import RegistryOwner
 
 
 M = TypeVar("M", bound=Model)

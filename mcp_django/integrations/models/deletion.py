@@ -22,7 +22,7 @@ from django.db import connections
 from django.db.models import Model, Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 
-from mcp_django.core.context import Context
+from mcp_django.components.context import Context
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.row_access import (
     Visibility,

@@ -26,7 +26,7 @@ from django.db.models import (
     Value,
 )
 
-from mcp_django.core.context import Context
+from mcp_django.components.context import Context
 from mcp_django.integrations.models.columns import (
     SHORT_TEXT,
     Column,
@@ -48,7 +48,7 @@ from mcp_django.schema.portable import SchemaSource, portable_output
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
-    from mcp_django.core.registry import RegistryOwner
+    from mcp_django.components.registry import RegistryOwner
 
 # Options whose queries can leave out related rows that the caller may not see.
 ROW_FILTER_OPTIONS = frozenset({"filter_fields", "search_fields"})

@@ -17,8 +17,8 @@ from django.db.models import F, Model, Q, QuerySet
 from django.db.models.expressions import OrderBy
 from pydantic import AfterValidator, Field
 
-from mcp_django.core.context import Context
-from mcp_django.core.declare import GeneratedArgument
+from mcp_django.components.context import Context
+from mcp_django.components.declare import GeneratedArgument
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import (
     SHORT_TEXT,

@@ -15,9 +15,9 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import FileField, Manager, Model, QuerySet
 
-from mcp_django.core.context import Context
-from mcp_django.core.declare import set_declaration
-from mcp_django.core.tool import Tool
+from mcp_django.components.context import Context
+from mcp_django.components.declare import set_declaration
+from mcp_django.components.tool import Tool
 from mcp_django.integrations.models.declaration import ModelTools, snake_case
 from mcp_django.integrations.models.row_access import Action, has_default_permission
 from mcp_django.integrations.models.write_forms import FormInputs

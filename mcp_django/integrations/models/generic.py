@@ -21,10 +21,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal, anonymous_principal
-from mcp_django.core.component import Component
-from mcp_django.core.context import Context
-from mcp_django.core.declare import TrustedOutput, build_function
-from mcp_django.core.tool import DryRun, Tool
+from mcp_django.components.component import Component
+from mcp_django.components.context import Context
+from mcp_django.components.declare import TrustedOutput, build_function
+from mcp_django.components.tool import DryRun, Tool
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.execution.policy import authorize, is_visible
 from mcp_django.integrations.models.declaration import ModelTools
@@ -44,7 +44,7 @@ from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import decode_arguments
 
 if TYPE_CHECKING:
-    from mcp_django.core.registry import RegistryOwner
+    from mcp_django.components.registry import RegistryOwner
     from mcp_django.integrations.models.declaration import ModelComponents
 
 Generic: TypeAlias = bool | int

@@ -18,10 +18,10 @@ from django.db.models import Model, Q, QuerySet
 from pydantic import Field
 
 from mcp_django.auth.signing import CURSOR_SIGNER
-from mcp_django.core import declare
-from mcp_django.core.context import Context
-from mcp_django.core.declare import GeneratedArgument
-from mcp_django.core.tool import Tool
+from mcp_django.components import declare
+from mcp_django.components.context import Context
+from mcp_django.components.declare import GeneratedArgument
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution import results
 from mcp_django.integrations.models.declaration import ModelComponents, ModelTools

@@ -22,10 +22,10 @@ from django.db.models.functions import Cast, Length
 from django.http import Http404
 from django.utils import timezone
 
-from mcp_django.core import declare
-from mcp_django.core.component import Completion, Component, ComponentFunction, Prompt
-from mcp_django.core.context import Context
-from mcp_django.core.resource import ListedResource, ListedResourcePage, ResourceTemplate
+from mcp_django.components import declare
+from mcp_django.components.component import Completion, Component, ComponentFunction, Prompt
+from mcp_django.components.context import Context
+from mcp_django.components.resource import ListedResource, ListedResourcePage, ResourceTemplate
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution.results import to_text
 from mcp_django.integrations.models.columns import (

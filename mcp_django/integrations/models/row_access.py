@@ -20,10 +20,10 @@ from django.db.models.query import ModelIterable
 
 from mcp_django.auth.permissions import BasePermission, parse_permissions
 from mcp_django.auth.principal import Principal
-from mcp_django.core.context import Context
+from mcp_django.components.context import Context
 
 if TYPE_CHECKING:
-    from mcp_django.core.registry import RegistryOwner
+    from mcp_django.components.registry import RegistryOwner
 
 logger = logging.getLogger("mcp_django")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.core.context import Context
+from mcp_django.components.context import Context
 from mcp_django.integrations.models.write_forms import keep_hidden_links, limit_querysets
 from mcp_django.schema.arguments import InvalidArguments, ValidationProblem
 from mcp_django.schema.serializers import explain_errors, serializer_schema, writable_fields

@@ -20,7 +20,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, FieldDoesNotExist, Validati
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models import ManyToManyField, Model
 
-from mcp_django.core.context import Context
+from mcp_django.components.context import Context
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import has_own_manager
 from mcp_django.schema.arguments import MISSING, ValidationProblem

@@ -25,7 +25,7 @@ from django.db.models.fields import NOT_PROVIDED
 from django.db.models.fields.proxy import OrderWrt
 from django.utils import timezone
 
-from mcp_django.core.context import Context
+from mcp_django.components.context import Context
 from mcp_django.integrations.models.columns import (
     add_validator_limits,
     has_own_manager,

@@ -31,14 +31,14 @@ from django.db.models.deletion import ProtectedError, RestrictedError
 from django.utils.translation import override
 from pydantic import Field as Rule
 
-from mcp_django.core.context import Context
-from mcp_django.core.declare import (
+from mcp_django.components.context import Context
+from mcp_django.components.declare import (
     GeneratedArgument,
     TrustedOutput,
     build_arguments,
     build_function,
 )
-from mcp_django.core.tool import Tool
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import validate_storable_text
 from mcp_django.integrations.models.declaration import WriteHooks

@@ -24,8 +24,8 @@ from rest_framework.views import APIView
 
 from mcp_django.auth.credentials import CallerToken
 from mcp_django.auth.principal import Principal
-from mcp_django.core.component import ComponentFunction
-from mcp_django.core.context import Context
+from mcp_django.components.component import ComponentFunction
+from mcp_django.components.context import Context
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
 from mcp_django.integrations.rest.endpoints import RestEndpoint

@@ -15,7 +15,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.versioning import NamespaceVersioning, URLPathVersioning
 from rest_framework.views import APIView
 
-from mcp_django.core.tool import Tool
+from mcp_django.components.tool import Tool
 from mcp_django.integrations.rest.calls import RestCall
 from mcp_django.integrations.rest.endpoints import (
     STANDARD_ACTIONS,

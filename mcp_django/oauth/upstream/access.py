@@ -24,7 +24,7 @@ from mcp_django.oauth.upstream import grants
 from mcp_django.oauth.upstream.conf import UpstreamRefused, UpstreamUnavailable, provider_settings
 
 if TYPE_CHECKING:
-    from mcp_django.core.context import Context
+    from mcp_django.components.context import Context
 
 
 def upstream_of(ctx: Context, name: str) -> Upstream:

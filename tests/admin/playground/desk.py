@@ -27,8 +27,8 @@ from mcp_django import (
     ToolError,
 )
 from mcp_django.auth.permissions import IsStaff
-from mcp_django.core.component import Completion, Component
-from mcp_django.core.declare import build_tool as declared_tool
+from mcp_django.components.component import Completion, Component
+from mcp_django.components.declare import build_tool as declared_tool
 from mcp_django.models import Server
 from tests.kit.servers import person
 from tests.sites.example.mcp import PIXEL

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.core import context
+from mcp_django.components import context
 from tests.spec import spec
 from tests.transports.http_session.asking import PARLOR
 from tests.transports.http_session.handshakes import (

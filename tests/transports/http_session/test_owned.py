@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from mcp_django.core.context import Cancellation
+from mcp_django.components.context import Cancellation
 from mcp_django.execution.threads import SHORT_TASK_THREADS, get_pool, run_in_short_thread
 from mcp_django.models import Event, Session, Stream
 from mcp_django.protocol import sse

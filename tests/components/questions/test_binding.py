@@ -9,7 +9,16 @@ import pytest
 from django.contrib.auth.models import User
 
 from mcp_django.test import ErrorResponse, MCPClient
-from tests.core.questions.site import accept, asking, begun, call, error_of, post, result_of, retry
+from tests.components.questions.site import (
+    accept,
+    asking,
+    begun,
+    call,
+    error_of,
+    post,
+    result_of,
+    retry,
+)
 from tests.spec import spec
 
 SERVER = asking()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.core.component import Component
+from mcp_django.components.component import Component
 from mcp_django.protocol.headers import HeaderParameter, header_parameters
 from mcp_django.protocol.uritemplate import check_uri, lower_scheme
 from mcp_django.schema.arguments import ArgumentSource

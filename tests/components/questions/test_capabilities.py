@@ -11,7 +11,7 @@ from mcp_django import Context, Elicit, ElicitURL, ListRoots, MCPServer, Sample
 from mcp_django.exceptions import ElicitationUnavailable, MissingCapability
 from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
-from tests.core.questions.site import accept, asking
+from tests.components.questions.site import accept, asking
 from tests.kit.drivers import Answer, message
 from tests.kit.servers import open_to_all
 from tests.spec import spec

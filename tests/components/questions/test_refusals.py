@@ -7,7 +7,7 @@ import pytest
 from mcp_django import Context, Elicit, ElicitationDeclined, ToolError
 from mcp_django.exceptions import InputRequired
 from mcp_django.test import CANCEL, DECLINE
-from tests.core.questions.site import messages, serving
+from tests.components.questions.site import messages, serving
 from tests.spec import spec
 
 # Refusals that are caught ---------------------------------------------------------------------

@@ -15,7 +15,7 @@ from django.contrib.auth.models import Group
 
 from mcp_django import Context, Elicit
 from mcp_django.exceptions import InputRequired
-from tests.core.questions.site import messages, serving
+from tests.components.questions.site import messages, serving
 from tests.kit.servers import open_to_all, real_client
 from tests.spec import spec
 

@@ -14,7 +14,7 @@ from django.urls import reverse_lazy
 from mcp_django import Context, ElicitationDeclined, ElicitURL, MCPServer
 from mcp_django.auth.pages import belongs_to
 from mcp_django.test import ACCEPT, CANCEL, DECLINE, MCPClient
-from tests.core.questions.site import call, messages, serving
+from tests.components.questions.site import call, messages, serving
 from tests.kit.servers import open_to_all, person
 from tests.spec import spec
 

@@ -21,8 +21,7 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from mcp_django.conf import docs_url, get_settings
-from mcp_django.core.questions import (
+from mcp_django.components.questions import (
     Elicit,
     ElicitURL,
     ListRoots,
@@ -32,6 +31,7 @@ from mcp_django.core.questions import (
     SampledMessage,
     SamplingInput,
 )
+from mcp_django.conf import docs_url, get_settings
 from mcp_django.exceptions import ElicitationUnavailable
 from mcp_django.protocol.errors import capabilities_declaration, check_capability_name
 from mcp_django.protocol.revisions import LOG_LEVELS

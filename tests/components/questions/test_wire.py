@@ -17,8 +17,8 @@ from pydantic import Field
 from mcp_django import Context, Elicit, ElicitURL, ListRoots, MCPServer, Sample
 from mcp_django.protocol import envelope
 from mcp_django.schema.secrets import asks_for_secret
-from tests.core.questions.shapes import check_requests
-from tests.core.questions.site import EVERYTHING, accept, asking, call, post
+from tests.components.questions.shapes import check_requests
+from tests.components.questions.site import EVERYTHING, accept, asking, call, post
 from tests.kit.drivers import message
 from tests.kit.servers import open_to_all
 from tests.spec import spec

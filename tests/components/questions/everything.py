@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_django import Context, Elicit, ListRoots, MCPServer, Sample
-from tests.core.questions.site import accept, call, result_of
+from tests.components.questions.site import accept, call, result_of
 from tests.kit.servers import open_to_all
 
 SAMPLED = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from mcp_django import Audio, Context, Image, Message, Sample, SampledMessage, Text, ToolResultBlock
-from mcp_django.core.questions import ToolUse
+from mcp_django.components.questions import ToolUse
 from mcp_django.protocol.content import EmbeddedResource, ResourceLink
-from tests.core.questions.shapes import check_requests
-from tests.core.questions.site import serving
+from tests.components.questions.shapes import check_requests
+from tests.components.questions.site import serving
 from tests.spec import spec
 
 USER_HELLO = {"role": "user", "content": {"type": "text", "text": "Hello"}}

@@ -12,7 +12,7 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django import Annotations, Context, Icon, MCPServer
-from mcp_django.core.component import Component
+from mcp_django.components.component import Component
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.test import MCPClient
 from tests.kit.servers import open_to_all

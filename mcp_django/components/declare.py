@@ -13,17 +13,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 from pydantic import Field
 
-from mcp_django.conf import Rate, parse_rates
-from mcp_django.core.component import (
+from mcp_django.components.component import (
     Completion,
     Component,
     ComponentFunction,
     Prompt,
     inspect_function,
 )
-from mcp_django.core.context import Context
-from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
-from mcp_django.core.tool import UI, Tool
+from mcp_django.components.context import Context
+from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
+from mcp_django.components.tool import UI, Tool
+from mcp_django.conf import Rate, parse_rates
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import ArgumentSource

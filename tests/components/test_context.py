@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_django import Context
-from mcp_django.core.context import Cancellation, NullPort
+from mcp_django.components.context import Cancellation, NullPort
 from mcp_django.test import MCPClient
 from tests.kit.drivers import message
 from tests.kit.servers import open_to_all, person, post, token_for

@@ -11,7 +11,7 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django import Context, Header
-from mcp_django.core.component import inspect_function
+from mcp_django.components.component import inspect_function
 from mcp_django.test import MCPClient
 from tests.kit.servers import call, open_to_all
 from tests.spec import spec

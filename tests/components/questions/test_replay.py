@@ -8,7 +8,7 @@ import pytest
 
 from mcp_django import Context, Elicit
 from mcp_django.test import ACCEPT, MCPClient
-from tests.core.questions.site import messages, serving
+from tests.components.questions.site import messages, serving
 from tests.spec import spec
 
 

@@ -13,7 +13,7 @@ from django.urls import path
 from mcp_django import Context, MCPServer
 from mcp_django.execution.threads import get_pool
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, PROGRESS_TOKEN
-from tests.core.questions.site import EVERYTHING, accept, call
+from tests.components.questions.site import EVERYTHING, accept, call
 from tests.kit.drivers import connect, message, send
 from tests.kit.servers import open_to_all
 from tests.sites.example.asgi import application

@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from mcp_django import Context, ElicitationDeclined, MCPServer
 from mcp_django.exceptions import ElicitationUnavailable
 from mcp_django.test import CANCEL, DECLINE, ErrorResponse, MCPClient
-from tests.core.questions.site import accept, call, messages, post, result_of
+from tests.components.questions.site import accept, call, messages, post, result_of
 from tests.kit.drivers import message
 from tests.kit.servers import open_to_all, real_client
 from tests.spec import spec

@@ -20,7 +20,16 @@ from hypothesis import assume, given, strategies as st
 from mcp_django import Context, MCPServer
 from mcp_django.execution import interaction
 from mcp_django.test import MCPClient
-from tests.core.questions.site import accept, asking, begun, call, error_of, post, result_of, retry
+from tests.components.questions.site import (
+    accept,
+    asking,
+    begun,
+    call,
+    error_of,
+    post,
+    result_of,
+    retry,
+)
 from tests.kit.processes import REPOSITORY
 from tests.spec import spec
 
@@ -198,7 +207,7 @@ from django.conf import settings
 # There are no tables here to write a log to.
 settings.MCP_DJANGO = {"LOG_CALLS": False}
 django.setup()
-from tests.core.questions.site import asking, post
+from tests.components.questions.site import asking, post
 print(json.dumps(post(asking(), json.load(sys.stdin)).json()))
 """
 

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 from django.core.exceptions import ImproperlyConfigured
 
+from mcp_django.components.context import Context
 from mcp_django.conf import Rate
-from mcp_django.core.context import Context
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.envelope import check_author_meta
 from mcp_django.protocol.errors import check_capability_name

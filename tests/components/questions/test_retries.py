@@ -9,8 +9,8 @@ import pytest
 
 from mcp_django import Context
 from mcp_django.test import ACCEPT, CANCEL, DECLINE
-from tests.core.questions.everything import ALL, ANSWERS, retry, text_of
-from tests.core.questions.site import accept, asking, call, error_of, post, result_of
+from tests.components.questions.everything import ALL, ANSWERS, retry, text_of
+from tests.components.questions.site import accept, asking, call, error_of, post, result_of
 from tests.kit.servers import open_to_all, real_client
 from tests.spec import spec
 

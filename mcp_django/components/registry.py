@@ -15,16 +15,16 @@ from typing import Any, Protocol, TypeVar, overload
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 
-from mcp_django.core import declare
-from mcp_django.core.component import Completion, Component, Prompt
-from mcp_django.core.resource import (
+from mcp_django.components import declare
+from mcp_django.components.component import Completion, Component, Prompt
+from mcp_django.components.resource import (
     READABLE_KINDS,
     Resource,
     ResourceTemplate,
     UIResource,
     build_app_page,
 )
-from mcp_django.core.tool import UI, ApprovalMode, TaskAsking, TaskSupport, Tool
+from mcp_django.components.tool import UI, ApprovalMode, TaskAsking, TaskSupport, Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.protocol.content import Annotations, Icon
 from mcp_django.protocol.uritemplate import lower_scheme

@@ -18,10 +18,10 @@ from django.contrib.auth.context_processors import PermWrapper
 from django.core.exceptions import ImproperlyConfigured
 from django.template.loader import get_template
 
+from mcp_django.components.component import Component, inspect_function
+from mcp_django.components.context import Context
+from mcp_django.components.tool import APP_MIME_TYPE, UI, Tool, default_app_uri
 from mcp_django.conf import get_settings
-from mcp_django.core.component import Component, inspect_function
-from mcp_django.core.context import Context
-from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool, default_app_uri
 from mcp_django.protocol.content import Annotations, ResourceContents
 from mcp_django.protocol.uritemplate import URITemplate, check_uri, lower_scheme
 from mcp_django.schema.arguments import ArgumentSource

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from mcp_django import Context
 from mcp_django.execution.interaction import MAX_CORRECTIONS
-from tests.core.questions.everything import ALL, ANSWERS, ROOTS, SAMPLED, retry, text_of
-from tests.core.questions.site import accept, asking, call, error_of, post, result_of
+from tests.components.questions.everything import ALL, ANSWERS, ROOTS, SAMPLED, retry, text_of
+from tests.components.questions.site import accept, asking, call, error_of, post, result_of
 from tests.kit.servers import open_to_all, real_client
 from tests.spec import spec
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mcp_django import Context
-from mcp_django.core.questions import ListRoots, Root
-from tests.core.questions.site import serving
+from mcp_django.components.questions import ListRoots, Root
+from tests.components.questions.site import serving
 from tests.spec import spec
 
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from mcp_django.conf import Rate
-from mcp_django.core.component import Completion, Component, Prompt
-from mcp_django.core.resource import (
+from mcp_django.components.component import Completion, Component, Prompt
+from mcp_django.components.resource import (
     ReadableComponent,
     Resource,
     ResourceTemplate,
     Skills,
     find_skills,
 )
-from mcp_django.core.tool import Tool
+from mcp_django.components.tool import Tool
+from mcp_django.conf import Rate
 from mcp_django.protocol.uritemplate import lower_scheme
 
 

@@ -1,1 +1,0 @@
-"""Tests of `mcp_django/core`."""
