@@ -26,6 +26,6 @@ echo "-- no extras"
 # httpx and servers.
 # import-linter checks that the protocol does not import an extra.
 "$WORK/bare/bin/python" -m pytest -q -n auto --ring all tests/auth tests/checks tests/components \
-    tests/execution tests/management tests/models tests/repository tests/schema tests/spec tests/test \
-    tests/docs/test_protocol.py tests/docs/test_schemas.py tests/test_*.py \
-    --ignore=tests/tasks | grep -v '^SKIPPED'
+    tests/execution tests/hosts tests/management tests/models tests/repository tests/schema \
+    tests/spec tests/testing tests/docs/test_protocol.py tests/docs/test_schemas.py tests/test_*.py \
+    | grep -v '^SKIPPED'

@@ -5,7 +5,7 @@ Importing this package needs no settings; README.md describes how to add it to a
 
 from __future__ import annotations
 
-from mcp_django.components.context import Context
+from mcp_django.components.context import Context, CurrentTask, SessionInfo, UpstreamAccess
 from mcp_django.components.questions import (
     Elicit,
     ElicitURL,
@@ -40,6 +40,7 @@ __all__ = [
     "Annotations",
     "Audio",
     "Context",
+    "CurrentTask",
     "Elicit",
     "ElicitURL",
     "ElicitationDeclined",
@@ -58,9 +59,11 @@ __all__ = [
     "Root",
     "Sample",
     "SampledMessage",
+    "SessionInfo",
     "Text",
     "ToolError",
     "ToolResult",
     "ToolResultBlock",
+    "UpstreamAccess",
     "mcp",
 ]

@@ -6,7 +6,7 @@ import pytest
 from django.core.cache import cache
 
 from mcp_django.exceptions import AuthenticationUnavailable, TooManyAttempts
-from mcp_django.test.transports import ASGIResponse, check_status
+from mcp_django.testing.transports import ASGIResponse, check_status
 from tests.kit.drivers import message
 from tests.kit.servers import person
 from tests.spec import spec

@@ -11,7 +11,7 @@ from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.models import Approval, Call
 from mcp_django.storage import approval_rows
 from mcp_django.test import MCPClient
-from mcp_django.test.answers import ErrorResponse
+from mcp_django.testing.answers import ErrorResponse
 from tests.kit.servers import open_to_all, person, real_client
 
 pytestmark = pytest.mark.django_db

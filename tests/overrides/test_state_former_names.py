@@ -8,7 +8,7 @@ import pytest
 
 from mcp_django.models import Component
 from mcp_django.test import MCPClient
-from mcp_django.test.answers import ErrorResponse
+from mcp_django.testing.answers import ErrorResponse
 from tests.kit.servers import person, real_client
 from tests.overrides.site import decide, server_of
 

@@ -7,7 +7,7 @@ import pytest
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.test import MCPClient
-from mcp_django.test.answers import ErrorResponse
+from mcp_django.testing.answers import ErrorResponse
 from tests.kit.servers import person
 from tests.overrides.site import decide
 

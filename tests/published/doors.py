@@ -18,7 +18,7 @@ from django.test import Client, RequestFactory
 
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import PROTOCOL_VERSION
-from mcp_django.test import client as client_module, transports as client_asgi
+from mcp_django.testing import client as client_module, transports as client_asgi
 from mcp_django.transports.conversation import TOO_LONG, Conversation, Line
 from mcp_django.transports.memory import LocalClient
 from tests.published import sockets

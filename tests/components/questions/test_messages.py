@@ -9,7 +9,7 @@ import pytest
 from mcp_django import Context, MCPServer
 from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
-from mcp_django.test.answers import build_answers
+from mcp_django.testing.answers import build_answers
 from tests.kit.servers import open_to_all
 from tests.spec import spec
 

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connections, transaction
 
 from mcp_django import Context, MCPServer
 from mcp_django.test import MCPClient
-from mcp_django.test.answers import build_answers
+from mcp_django.testing.answers import build_answers
 from tests.kit.servers import open_to_all
 from tests.spec import spec
 

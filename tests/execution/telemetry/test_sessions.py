@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_tra
 
 from mcp_django.models import Session
 from mcp_django.test import DECLINE, MCPClient
-from mcp_django.test.transports import HTTPChannel, LineChannel
+from mcp_django.testing.transports import HTTPChannel, LineChannel
 from tests.execution.telemetry.site import PATH, RECEIVED, TRACE_ID, traced
 from tests.spec import spec
 from tests.transports.http_session.handshakes import B, D, Peer, initialize, opened, request

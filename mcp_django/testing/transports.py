@@ -43,7 +43,7 @@ from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import V2024_11_05
 from mcp_django.server import MCPServer
 from mcp_django.storage.databases import tables
-from mcp_django.test.answers import ErrorResponse
+from mcp_django.testing.answers import ErrorResponse
 from mcp_django.transports.asgi_handler import RawASGIMount
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.request_checks import Receive, Scope, Send
@@ -563,7 +563,7 @@ def _uncounted() -> Iterator[None]:
 
 # Authentication of the test's user ----------------------------------------------------------------
 
-BACKEND = "mcp_django.test.transports.EntranceBackend"
+BACKEND = "mcp_django.testing.transports.EntranceBackend"
 
 
 class AuthenticatedTestServer(ServerUnderTest):

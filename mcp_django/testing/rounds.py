@@ -19,14 +19,14 @@ from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.server import MCPServer, mcp
 from mcp_django.signals import component_failed
 from mcp_django.tasks import worker as task_worker
-from mcp_django.test.answers import (
+from mcp_django.testing.answers import (
     ALL_CAPABILITIES,
     ErrorResponse,
     NotificationRecorder,
     build_answers,
 )
-from mcp_django.test.connection import RemoteClient
-from mcp_django.test.transports import (
+from mcp_django.testing.connection import RemoteClient
+from mcp_django.testing.transports import (
     CHANNELS,
     AuthenticatedTestServer,
     ServerUnderTest,

@@ -14,15 +14,15 @@ from mcp_django.exceptions import MCPError, MethodNotFound
 from mcp_django.execution.call import Call
 from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.errors import INTERNAL_ERROR
-from mcp_django.test.answers import (
+from mcp_django.testing.answers import (
     CallResult,
     ErrorResponse,
     NotificationRecorder,
     build_answers,
     raise_for_error,
 )
-from mcp_django.test.connection import RemoteClient
-from mcp_django.test.rounds import Rounds, result_of
+from mcp_django.testing.connection import RemoteClient
+from mcp_django.testing.rounds import Rounds, result_of
 from mcp_django.transports import listen as listen_stream
 from mcp_django.transports.memory import with_tasks
 

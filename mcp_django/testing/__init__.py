@@ -9,7 +9,14 @@ pytest fixture ``mcp_client`` creates clients.
 
 from __future__ import annotations
 
-from mcp_django.test.answers import ACCEPT, CANCEL, DECLINE, CallResult, ErrorResponse, ToolFailed
-from mcp_django.test.client import MCPClient
+from mcp_django.testing.answers import (
+    ACCEPT,
+    CANCEL,
+    DECLINE,
+    CallResult,
+    ErrorResponse,
+    ToolFailed,
+)
+from mcp_django.testing.client import MCPClient
 
 __all__ = ["ACCEPT", "CANCEL", "DECLINE", "CallResult", "ErrorResponse", "MCPClient", "ToolFailed"]

@@ -12,8 +12,8 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
 
-from mcp_django.test import MCPClient, connection
-from tests.test.till import shop
+from mcp_django.testing import MCPClient, connection
+from tests.testing.till import shop
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,9 +17,9 @@ from mcp_django.exceptions import AuthenticationRequired, InsufficientScope, MCP
 from mcp_django.models import Session
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import DECLINE, MCPClient
-from mcp_django.test.transports import HTTPChannel, LineChannel
+from mcp_django.testing.transports import HTTPChannel, LineChannel
 from tests.kit.servers import person
-from tests.test.till import shop, staff
+from tests.testing.till import shop, staff
 
 A, B, C, D, E = sorted(version for version in REVISIONS if version[0].isdigit())
 TRANSPORTS = ("memory", "http", "stdio")

@@ -16,8 +16,8 @@ from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
 from mcp_django.protocol.revisions import Revision
-from mcp_django.test.answers import ErrorResponse
-from mcp_django.test.transports import ClientChannel, Message, check_response
+from mcp_django.testing.answers import ErrorResponse
+from mcp_django.testing.transports import ClientChannel, Message, check_response
 from mcp_django.transports.memory import BaseClient
 
 # The default lock timeout of SQLite database files.
