@@ -4,4 +4,5 @@ set -euo pipefail
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
 .venv/bin/mypy
+.venv/bin/pyright --pythonpath .venv/bin/python
 .venv/bin/lint-imports

@@ -17,7 +17,6 @@ from typing import Any, Literal, Self, cast
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import Model
 from django.urls import URLPattern, re_path
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
@@ -25,9 +24,9 @@ from django.utils.module_loading import import_string
 from mcp_django.auth import endpoints
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import IsAuthenticated
-from mcp_django.components import registry
 from mcp_django.components.catalog import Catalog
 from mcp_django.components.component import SCOPE_PATTERN, Component, Prompt
+from mcp_django.components.registry import Registry
 from mcp_django.components.resource import Resource, ResourceTemplate
 from mcp_django.components.tool import Tool
 from mcp_django.conf import Rate, get_settings, parse_rates
@@ -36,9 +35,8 @@ from mcp_django.execution.handlers.listing import public_icons
 from mcp_django.execution.handlers.resources import read_contents
 from mcp_django.execution.interaction import Interaction
 from mcp_django.execution.threads import run_after_commit
-from mcp_django.integrations import registration
-from mcp_django.integrations.models.declaration import ModelComponents
 from mcp_django.integrations.models.generic import Generic, GenericSet
+from mcp_django.integrations.registration import SiteRegistrar
 from mcp_django.overrides.state import Overrides
 from mcp_django.protocol.content import Icon, ResourceContents
 from mcp_django.storage.pubsub import publish
@@ -53,7 +51,7 @@ ListKind = Literal["tools", "resources", "prompts"]
 _servers: weakref.WeakSet[MCPServer] = weakref.WeakSet()
 
 
-class MCPServer:
+class MCPServer(SiteRegistrar):
     """One MCP server of the site; ``mcp`` is the default one.
 
     ``permission`` is required of every caller (a permission class, a codename or a list of them);
@@ -71,21 +69,6 @@ class MCPServer:
 
     ``registry`` has the components that code declares, ``overrides`` what the admin changes.
     """
-
-    # Each of these functions takes the server as its first argument.
-    tool = registry.tool
-    resource = registry.resource
-    prompt = registry.prompt
-    completion = registry.completion
-    register = registration.register
-    register_admin = registration.register_admin
-    register_api_view = registration.register_api_view
-    register_form = registration.register_form
-    register_skills = registration.register_skills
-    register_view = registration.register_view
-    register_viewset = registration.register_viewset
-    notify_changed = registration.notify_changed
-    unregister = registration.unregister
 
     def __init__(
         self,
@@ -109,7 +92,7 @@ class MCPServer:
         log_arguments: bool | None = None,
     ) -> None:
         self.name = name
-        self.registry = registry.Registry(name)
+        self.registry = Registry(name)
         self.overrides = Overrides(self)
         self.generic_tools = GenericSet(self, generic)
         if not SERVER_NAME.fullmatch(name):
@@ -204,10 +187,6 @@ class MCPServer:
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompts that code declares, by name."""
         return self.registry.prompts
-
-    def declarations_of(self, model: type[Model]) -> list[ModelComponents[Any]]:
-        """Return the declarations of a model, including those of its proxy models."""
-        return self.registry.declarations_of(model)
 
     @property
     def generic(self) -> Generic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, get_args
@@ -15,12 +15,12 @@ from pydantic import Field
 
 from mcp_django.components.component import (
     Completion,
-    Component,
     ComponentFunction,
     Prompt,
     inspect_function,
 )
 from mcp_django.components.context import Context
+from mcp_django.components.options import PromptOptions, ResourceOptions, ToolOptions
 from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.components.tool import UI, Tool
 from mcp_django.conf import Rate, parse_rates
@@ -40,32 +40,31 @@ from mcp_django.schema.signature import (
 from mcp_django.schema.structure import Schema
 
 SCHEMA_SOURCES = ("input_schema", "form", "serializer")
-SCHEMA_OPTIONS = ("output_schema", "strict_schema")
-DERIVED_FIELDS = frozenset({"function", "arguments", "output", "mirrored", "rates"})
+LIST_OPTIONS = ("aliases", "icons", "needs", "scopes", "sensitive")
 
 
-def build_tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
+def build_tool(
+    function: Callable[..., Any], options: Mapping[str, Any], *, name: str | None = None
+) -> Tool:
     """Return the tool of a function."""
     inspected = inspect_function(function)
-    given = _check_option_names(Tool, options, *SCHEMA_SOURCES, *SCHEMA_OPTIONS)
+    given = check_options("A tool", ToolOptions, options)
     strict = given.pop("strict_schema", False)
-    sources = {name: given.pop(name, None) for name in SCHEMA_SOURCES}
+    sources = {source: given.pop(source, None) for source in SCHEMA_SOURCES}
     output_schema = given.pop("output_schema", None)
-    given["ui"] = UI.from_option(given.get("ui"))
     return Tool(
-        **_common_fields(inspected, given),
+        **_component_fields(inspected, {**given, "name": name}),
         arguments=_argument_source(inspected, sources, strict=strict),
         output=_output_adapter(inspected, output_schema),
-        **given,
     )
 
 
-def build_resource(function: Callable[..., Any], options: Mapping[str, Any]) -> ReadableComponent:
+def build_resource(
+    function: Callable[..., Any], uri: str, options: Mapping[str, Any]
+) -> ReadableComponent:
     """Return the resource of a function, or a resource template if the URI has variables."""
     inspected = inspect_function(function)
-    given = dict(options)
-    uri, size = given.pop("uri"), given.pop("size")
-    common = _common_fields(inspected, given)
+    given = _component_fields(inspected, check_options("A resource", ResourceOptions, options))
     try:
         template = URITemplate(uri)
     except ValueError as exc:
@@ -73,20 +72,22 @@ def build_resource(function: Callable[..., Any], options: Mapping[str, Any]) -> 
     arguments = SignatureArguments(function, skip=inspected.internal_parameters)
     _check_template_parameters(inspected, uri, template, arguments)
     if not template.variables:
-        return Resource(**common, **given, uri=uri, size=size)
-    if size is not None:
+        return Resource(**given, uri=uri)
+    if given.pop("size", None) is not None:
         raise ImproperlyConfigured(
             f"{uri!r} is a template; remove size, which only a fixed resource can have."
         )
-    return ResourceTemplate(**common, **given, template=template, arguments=arguments)
+    return ResourceTemplate(**given, template=template, arguments=arguments)
 
 
-def build_prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
+def build_prompt(
+    function: Callable[..., Any], options: Mapping[str, Any], *, name: str | None = None
+) -> Prompt:
     """Return the prompt of a function."""
     inspected = inspect_function(function)
-    given = _check_option_names(Prompt, options)
+    given = check_options("A prompt", PromptOptions, options)
     arguments = SignatureArguments(function, skip=inspected.internal_parameters)
-    return Prompt(**_common_fields(inspected, given), arguments=arguments, **given)
+    return Prompt(**_component_fields(inspected, {**given, "name": name}), arguments=arguments)
 
 
 def build_completion(
@@ -119,33 +120,38 @@ def build_completion(
     )
 
 
-def _check_option_names(
-    kind: type[Component], options: Mapping[str, Any], *extra: str
-) -> dict[str, Any]:
-    """Check the names of the options and return a copy of them."""
-    known = [*(field.name for field in fields(kind)), "rate", *extra]
+def check_options(what: str, known: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of options that ``known``, a ``TypedDict``, declares.
+
+    ``what`` begins the message for one that it does not, such as ``A tool``.
+
+    Raises:
+        ImproperlyConfigured: there is no such option; the message names similar ones.
+    """
+    names = list(known.__annotations__)
     for name in options:
-        if name not in known or name in DERIVED_FIELDS:
-            hint = did_you_mean(name, known, f"it has {', '.join(known)}.")
-            raise ImproperlyConfigured(f"A {kind.kind} has no option {name!r}; {hint}")
+        if name not in names:
+            hint = did_you_mean(name, names, f"it has {', '.join(names)}.")
+            raise ImproperlyConfigured(f"{what} has no option {name!r}; {hint}")
     return dict(options)
 
 
-def _common_fields(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that all components have, removed from ``given`` or from the function."""
+def _component_fields(function: ComponentFunction, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a component that follow from its options and its function."""
+    given = dict(options)
+    for name in LIST_OPTIONS:
+        if name in given:
+            given[name] = _to_tuple(name, given[name])
+    if "rate" in given:
+        given["rates"] = _parse_rates(given.pop("rate"))
+    if "ui" in given:
+        given["ui"] = UI.from_option(given["ui"])
     return {
+        **given,
         "function": function,
-        "name": given.pop("name", None) or function.name,
-        "title": given.pop("title", ""),
-        "description": given.pop("description", "") or function.doc,
-        "icons": _to_tuple("icons", given.pop("icons", ())),
-        "meta": _to_dict("meta", given.pop("meta", None) or {}),
-        "permission": given.pop("permission", None),
-        "scopes": _to_tuple("scopes", given.pop("scopes", ())),
-        "needs": _to_tuple("needs", given.pop("needs", ())),
-        "rates": _parse_rates(given.pop("rate", ())),
-        "sensitive": _to_tuple("sensitive", given.pop("sensitive", ())),
-        "aliases": _to_tuple("aliases", given.pop("aliases", ())),
+        "name": given.get("name") or function.name,
+        "description": given.get("description") or function.doc,
+        "meta": _to_dict("meta", given.get("meta") or {}),
     }
 
 

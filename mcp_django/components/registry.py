@@ -1,22 +1,22 @@
 """``Registry``: the components of a server, and the decorators that register them.
 
 It corresponds to ``AdminSite._registry``. It does not check access: that is done by
-``execution.policy``. The decorators are functions of a server: ``MCPServer`` has them as methods.
+``execution.policy``. ``Registrar`` is the base class of ``MCPServer`` that has the decorators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 
 from mcp_django.components import declare
 from mcp_django.components.component import Completion, Component, Prompt
+from mcp_django.components.options import PromptOptions, ResourceOptions, ToolOptions
 from mcp_django.components.resource import (
     READABLE_KINDS,
     Resource,
@@ -24,9 +24,8 @@ from mcp_django.components.resource import (
     UIResource,
     build_app_page,
 )
-from mcp_django.components.tool import UI, ApprovalMode, TaskAsking, TaskSupport, Tool
+from mcp_django.components.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
-from mcp_django.protocol.content import Annotations, Icon
 from mcp_django.protocol.uritemplate import lower_scheme
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -177,16 +176,16 @@ def _matches_target(component: Component, target: Callable[..., Any] | Component
     return bool(component.callable == target)
 
 
-class RegistryOwner(Protocol):
-    """What has a registry: a server, or what stands for one while exposed components are built."""
+class Registrar:
+    """What components are added to: ``MCPServer``, or what stands for a server for a while.
+
+    Its registry has what code declares.
+    """
 
     name: str
     generated_scopes: bool | str
     """See ``MCPServer``."""
-
-    @property
-    def registry(self) -> Registry:
-        """The components that code declares."""
+    registry: Registry
 
     def add(self, component: Component) -> None:
         """Register a component.
@@ -194,221 +193,113 @@ class RegistryOwner(Protocol):
         Raises:
             AlreadyRegistered: a component of this kind has the same name or alias.
         """
+        self.registry.add(component)
 
     def declarations_of(self, model: type[Model]) -> list[Any]:
         """Return the declarations of a model, including those of its proxy models."""
+        return self.registry.declarations_of(model)
 
+    @overload
+    def tool(self, function: F, /) -> F: ...
 
-# The decorators -----------------------------------------------------------------------------------
+    @overload
+    def tool(
+        self, name: str | None = None, /, **options: Unpack[ToolOptions]
+    ) -> Callable[[F], F]: ...
 
+    def tool(self, target: Any = None, /, **options: Any) -> Any:
+        """Register a function as a tool; works with and without arguments.
 
-@overload
-def tool(server: RegistryOwner, function: F, /) -> F: ...
+        By default the name is the function's, the description its docstring, and the schema is
+        derived from its signature; ``input_schema`` (a JSON Schema), ``form`` or ``serializer``
+        replaces the schema. ``ui`` is the Django template in which hosts with MCP Apps show the
+        results.
 
+        Raises:
+            AlreadyRegistered: the server already has a tool with this name.
+            ImproperlyConfigured: the declaration is invalid; the message says what to write.
+        """
+        return self._decorate(target, options, declare.build_tool)
 
-@overload
-def tool(
-    server: RegistryOwner,
-    name: str | None = None,
-    /,
-    *,
-    title: str = "",
-    description: str = "",
-    read_only: bool | None = None,
-    enforce: bool = True,
-    destructive: bool | None = None,
-    idempotent: bool | None = None,
-    open_world: bool | None = None,
-    permission: Any = None,
-    scopes: Sequence[str] = (),
-    icons: Sequence[Icon] = (),
-    meta: Mapping[str, Any] | None = None,
-    atomic: bool | None = None,
-    timeout: float | None = None,
-    rate: str | Sequence[str] = (),
-    log_arguments: bool | None = None,
-    sensitive: Sequence[str] = (),
-    approval: ApprovalMode = "",
-    task: TaskSupport = "",
-    ask: TaskAsking = "during",
-    polling_fallback: bool = False,
-    task_ttl: float | None = None,
-    ui: UI | str | None = None,
-    slow: bool = False,
-    needs: Sequence[str] = (),
-    aliases: Sequence[str] = (),
-    input_schema: Mapping[str, Any] | None = None,
-    output_schema: Mapping[str, Any] | None = None,
-    form: type[Any] | None = None,
-    serializer: type[Any] | None = None,
-    strict_schema: bool = False,
-) -> Callable[[F], F]: ...
+    def resource(self, uri: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
+        """Register a function as the resource with this URI, or as a resource template.
 
+        ``{name}`` matches one path segment, ``{+name}`` any number of them, ``{?a,b}`` an
+        optional query (RFC 6570). The function returns text, bytes, a JSON value, one
+        ``ResourceContents`` or several of them. With ``read_only=True`` it cannot write to the
+        database.
 
-def tool(server: RegistryOwner, target: Any = None, /, **options: Any) -> Any:
-    """Register a function as a tool; works with and without arguments.
-
-    By default the name is the function's, the description its docstring, and the schema is
-    derived from its signature; ``input_schema`` (a JSON Schema), ``form`` or ``serializer``
-    replaces the schema. ``ui`` is the Django template in which hosts with MCP Apps show the
-    results.
-
-    Raises:
-        AlreadyRegistered: the server already has a tool with this name.
-        ImproperlyConfigured: the declaration is invalid; the message says what to write.
-    """
-    return _register_decorated(server, target, options, declare.build_tool)
-
-
-def resource(
-    server: RegistryOwner,
-    uri: str,
-    /,
-    *,
-    name: str | None = None,
-    title: str = "",
-    description: str = "",
-    mime_type: str | None = None,
-    size: int | None = None,
-    icons: Sequence[Icon] = (),
-    annotations: Annotations | None = None,
-    meta: Mapping[str, Any] | None = None,
-    permission: Any = None,
-    scopes: Sequence[str] = (),
-    subscribe: bool = True,
-    cache_ttl: timedelta = timedelta(0),
-    cache_public: bool = False,
-    read_only: bool | None = None,
-    enforce: bool = True,
-    atomic: bool | None = None,
-    timeout: float | None = None,
-    rate: str | Sequence[str] = (),
-    log_arguments: bool | None = None,
-    sensitive: Sequence[str] = (),
-    slow: bool = False,
-    needs: Sequence[str] = (),
-    aliases: Sequence[str] = (),
-) -> Callable[[F], F]:
-    """Register a function as the resource with this URI, or as a resource template.
-
-    ``{name}`` matches one path segment, ``{+name}`` any number of them, ``{?a,b}`` an
-    optional query (RFC 6570). The function returns text, bytes, a JSON value, one
-    ``ResourceContents`` or several of them. With ``read_only=True`` it cannot write to the
-    database.
-    """
-    options = {
-        "uri": uri,
-        "name": name,
-        "title": title,
-        "description": description,
-        "mime_type": mime_type,
-        "size": size,
-        "icons": icons,
-        "annotations": annotations,
-        "meta": meta,
-        "permission": permission,
-        "scopes": scopes,
-        "subscribe": subscribe,
-        "cache_ttl": cache_ttl,
-        "cache_public": cache_public,
-        "read_only": read_only,
-        "enforce": enforce,
-        "atomic": atomic,
-        "timeout": timeout,
-        "rate": rate,
-        "log_arguments": log_arguments,
-        "sensitive": sensitive,
-        "slow": slow,
-        "needs": needs,
-        "aliases": aliases,
-    }
-
-    if not isinstance(uri, str):
-        raise ImproperlyConfigured(
-            f"The URI of a resource is {uri!r}; write @mcp.resource('shop://about')."
-        )
-
-    def decorator(function: F) -> F:
-        server.add(declare.build_resource(function, options))
-        return function
-
-    return decorator
-
-
-@overload
-def prompt(server: RegistryOwner, function: F, /) -> F: ...
-
-
-@overload
-def prompt(
-    server: RegistryOwner,
-    name: str | None = None,
-    /,
-    *,
-    title: str = "",
-    description: str = "",
-    template: str | None = None,
-    read_only: bool | None = None,
-    enforce: bool = True,
-    icons: Sequence[Icon] = (),
-    meta: Mapping[str, Any] | None = None,
-    permission: Any = None,
-    scopes: Sequence[str] = (),
-    atomic: bool | None = None,
-    timeout: float | None = None,
-    rate: str | Sequence[str] = (),
-    log_arguments: bool | None = None,
-    sensitive: Sequence[str] = (),
-    slow: bool = False,
-    needs: Sequence[str] = (),
-    aliases: Sequence[str] = (),
-) -> Callable[[F], F]: ...
-
-
-def prompt(server: RegistryOwner, target: Any = None, /, **options: Any) -> Any:
-    """Register a function as a prompt; works with and without arguments.
-
-    The function returns text, one ``Message`` or a list of both. With ``template`` it returns
-    the context of that Django template, which is rendered to one message with the role user.
-    """
-    return _register_decorated(server, target, options, declare.build_prompt)
-
-
-def completion(
-    server: RegistryOwner, ref: Callable[..., Any] | str, argument: str, /
-) -> Callable[[F], F]:
-    """Register a function that suggests values for an argument of a prompt or template.
-
-    ``ref`` is the decorated function, a prompt's name or a URI template.
-    """
-    target = _completion_target(server.registry, ref)
-
-    def decorator(function: F) -> F:
-        server.registry.add_completion(declare.build_completion(target, argument, function))
-        return function
-
-    return decorator
-
-
-def _register_decorated(
-    server: RegistryOwner, target: Any, options: dict[str, Any], build: Callable[..., Component]
-) -> Any:
-    if callable(target):
-        if options:
+        Raises:
+            AlreadyRegistered: the server already has a resource with this URI.
+            ImproperlyConfigured: the declaration is invalid; the message says what to write.
+        """
+        if not isinstance(uri, str):
             raise ImproperlyConfigured(
-                f"Pass the function after the options: "
-                f"decorator({', '.join(options)}=…)({target!r})."
+                f"The URI of a resource is {uri!r}; write @mcp.resource('shop://about')."
             )
-        server.add(build(target, {}))
-        return target
-    if target is not None and not isinstance(target, str):
-        raise ImproperlyConfigured(f"The argument is {target!r}; pass a function or a name.")
 
-    def decorator(function: F) -> F:
-        server.add(build(function, {"name": target, **options}))
-        return function
+        def decorator(function: F) -> F:
+            self.add(declare.build_resource(function, uri, options))
+            return function
 
-    return decorator
+        return decorator
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+
+    @overload
+    def prompt(
+        self, name: str | None = None, /, **options: Unpack[PromptOptions]
+    ) -> Callable[[F], F]: ...
+
+    def prompt(self, target: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt; works with and without arguments.
+
+        The function returns text, one ``Message`` or a list of both. With ``template`` it returns
+        the context of that Django template, which is rendered to one message with the role user.
+
+        Raises:
+            AlreadyRegistered: the server already has a prompt with this name.
+            ImproperlyConfigured: the declaration is invalid; the message says what to write.
+        """
+        return self._decorate(target, options, declare.build_prompt)
+
+    def completion(self, ref: Callable[..., Any] | str, argument: str, /) -> Callable[[F], F]:
+        """Register a function that suggests values for an argument of a prompt or template.
+
+        ``ref`` is the decorated function, a prompt's name or a URI template.
+
+        Raises:
+            AlreadyRegistered: the argument already has a completion.
+            NotRegistered: no prompt or resource template of this name is declared.
+        """
+        target = _completion_target(self.registry, ref)
+
+        def decorator(function: F) -> F:
+            self.registry.add_completion(declare.build_completion(target, argument, function))
+            return function
+
+        return decorator
+
+    def _decorate(
+        self, target: Any, options: dict[str, Any], build: Callable[..., Component]
+    ) -> Any:
+        if callable(target):
+            if options:
+                raise ImproperlyConfigured(
+                    f"Pass the function after the options: "
+                    f"decorator({', '.join(options)}=…)({target!r})."
+                )
+            self.add(build(target, {}))
+            return target
+        if target is not None and not isinstance(target, str):
+            raise ImproperlyConfigured(f"The argument is {target!r}; pass a function or a name.")
+
+        def decorator(function: F) -> F:
+            self.add(build(function, options, name=target))
+            return function
+
+        return decorator
 
 
 def _completion_target(

@@ -357,7 +357,7 @@ def admin_declaration(
     model_admin = _find_model_admin(target, site)
     given = {name: value for name, value in options.items() if value is not None}
     derived = derive_options(model_admin, given.get("fields"), server)
-    if not given.get("tools"):
+    if not given.get("tools", AdminTools.tools):
         # Without tools for the rows, nothing is missing from them.
         derived["left_out"] = []
     bases = (AdminTools, ModelResource) if "uri" in given else (AdminTools,)

@@ -67,16 +67,16 @@ KINDS = get_args(ViewComponentType)
 def view_component(
     target: str,
     *,
-    uri: str | None,
-    kind: ViewComponentType | None,
-    method: str,
-    query: Mapping[str, Any] | FormClass | None,
-    form: FormClass | None,
-    readable: bool,
-    urlconf: str | None,
-    options: Mapping[str, Any],
+    uri: str | None = None,
+    kind: ViewComponentType | None = None,
+    method: str = "get",
+    query: Mapping[str, Any] | FormClass | None = None,
+    form: FormClass | None = None,
+    readable: bool = False,
+    urlconf: str | None = None,
+    **options: Any,
 ) -> Component:
-    """Return the component of a URL name.
+    """Return the component of a URL name; ``options`` are those of every page.
 
     Raises:
         ImproperlyConfigured: the declaration is not valid; the URLconf is not used for this check.
@@ -372,10 +372,10 @@ class FormViewRunner(ViewRunner):
 def form_component(
     target: str | type[Any],
     *,
-    form: FormClass | None,
-    query: Mapping[str, Any] | None,
-    urlconf: str | None,
-    options: Mapping[str, Any],
+    form: FormClass | None = None,
+    query: Mapping[str, Any] | None = None,
+    urlconf: str | None = None,
+    **options: Any,
 ) -> Component:
     """Return the tool of a view with a form, given the view's class or its URL name.
 

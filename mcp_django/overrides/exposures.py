@@ -24,9 +24,8 @@ from django.utils.translation import override
 from mcp_django.auth.permissions import BasePermission, HasCodename
 from mcp_django.components.component import Component
 from mcp_django.components.context import Context
-from mcp_django.components.registry import Registry, RegistryOwner
+from mcp_django.components.registry import Registrar, Registry
 from mcp_django.exceptions import AlreadyRegistered
-from mcp_django.integrations import registration as verbs
 from mcp_django.integrations.models.changes import ModelSignalReceivers
 from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.declaration import ModelComponents, ModelResource, ModelTools
@@ -38,6 +37,7 @@ from mcp_django.integrations.models.row_access import (
     has_default_permission,
     overrides_has_permission,
 )
+from mcp_django.integrations.registration import SiteRegistrar
 from mcp_django.integrations.site_requests import URLRoute, all_routes, routes_by_name
 from mcp_django.integrations.views import ViewRunner
 from mcp_django.overrides.exposure_rules import (
@@ -210,7 +210,7 @@ def _component_problem(component: Component) -> str:
 # The server of exposed components -----------------------------------------------------------------
 
 
-class StagingServer:
+class StagingServer(SiteRegistrar):
     """Stands for ``server`` while exposed components are built, with a registry of its own.
 
     The registry of code stays unchanged. Attributes that a declaration reads from its server come
@@ -218,14 +218,7 @@ class StagingServer:
     objects are those of code, if code has any.
     """
 
-    register = verbs.register
-    register_api_view = verbs.register_api_view
-    register_form = verbs.register_form
-    register_view = verbs.register_view
-    register_viewset = verbs.register_viewset
-    unregister = verbs.unregister
-
-    def __init__(self, name: str, server: RegistryOwner | None) -> None:
+    def __init__(self, name: str, server: Registrar | None) -> None:
         self.name = name
         self.registry = Registry(name)
         self.generic_tools = GenericSet(self, generic=False)
@@ -244,10 +237,6 @@ class StagingServer:
         if real is None or name.startswith("_"):
             raise AttributeError(name)
         return getattr(real, name)
-
-    def add(self, component: Component) -> None:
-        """Add a component to this registry; exposed ones have no MCP App."""
-        self.registry.add(component)
 
     def code_registrations(self, model: type[Model]) -> list[ModelComponents[Any]]:
         """Return what code registers for a model on this server."""

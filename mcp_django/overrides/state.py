@@ -60,7 +60,7 @@ from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
 
 if TYPE_CHECKING:
-    from mcp_django.components.registry import RegistryOwner
+    from mcp_django.components.registry import Registrar
 
 logger = logging.getLogger("mcp_django")
 
@@ -406,7 +406,7 @@ class OverrideCache:
 class Overrides:
     """What the admin overrides and adds on one server, and the catalog with it."""
 
-    def __init__(self, server: RegistryOwner) -> None:
+    def __init__(self, server: Registrar) -> None:
         self._server = server
         self._seen: Version | None = None
         self._decisions = NO_OVERRIDES
@@ -491,7 +491,7 @@ class Overrides:
         return built[1]
 
 
-def build_declared_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
+def build_declared_catalog(server: Registrar, decisions: ServerOverrides) -> Catalog:
     """Return the catalog before overrides: what code declares and what the admin adds."""
     registry = server.registry
     said = [one for one in decisions.prompts if registry.find_by_name("prompt", one.name) is None]
@@ -515,7 +515,7 @@ def build_declared_catalog(server: RegistryOwner, decisions: ServerOverrides) ->
     )
 
 
-def build_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
+def build_catalog(server: Registrar, decisions: ServerOverrides) -> Catalog:
     """Return the catalog with the overrides applied."""
     whole = build_declared_catalog(server, decisions)
     capitals: dict[tuple[str, str], list[Override]] = defaultdict(list)

@@ -20,7 +20,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.components import declare
 from mcp_django.components.catalog import Catalog, Server
 from mcp_django.components.context import Context
-from mcp_django.components.registry import RegistryOwner
+from mcp_django.components.registry import Registrar
 from mcp_django.exceptions import AlreadyRegistered, InternalError, MCPError, ToolError
 from mcp_django.execution.policy import PermissionCache, authorize, is_visible
 from mcp_django.protocol import projection
@@ -217,7 +217,7 @@ def _readable_row(ctx: Context, handle: str) -> Task:
     return row
 
 
-def register_get_result(server: RegistryOwner) -> None:
+def register_get_result(server: Registrar) -> None:
     """Register the tool ``get_result`` on a server, unless it is registered.
 
     Raises:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import get_overloads
 
 import pytest
 
 import mcp_django
 import mcp_django.auth.permissions
 import mcp_django.test
-from mcp_django.components import registry
+from docs import options
+from mcp_django.components.options import PromptOptions, ResourceOptions, ToolOptions
 from mcp_django.conf import DOCUMENTATION, docs_url
 from tests.docs.fences import DOCS, addresses
 from tests.kit.processes import REPOSITORY
@@ -59,18 +58,13 @@ def test_the_reference_names_everything_that_is_public(module, names):
     assert all(hasattr(module, name) for name in names)
 
 
-def test_the_reference_has_every_option_of_the_decorators():
-    page = (DOCS / "ref/api.md").read_text()
-    rows = re.findall(
-        r"^\| `(\w+)` \| (yes|) ?\| (yes|) ?\| (yes|) ?\| .+\. \|$", page, re.MULTILINE
-    )
-    documented = [{name for name, *has in rows if has[n]} for n in range(3)]
-    resource = inspect.signature(registry.resource).parameters
-    tool, prompt = (
-        inspect.signature(get_overloads(one)[-1]).parameters
-        for one in (registry.tool, registry.prompt)
-    )
-    assert documented == [{*one} - {"server", "uri"} for one in (tool, resource, prompt)]
+def test_the_table_of_options_is_made_from_the_code():
+    assert options.PAGE.read_text() == options.page(), "run python -m docs.options"
+    documented = [
+        {name for name, kinds, _ in options.options() if kind in kinds} for kind in options.KINDS
+    ]
+    declared = [{*one.__annotations__} for one in (ToolOptions, ResourceOptions, PromptOptions)]
+    assert documented == [{*names, "name"} for names in declared]
 
 
 def test_texts_link_to_pages_that_exist():

@@ -34,7 +34,7 @@ from mcp_django.integrations.models.uris import URIVariables
 from mcp_django.protocol.text import nearest
 
 if TYPE_CHECKING:
-    from mcp_django.components.registry import RegistryOwner
+    from mcp_django.components.registry import Registrar
 
 
 M = TypeVar("M", bound=Model)
@@ -58,7 +58,7 @@ class ModelComponents(Generic[M]):
     permission: Any = None
     scopes: Sequence[str] = ()
 
-    def __init__(self, model: type[M], server: RegistryOwner) -> None:
+    def __init__(self, model: type[M], server: Registrar) -> None:
         self.model = model
         self.server = server
         self.check()
@@ -416,7 +416,7 @@ class ModelTools(WriteHooks[M]):
     page_size: int = 50
     count: bool = True
 
-    def __init__(self, model: type[M], server: RegistryOwner) -> None:
+    def __init__(self, model: type[M], server: Registrar) -> None:
         self.operations: dict[str, Tool] = {}
         """The tools by their names in ``tools``; ``register`` makes them."""
         super().__init__(model, server)

@@ -48,7 +48,7 @@ from mcp_django.schema.portable import SchemaSource, portable_output
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
-    from mcp_django.components.registry import RegistryOwner
+    from mcp_django.components.registry import Registrar
 
 # Options whose queries can leave out related rows that the caller may not see.
 ROW_FILTER_OPTIONS = frozenset({"filter_fields", "search_fields"})
@@ -427,7 +427,7 @@ def _order(relation: Relation) -> list[str]:
 
 
 def load_labels(
-    server: RegistryOwner, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
+    server: Registrar, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
 ) -> dict[Any, str]:
     """Return the labels of those objects with these keys that the caller may view.
 
@@ -466,7 +466,7 @@ class LabelPlaceholder:
 class LabelPlaceholders:
     """The placeholders for labels in a number of rows."""
 
-    def __init__(self, server: RegistryOwner) -> None:
+    def __init__(self, server: Registrar) -> None:
         self._server = server
         self._blanks: dict[tuple[type[Model], str], list[LabelPlaceholder]] = defaultdict(list)
         self._lists: list[list[Any]] = []

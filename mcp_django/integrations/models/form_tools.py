@@ -7,7 +7,7 @@ handled like all others: permission, row rule, transaction, preview, history.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -91,9 +91,9 @@ class FormTools(ModelTools[Any]):
 
 
 def form_tool(
-    form: type[Any], *, server: Any, instance: Any, queryset: Any, options: Mapping[str, Any]
+    form: type[Any], *, server: Any, instance: Any = None, queryset: Any = None, **options: Any
 ) -> Tool:
-    """Return the tool of a model form.
+    """Return the tool of a model form; ``options`` are those of every page.
 
     Raises:
         ImproperlyConfigured: the form or an option is not valid.
@@ -105,13 +105,13 @@ def form_tool(
         server,
         key=instance or "",
         permission=given.pop("permission", None),
-        scopes=given.pop("scopes"),
+        scopes=given.pop("scopes", ()),
         rows=queryset,
     )
     make = update_tool if instance else create_tool
     tool = make(declaration, name=given.pop("name", ""))
     set_declaration(tool.callable, declaration)
-    return replace(tool, **{**given, "icons": tuple(given["icons"])})
+    return replace(tool, **{**given, "icons": tuple(given.get("icons", ()))})
 
 
 def _check(form: type[Any], instance: Any, queryset: Any) -> None:

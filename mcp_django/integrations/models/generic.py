@@ -44,7 +44,7 @@ from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import decode_arguments
 
 if TYPE_CHECKING:
-    from mcp_django.components.registry import RegistryOwner
+    from mcp_django.components.registry import Registrar
     from mcp_django.integrations.models.declaration import ModelComponents
 
 Generic: TypeAlias = bool | int
@@ -75,7 +75,7 @@ class GenericModel:
 class GenericSet:
     """The models of a server that have tools, and the tools in the catalog for them."""
 
-    def __init__(self, server: RegistryOwner, generic: Generic) -> None:
+    def __init__(self, server: Registrar, generic: Generic) -> None:
         self._server = server
         self._members: list[GenericModel] = []
         self._own: list[Tool] = []

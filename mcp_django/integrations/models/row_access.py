@@ -23,7 +23,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.components.context import Context
 
 if TYPE_CHECKING:
-    from mcp_django.components.registry import RegistryOwner
+    from mcp_django.components.registry import Registrar
 
 logger = logging.getLogger("mcp_django")
 
@@ -233,7 +233,7 @@ EVERYTHING = Q()
 
 
 def apply_row_rules(
-    server: RegistryOwner, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
+    server: Registrar, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
 ) -> QuerySet[Any] | None:
     """Return the rows of a model that its registrations on this server let the caller see.
 
@@ -256,7 +256,7 @@ def apply_row_rules(
 
 
 def rows_with_visible_labels(
-    server: RegistryOwner, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
+    server: Registrar, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
 ) -> QuerySet[Any] | None:
     """Return the rows, limited by ``among``, whose labels the caller may see; ``None`` for none.
 
@@ -278,7 +278,7 @@ class Visibility(Enum):
     ALL = "all"
 
 
-def visibility(server: RegistryOwner, model: type[Model], ctx: Context) -> Visibility:
+def visibility(server: Registrar, model: type[Model], ctx: Context) -> Visibility:
     """Return which rows of a model the caller may see, without loading any.
 
     ``SOME`` means that a row rule, a manager or a permission of each object decides.
@@ -312,7 +312,7 @@ class RelatedRows:
     """Whether each object is checked when it is loaded, so that more are loaded than shown."""
 
 
-def related_rows(server: RegistryOwner, model: type[Model], ctx: Context) -> RelatedRows:
+def related_rows(server: Registrar, model: type[Model], ctx: Context) -> RelatedRows:
     """Return the rows of a model that the caller may see in a relation that is named alone."""
     if not server.declarations_of(model):
         may_view = bool(ctx.user.has_perm(codename(model, "view")))
@@ -327,7 +327,7 @@ def related_rows(server: RegistryOwner, model: type[Model], ctx: Context) -> Rel
     return RelatedRows(rows=visible, has_labels=True)
 
 
-def limit_to_visible(rows: QuerySet[Any], server: RegistryOwner, ctx: Context) -> QuerySet[Any]:
+def limit_to_visible(rows: QuerySet[Any], server: Registrar, ctx: Context) -> QuerySet[Any]:
     """Return the rows that the caller may see, for code that itself loads what it needs of them."""
     one = _find_checking_registration(server, rows.model, ctx)
     if one is not None:
@@ -338,7 +338,7 @@ def limit_to_visible(rows: QuerySet[Any], server: RegistryOwner, ctx: Context) -
 
 
 def _find_checking_registration(
-    server: RegistryOwner, model: type[Model], ctx: Context
+    server: Registrar, model: type[Model], ctx: Context
 ) -> RowRules | None:
     """Return the registration that decides, if there is only one and it checks each object."""
     found = _registrations_with_rows(server.declarations_of(model), ctx)
