@@ -11,10 +11,12 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 import pytest
 from django.contrib.auth import get_user_model
 from oauth2_provider.models import get_application_model, get_grant_model
+from oauthlib.oauth2.rfc6749.errors import CustomOAuth2Error
 
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.cimd import signed_in
 from mcp_django.oauth.models import Consent
+from mcp_django.oauth.validator import Validator
 from tests.oauth import parties
 from tests.oauth.asking import AUTHORIZE, all_told, answer, ask, told
 
@@ -396,6 +398,16 @@ def test_approval_comes_before_anything_upstream(browser, app, monkeypatch):
     # A client that was removed meanwhile gets nothing.
     get_application_model().objects.all().delete()
     assert finish_request(response.wsgi_request, steps[0]).status_code == 400
+
+
+def test_what_a_validator_of_the_site_refuses_last_is_told_to_the_client(browser, app, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise CustomOAuth2Error(error="access_denied", description="The desk is closed.")
+
+    monkeypatch.setattr(Validator, "save_authorization_code", refuse)
+    said = told(answer(browser, ask(browser, app)))
+    assert (said["error"], said["error_description"]) == ("access_denied", "The desk is closed.")
+    assert not Grant.objects.exists()
 
 
 @pytest.mark.spec("AUT-27")
