@@ -41,6 +41,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     pluginmanager.register(published)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Do without the fixtures of pytest-django that a test has no use for."""
+    from tests.kit import django_shortcuts
+
+    django_shortcuts.do_without_fixtures(items)
+
+
 def pytest_collection_finish() -> None:
     """Exclude imported objects from garbage collection; a full collection would take 0.5 s."""
     from mcp_django import server
@@ -83,41 +90,47 @@ def _shortcuts():
 
 
 @pytest.fixture(autouse=True)
-def _nobody_was_here_before(monkeypatch):
-    """Clear rate limits, throttling and caches, so that tests do not affect each other.
+def _isolation():
+    """Keep tests from affecting each other, in one fixture since every test has it.
 
-    The clock of the limits is frozen, so that no window ends during a test, unless the test
-    advances its own clock.
+    Rate limits, throttling, caches and mails are cleared. The clock of the limits is frozen, so
+    that no window ends during a test, unless the test advances its own clock.
+
+    There are no overrides from the admin, and no queries for them. Saving an override in this
+    process ends this state, as in any process that saves one.
+
+    The call log is disabled: tests of it use ``call_log``, others may not have a database.
     """
     # The package reads settings, which pytest-django sets up after this file is imported.
+    from django.core import mail
     from django.core.cache import cache
 
     from mcp_django.auth import limits, limits as brute_force, security_log
+    from mcp_django.overrides.state import override_version
     from mcp_django.storage import cache as confirmed
+    from mcp_django.storage.call_rows import call_log
+    from mcp_django.storage.writer import row_writer
 
-    now = time.time()
-    monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
+    now, clock = time.time(), limits.time
+    limits.time = SimpleNamespace(time=lambda: now, monotonic=time.monotonic)
     cache.clear()
+    mail.outbox.clear()
     brute_force.accepted_credentials.clear()
     security_log.event_limiter.clear()
     confirmed.clear_caches()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_managed():
-    """Start without overrides from the admin, and without queries for them.
-
-    Saving an override in this process ends this state, as in any process that saves one.
-    """
-    from mcp_django.overrides.state import override_version
-
     override_version.pin()
+    call_log.is_disabled = True
     yield
+    for writer in (call_log, row_writer):
+        writer.flush()
+        writer.is_stopping = False
+    call_log.is_disabled = True
     override_version.pin()
+    limits.time = clock
 
 
 @pytest.fixture
-def unpinned(_nothing_is_managed, monkeypatch):
+def unpinned(_isolation, monkeypatch):
     """A process that has not read overrides yet, and queries them as on any site.
 
     Overrides that it has read do not become stale until the test lets a second pass.
@@ -164,22 +177,8 @@ def only_declared_servers(monkeypatch):
     monkeypatch.setattr(endpoints, "_declared_servers", WeakValueDictionary(named))
 
 
-@pytest.fixture(autouse=True)
-def _calls_are_not_logged():
-    """Disable the call log; tests of it use ``call_log``, other tests may not have a database."""
-    from mcp_django.storage.call_rows import call_log
-    from mcp_django.storage.writer import row_writer
-
-    call_log.is_disabled = True
-    yield
-    for writer in (call_log, row_writer):
-        writer.flush()
-        writer.is_stopping = False
-    call_log.is_disabled = True
-
-
 @pytest.fixture
-def call_log(_calls_are_not_logged, monkeypatch):
+def call_log(_isolation, monkeypatch):
     """The call log, enabled for calls that begin from now on."""
     from django.utils import timezone
 

@@ -8,9 +8,15 @@ types and permissions anew, which is most of the time. Here those two tables sta
 unless a test has changed them. Of the others, those that hold rows are emptied row by row, since
 PostgreSQL takes up to a second to truncate so many, and has to have all of them for itself.
 
-Connections: a thread that is done with a request a moment after its test looks whether it may keep
+Connections: after each transactional test Django closes them, for the sake of what is said to a
+database when it opens; SQLite forgets none of that, and takes a millisecond to open and prepare.
+
+A thread that is done with a request a moment after its test looks whether it may keep
 its connection. Pytest allows no access by then, and takes that for one, so that the connection
 would stay open and each later request of the thread would fail.
+
+Fixtures: of those that pytest-django sets up for every test, most are for a marker that a handful
+of tests have. The others do without; what clears something is in `tests/conftest.py`.
 
 Sessions: before a login, the test client saves a session that the login replaces and deletes.
 
@@ -21,10 +27,12 @@ the templates that a view names, with what `response.context` is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from importlib import import_module
 from typing import Any
 
+import pytest
 from django.conf import settings
 from django.contrib.auth import login
 from django.core.signals import setting_changed
@@ -39,6 +47,20 @@ from django.urls import clear_url_caches, set_urlconf
 
 _is_made_by_test = False
 
+
+# Fixtures, and whether a test needs them.
+FIXTURES: Mapping[str, Callable[[pytest.Function], object]] = {
+    "_dj_autoclear_mailbox": lambda test: "mailoutbox" in test.fixturenames,
+    "_django_clear_site_cache": lambda test: "django.contrib.sites" in settings.INSTALLED_APPS,
+    "_django_db_marker": lambda test: test.get_closest_marker("django_db"),
+    "_django_isolate_apps": lambda test: test.get_closest_marker("django_isolate_apps"),
+    "_django_set_urlconf": lambda test: test.get_closest_marker("urls"),
+    "_django_setup_unittest": lambda test: test.cls,
+    "_live_server_helper": lambda test: "live_server" in test.fixturenames,
+    "_template_string_if_invalid_marker": lambda test: test.get_closest_marker(
+        "ignore_template_errors"
+    ),
+}
 PARTS = ("django/forms/", "admin/widgets/")
 KEPT = ("django_content_type", "auth_permission", "django_migrations")
 TRIES = 3
@@ -54,9 +76,19 @@ def install() -> None:
     setting_changed.connect(_change_routes)
     TransactionTestCase._fixture_setup = classmethod(_look_before)
     TransactionTestCase._fixture_teardown = _empty
+    TransactionTestCase._should_reload_connections = _has_to_connect_again
     BaseDatabaseWrapper.get_autocommit = _get_autocommit
     Client._login = _login
     Template._render = _render
+
+
+def do_without_fixtures(tests: Iterable[pytest.Item]) -> None:
+    """Take the fixtures from tests that do not need them."""
+    for test in tests:
+        if isinstance(test, pytest.Function):
+            needless = {one for one, is_needed in FIXTURES.items() if not is_needed(test)}
+            # A list of its own: one test of a parametrized function may have a marker.
+            test.fixturenames = [one for one in test.fixturenames if one not in needless]
 
 
 def _change_routes(*, setting: str, value: Any, **kwargs: Any) -> None:
@@ -97,6 +129,12 @@ def _look_before(cls: type[TransactionTestCase]) -> None:
         if _key_of(name) not in _made:
             _is_as_made(name)
     _prepare(cls)
+
+
+def _has_to_connect_again(self: TransactionTestCase) -> bool:
+    every = connections.all(initialized_only=True)
+    opened = [one for one in every if one.connection is not None]
+    return any(one.vendor != "sqlite" or not one.get_autocommit() for one in opened)
 
 
 def _empty(self: TransactionTestCase) -> None:

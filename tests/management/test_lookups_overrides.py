@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _unpinned(_nothing_is_managed):
+def _unpinned(_isolation):
     override_version.record_change()
     override_version.reset()
 
