@@ -24,11 +24,6 @@ CLASSES = {
     "ResourceOptions": ("resource",),
     "PromptOptions": ("prompt",),
 }
-NAME = (
-    "name",
-    KINDS,
-    "Instead of the function's name; positional in `tool` and `prompt`.",
-)
 # Words of a meaning that lead to a page.
 LINKS = {
     "aliases": ("Former names", "../howto/contract.md#aliases"),
@@ -49,13 +44,12 @@ LINKS = {
 
 def options() -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Yield each option with the kinds that have it and its meaning in Markdown."""
-    yield NAME
     for definition in ast.parse(SOURCE.read_text()).body:
         kinds = CLASSES.get(getattr(definition, "name", ""))
         if kinds is None:
             continue
         for member, meaning in zip(definition.body, definition.body[1:], strict=False):
-            if isinstance(member, ast.AnnAssign) and member.target.id != "name":
+            if isinstance(member, ast.AnnAssign):
                 text = " ".join(ast.literal_eval(meaning.value).split()).replace(
                     "``", "`"
                 )

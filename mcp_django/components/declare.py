@@ -43,9 +43,7 @@ SCHEMA_SOURCES = ("input_schema", "form", "serializer")
 LIST_OPTIONS = ("aliases", "icons", "needs", "scopes", "sensitive")
 
 
-def build_tool(
-    function: Callable[..., Any], options: Mapping[str, Any], *, name: str | None = None
-) -> Tool:
+def build_tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
     """Return the tool of a function."""
     inspected = inspect_function(function)
     given = check_options("A tool", ToolOptions, options)
@@ -53,7 +51,7 @@ def build_tool(
     sources = {source: given.pop(source, None) for source in SCHEMA_SOURCES}
     output_schema = given.pop("output_schema", None)
     return Tool(
-        **_component_fields(inspected, {**given, "name": name}),
+        **_component_fields(inspected, given),
         arguments=_argument_source(inspected, sources, strict=strict),
         output=_output_adapter(inspected, output_schema),
     )
@@ -80,14 +78,12 @@ def build_resource(
     return ResourceTemplate(**given, template=template, arguments=arguments)
 
 
-def build_prompt(
-    function: Callable[..., Any], options: Mapping[str, Any], *, name: str | None = None
-) -> Prompt:
+def build_prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
     """Return the prompt of a function."""
     inspected = inspect_function(function)
     given = check_options("A prompt", PromptOptions, options)
     arguments = SignatureArguments(function, skip=inspected.internal_parameters)
-    return Prompt(**_component_fields(inspected, {**given, "name": name}), arguments=arguments)
+    return Prompt(**_component_fields(inspected, given), arguments=arguments)
 
 
 def build_completion(

@@ -18,6 +18,8 @@ from mcp_django.protocol.content import Annotations, Icon
 class ComponentOptions(TypedDict, total=False):
     """The options of every component."""
 
+    name: str | None
+    """Instead of the function's name; also positional in ``tool`` and ``prompt``."""
     aliases: Sequence[str]
     """Former names, or URIs of a resource, that can still be called but are not listed."""
     title: str
@@ -55,7 +57,7 @@ class ComponentOptions(TypedDict, total=False):
 
 
 class ToolOptions(ComponentOptions, total=False):
-    """The options of a tool, whose name is positional."""
+    """The options of a tool."""
 
     approval: ApprovalMode
     """Who approves each call: ``"caller"`` or ``"staff"``."""
@@ -91,8 +93,6 @@ class ToolOptions(ComponentOptions, total=False):
 class ResourceOptions(ComponentOptions, total=False):
     """The options of a resource or a resource template, whose URI is positional."""
 
-    name: str | None
-    """Instead of the function's name."""
     mime_type: str | None
     """The MIME type of the contents."""
     size: int | None
@@ -108,7 +108,7 @@ class ResourceOptions(ComponentOptions, total=False):
 
 
 class PromptOptions(ComponentOptions, total=False):
-    """The options of a prompt, whose name is positional."""
+    """The options of a prompt."""
 
     template: str | None
     """A Django template that renders the message."""

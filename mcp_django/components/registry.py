@@ -295,8 +295,14 @@ class Registrar:
         if target is not None and not isinstance(target, str):
             raise ImproperlyConfigured(f"The argument is {target!r}; pass a function or a name.")
 
+        if target and options.get("name"):
+            raise ImproperlyConfigured(
+                f"The name is given twice, as {target!r} and as name={options['name']!r}; keep one."
+            )
+        options = options if target is None else {**options, "name": target}
+
         def decorator(function: F) -> F:
-            self.add(build(function, options, name=target))
+            self.add(build(function, options))
             return function
 
         return decorator

@@ -242,9 +242,9 @@ class SiteRegistrar(Registrar):
             AlreadyRegistered: a component of one of these names is already registered.
             ImproperlyConfigured: the site has no such admin, or an option is not valid.
         """
+        given = check_options("register_admin()", AdminOptions, options)
         from mcp_django.integrations.model_admin import admin_declaration
 
-        given = check_options("register_admin()", AdminOptions, options)
         site = given.pop("site", None)
         with use_defaults_if_invalid():
             model, declaration = admin_declaration(self, target, site, given)
@@ -268,9 +268,9 @@ class SiteRegistrar(Registrar):
             ImproperlyConfigured: the viewset has no such action, or the action takes arguments
                 that JSON cannot express.
         """
+        given = check_options("register_viewset()", ViewsetOptions, options)
         from mcp_django.integrations.rest.tools import viewset_tools
 
-        given = check_options("register_viewset()", ViewsetOptions, options)
         _add_rest(self, viewset, viewset_tools(viewset, **given))
 
     def register_api_view(
@@ -288,9 +288,9 @@ class SiteRegistrar(Registrar):
             ImproperlyConfigured: the view has no such method, or the method takes arguments that
                 JSON cannot express.
         """
+        given = check_options("register_api_view()", APIViewOptions, options)
         from mcp_django.integrations.rest.tools import api_view_tools
 
-        given = check_options("register_api_view()", APIViewOptions, options)
         _add_rest(self, view, api_view_tools(view, **given))
 
     def register_view(self, url_name: str, /, **options: Unpack[ViewComponentOptions]) -> None:

@@ -69,6 +69,7 @@ mcp.register_skills("skills", timeout=1)  # type: ignore[call-arg]
 mcp.register_admin(Group, methods=["get"])  # type: ignore[call-arg]
 
 # As it should be.
+mcp.tool(name="takings", read_only=True)
 mcp.resource("shop://a", name="a", mime_type="text/plain", cache_ttl=timedelta(minutes=1))
 mcp.register_skills("skills", prefix="shop", rate="100/h")
 mcp.register_admin(Group, fields=["name"], uri="shop://groups/{id}")
