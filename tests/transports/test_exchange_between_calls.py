@@ -82,7 +82,7 @@ WRITING = {"change_later": later, "change_now": now}
 TOOLS = ("later", "now", *WRITING)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _tools():
     """The stage has these functions, too."""
     for one in READING:
