@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import transaction
 from django.utils import timezone
 
 from mcp_django import Context, MCPServer
@@ -315,7 +316,8 @@ async def test_malformed_credentials_are_refused(changes):
 
 def issue_many(count: int) -> list[str]:
     people = User.objects.bulk_create(User(username=f"user {n}") for n in range(count))
-    return [token_for(one)[1] for one in people]
+    with transaction.atomic():
+        return [token_for(one)[1] for one in people]
 
 
 @pytest.mark.usefixtures("serving")

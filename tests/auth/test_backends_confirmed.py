@@ -168,13 +168,13 @@ def test_the_first_request_with_a_signed_token_suffices(at_border, database):
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
 def test_clients_that_come_back_at_once_cost_a_few_statements(at_border, database):
-    tokens = []
-    for number in range(300):
-        user = person(f"user-{number}")
-        ExternalIdentity.objects.create(
-            issuer=at_border.issuer.url, subject=f"s-{number}", user=user
-        )
-        tokens.append(at_border.issuer.token(aud=RESOURCE, sub=f"s-{number}"))
+    users = User.objects.bulk_create(User(username=f"user-{number}") for number in range(300))
+    subjects = {f"s-{number}": user for number, user in enumerate(users)}
+    ExternalIdentity.objects.bulk_create(
+        ExternalIdentity(issuer=at_border.issuer.url, subject=subject, user=user)
+        for subject, user in subjects.items()
+    )
+    tokens = [at_border.issuer.token(aud=RESOURCE, sub=subject) for subject in subjects]
     keys = [prepared_key(token) for token in tokens]
     database.statements.clear()
     assert len(caller_cache.read(keys)) == 300

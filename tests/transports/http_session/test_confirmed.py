@@ -240,10 +240,10 @@ async def add(a: int, b: int) -> int:
 def comers_back(count: int) -> list[Peer]:
     """Clients that have begun their sessions in another process; this one has its catalog."""
     assert counting.catalog
-    found = []
+    found, new = [], []
     for _ in range(count):
         peer = Peer("counting", "/mcp")
-        _, plaintext = sessions.open_session(
+        session, plaintext = sessions.new_session(
             counting.name,
             "anonymous",
             user_pk=None,
@@ -252,7 +252,11 @@ def comers_back(count: int) -> list[Peer]:
             capabilities={},
         )
         peer.headers |= {"mcp_session_id": plaintext, "mcp_protocol_version": peer.version}
+        new.append(session)
         found.append(peer)
+    # As many as a writer takes together.
+    for first in range(0, count, 100):
+        assert not any(sessions.NEW_SESSIONS.write(new[first : first + 100], again=False))
     return found
 
 
