@@ -61,7 +61,7 @@ from mcp_django.execution.audit import (
 )
 from mcp_django.execution.call import Call, ClientDialogue, RequiredApproval
 from mcp_django.execution.call_log import alog_call, atraced, end_rejected_with_span, traced
-from mcp_django.execution.policy import authorize, authorize_connection
+from mcp_django.execution.policy import admit_caller, authorize
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
 from mcp_django.execution.results import failure_from, wrap_abort
 from mcp_django.execution.threads import get_pool, run_in_this_thread, run_with_request_signals
@@ -552,8 +552,7 @@ def _authorize_again(call: Call) -> None:
             )
         principal = current
         call.confirm(current)
-    server.refresh()
-    authorize_connection(server, principal)
+    admit_caller(server, lambda: principal)
     plan, catalog = call.plan, server.catalog
     if plan is None:
         # A task is prepared right before it begins.

@@ -22,7 +22,7 @@ from mcp_django.execution.call import Answer, Call, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tools
 from mcp_django.execution.plan import admit_component, plan_for
-from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.policy import admit_caller
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.methods import LIST_METHODS, REQUESTS, REQUESTS_AT, Method
 
@@ -192,7 +192,5 @@ def _refresh_catalog(call: Call, method: Method) -> None:
     # no component.
     if method.name != "server/discover":
         before = server.catalog
-        server.refresh(is_list=method.is_list)
-        if server.catalog is not before:
-            authorize_connection(server, call.principal)
+        admit_caller(server, lambda: call.principal, is_list=method.is_list, admitted=before)
     call.catalog = server.catalog

@@ -30,7 +30,7 @@ from mcp_django.auth.permissions import (
     parse_permissions,
 )
 from mcp_django.auth.principal import Principal, missing_scopes, principal_for
-from mcp_django.components.catalog import Server
+from mcp_django.components.catalog import Catalog, Server
 from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import (
@@ -48,6 +48,30 @@ Use = Literal["list", "call"]
 
 # With these a permission denies access in words of its own; another exception is a failure.
 REFUSALS = (AccessRefused, MCPError)
+
+
+def admit_caller(
+    server: Server,
+    find: Callable[[], Principal],
+    *,
+    is_list: bool = False,
+    admitted: Catalog | None = None,
+) -> Principal:
+    """Return the caller that ``find`` finds, if it may connect with the overrides of now.
+
+    The only way in that may query the database; ``plan.Access`` is the one that never does. A
+    caller who came in with the catalog ``admitted`` is not checked again while it is the current
+    one. With ``is_list`` the overrides are those of this moment, else at most a second old.
+
+    Raises:
+        AccessRefused: see ``authorize_connection``; ``find`` may raise it too.
+        Busy: the overrides of the server are not loaded, and cannot be read.
+    """
+    server.refresh(is_list=is_list)
+    principal = find()
+    if admitted is None or admitted is not server.catalog:
+        authorize_connection(server, principal)
+    return principal
 
 
 def authorize_connection(server: Server, principal: Principal) -> None:

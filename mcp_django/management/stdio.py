@@ -19,7 +19,7 @@ from django.db import connections
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.execution.policy import REFUSALS, authorize_connection
+from mcp_django.execution.policy import REFUSALS, admit_caller
 from mcp_django.management.lookups import check_connection, find_principal, find_server
 from mcp_django.server import MCPServer
 from mcp_django.tenants import refuse_elsewhere
@@ -106,7 +106,7 @@ def _authorized_principal(
     # Raises an error that names a permission that fails.
     check_connection(server, principal)
     try:
-        authorize_connection(server, principal)
+        admit_caller(server, lambda: principal)
     except REFUSALS as exc:
         reason = str(exc) if principal.is_authenticated else HINT
         command.stderr.write(f"The server {server.name!r} will reject every request: {reason}")

@@ -50,7 +50,7 @@ from mcp_django.execution import call_log, invoke, results, telemetry
 from mcp_django.execution.approval_guard import guard_for
 from mcp_django.execution.call import Call, RetryParams
 from mcp_django.execution.interaction import Interaction, RequestState, Unanswered, state_subject
-from mcp_django.execution.policy import authorize, authorize_connection
+from mcp_django.execution.policy import admit_caller, authorize
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.jsonrpc import Request, encode
@@ -272,8 +272,7 @@ def _prepare_call(row: Task, cancellation: Cancellation) -> Call:
 def _prepare_authorized_call(row: Task, call: Call) -> dict[str, Any] | None:
     server, principal, entry = call.server, call.principal, call.record
     raw = row.arguments.encode()
-    server.refresh()
-    authorize_connection(server, principal)
+    admit_caller(server, lambda: principal)
     # The name is from when the task was created, perhaps before the last deployment.
     tool = server.catalog.find_tool(row.tool)
     entry.note_component(row.tool, tool)

@@ -35,7 +35,7 @@ from mcp_django.exceptions import (
 from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, TaskWait
 from mcp_django.execution.pipeline import WORK_METHODS, admit
-from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.quotas import UsageBatch
 from mcp_django.execution.results import encode_response, largest_message
 from mcp_django.execution.threads import BoundedPool, count_job_for, get_pool
@@ -380,10 +380,11 @@ class _RequestOpener:
         Raises:
             AccessRefused: the caller may not, or no longer, use the server.
         """
-        self._server.refresh()
+        return admit_caller(self._server, self._counted_principal)
+
+    def _counted_principal(self) -> Principal:
         principal = self._caller.principal()
         count_job_for(share_of(principal, self._find_source))
-        authorize_connection(self._server, principal)
         return principal
 
     async def open(self, request: Request) -> Opened:

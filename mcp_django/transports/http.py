@@ -35,7 +35,7 @@ from mcp_django.execution.handlers.subscribed_resources import Subscription
 from mcp_django.execution.invoke import run_stepped
 from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
 from mcp_django.execution.plan import access_to
-from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import (
     count_job_for,
@@ -428,11 +428,14 @@ def _authorize_caller(received: ParsedRequest) -> None:
     """
     server, exchange = received.server, received.exchange
     received.principal = None
+
+    def find() -> Principal:
+        received.principal = principal = authenticate_exchange(server, exchange)
+        count_job_for(share_of(principal, exchange.find_source))
+        return principal
+
     try:
-        server.refresh()
-        received.principal = authenticate_exchange(server, exchange)
-        count_job_for(share_of(received.principal, exchange.find_source))
-        authorize_connection(server, received.principal)
+        admit_caller(server, find)
         received.catalog = server.catalog
     except (AccessRefused, Busy) as exc:
         call_log.log_rejected(

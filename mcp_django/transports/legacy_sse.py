@@ -26,7 +26,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, Busy
-from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.quotas import consume_session
 from mcp_django.execution.threads import run_in_short_thread
 from mcp_django.protocol import jsonrpc, sse
@@ -209,10 +209,8 @@ class _StreamCaller:
 
     def may_stay(self, server: Server) -> bool:
         """Return whether the caller is still authorized."""
-        # The server may have been disabled in the admin.
-        server.refresh()
         try:
-            authorize_connection(server, self.principal())
+            admit_caller(server, self.principal)
         except AccessRefused:
             return False
         return True

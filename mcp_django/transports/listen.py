@@ -44,7 +44,7 @@ from mcp_django.exceptions import AccessRefused, Busy
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.subscribed_resources import SubscribedResources, Subscription
-from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import (
     get_pool,
@@ -399,11 +399,7 @@ def _reauthorize(server: Server, principal: Principal) -> Principal | None:
         AccessRefused: the caller may no longer use the server.
     """
     current = refresh_principal(principal)
-    if current is not None:
-        # The server may have been disabled in the admin.
-        server.refresh()
-        authorize_connection(server, current)
-    return current
+    return None if current is None else admit_caller(server, lambda: current)
 
 
 # Changes of tasks ---------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from mcp_django.execution import call_log, invoke
 from mcp_django.execution.call import Call, Result
 from mcp_django.execution.handlers.subscribed_resources import Subscription
 from mcp_django.execution.pipeline import admit
-from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.results import encode_response
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
@@ -306,8 +306,7 @@ class LocalClient(BaseClient):
             principal=self._principal,
             session_revision=self._session.revision,
         ):
-            self._server.refresh()
-            authorize_connection(self._server, self._principal)
+            admit_caller(self._server, lambda: self._principal)
         if not isinstance(request, Request):
             wrong = InvalidRequest("The message is not a request.")
             return jsonrpc.build_failure(jsonrpc.request_id_of(request), wrong, None)

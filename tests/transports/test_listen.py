@@ -142,18 +142,19 @@ async def test_a_scheme_in_capitals_is_subscribed_to_and_told_as_it_was_written(
 async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(app, monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
     monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada", "bob"})
-    authorize, looks = listen.authorize_connection, []
+    authorize, looks = listen.admit_caller, []
 
-    def look(*arguments: Any) -> None:
-        authorize(*arguments)
+    def look(*arguments: Any) -> Any:
+        admitted = authorize(*arguments)
         looks.append(arguments)
+        return admitted
 
     wanted = {"resourceSubscriptions": ["stage://rooms/bob", PROPS]}
     async with listening(app, wanted) as connection:
         stage.notify_resource_updated("stage://rooms/bob")
         assert (await connection.event())["params"]["uri"] == "stage://rooms/bob"
         monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada"})
-        monkeypatch.setattr(listen, "authorize_connection", look)
+        monkeypatch.setattr(listen, "admit_caller", look)
         await until(lambda: looks)
         stage.notify_resource_updated("stage://rooms/bob")
         stage.notify_resource_updated(PROPS)

@@ -50,7 +50,7 @@ from mcp_django.admin.playground.questions import (
 from mcp_django.admin.playground.screens import build_state
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.execution.policy import authorize_connection, is_visible
+from mcp_django.execution.policy import admit_caller, is_visible
 from mcp_django.models import Call
 from mcp_django.models.calls import new_code
 from mcp_django.schema.secrets import HIDDEN
@@ -274,8 +274,7 @@ def _send(
 def _connection_problem(visit: ServerPageRequest, caller: PlaygroundCaller) -> str:
     """Return why the server rejects the caller, or an empty string."""
     try:
-        visit.server.refresh(is_list=True)
-        authorize_connection(visit.server, caller.principal)
+        admit_caller(visit.server, lambda: caller.principal, is_list=True)
     except (AccessRefused, MCPError) as exc:
         return exc.message
     return ""

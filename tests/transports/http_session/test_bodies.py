@@ -163,7 +163,7 @@ async def test_a_bug_of_the_site_repeats_the_id(mount, monkeypatch):
         raise ZeroDivisionError
 
     peer = await opened(mount)
-    monkeypatch.setattr(http, "authorize_connection", stumble)
+    monkeypatch.setattr(http, "admit_caller", stumble)
     broken = b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}'
     for raw, request_id in ((PING % b"7", 7), (broken, 7), (b"{", NO_ID)):
         answer = await peer.send(raw)

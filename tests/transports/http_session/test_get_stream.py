@@ -270,11 +270,12 @@ async def test_who_may_not_read_any_more_hears_of_other_things(streaming, monkey
     rooms = "parlor://rooms/ada"
     await subscribe(peer, rooms)
     monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
-    looked, authorize = threading.Event(), listen.authorize_connection
+    looked, authorize = threading.Event(), listen.admit_caller
 
-    def look(*arguments: Any) -> None:
-        authorize(*arguments)
+    def look(*arguments: Any) -> Any:
+        admitted = authorize(*arguments)
         looked.set()
+        return admitted
 
     async with peer.standing() as connection:
         reader = Reader(connection)
@@ -282,7 +283,7 @@ async def test_who_may_not_read_any_more_hears_of_other_things(streaming, monkey
         await change(uri=rooms)
         assert await reader.message() == updated(rooms)
         monkeypatch.setattr(stage, "open_rooms", set())
-        monkeypatch.setattr(listen, "authorize_connection", look)
+        monkeypatch.setattr(listen, "admit_caller", look)
         await stage.reached(looked)
         await change(uri=rooms)
         await change("tools")

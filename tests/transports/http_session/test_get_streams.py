@@ -598,7 +598,7 @@ async def test_nobody_stays_who_would_not_be_let_in_again(streaming, monkeypatch
         raise AccessRefused("closed")
 
     async with reading(peer) as reader:
-        monkeypatch.setattr(listen, "authorize_connection", refuse)
+        monkeypatch.setattr(listen, "admit_caller", refuse)
         assert await reader.rest() == []
 
 

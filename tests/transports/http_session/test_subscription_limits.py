@@ -72,13 +72,14 @@ def room_for_two(monkeypatch):
 def rechecks(monkeypatch):
     """One entry for each time that a stream authorized its caller again, which it does often."""
     done: list[object] = []
-    authorize = listen.authorize_connection
+    authorize = listen.admit_caller
 
-    def count(*arguments: Any) -> None:
-        authorize(*arguments)
+    def count(*arguments: Any) -> Any:
+        admitted = authorize(*arguments)
         done.append(arguments)
+        return admitted
 
-    monkeypatch.setattr(listen, "authorize_connection", count)
+    monkeypatch.setattr(listen, "admit_caller", count)
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
     return done
 
