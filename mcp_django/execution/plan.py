@@ -2,7 +2,8 @@
 
 A plan has only the steps that its component uses: without a permission or scope nothing is
 authorized, without a rate nothing is counted. To add a step to calls, write a function of one
-``Call`` beside its topic and add it to ``ADMISSION`` with the condition under which a plan has it.
+``Call`` beside its topic and add it to ``admission_of`` with the condition under which a plan has
+it.
 
 Catalogs own the plans (``Catalog.plans``). A plan is made at the first call of its component at a
 revision and is gone with its catalog, which every decision in the admin and every registration
@@ -13,7 +14,6 @@ read, so threads share them; a forked child keeps them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,52 +35,62 @@ from mcp_django.schema.deferred import DeferredArguments
 
 
 class Circumstances(NamedTuple):
-    """What the conditions of steps look at."""
+    """What decides which steps a plan has."""
 
     component: Component
     revision: Revision
     catalog: Catalog
     has_server_rates: bool
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a caller may be rejected."""
+        component = self.component
+        return component.permission is not None or bool(component.scopes) or self.needs_approval
 
-Condition = Callable[[Circumstances], bool]
+    @property
+    def may_be_task(self) -> bool:
+        """Whether a call may become a task, or its client may request one in vain."""
+        is_tool = self.component.kind == "tool"
+        can_request = is_tool and self.revision.tasks and has_task_tools(self.catalog)
+        return can_request or bool(getattr(self.component, "task", ""))
 
+    @property
+    def has_rates(self) -> bool:
+        """Whether uses are counted."""
+        return self.has_server_rates or bool(self.component.rates)
 
-def always(given: Circumstances) -> bool:
-    """Return true: all calls need the step."""
-    return True
-
-
-def has_rules(given: Circumstances) -> bool:
-    """Return whether a caller may be rejected."""
-    one = given.component
-    return one.permission is not None or bool(one.scopes) or needs_approval(given)
-
-
-def may_be_task(given: Circumstances) -> bool:
-    """Return whether a call may become a task, or its client may request one in vain."""
-    is_tool = given.component.kind == "tool"
-    can_request = is_tool and given.revision.tasks and has_task_tools(given.catalog)
-    return can_request or bool(getattr(given.component, "task", ""))
-
-
-def asks_client(given: Circumstances) -> bool:
-    """Return whether the component may ask its client something."""
-    return interaction.may_ask(given.component)
-
-
-def has_rate(given: Circumstances) -> bool:
-    """Return whether uses are counted."""
-    return given.has_server_rates or bool(given.component.rates)
-
-
-def needs_approval(given: Circumstances) -> bool:
-    """Return whether each call needs the approval of a person."""
-    return bool(_approval(given.component))
+    @property
+    def needs_approval(self) -> bool:
+        """Whether each call needs the approval of a person."""
+        return bool(_approval(self.component))
 
 
 def _approval(component: Component) -> str:
     return getattr(component, "approval", "")
+
+
+def admission_of(
+    given: Circumstances, method: ComponentMethod, *, is_continued: bool = False
+) -> tuple[Step, ...]:
+    """Return what happens before the function runs, in this order.
+
+    ``is_continued`` is for calls that continue an earlier one with the client's answers, which are
+    checked even if the component does not ask.
+    """
+    steps: list[Step] = [method.read_arguments]
+    if is_continued or interaction.may_ask(given.component):
+        steps.append(interaction.open_interaction)
+    if given.has_rates:
+        steps.append(quotas.consume)
+    if given.needs_approval:
+        steps.append(approval_guard.open_guard)
+    if given.may_be_task:
+        steps = [partial(admit_task, rest=tuple(steps))]
+    if given.is_guarded:
+        # First: who may not see a component learns nothing from its arguments.
+        steps = [authorize_component, *steps]
+    return tuple(steps)
 
 
 def authorize_component(call: Call) -> None:
@@ -120,27 +130,6 @@ def _note_disabled(call: Call, catalog: Catalog) -> None:
         call.record.note_hidden_by("the admin, where it is disabled")
 
 
-def read_arguments(method: ComponentMethod) -> Step:
-    """Return the step that reads the arguments of a kind."""
-    return method.read_arguments
-
-
-# All steps in their order, each with the condition under which a plan has it. A step of ``AROUND``
-# runs those after it; one of ``OF_METHOD`` is different for each method.
-ADMISSION: tuple[tuple[Condition, Callable[..., Any]], ...] = (
-    # First: who may not see a component learns nothing from its arguments.
-    (has_rules, authorize_component),
-    (may_be_task, admit_task),
-    (always, read_arguments),
-    (asks_client, interaction.open_interaction),
-    (has_rate, quotas.consume),
-    (needs_approval, approval_guard.open_guard),
-)
-AROUND = frozenset({admit_task})
-OF_METHOD = frozenset({read_arguments})
-NESTED = frozenset({authorize_component, read_arguments})
-
-
 def plan_for(call: Call, method: ComponentMethod, name: str) -> Plan:
     """Return the plan of the component with this name, or that of an absent component."""
     server, catalog = call.server, call.catalog
@@ -167,40 +156,30 @@ def _make_plan(
     revision: Revision,
 ) -> Plan:
     rates, siblings = bool(server.rates), [*method.siblings(catalog)]
+    # What a hidden component does, where the most demanding one does it.
+    admission: tuple[Step, ...] = (authorize_component,)
+    continued = nested = admission
     if component is None:
-        # What a hidden component does, where the most demanding one does it.
-        steps = continued = [authorize_component]
         deciding, about = siblings, None
     else:
         given = Circumstances(component, revision, catalog, rates)
-        steps = [step for applies, step in ADMISSION if applies(given)]
-        # Answers are checked even if the component does not ask.
-        asks = interaction.open_interaction
-        continued = [step for applies, step in ADMISSION if step is asks or applies(given)]
-        deciding = siblings if has_rules(given) else [component]
+        admission = admission_of(given, method)
+        continued = admission_of(given, method, is_continued=True)
+        guards = (authorize_component,) if given.is_guarded else ()
+        nested = (*guards, method.read_arguments)
+        deciding = siblings if given.is_guarded else [component]
         about = identify(component, server)
     return Plan(
         method=method,
         component=component,
-        admission=_bind_steps(steps, method),
-        continued=_bind_steps(continued, method),
-        nested=_bind_steps([step for step in steps if step in NESTED], method),
+        admission=admission,
+        continued=continued,
+        nested=nested,
         about=about,
         where="thread" if rates or any(map(_needs_thread, deciding)) else "loop",
         server=server,
         settings=get_settings(),
     )
-
-
-def _bind_steps(steps: Sequence[Callable[..., Any]], method: ComponentMethod) -> tuple[Step, ...]:
-    """Return steps of one call; those of ``AROUND`` get the steps after them."""
-    bound: tuple[Step, ...] = ()
-    for step in reversed(steps):
-        if step in AROUND:
-            bound = (partial(step, rest=bound),)
-        else:
-            bound = (step(method) if step in OF_METHOD else step, *bound)
-    return bound
 
 
 def _needs_thread(component: Component) -> bool:
