@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, get_overloads
 
 import django
@@ -108,16 +109,37 @@ def _mark_exceptions(
 def _show_options(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, args: str, returns: str
 ) -> tuple[str, str] | None:
-    """Show a decorator with its options, which its last overload spells out."""
-    overloads = (
-        get_overloads(obj) if callable(obj) and not isinstance(obj, type) else []
-    )
-    if not overloads:
+    """Show a method with its options, which are those of a `TypedDict` (PEP 692)."""
+    if not isinstance(obj, FunctionType):
         return None
-    found = signature(overloads[-1])
+    found = signature((get_overloads(obj) or [obj])[-1])
     parameters = list(found.parameters.values())[1:]
+    hint = str(parameters[-1].annotation) if parameters else ""
+    declared = re.fullmatch(r"Unpack\[(\w+)\]", hint)
+    if declared is None:
+        return None
+    parameters[-1:] = [
+        Parameter(
+            option,
+            Parameter.KEYWORD_ONLY,
+            default=DEFAULT,
+            annotation=getattr(hint, "__forward_arg__", hint),
+        )
+        for option, hint in obj.__globals__[declared[1]].__annotations__.items()
+        if option not in found.parameters
+    ]
     text = stringify_signature(
         found.replace(parameters=parameters), unqualified_typehints=True
     )
     shown, _, result = text.partition(" -> ")
     return shown, result
+
+
+class _Default:
+    """Stands for a default that is written with the meaning of an option."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+DEFAULT = _Default()

@@ -234,7 +234,8 @@ class SiteRegistrar(Registrar):
     ) -> None:
         """Register a model with the fields, search, permissions and log of its ``ModelAdmin``.
 
-        ``actions`` names the admin actions that become tools. The other options are those of
+        The tools are ``list`` and ``get`` unless ``tools`` names others, and ``actions`` names the
+        admin actions that become tools. The other options are those of
         ``ModelTools`` and replace what is derived from the admin; ``form_fields`` restricts which
         fields of its form can be written, and ``uri`` also registers the objects as resources.
 
