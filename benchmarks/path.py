@@ -30,9 +30,9 @@ from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import classify
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.transports import asgi_handler, http, request_checks
-from mcp_django.transports.answer import InFlight
+from mcp_django.transports.answer import InFlight, Work
 from mcp_django.transports.asgi_handler import FastASGIHandler
-from mcp_django.transports.exchange import Work, json_reply
+from mcp_django.transports.exchange import json_reply
 from mcp_django.transports.request_checks import Receive, Send, run_until_disconnect
 
 Scope = dict[str, Any]
@@ -116,7 +116,7 @@ class TimedCall:
 
     async def send(self) -> None:
         """Send the response to the server."""
-        await asgi_handler.send_reply(self.reply, fake_connection(self.body)[1])
+        await self.reply.send(fake_connection(self.body)[1])
 
     async def through(self, application: Any) -> None:
         """Send the whole request through an ASGI application."""

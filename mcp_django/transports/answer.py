@@ -10,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
 from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import (
     AccessRefused,
+    Busy,
     Forbidden,
     InternalError,
     InvalidRequest,
@@ -29,7 +33,8 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import invoke
 from mcp_django.execution.call import Call, Result
-from mcp_django.execution.invoke import time_limit
+from mcp_django.execution.call_log import end_rejected_with_span
+from mcp_django.execution.invoke import needs_thread, run_after_wait, time_limit
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import (
     LoopJob,
@@ -41,14 +46,22 @@ from mcp_django.transports import drain, listen
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.client_requests import ClientAnswers, ask_client
 from mcp_django.transports.exchange import (
-    BASE_HEADERS,
     Message,
+    access_reply,
+    error_reply,
+)
+from mcp_django.transports.outcome import (
+    BASE_HEADERS,
+    SSE_HEADERS,
+    Answer,
+    CallTimer,
+    HeaderList,
+    Outcome,
+    OutcomeResponse,
     Pending,
     Reply,
     Stream,
-    Work,
-    access_reply,
-    error_reply,
+    missing_headers,
 )
 from mcp_django.transports.outgoing import (
     KEEPALIVE,
@@ -64,10 +77,64 @@ from mcp_django.transports.outgoing import (
 T = TypeVar("T")
 
 # Tasks of calls in sessions; nothing else references them after their clients disconnect.
-_detached: set[asyncio.Task[Reply | Stream]] = set()
+_detached: set[asyncio.Task[Answer]] = set()
 
 
-def run_work(work: Work) -> Reply | Pending:
+@dataclass(slots=True, kw_only=True, eq=False)
+class Work(Outcome):
+    """An authorized call that is answered with one JSON document."""
+
+    call: Call
+    headers: HeaderList
+    ask: Callable[[Result], Pending] | None = None
+    """Continues a call that returned client requests on a stream, if the client accepts one."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the component's function runs on the event loop."""
+        return self.call.component.function.is_async and not needs_thread()
+
+    def finish(self, *, survives: bool = False) -> Answer:
+        """Run the call in this thread; in a session it goes on when its client disconnects."""
+        call = self.call
+        if not survives or call.revision.stateless or not self.is_async:
+            return _run(self).finish()
+        # Not an async function on the loop of this thread, whose task may be cancelled.
+        run = partial(run_after_wait, call, partial(_run, self))
+        try:
+            return get_pool("tool").run_from_thread(run, key=call.thread_key).finish()
+        except Busy as exc:
+            end_rejected_with_span(call.record, exc)
+            return error_reply(exc, call.request.id, call.revision)
+
+    async def afinish(self) -> Answer:
+        """Run the call from the event loop."""
+        call = self.call
+        if not call.envelope.revision.stateless:
+            return await _arun_in_session(self)
+        try:
+            result = await (invoke.arun if self.is_async else invoke.run_from_event_loop)(call)
+            return Reply(status=200, headers=self.headers, body=encode_response(call, result))
+        except MCPError as exc:
+            return _failed(self, exc)
+
+    def finish_in_thread(self, timer: CallTimer) -> Outcome:
+        """Run a synchronous function."""
+        if self.is_async:
+            return self
+        timer.start(self)
+        return _run(self).finish_in_thread(timer)
+
+    def with_headers(self, headers: HeaderList) -> Work:
+        """Return the outcome with those of the headers that its answer does not have."""
+        return replace(self, headers=(*self.headers, *missing_headers(headers, self.headers)))
+
+    def to_response(self, request: HttpRequest) -> HttpResponseBase:
+        """Return a response of Django, which the event loop completes."""
+        return OutcomeResponse(request, self)
+
+
+def _run(work: Work) -> Reply | Pending:
     """Run a call in this thread and return its reply, or the stream on which it continues."""
     call = work.call
     try:
@@ -82,19 +149,7 @@ def run_work(work: Work) -> Reply | Pending:
         return _cancelled(work)
 
 
-async def arun_work(work: Work) -> Reply | Stream:
-    """Run a call from the event loop and return its reply or stream."""
-    call = work.call
-    if not call.envelope.revision.stateless:
-        return await _arun_in_session(work)
-    try:
-        result = await (invoke.arun if work.is_async else invoke.run_from_event_loop)(call)
-        return Reply(status=200, headers=work.headers, body=encode_response(call, result))
-    except MCPError as exc:
-        return _failed(work, exc)
-
-
-async def _arun_in_session(work: Work) -> Reply | Stream:
+async def _arun_in_session(work: Work) -> Answer:
     # A client that disconnects does not cancel its call in a session.
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
@@ -110,22 +165,20 @@ async def _arun_in_session(work: Work) -> Reply | Stream:
     return _cancelled(work) if task.cancelled() else task.result()
 
 
-async def _run_polled(work: Work) -> Reply | Stream:
+async def _run_polled(work: Work) -> Answer:
     with cancellation_poller.poll_during(work.call):
         try:
             result = await invoke.run_from_event_loop(work.call)
             if result.get("resultType") != "input_required":
                 return _reply(work, result)
             # The stream of the question has a row to be stored, whose owner needs a heartbeat.
-            settle = partial(_settled, work, result)
-            return await get_pool("short").run(partial(run_with_request_signals, settle))
+
+            def store() -> Answer:
+                return _answered(work, result).finish()
+
+            return await get_pool("short").run(partial(run_with_request_signals, store))
         except MCPError as exc:
             return _failed(work, exc)
-
-
-def _settled(work: Work, result: Result) -> Reply | Stream:
-    answered = _answered(work, result)
-    return answered.settle() if isinstance(answered, Pending) else answered
 
 
 def _answered(work: Work, result: Result) -> Reply | Pending:
@@ -176,19 +229,21 @@ def stream(call: Call) -> AsyncGenerator[bytes, None]:
     return encode_events(call, messages(call))
 
 
-async def stream_or_reply(call: Call) -> AsyncGenerator[bytes, None] | Reply:
-    """Run a call; return its reply if it ends in time without a message before, else its events.
+async def stream_or_reply(call: Call, headers: HeaderList) -> Answer:
+    """Run a call; return its reply if it ends in time without a message before, else its stream.
 
-    A document may have any size, and an event may not.
+    A document may have any size, and an event may not. ``headers`` are those of the stream.
     """
+    # What is not about events is for the reply too.
+    others = missing_headers(headers, SSE_HEADERS)
     said = messages(call, start_seconds=min(START_SECONDS, get_settings().keepalive_seconds))
     try:
         first = await anext(said)
     except MCPError as exc:
-        return _failed(Work(call=call, headers=BASE_HEADERS), exc)
+        return _failed(Work(call=call, headers=BASE_HEADERS), exc).with_headers(others)
     if first.is_response:
         await said.aclose()
-        return Reply(status=200, headers=BASE_HEADERS, body=first.body)
+        return Reply(status=200, headers=BASE_HEADERS, body=first.body).with_headers(others)
 
     async def begun() -> Messages:
         async with aclosing(said):
@@ -197,7 +252,7 @@ async def stream_or_reply(call: Call) -> AsyncGenerator[bytes, None] | Reply:
             async for message in said:
                 yield message
 
-    return encode_events(call, begun())
+    return Stream(headers=headers, open=lambda: encode_events(call, begun()))
 
 
 async def messages(

@@ -10,10 +10,7 @@ rejected before its body was read; the body of such a request is empty.
 from __future__ import annotations
 
 import asyncio
-from asyncio import sleep
-from collections.abc import Callable, Iterable, MutableMapping
-from contextlib import aclosing
-from dataclasses import replace
+from collections.abc import Callable, MutableMapping
 from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any
@@ -37,20 +34,12 @@ from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import request_id_of
 from mcp_django.storage.cache import receive_forgotten
 from mcp_django.tenants import refuse_elsewhere, thread_context
-from mcp_django.transports.answer import InFlight, arun_work, run_work, wait_until_deadline
+from mcp_django.transports.answer import InFlight, wait_until_deadline
 from mcp_django.transports.drain import is_draining
 from mcp_django.transports.exchange import (
-    BASE_HEADERS,
-    SSE_HEADERS,
     Endpoint,
     Exchange,
-    HeaderList,
     Message,
-    Outcome,
-    Pending,
-    Reply,
-    Stream,
-    Work,
     error_reply,
     jsonrpc_error_reply,
 )
@@ -64,6 +53,11 @@ from mcp_django.transports.http import (
     serve_in_thread,
     serve_on_loop,
 )
+from mcp_django.transports.outcome import (
+    Outcome,
+    RequestRefused,
+    outcome_of,
+)
 from mcp_django.transports.request_checks import (
     MAX_INLINE_BYTES,
     ClientDisconnected,
@@ -74,7 +68,6 @@ from mcp_django.transports.request_checks import (
     run_until_disconnect,
     set_no_delay,
 )
-from mcp_django.transports.view import DeferredResponse, EventStreamResponse
 
 
 class FastASGIHandler(BaseHandler):
@@ -114,21 +107,15 @@ class FastASGIHandler(BaseHandler):
         in_flight: InFlight,
         send: Send,
     ) -> None:
-        response = await self._response_in_thread(scope, exchange, caller, in_flight)
-        if isinstance(response, Reply):
-            await send_reply(response, send)
-        elif isinstance(response, DeferredResponse):
-            await self._send_deferred(response, send)
-        elif isinstance(response, EventStreamResponse):
-            # The stream may last for hours, and the body may be megabytes.
-            exchange.body, in_flight.body, in_flight.message = b"", b"", None
-            await self._send_events(response, send)
-        else:
-            await send_reply(_to_reply(response), send)
+        outcome = await self._outcome_in_thread(scope, exchange, caller, in_flight)
+        # A stream may last for hours, and the body may be megabytes.
+        exchange.body, in_flight.body, in_flight.message = b"", b"", None
+        answer = await outcome.afinish()
+        await answer.send(send)
 
-    async def _response_in_thread(
+    async def _outcome_in_thread(
         self, scope: Scope, exchange: Exchange, caller: str | Member, in_flight: InFlight
-    ) -> HttpResponseBase | Reply:
+    ) -> Outcome:
         body = exchange.body if in_flight.refusal is None else b""
         message = await _decoded(body)
         in_flight.body, in_flight.message = body, message
@@ -144,18 +131,19 @@ class FastASGIHandler(BaseHandler):
             call_log.log_rejected(None, message, exc, transport="http")
             return error_reply(exc, request_id_of(message))
 
-    def _respond(self, scope: Scope, body: bytes, in_flight: InFlight) -> HttpResponseBase:
+    def _respond(self, scope: Scope, body: bytes, in_flight: InFlight) -> Outcome:
         """Run Django's middleware and the view in this thread, with the request signals."""
         request_started.send(sender=type(self), scope=scope)
         end: Callable[[], object] = partial(request_finished.send, sender=type(self))
         try:
             response = self._response(scope, body, in_flight)
-            if not isinstance(response, (DeferredResponse, EventStreamResponse)):
+            outcome, is_complete = outcome_of(response)
+            if is_complete:
                 # `close` sends `request_finished`.
                 end = response.close
         finally:
             end()
-        return response
+        return outcome
 
     def _response(self, scope: Scope, body: bytes, in_flight: InFlight) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(scope))
@@ -169,48 +157,11 @@ class FastASGIHandler(BaseHandler):
         response._handler_class = type(self)  # type: ignore[attr-defined]
         return response
 
-    async def _send_deferred(self, response: DeferredResponse, send: Send) -> None:
-        """Run what is left on the loop and send its reply with the headers of middleware."""
-        outcome = response.outcome
-        own: HeaderList = ()
-        if isinstance(outcome, Pending):
-            answer: Reply | Stream = await outcome.asettle()
-            own = outcome.reply.headers
-        else:
-            answer = await arun_work(outcome)
-        names = {name.lower() for name, _ in (*answer.headers, *own)}
-        added = [pair for pair in _header_list(response) if pair[0].lower() not in names]
-        answer = replace(answer, headers=(*answer.headers, *added))
-        if isinstance(answer, Stream):
-            await _send_stream(answer, send)
-        else:
-            await send_reply(answer, send)
-
-    async def _send_events(self, response: EventStreamResponse, send: Send) -> None:
-        """Send the stream's own events; an iterator that middleware put around them is unused."""
-        stream = replace(response.stream, headers=tuple(_header_list(response)))
-        await _send_stream(stream, send)
-
 
 async def _decoded(body: bytes) -> Message:
     if len(body) > MAX_INLINE_BYTES:
         return await asyncio.to_thread(jsonrpc.decode, body)
     return jsonrpc.decode(body)
-
-
-def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:
-    """Return the headers and cookies, but no length or encoding that may not match the body."""
-    cookies = [("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()]
-    dropped = {"content-length"} | ({"content-encoding"} if response.streaming else set())
-    kept = [(name, value) for name, value in response.items() if name.lower() not in dropped]
-    return [*kept, *cookies]
-
-
-def _to_reply(response: HttpResponseBase) -> Reply:
-    body = b"".join(response) if isinstance(response, Iterable) else b""
-    hold = getattr(response, "mcp_hold", 0)
-    headers = tuple(_header_list(response))
-    return Reply(status=response.status_code, headers=headers, body=body, hold=hold)
 
 
 # The raw ASGI mount -------------------------------------------------------------------------------
@@ -242,7 +193,7 @@ class RawASGIMount:
         try:
             refused = await reader.read()
             if refused is not None:
-                await send_reply(refused, reader.wrap_send(send))
+                await refused.send(reader.wrap_send(send))
                 return
             answer = send_response(self._server, exchange, send)
             await run_until_disconnect(receive, answer, exchange.cancellation)
@@ -323,36 +274,38 @@ OPEN_MOUNTS = "Mounts without the site's middleware (mcp.asgi, MCPConsumer) are"
 
 async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
     """Process one request, on the event loop or in a thread, and send its answer over ASGI."""
-    received: ParsedRequest | Reply
+    outcome: Outcome | None
+    try:
+        received = await _received(server, exchange)
+    except RequestRefused as exc:
+        outcome = exc.reply
+    else:
+        outcome = serve_on_loop(received)
+        while outcome is None and received.unknown is not None:
+            outcome = await ask_and_serve(received)
+        if outcome is None:
+            outcome = await _serve_in_thread(received)
+        # A stream may last for hours, and the message may be megabytes.
+        del received
+    answer = await outcome.afinish()
+    await answer.send(send)
+
+
+async def _received(server: Server, exchange: Exchange) -> ParsedRequest:
+    """Return the parsed request.
+
+    Raises:
+        RequestRefused: it is rejected.
+    """
     if thread_context() and exchange.endpoint != "health":
-        await send_reply(jsonrpc_error_reply(501, refuse_elsewhere(OPEN_MOUNTS)), send)
-        return
+        raise RequestRefused(jsonrpc_error_reply(501, refuse_elsewhere(OPEN_MOUNTS)))
     if len(exchange.body) > MAX_INLINE_BYTES:
-        received = await asyncio.to_thread(parse_request, server, exchange)
-    elif exchange.is_usual:
+        return await asyncio.to_thread(parse_request, server, exchange)
+    if exchange.is_usual:
         # Nothing is left to be checked.
         message = jsonrpc.decode(exchange.body)
-        received = ParsedRequest(server=server, exchange=exchange, message=message)
-    else:
-        received = parse_request(server, exchange)
-    if isinstance(received, Reply):
-        await send_reply(received, send)
-        return
-    outcome = serve_on_loop(received)
-    while outcome is None and received.unknown is not None:
-        outcome = await ask_and_serve(received)
-    if outcome is None:
-        outcome = await _serve_in_thread(received)
-    if isinstance(outcome, Work):
-        outcome = await arun_work(outcome)
-    elif isinstance(outcome, Pending):
-        outcome = await outcome.asettle()
-    # A stream may last for hours, and the message may be megabytes.
-    del received
-    if isinstance(outcome, Stream):
-        await _send_stream(outcome, send)
-    else:
-        await send_reply(outcome, send)
+        return ParsedRequest(server=server, exchange=exchange, message=message)
+    return parse_request(server, exchange)
 
 
 async def _serve_in_thread(received: ParsedRequest) -> Outcome:
@@ -374,45 +327,4 @@ async def _serve_in_thread(received: ParsedRequest) -> Outcome:
 
 def _serve_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
     """Serve a request and, if its function is synchronous, run it in the same thread."""
-    outcome = serve_in_thread(received)
-    if isinstance(outcome, Work) and not outcome.is_async:
-        in_flight.start(outcome)
-        outcome = run_work(outcome)
-    if isinstance(outcome, Pending) and outcome.is_immediate:
-        return outcome.settle()
-    return outcome
-
-
-def _encoded(headers: HeaderList) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple((name.lower().encode(), value.encode("latin-1")) for name, value in headers)
-
-
-# Most replies have one of these lists.
-_ENCODED = {headers: _encoded(headers) for headers in (BASE_HEADERS, SSE_HEADERS)}
-
-
-async def send_reply(reply: Reply, send: Send) -> None:
-    """Send a complete reply."""
-    if reply.hold:
-        await sleep(reply.hold)
-    headers = _ENCODED.get(reply.headers) or _encoded(reply.headers)
-    length = (b"content-length", b"%d" % len(reply.body))
-    start = {"type": "http.response.start", "status": reply.status, "headers": [*headers, length]}
-    await send(start)
-    await send({"type": "http.response.body", "body": reply.body})
-
-
-async def _send_stream(stream: Stream, send: Send) -> None:
-    """Send a stream's events as they are produced, or the reply that it turns out to be."""
-    opened = stream.open() if stream.begin is None else await stream.begin()
-    if isinstance(opened, Reply):
-        names = {name.lower() for name, _ in (*SSE_HEADERS, *opened.headers)}
-        added = [pair for pair in stream.headers if pair[0].lower() not in names]
-        await send_reply(replace(opened, headers=(*opened.headers, *added)), send)
-        return
-    headers = [*_encoded(stream.headers)]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async with aclosing(opened) as events:
-        async for event in events:
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    return serve_in_thread(received).finish_in_thread(in_flight)

@@ -19,7 +19,6 @@ from mcp_django.storage.cache import receive_forgotten
 from mcp_django.transports.asgi_handler import (
     end_connections_of,
     exchange_of,
-    send_reply,
     send_response,
 )
 from mcp_django.transports.http import BodyReader
@@ -45,7 +44,7 @@ class MCPConsumer(AsyncConsumer):
         try:
             refused = await reader.read()
             if refused is not None:
-                await send_reply(refused, reader.wrap_send(send))
+                await refused.send(reader.wrap_send(send))
                 return
         except ClientDisconnected:
             return

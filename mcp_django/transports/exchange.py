@@ -1,13 +1,8 @@
-"""The HTTP core's request and outcome types, error replies, and authentication of a request.
-
-A mount passes an ``Exchange`` to the core and receives an outcome: a ``Reply`` is complete;
-``Work`` is a call that is answered with one JSON document and that the mount runs in the right
-thread; a ``Stream`` is a series of events that an event loop sends.
-"""
+"""``Exchange``, one HTTP request as a mount passes it to the core; replies, and its caller."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,12 +27,10 @@ from mcp_django.exceptions import (
     MCPError,
     TooManyAttempts,
 )
-from mcp_django.execution.call import Call, Result
-from mcp_django.execution.invoke import needs_thread
 from mcp_django.execution.policy import is_open
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited
-from mcp_django.protocol.headers import EVENT_STREAM, JSON, Headers
+from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import (
     Batch,
     DecodingFailure,
@@ -47,8 +40,8 @@ from mcp_django.protocol.jsonrpc import (
     Response,
 )
 from mcp_django.protocol.revisions import Revision, http_status
-from mcp_django.storage.writer import RowKind, row_writer
 from mcp_django.tenants import user_middleware
+from mcp_django.transports.outcome import BASE_HEADERS, HeaderList, Reply
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -57,7 +50,6 @@ if TYPE_CHECKING:
 Endpoint = Literal["mcp", "sse", "messages", "health"]
 """The Streamable HTTP endpoint, one of the two of HTTP+SSE, or the health check."""
 
-HeaderList = tuple[tuple[str, str], ...]
 Message = Request | Notification | Response | Batch | DecodingFailure
 
 
@@ -115,101 +107,7 @@ class Exchange:
         return without_credentials(self.request(), principal)
 
 
-@dataclass(slots=True, kw_only=True)
-class Reply:
-    """A complete response."""
-
-    status: int
-    headers: HeaderList = ()
-    body: bytes = b""
-    hold: float = 0
-    """For how many seconds the transport holds it back."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Work:
-    """An authorized call that is answered with one JSON document."""
-
-    call: Call
-    headers: HeaderList
-    ask: Callable[[Result], Pending] | None = None
-    """Continues a call that returned client requests on a stream, if the client accepts one."""
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the component's function runs on the event loop."""
-        return self.call.component.function.is_async and not needs_thread()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
-    """A response of many events; ``open`` starts it on the running event loop."""
-
-    headers: HeaderList
-    open: Callable[[], AsyncGenerator[bytes, None]]
-    begin: Callable[[], Awaitable[AsyncGenerator[bytes, None] | Reply]] | None = None
-    """Starts it where the mount can wait with the head: it may turn out to be a reply."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A reply or a stream that is sent after a row was stored."""
-
-    kind: RowKind
-    row: Any
-    reply: Reply | Stream
-    fail: Callable[[Exception], Reply]
-    """Returns the reply if the row was not stored because of this exception."""
-    succeed: Callable[[], object] | None = None
-    """Called after the row was stored."""
-
-    @property
-    def is_immediate(self) -> bool:
-        """Whether this thread has to store the row by itself."""
-        return row_writer.is_immediate(self.kind)
-
-    def settle(self) -> Reply | Stream:
-        """Store the row from a thread, and return the reply."""
-        try:
-            seconds = get_settings().queue_seconds
-            row_writer.write(self.kind, self.row, seconds=seconds)
-        except Exception as exc:  # noqa: BLE001 - also from the database
-            return self.fail(exc)
-        return self._stored()
-
-    async def asettle(self) -> Reply | Stream:
-        """Store the row from an event loop, and return the reply."""
-        try:
-            seconds = get_settings().queue_seconds
-            await row_writer.awrite(self.kind, self.row, seconds=seconds)
-        except Exception as exc:  # noqa: BLE001 - also from the database
-            return self.fail(exc)
-        return self._stored()
-
-    def _stored(self) -> Reply | Stream:
-        if self.succeed is not None:
-            self.succeed()
-        return self.reply
-
-
-Outcome = Reply | Work | Stream | Pending
-
-
 # Replies ------------------------------------------------------------------------------------------
-
-BASE_HEADERS: HeaderList = (
-    ("Content-Type", JSON),
-    ("Cache-Control", "no-store"),
-    ("X-Content-Type-Options", "nosniff"),
-)
-
-# A proxy that buffers, compresses or caches a stream delays its events.
-SSE_HEADERS: HeaderList = (
-    ("Content-Type", EVENT_STREAM),
-    ("Cache-Control", "no-cache, no-transform"),
-    ("X-Accel-Buffering", "no"),
-    ("X-Content-Type-Options", "nosniff"),
-)
 
 
 def json_reply(status: int, body: bytes, headers: HeaderList = ()) -> Reply:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -67,17 +67,9 @@ from mcp_django.storage.sessions import SessionKey, StoredSession, session_cache
 from mcp_django.tenants import thread_context
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
-    BASE_HEADERS,
     MAX_UNVERIFIED_BYTES,
-    SSE_HEADERS,
     Exchange,
-    HeaderList,
     Message,
-    Outcome,
-    Pending,
-    Reply,
-    Stream,
-    Work,
     accepted,
     authenticate_exchange,
     challenge_reply,
@@ -92,6 +84,15 @@ from mcp_django.transports.exchange import (
     record_step_up,
 )
 from mcp_django.transports.http_session import NeedsThread, SessionRequest
+from mcp_django.transports.outcome import (
+    BASE_HEADERS,
+    SSE_HEADERS,
+    HeaderList,
+    Outcome,
+    Reply,
+    RequestRefused,
+    Stream,
+)
 from mcp_django.transports.request_checks import (
     MAX_INLINE_BYTES,
     ClientDisconnected,
@@ -181,34 +182,48 @@ def needs_authorization_first(server: Server, exchange: Exchange, size: int) -> 
 def reject_unauthorized(server: Server, exchange: Exchange) -> Reply | None:
     """Return the reply to an unauthorized caller, whatever the body; may query the database."""
     received = ParsedRequest(server=server, exchange=exchange, message=None)
-    return _answered(received, _authorize_caller)
+    try:
+        _authorize_caller(received)
+    except Exception as exc:  # noqa: BLE001 - also from the site's own permission or backend
+        return _with_cors(exchange, _refusal(received, exc))
+    return None
 
 
-def parse_request(server: Server, exchange: Exchange) -> Reply | ParsedRequest:
+def parse_request(server: Server, exchange: Exchange) -> ParsedRequest:
     """Check and parse a request.
 
     It depends only on its arguments and the settings, and runs no database query. For a POST, the
     mount has already checked the head with ``check_request_head``.
+
+    Raises:
+        RequestRefused: the request is rejected by its head or its body.
     """
+    message, refused = None, None
     if exchange.verb != "POST":
-        return check_request_head(server, exchange) or ParsedRequest(
-            server=server, exchange=exchange, message=None
-        )
-    if not exchange.is_usual or len(exchange.body) > get_settings().max_body_bytes:
+        refused = check_request_head(server, exchange)
+    elif not exchange.is_usual or len(exchange.body) > get_settings().max_body_bytes:
         refused = _refuse_body(exchange)
-        if refused is not None:
-            return refused
-    message = exchange.message or jsonrpc.decode(exchange.body)
+    if refused is not None:
+        raise RequestRefused(refused)
+    if exchange.verb == "POST":
+        message = exchange.message or jsonrpc.decode(exchange.body)
     return ParsedRequest(server=server, exchange=exchange, message=message)
 
 
 def serve_in_thread(received: ParsedRequest) -> Outcome:
     """Authorize the caller and admit the request; may query the database."""
+    outcome: Outcome
     if received.exchange.endpoint == "health":
         return site_pages.health_reply(received.server, received.exchange)
-    outcome = _answered(received, _admit_in_thread)
-    assert outcome is not None
-    return outcome
+    try:
+        outcome = _admit_in_thread(received)
+    except SynchronousOnlyOperation:
+        raise
+    except RequestRefused as exc:
+        outcome = exc.reply
+    except Exception as exc:  # noqa: BLE001 - also from the site's own permission or backend
+        outcome = _refusal(received, exc)
+    return _with_cors(received.exchange, outcome)
 
 
 async def ask_and_serve(received: ParsedRequest) -> Outcome | None:
@@ -286,6 +301,8 @@ def serve_on_loop(received: ParsedRequest) -> Outcome | None:
     except AccessRefused as exc:
         received.refused = exc
         return None
+    except RequestRefused as exc:
+        outcome = exc.reply
     except Exception as exc:  # noqa: BLE001 - also from the site's own code
         outcome = _refusal(received, exc)
     return outcome if b"origin" not in lines else _with_cors(exchange, outcome)
@@ -349,22 +366,6 @@ def _outcome_on_loop(received: ParsedRequest, principal: Principal) -> Outcome:
     received.unknown = None
     assert received.catalog is not None
     return request.post_on_loop(message, received.catalog, StoredSession(record))
-
-
-def _answered(
-    received: ParsedRequest, work: Callable[[ParsedRequest], OutcomeT | None]
-) -> OutcomeT | Reply | None:
-    """Return the outcome of the work, or the reply to the exception that it raised."""
-    outcome: OutcomeT | Reply | None
-    try:
-        outcome = work(received)
-    except SynchronousOnlyOperation:
-        raise
-    except Exception as exc:  # noqa: BLE001 - also from the site's own permission or backend
-        outcome = _refusal(received, exc)
-    if outcome is None or "origin" not in received.exchange.headers:
-        return outcome
-    return _with_cors(received.exchange, outcome)
 
 
 def _refusal(received: ParsedRequest, exc: Exception) -> Reply:
@@ -533,7 +534,7 @@ def _admitted(call: Call, exchange: Exchange) -> Outcome:
                 may_wait = not component.slow and request_checks.accepts(exchange.headers, JSON)
                 begin = partial(answer.stream_or_reply, call) if may_wait else None
                 return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call), begin=begin)
-            return Work(call=call, headers=BASE_HEADERS)
+            return answer.Work(call=call, headers=BASE_HEADERS)
         if isinstance(call.result, Subscription):
             return _listen(call, exchange)
         # Only a request in a session waits for a task.
@@ -567,18 +568,7 @@ def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
     if "origin" not in exchange.headers:
         return outcome
     extra: HeaderList = request_checks.cors_headers(exchange)
-    if not extra:
-        return outcome
-    if isinstance(outcome, Pending):
-        fail = outcome.fail
-        return replace(
-            outcome,
-            reply=_with_cors(exchange, outcome.reply),
-            fail=lambda exc: _with_cors(exchange, fail(exc)),
-        )
-    named = {name for name, _ in outcome.headers}
-    added = tuple(pair for pair in extra if pair[0] not in named)
-    return replace(outcome, headers=(*outcome.headers, *added))
+    return outcome.with_headers(extra) if extra else outcome  # type: ignore[return-value]
 
 
 # Reading a request over ASGI ----------------------------------------------------------------------

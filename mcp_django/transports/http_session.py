@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -78,20 +78,22 @@ from mcp_django.transports.batches import BatchAdmission, Opened
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.durable_streams import MAX_WAITING
 from mcp_django.transports.exchange import (
-    BASE_HEADERS,
-    SSE_HEADERS,
     Exchange,
-    Outcome,
-    Pending,
-    Reply,
-    Stream,
-    Work,
     accepted,
     confirm_caller,
     error_reply,
     internal_error_reply,
     json_reply,
     jsonrpc_error_reply,
+)
+from mcp_django.transports.outcome import (
+    BASE_HEADERS,
+    SSE_HEADERS,
+    Outcome,
+    Pending,
+    Reply,
+    RequestRefused,
+    Stream,
 )
 from mcp_django.transports.outgoing import Messages, Outgoing, failure
 from mcp_django.transports.stream_slots import StreamSlot, acquire_stream_slot
@@ -126,8 +128,10 @@ class SessionRequest:
             headers, self.server.protocol_versions
         ):
             return None
-        session = self.session(None)
-        return LATEST_HANDSHAKE if isinstance(session, Reply) else session.revision
+        try:
+            return self.session(None).revision
+        except RequestRefused:
+            return LATEST_HANDSHAKE
 
     # POST -----------------------------------------------------------------------------------------
 
@@ -136,8 +140,6 @@ class SessionRequest:
         if isinstance(message, Request) and message.method == "initialize":
             return self._initialize(message)
         session = self.session(request_id_of(message))
-        if isinstance(session, Reply):
-            return session
         if isinstance(message, Batch):
             return _answer_batch(self, session, message)
         if isinstance(message, Request):
@@ -171,11 +173,13 @@ class SessionRequest:
         return session_key(named[0], server=self.server.name, principal=self.principal.key)
 
     def _initialize(self, request: Request) -> Reply | Pending:
-        if SESSION_ID in self.exchange.headers and not isinstance(self.session(None), Reply):
-            exc = InvalidRequest(
-                "This session is already initialized; send initialize without Mcp-Session-Id."
-            )
-            return error_reply(exc, request.id)
+        if SESSION_ID in self.exchange.headers:
+            with suppress(RequestRefused):
+                self.session(None)
+                exc = InvalidRequest(
+                    "This session is already initialized; send initialize without Mcp-Session-Id."
+                )
+                return error_reply(exc, request.id)
         refusal = refuse_tenant_users("Sessions of signed-in callers are")
         if refusal and self.principal.is_authenticated:
             return error_reply(InvalidRequest(refusal), request.id)
@@ -219,17 +223,23 @@ class SessionRequest:
             succeed=None if operation is None else partial(operation.end_returned, {}),
         )
 
-    def session(self, request_id: RequestId | None) -> StoredSession | Reply:
-        """Return the session that the request names, or an error reply if it names no valid one."""
+    def session(self, request_id: RequestId | None) -> StoredSession:
+        """Return the session that the request names.
+
+        Raises:
+            RequestRefused: it names none, or one that does not exist or is another caller's.
+        """
         named = self.exchange.headers.getlist(SESSION_ID)
         if not named:
             exc = InvalidRequest(
                 "Send initialize first, then the Mcp-Session-Id of its reply with each message."
             )
-            return replace(error_reply(exc, request_id), status=400)
+            raise RequestRefused(replace(error_reply(exc, request_id), status=400))
         key = self.session_key
         record = None if key is None else session_cache.fetch(key)
-        return unknown_session(request_id) if record is None else StoredSession(record)
+        if record is None:
+            raise RequestRefused(unknown_session(request_id))
+        return StoredSession(record)
 
     def call_for(self, session: StoredSession, request: Request) -> Call:
         """Return the call of a request in the session.
@@ -269,7 +279,7 @@ class SessionRequest:
         if self.streams_to and call.wants_stream:
             return self._stream(session, call)
         asked = partial(self._stream, session, call) if self.streams_to else None
-        return Work(call=call, headers=BASE_HEADERS, ask=asked)
+        return answer.Work(call=call, headers=BASE_HEADERS, ask=asked)
 
     def open(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None
@@ -357,8 +367,6 @@ class SessionRequest:
                 headers=(("Allow", "POST, OPTIONS"),),
             )
         session = self.session(None)
-        if isinstance(session, Reply):
-            return session
         ensure_heartbeat()
         slot = acquire_stream_slot(self.principal, self.exchange.request)
         last = self.exchange.headers.get(LAST_EVENT_ID)
@@ -400,8 +408,6 @@ class SessionRequest:
         """
         check_version(self.exchange.headers, enabled=self.server.protocol_versions)
         session = self.session(None)
-        if isinstance(session, Reply):
-            return session
         sessions.end_sessions([session.record.pk])
         lasted = (timezone.now() - session.record.created_at).total_seconds()
         version = session.record.protocol_version
@@ -527,10 +533,9 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
             else:
                 finished.append(found)
         else:
-            noted = posted.process_message(session, member)
-            settled = noted.settle() if isinstance(noted, Pending) else noted
-            if settled != accepted():
-                return settled
+            noted = posted.process_message(session, member).finish()
+            if noted != accepted():
+                return noted
     if not finished and not running:
         return accepted()
     if running and posted.streams_to:

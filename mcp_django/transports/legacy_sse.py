@@ -41,17 +41,14 @@ from mcp_django.tenants import why_no_streams
 from mcp_django.transports import drain, request_checks
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.exchange import (
-    SSE_HEADERS,
     Exchange,
     Message,
-    Outcome,
-    Reply,
-    Stream,
     accepted,
     error_reply,
     jsonrpc_error_reply,
 )
 from mcp_django.transports.listen import seconds_left, seconds_until_recheck
+from mcp_django.transports.outcome import SSE_HEADERS, Outcome, Reply, Stream
 from mcp_django.transports.stream_slots import StreamSlot, acquire_stream_slot
 
 logger = logging.getLogger("mcp_django")

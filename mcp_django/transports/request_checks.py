@@ -33,13 +33,8 @@ from mcp_django.protocol.headers import (
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.transports import drain, site_pages
 from mcp_django.transports.bodies import TWO_LENGTHS
-from mcp_django.transports.exchange import (
-    Exchange,
-    HeaderList,
-    Reply,
-    access_reply,
-    jsonrpc_error_reply,
-)
+from mcp_django.transports.exchange import Exchange, access_reply, jsonrpc_error_reply
+from mcp_django.transports.outcome import HeaderList, Reply
 
 ORIGIN_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]@:,/\\\s]+)(:\d{1,5})?")
 TOKEN_FIELD = re.compile(rb"(?:^|&)access_token=")

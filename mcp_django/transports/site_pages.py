@@ -41,7 +41,8 @@ from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
 from mcp_django.storage import approval_rows
 from mcp_django.storage.cache import cache_counters, confirm_seconds
 from mcp_django.storage.databases import write_alias
-from mcp_django.transports.exchange import Exchange, Reply, json_reply, jsonrpc_error_reply
+from mcp_django.transports.exchange import Exchange, json_reply, jsonrpc_error_reply
+from mcp_django.transports.outcome import Reply
 
 logger = logging.getLogger("mcp_django")
 

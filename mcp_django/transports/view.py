@@ -12,7 +12,7 @@ from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from mcp_django.auth.credentials import carry_caller
@@ -20,26 +20,12 @@ from mcp_django.auth.limits import limit_source
 from mcp_django.components.catalog import Server
 from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import Busy
-from mcp_django.execution.call_log import end_rejected_with_span
-from mcp_django.execution.invoke import run_after_wait
-from mcp_django.execution.threads import get_pool
-from mcp_django.protocol.headers import JSON, Headers
+from mcp_django.protocol.headers import Headers
 from mcp_django.storage.cache import receive_forgotten_from_thread
 from mcp_django.tenants import thread_context
-from mcp_django.transports.answer import InFlight, run_work
+from mcp_django.transports.answer import InFlight
 from mcp_django.transports.bodies import BodyRefused, end_connection_if_unread, read_body
-from mcp_django.transports.exchange import (
-    Endpoint,
-    Exchange,
-    Outcome,
-    Pending,
-    Reply,
-    Stream,
-    Work,
-    error_reply,
-    jsonrpc_error_reply,
-)
+from mcp_django.transports.exchange import Endpoint, Exchange, jsonrpc_error_reply
 from mcp_django.transports.http import (
     ParsedRequest,
     check_request_head,
@@ -49,15 +35,8 @@ from mcp_django.transports.http import (
     reject_unauthorized,
     serve_in_thread,
 )
+from mcp_django.transports.outcome import RequestRefused
 from mcp_django.transports.request_checks import declared_length
-
-
-class CallerRejected(Exception):
-    """A caller is rejected before its body is read; ``reply`` says why."""
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__()
-        self.reply = reply
 
 
 class EndpointView:
@@ -87,115 +66,59 @@ class EndpointView:
 
     def _respond(self, request: HttpRequest) -> HttpResponseBase:
         receive_forgotten_from_thread()
-        received = self._received(request)
-        outcome = received if isinstance(received, Reply) else serve_in_thread(received)
-        if isinstance(outcome, Work):
-            in_flight = _in_flight_of(request)
-            if in_flight is not None:
-                in_flight.start(outcome)
-                if outcome.is_async:
-                    return DeferredResponse(request, outcome)
-            outcome = _run_in_view_thread(request, outcome)
-        if isinstance(outcome, Pending):
-            if _in_flight_of(request) is not None and not outcome.is_immediate:
-                return DeferredResponse(request, outcome)
-            outcome = outcome.settle()
-        return _response_of(request, outcome)
+        in_flight = _in_flight_of(request)
+        try:
+            outcome = serve_in_thread(self._received(request, in_flight))
+        except RequestRefused as exc:
+            outcome = exc.reply
+        if in_flight is not None:
+            return outcome.finish_in_thread(in_flight).to_response(request)
+        # Django cancels the task of a client that disconnects, and what runs on its event loop.
+        answer = outcome.finish(survives=isinstance(request, ASGIRequest))
+        if answer.hold:
+            sleep(answer.hold)
+        return answer.to_response(request)
 
-    def _received(self, request: HttpRequest) -> Reply | ParsedRequest:
-        """Return the parsed request, or an error reply, possibly before the body is read."""
+    def _received(self, request: HttpRequest, in_flight: InFlight | None) -> ParsedRequest:
+        """Return the parsed request.
+
+        Raises:
+            RequestRefused: it is rejected, possibly before the body is read.
+        """
         server, exchange = self.mcp_server, exchange_of(request, self.endpoint)
         if exchange.verb != "POST":
             return parse_request(server, exchange)
-        in_flight = _in_flight_of(request)
-        refused = self._rejection(exchange, in_flight)
-        if refused is not None:
-            return refused
+        if in_flight and in_flight.refusal is not None:
+            raise RequestRefused(in_flight.refusal)
+        # Middleware may have set another URLconf than the one ``FastASGIHandler`` used.
+        if not in_flight or in_flight.view is not self:
+            refused = check_request_head(server, exchange)
+            if refused is not None:
+                raise RequestRefused(refused)
+            self._check_caller(exchange, declared_length(exchange.headers))
         most = get_settings().max_body_bytes
         try:
             exchange.body = read_body(
                 request, most, check_caller=partial(self._check_caller, exchange)
             )
         except BodyRefused as exc:
-            return readable_reply(exchange, jsonrpc_error_reply(exc.status, str(exc)))
-        except CallerRejected as exc:
-            return exc.reply
+            reply = jsonrpc_error_reply(exc.status, str(exc))
+            raise RequestRefused(readable_reply(exchange, reply)) from None
         exchange.django_request = None
         if in_flight and in_flight.body == exchange.body:
             exchange.message = in_flight.message
         return parse_request(server, exchange)
 
-    def _rejection(self, exchange: Exchange, in_flight: InFlight | None) -> Reply | None:
-        """Return the error reply if a POST is rejected before its body is read; else ``None``."""
-        refused = in_flight.refusal if in_flight else None
-        # Middleware may have set another URLconf than the one ``FastASGIHandler`` used.
-        if refused is not None or (in_flight and in_flight.view is self):
-            return refused
-        refused = check_request_head(self.mcp_server, exchange)
-        if refused is not None:
-            return refused
-        try:
-            self._check_caller(exchange, declared_length(exchange.headers))
-        except CallerRejected as exc:
-            return exc.reply
-        return None
-
     def _check_caller(self, exchange: Exchange, size: int) -> None:
         """Check that the caller may send ``size`` bytes.
 
         Raises:
-            CallerRejected: it may not.
+            RequestRefused: it may not.
         """
         if needs_authorization_first(self.mcp_server, exchange, size):
             refused = reject_unauthorized(self.mcp_server, exchange)
             if refused is not None:
-                raise CallerRejected(refused)
-
-
-def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Pending:
-    """Run a call in the thread of the view.
-
-    Django cancels the task of a client that disconnects, and with it an async function on the same
-    event loop. In a session a disconnect must not cancel the call, so there the function runs in
-    another thread with its own event loop, unless it needs the thread of the middleware.
-    """
-    stateless = work.call.revision.stateless
-    if stateless or not work.is_async or not isinstance(request, ASGIRequest):
-        return run_work(work)
-    run = partial(run_after_wait, work.call, partial(run_work, work))
-    try:
-        return get_pool("tool").run_from_thread(run, key=work.call.thread_key)
-    except Busy as exc:
-        end_rejected_with_span(work.call.record, exc)
-        return error_reply(exc, work.call.request.id, work.call.revision)
-
-
-class DeferredResponse(StreamingHttpResponse):
-    """A response that ``FastASGIHandler`` completes on the event loop, after the middleware."""
-
-    def __init__(self, request: HttpRequest, outcome: Work | Pending) -> None:
-        _refuse_compression(request)
-        super().__init__(iter(()), content_type=JSON)
-        self.outcome = outcome
-        if isinstance(outcome, Pending):
-            _set_head(self, outcome.reply)
-
-
-class EventStreamResponse(StreamingHttpResponse):
-    """A response of events, which starts on the event loop that sends it."""
-
-    def __init__(self, request: HttpRequest, stream: Stream) -> None:
-        _refuse_compression(request)
-        super().__init__(stream.open())
-        self.stream = stream
-
-
-def _refuse_compression(request: HttpRequest) -> None:
-    """Prevent middleware from compressing the response.
-
-    It would make each event a separate gzip member, and several clients read only the first one.
-    """
-    request.META["HTTP_ACCEPT_ENCODING"] = ""
+                raise RequestRefused(refused)
 
 
 def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
@@ -228,37 +151,3 @@ def _headers(request: HttpRequest) -> Headers:
         return Headers(request.scope["headers"])
     # Without a Host header the server's name is used, as in Django.
     return Headers.from_environ({"HTTP_HOST": request.META.get("SERVER_NAME", ""), **request.META})
-
-
-def _response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
-    """Convert an outcome to a Django response."""
-    response: HttpResponseBase
-    if isinstance(outcome, Stream):
-        _release_connections()
-        response = EventStreamResponse(request, outcome)
-        _set_head(response, outcome)
-        return response
-    assert isinstance(outcome, Reply)
-    response = HttpResponse(outcome.body)
-    _set_head(response, outcome)
-    if _in_flight_of(request) is not None:
-        response.mcp_hold = outcome.hold  # type: ignore[attr-defined]
-    elif outcome.hold:
-        sleep(outcome.hold)
-    return response
-
-
-def _set_head(response: HttpResponseBase, answer: Reply | Stream) -> None:
-    if isinstance(answer, Reply):
-        response.status_code = answer.status
-        if not answer.body:
-            del response["Content-Type"]
-    for name, value in answer.headers:
-        response[name] = value
-
-
-def _release_connections() -> None:
-    """Close this thread's database connections before a stream idles, except in a transaction."""
-    for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:
-            connection.close()

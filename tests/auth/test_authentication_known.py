@@ -25,8 +25,8 @@ from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache
 from mcp_django.storage.databases import is_on_loop
 from mcp_django.transports import asgi_handler
-from mcp_django.transports.exchange import Outcome
 from mcp_django.transports.http import ParsedRequest
+from mcp_django.transports.outcome import Outcome
 from tests.kit.confirming import _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.kit.drivers import PATIENCE, Answer, message, send
 from tests.kit.servers import changed_catalog, person, token_for

@@ -24,8 +24,8 @@ from mcp_django.storage.sessions import session_cache, session_tag
 from mcp_django.storage.versions import TAGS
 from mcp_django.storage.writer import RESOLUTION_SECONDS
 from mcp_django.transports import asgi_handler
-from mcp_django.transports.exchange import Outcome
 from mcp_django.transports.http import ParsedRequest
+from mcp_django.transports.outcome import Outcome
 from tests.kit.confirming import Database, _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.kit.drivers import PATIENCE
 from tests.kit.servers import person, token_for

@@ -10,7 +10,7 @@ from mcp_django.models import Worker
 from mcp_django.storage import cache, inbox
 from mcp_django.storage.inbox import worker_id
 from mcp_django.storage.sessions import session_cache
-from mcp_django.transports import asgi_handler, view
+from mcp_django.transports import outcome, view
 from tests.kit.confirming import _clock  # noqa: F401 - a fixture
 from tests.spec import spec
 from tests.transports.http_session.conftest import ELSEWHERE, silence
@@ -28,7 +28,7 @@ def held(monkeypatch):
     async def sleep(seconds: float) -> None:
         found.append(seconds)
 
-    monkeypatch.setattr(asgi_handler, "sleep", sleep)
+    monkeypatch.setattr(outcome, "sleep", sleep)
     monkeypatch.setattr(view, "sleep", found.append)
     return found
 
