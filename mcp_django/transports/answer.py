@@ -127,7 +127,14 @@ class Work(Outcome):
 
     def with_headers(self, headers: HeaderList) -> Work:
         """Return the outcome with those of the headers that its answer does not have."""
-        return replace(self, headers=(*self.headers, *missing_headers(headers, self.headers)))
+        added, ask = missing_headers(headers, self.headers), self.ask
+        if ask is None:
+            return replace(self, headers=(*self.headers, *added))
+        return replace(
+            self,
+            headers=(*self.headers, *added),
+            ask=lambda result: ask(result).with_headers(headers),
+        )
 
     def to_response(self, request: HttpRequest) -> HttpResponseBase:
         """Return a response of Django, which the event loop completes."""

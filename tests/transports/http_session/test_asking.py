@@ -43,6 +43,20 @@ async def test_a_tool_asks_and_goes_on(version, tool, streaming):
     assert text(response) == ("Hello Ada." if tool == "name" else "0 groups, then 1")
 
 
+@spec("ASK-4", "HTTP-11")
+@pytest.mark.parametrize("tool", ["name", "name_later"])
+async def test_a_page_of_the_site_may_read_a_question(tool, streaming):
+    peer = await ready(streaming)
+    peer.headers["origin"] = "http://testserver"
+    async with peer.stream(call(tool)) as connection:
+        start = await connection.part()
+        headers = {name.lower(): value for name, value in start["headers"]}
+        assert headers[b"access-control-allow-origin"] == b"http://testserver"
+        reader = Reader(connection)
+        await answer(peer, await reader.message(), accept("Ada"))
+        await reader.rest()
+
+
 @spec("ASK-4")
 @pytest.mark.parametrize("tool", ["name", "name_later"])
 async def test_a_process_that_was_idle_before_asks(tool, streaming, monkeypatch):
