@@ -299,7 +299,7 @@ class Registrar:
             raise ImproperlyConfigured(
                 f"The name is given twice, as {target!r} and as name={options['name']!r}; keep one."
             )
-        options = options if target is None else {**options, "name": target}
+        options = {**options, "name": target} if target else options
 
         def decorator(function: F) -> F:
             self.add(build(function, options))

@@ -60,8 +60,8 @@ class RestOptions(TypedDict, total=False):
     """The options of all tools of one view of REST framework."""
 
     name: str
-    url_kwargs: Mapping[str, Any]
-    fixed: Mapping[str, Any]
+    url_kwargs: Mapping[str, Any] | None
+    fixed: Mapping[str, Any] | None
     urlconf: str | None
     version: str
     permission: Any

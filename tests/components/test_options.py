@@ -72,7 +72,9 @@ def test_the_name_is_given_once_by_its_place_or_by_its_name(kind):
     server = open_to_all()
     getattr(server, kind)("first")(nothing)
     getattr(server, kind)(name="second")(nothing)
+    getattr(server, kind)("", name="third")(nothing)
     getattr(server, kind)(nothing)
-    assert [component.name for component in server.registry] == ["first", "second", "nothing"]
+    names = [component.name for component in server.registry]
+    assert names == ["first", "second", "third", "nothing"]
     with pytest.raises(ImproperlyConfigured, match="given twice, as 'a' and as name='b'"):
         getattr(server, kind)("a", name="b")

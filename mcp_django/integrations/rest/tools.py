@@ -55,6 +55,11 @@ class RestToolOptions:
     scopes: Sequence[str] = ()
     timeout: float | None = None
 
+    @classmethod
+    def given(cls, options: Mapping[str, Any]) -> RestToolOptions:
+        """Return those options that are not ``None``, which means that they are left out."""
+        return cls(**{name: value for name, value in options.items() if value is not None})
+
     def __post_init__(self) -> None:
         if isinstance(self.scopes, str):
             raise ImproperlyConfigured(f"scopes is a list: write scopes=[{self.scopes!r}].")
@@ -192,7 +197,7 @@ def viewset_tools(
     names = _by_action("names", names, endpoints)
     descriptions = _by_action("descriptions", descriptions, endpoints)
     serializers = _by_action("serializers", serializers, endpoints)
-    shared = RestToolOptions(**options)
+    shared = RestToolOptions.given(options)
     noun = slug(name or base)
     several = slug(plural) or plural_of(noun, endpoints[0].model)
     own_names = _tool_names(endpoints, noun, several, names)
@@ -263,7 +268,7 @@ def api_view_tools(
         ImproperlyConfigured: the method does not exist, or it cannot be called with arguments.
     """
     endpoints = api_view_endpoints(view, methods, url_name=url_name)
-    shared = RestToolOptions(**options)
+    shared = RestToolOptions.given(options)
     for endpoint in endpoints:
         noun = name or snake(endpoint.view_class.__name__)
         yield _rest_tool(

@@ -51,6 +51,13 @@ def test_a_mistake_is_told_with_the_way_out(server, options, text):
     assert not server.tools
 
 
+def test_an_option_that_is_none_is_left_out(server):
+    left_out = dict.fromkeys(["name", "url_kwargs", "fixed", "scopes", "version", "names"])
+    server.register_viewset(viewsets.OrderViewSet, basename="order", actions=["list"], **left_out)
+    (tool,) = server.tools.values()
+    assert tool.scopes == ()
+
+
 def test_a_schema_that_a_serializer_checks_needs_no_library(server, monkeypatch):
     monkeypatch.setattr(components, "validation_engine", lambda: None)
     server.register_viewset(viewsets.OrderViewSet, basename="order", actions=["retrieve", "create"])
