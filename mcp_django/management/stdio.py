@@ -18,7 +18,7 @@ from django.db import connections
 
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.principal import Principal
-from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.exceptions import AuthenticationRequired, Busy
 from mcp_django.execution.policy import REFUSALS, admit_caller
 from mcp_django.management.lookups import check_connection, find_principal, find_server
 from mcp_django.server import MCPServer
@@ -107,6 +107,9 @@ def _authorized_principal(
     check_connection(server, principal)
     try:
         admit_caller(server, lambda: principal)
+    except Busy:
+        # Each request asks again.
+        return None
     except REFUSALS as exc:
         reason = str(exc) if principal.is_authenticated else HINT
         command.stderr.write(f"The server {server.name!r} will reject every request: {reason}")

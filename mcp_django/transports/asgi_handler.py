@@ -56,6 +56,7 @@ from mcp_django.transports.http import (
 from mcp_django.transports.outcome import (
     Outcome,
     RequestRefused,
+    is_unfinished,
     outcome_of,
 )
 from mcp_django.transports.request_checks import (
@@ -137,13 +138,12 @@ class FastASGIHandler(BaseHandler):
         end: Callable[[], object] = partial(request_finished.send, sender=type(self))
         try:
             response = self._response(scope, body, in_flight)
-            outcome, is_complete = outcome_of(response)
-            if is_complete:
+            if not is_unfinished(response):
                 # `close` sends `request_finished`.
                 end = response.close
+            return outcome_of(response)
         finally:
             end()
-        return outcome
 
     def _response(self, scope: Scope, body: bytes, in_flight: InFlight) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(scope))

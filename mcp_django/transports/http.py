@@ -1,10 +1,10 @@
-"""Streamable HTTP (2026-07-28): the sync core shared by the sync and async HTTP mounts.
+"""Streamable HTTP: the sync core shared by the sync and async HTTP mounts.
 
 ``check_request_head`` checks the head of a request and ``parse_request`` parses its body, without
-database queries. ``authorize_request`` authorizes the caller and returns the outcome; it may query
-the database, so an async mount runs it in a thread. None of them runs the site's own functions: the
-mount does that (``Work``, run by ``transports.answer``), or the stream (``Stream``). ``BodyReader``
-reads the request body for the ASGI mounts.
+database queries. ``serve_in_thread`` admits the caller and the request and may query the database;
+``serve_on_loop`` does the same where nothing has to be asked. Neither runs the site's own
+functions: the ``Outcome`` that they return does, where it belongs. ``BodyReader`` reads the request
+body for the ASGI mounts.
 """
 
 from __future__ import annotations
@@ -184,6 +184,8 @@ def reject_unauthorized(server: Server, exchange: Exchange) -> Reply | None:
     received = ParsedRequest(server=server, exchange=exchange, message=None)
     try:
         _authorize_caller(received)
+    except SynchronousOnlyOperation:
+        raise
     except Exception as exc:  # noqa: BLE001 - also from the site's own permission or backend
         return _with_cors(exchange, _refusal(received, exc))
     return None

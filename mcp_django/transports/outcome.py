@@ -140,7 +140,9 @@ class Reply(Answer):
         """Return a response of Django."""
         response = HttpResponse(self.body)
         self.set_head(response)
-        response.mcp_hold = self.hold  # type: ignore[attr-defined]
+        if hasattr(request, "mcp_in_flight"):
+            # An event loop sends it. Otherwise this thread has waited.
+            response.mcp_hold = self.hold  # type: ignore[attr-defined]
         return response
 
     async def send(self, send: Send) -> None:
@@ -297,16 +299,20 @@ class OutcomeResponse(StreamingHttpResponse):
             head.set_head(self)
 
 
-def outcome_of(response: HttpResponseBase) -> tuple[Outcome, bool]:
-    """Return the outcome of a response that middleware passed on, and whether it is complete."""
+def is_unfinished(response: HttpResponseBase) -> bool:
+    """Return whether an event loop has to finish a response, or to send its events."""
+    return hasattr(response, "mcp_outcome")
+
+
+def outcome_of(response: HttpResponseBase) -> Outcome:
+    """Return the outcome of a response that middleware passed on, with the headers it has now."""
     outcome: Outcome | None = getattr(response, "mcp_outcome", None)
     headers = _header_list(response)
     if outcome is not None:
-        return outcome.as_middleware_left_it(headers), False
+        return outcome.as_middleware_left_it(headers)
     body = b"".join(response) if isinstance(response, Iterable) else b""
     hold = getattr(response, "mcp_hold", 0)
-    reply = Reply(status=response.status_code, headers=headers, body=body, hold=hold)
-    return reply, True
+    return Reply(status=response.status_code, headers=headers, body=body, hold=hold)
 
 
 def _header_list(response: HttpResponseBase) -> HeaderList:
