@@ -14,6 +14,7 @@ from django.db import OperationalError
 from django.db.backends.utils import CursorWrapper
 
 from mcp_django.storage import cache, inbox
+from mcp_django.transports.cancellation import cancellation_poller
 from tests.kit.drivers import PATIENCE
 
 
@@ -95,5 +96,7 @@ def _database(monkeypatch):
         return execute(self, sql, *args, **kwargs)
 
     monkeypatch.setattr(CursorWrapper, "_execute_with_wrappers", noted)
+    # A call that takes a second, on a busy machine, is polled for.
+    monkeypatch.setattr(cancellation_poller, "poll_now", lambda sessions: None)
     yield found
     found.is_away = False
