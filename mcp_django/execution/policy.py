@@ -59,7 +59,8 @@ def admit_caller(
 ) -> Principal:
     """Return the caller that ``find`` finds, if it may connect with the overrides of now.
 
-    The only way in that may query the database; ``plan.Access`` is the one that never does. A
+    The only way in that may query the database; ``plan.Access`` is the one that never does, on an
+    event loop, and ``mcp stdio`` asks when it starts whether each request will be rejected. A
     caller who came in with the catalog ``admitted`` is not checked again while it is the current
     one. With ``is_list`` the overrides are those of this moment, else at most a second old.
 

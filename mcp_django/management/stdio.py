@@ -18,8 +18,8 @@ from django.db import connections
 
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.principal import Principal
-from mcp_django.exceptions import AuthenticationRequired, Busy
-from mcp_django.execution.policy import REFUSALS, admit_caller
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.execution.policy import REFUSALS, authorize_connection
 from mcp_django.management.lookups import check_connection, find_principal, find_server
 from mcp_django.server import MCPServer
 from mcp_django.tenants import refuse_elsewhere
@@ -106,10 +106,8 @@ def _authorized_principal(
     # Raises an error that names a permission that fails.
     check_connection(server, principal)
     try:
-        admit_caller(server, lambda: principal)
-    except Busy:
-        # Each request asks again.
-        return None
+        # Not `admit_caller`, which needs the database; each request asks again.
+        authorize_connection(server, principal)
     except REFUSALS as exc:
         reason = str(exc) if principal.is_authenticated else HINT
         command.stderr.write(f"The server {server.name!r} will reject every request: {reason}")

@@ -13,7 +13,7 @@ from typing import Any
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.execution.policy import admit_caller
+from mcp_django.execution.policy import authorize_connection
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import MCPClient
 from mcp_django.transports.stdio import StdioChannel
@@ -259,9 +259,10 @@ def _authorized(server: Any, caller: LocalCaller) -> Principal | None:
     """Return the caller if the server authorizes it, as the management command does."""
     principal = caller.principal()
     try:
-        return admit_caller(server, lambda: principal)
+        authorize_connection(server, principal)
     except AccessRefused:
         return None
+    return principal
 
 
 class SseLink(_LinesLink):
