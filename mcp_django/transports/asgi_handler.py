@@ -312,7 +312,10 @@ async def _serve_in_thread(received: ParsedRequest) -> Outcome:
     """Process a request in a pooled thread, up to an async function or a stream."""
     exchange, principal = received.exchange, received.principal
     in_flight = InFlight(cancellation=exchange.cancellation)
-    work = partial(_serve_and_run, received, in_flight)
+
+    def work() -> Outcome:
+        return serve_in_thread(received).finish_in_thread(in_flight)
+
     if principal is None:
         caller = exchange.presumed_share()
     else:
@@ -323,8 +326,3 @@ async def _serve_in_thread(received: ParsedRequest) -> Outcome:
     except Busy as exc:
         call_log.log_rejected(received.server, received.message, exc, transport="http")
         return error_reply(exc, request_id_of(received.message))
-
-
-def _serve_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
-    """Serve a request and, if its function is synchronous, run it in the same thread."""
-    return serve_in_thread(received).finish_in_thread(in_flight)

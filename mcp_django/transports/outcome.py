@@ -7,6 +7,7 @@ to know what it got.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from asyncio import sleep
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
@@ -46,7 +47,7 @@ class CallTimer(Protocol):
         """Note that this call begins now."""
 
 
-class Outcome:
+class Outcome(ABC):
     """What answers a request, perhaps after something is done."""
 
     __slots__ = ()
@@ -55,33 +56,34 @@ class Outcome:
     hold: float = 0
     """For how many seconds the transport holds the answer back."""
 
+    @abstractmethod
     def finish(self, *, survives: bool = False) -> Answer:
         """Do what is left to do in this thread, and return the answer.
 
         With ``survives`` the caller's task may be cancelled when its client disconnects, which must
         not cancel a call in a session.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def afinish(self) -> Answer:
         """Do what is left to do from an event loop, and return the answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish_in_thread(self, timer: CallTimer) -> Outcome:
         """Do in this thread what does not belong on an event loop; return what is left to do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def with_headers(self, headers: HeaderList) -> Outcome:
         """Return the outcome with those of the headers that its answer does not have."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_response(self, request: HttpRequest) -> HttpResponseBase:
         """Return a response of Django; middleware may add headers to it."""
-        raise NotImplementedError
 
     def as_middleware_left_it(self, headers: HeaderList) -> Outcome:
         """Return the outcome of ``to_response``, with the headers that the response has now."""
-        return _Carried(self, headers)
+        # The response has the headers of the expected answer, too; an error has its own.
+        return self.with_headers(missing_headers(headers, self.headers))
 
 
 class Answer(Outcome):
@@ -101,18 +103,18 @@ class Answer(Outcome):
         """Return the answer itself."""
         return self
 
+    @abstractmethod
     def with_headers(self, headers: HeaderList) -> Answer:
         """Return the answer with those of the headers that it does not have."""
-        raise NotImplementedError
 
     def set_head(self, response: HttpResponseBase) -> None:
         """Set the status and the headers of a response of Django."""
         for name, value in self.headers:
             response[name] = value
 
+    @abstractmethod
     async def send(self, send: Send) -> None:
         """Send the answer over ASGI."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -254,21 +256,6 @@ class Pending(Outcome):
         if self.succeed is not None:
             self.succeed()
         return self.reply
-
-
-class _Carried(Outcome):
-    """An outcome that is finished after the site's middleware, whose headers it carries."""
-
-    __slots__ = ("_outcome", "headers")
-
-    def __init__(self, outcome: Outcome, headers: HeaderList) -> None:
-        self._outcome = outcome
-        self.headers = missing_headers(headers, outcome.headers)
-
-    async def afinish(self) -> Answer:
-        """Return the answer with the headers of middleware."""
-        answer = await self._outcome.afinish()
-        return answer.with_headers(self.headers)
 
 
 class RequestRefused(Exception):
