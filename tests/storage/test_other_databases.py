@@ -12,23 +12,46 @@ import pytest
 
 from tests.kit.processes import REPOSITORY
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent
-TASKS = TESTS / "execution" / "tasks" / "test_store.py"
-LOOKALIKES = TESTS / "oauth" / "test_lookalikes.py"
-CONFIRMED = TESTS / "transports" / "http_session" / "test_confirmed.py"
+TESTS = Path(__file__).parents[1]
+
+
+def files_of(folder, *names):
+    """Files of a folder. One that was moved fails here, in every ring, not in the slowest one."""
+    files = [TESTS / folder / f"{name}.py" for name in names]
+    assert all(file.is_file() for file in files), files
+    return files
+
+
+LOOKALIKES = files_of("oauth", "test_lookalikes")
+TASKS = files_of("storage", "test_task_rows")
 STORE = [
-    "cache",
-    "cleanup",
-    "inbox",
-    "inbox_workers",
-    "sessions",
-    "streams",
-    "streams_get",
-    "versions",
+    *files_of("storage", "test_cache", "test_cleanup", "test_inbox", "test_inbox_workers"),
+    *files_of("storage", "test_sessions", "test_streams", "test_streams_get", "test_versions"),
+    *files_of("transports/http_session", "test_confirmed"),
+    *TASKS,
 ]
-FILES = [*(HERE / f"test_{name}.py" for name in STORE), CONFIRMED, TASKS]
-POSTGRES_ALONE = [HERE / "test_streams_locked_rows.py"]
+ODD_TEXTS = files_of("transports/http_session", "test_odd_texts")
+LOCKED_ROWS = files_of("storage", "test_streams_locked_rows")
+CALL_LOG = [
+    *files_of("storage", "test_writer"),
+    *files_of("execution", "test_call_log", "test_call_record_values"),
+    *files_of("execution", "test_call_log_waiting", "test_call_log_writing"),
+]
+OPENING = files_of(
+    "storage",
+    "test_sessions_opening",
+    "test_streams_opening",
+    "test_writer_last_use",
+    "opening_on_postgresql",
+)
+SESSIONS = [
+    *files_of("storage", "test_sessions", "test_cleanup"),
+    *TASKS,
+    *files_of("overrides", "test_sync"),
+    *files_of("oauth/upstream", "test_grants_logout"),
+]
+CONNECTIONS = files_of("execution", "test_threads_kept_connections", "kept_on_postgresql")
+OVERRIDES = files_of("overrides", "test_sync", "test_sync_catalog_rows")
 QUIET = ("-q", "-p", "no:cacheprovider")
 RUN_SECONDS = 400
 STOP_SECONDS = 8
@@ -70,76 +93,56 @@ def _interrupted(run: subprocess.Popen[str]) -> str:
 
 @pytest.mark.requires("shared")
 def test_the_store_holds_on_postgresql():
-    output = run_under("tests.kit.settings_postgres", *FILES, *POSTGRES_ALONE)
+    output = run_under("tests.kit.settings_postgres", *STORE, *LOCKED_ROWS)
     assert "skipped" not in output, output
 
 
 @pytest.mark.requires("shared")
 def test_odd_texts_are_refused_or_cleaned_on_postgresql():
-    output = run_under("tests.kit.settings_postgres", CONFIRMED.with_name("test_odd_texts.py"))
+    output = run_under("tests.kit.settings_postgres", *ODD_TEXTS)
     assert "skipped" not in output, output
 
 
 @pytest.mark.requires("shared")
 def test_the_call_log_holds_on_postgresql():
-    execution = TESTS / "execution"
-    names = ("call_log", "call_record_values", "call_log_waiting", "call_log_writing")
-    files = [HERE / "test_writer.py", *(execution / f"test_{name}.py" for name in names)]
-    run_under("tests.kit.settings_postgres", *files)
+    run_under("tests.kit.settings_postgres", *CALL_LOG)
 
 
 @pytest.mark.requires("shared")
 def test_sessions_are_opened_together_on_postgresql():
-    files = (
-        "test_sessions_opening.py",
-        "test_streams_opening.py",
-        "test_writer_last_use.py",
-        "opening_on_postgresql.py",
-    )
-    output = run_under("tests.kit.settings_postgres", *(HERE / name for name in files))
+    output = run_under("tests.kit.settings_postgres", *OPENING)
     assert "skipped" not in output, output
 
 
 @pytest.mark.requires("shared")
 def test_texts_that_look_alike_are_different_on_postgresql():
-    run_under("tests.kit.settings_postgres", LOOKALIKES)
+    run_under("tests.kit.settings_postgres", *LOOKALIKES)
 
 
 @pytest.mark.requires("mariadb")
 def test_texts_that_look_alike_are_different_on_mariadb():
-    run_under("tests.kit.settings_mariadb", LOOKALIKES)
+    run_under("tests.kit.settings_mariadb", *LOOKALIKES)
 
 
 @pytest.mark.requires("mariadb")
 def test_the_store_of_sessions_and_tasks_holds_on_mariadb():
-    run_under(
-        "tests.kit.settings_mariadb",
-        HERE / "test_sessions.py",
-        HERE / "test_cleanup.py",
-        TASKS,
-        TESTS / "overrides" / "test_sync.py",
-        TESTS / "oauth" / "upstream" / "test_grants_logout.py",
-    )
+    run_under("tests.kit.settings_mariadb", *SESSIONS)
 
 
 @pytest.mark.requires("shared")
 def test_connections_are_kept_on_postgresql():
-    execution = TESTS / "execution"
-    files = ("test_threads_kept_connections.py", "kept_on_postgresql.py")
-    output = run_under("tests.kit.settings_postgres", *(execution / name for name in files))
+    output = run_under("tests.kit.settings_postgres", *CONNECTIONS)
     assert "skipped" not in output, output
 
 
 @pytest.mark.requires("shared")
 def test_the_rows_of_the_admin_are_written_on_postgresql():
-    overrides = TESTS / "overrides"
-    files = ("test_sync.py", "test_sync_catalog_rows.py")
-    run_under("tests.kit.settings_postgres", *(overrides / name for name in files))
+    run_under("tests.kit.settings_postgres", *OVERRIDES)
 
 
 def test_the_store_holds_on_sqlite_as_django_sets_it_up():
-    run_under("tests.transports.http_session.settings_plain", *FILES)
+    run_under("tests.transports.http_session.settings_plain", *STORE)
 
 
 def test_the_store_holds_without_time_zones():
-    run_under("tests.transports.http_session.settings_naive", *FILES)
+    run_under("tests.transports.http_session.settings_naive", *STORE)
