@@ -33,7 +33,8 @@ from mcp_django.transports import asgi_handler, http, request_checks
 from mcp_django.transports.answer import InFlight, Work
 from mcp_django.transports.asgi_handler import FastASGIHandler
 from mcp_django.transports.exchange import json_reply
-from mcp_django.transports.request_checks import Receive, Send, run_until_disconnect
+from mcp_django.transports.outcome import Send
+from mcp_django.transports.request_checks import Receive, run_until_disconnect
 
 Scope = dict[str, Any]
 
@@ -87,12 +88,10 @@ class TimedCall:
         self.scope, self.body = build_scope(load.call("/raw", tool, a=2, b=3))
         self.exchange = asgi_handler.exchange_of(self.scope)
         self.exchange.body = self.body
-        received = http.parse_request(server, self.exchange)
-        assert isinstance(received, http.ParsedRequest), received
-        self.received = received
-        assert isinstance(received.message, Request)
-        self.request = received.message
-        work = http.serve_in_thread(received)
+        message = http.parse_request(server, self.exchange)
+        assert isinstance(message, Request), message
+        self.request = message
+        work = http.IncomingHTTPRequest(server, self.exchange, message).serve()
         assert isinstance(work, Work), work
         self.work = work
         self.call = work.call
@@ -158,7 +157,10 @@ def _path(timed: TimedCall) -> Sequence[Stage]:
             part=True,
         ),
         Stage(name="decode", step=partial(jsonrpc.decode, timed.body), part=True),
-        Stage(name="authorize and admit", step=partial(http.serve_on_loop, timed.received)),
+        Stage(
+            name="authorize and admit",
+            step=lambda: http.IncomingOnLoop(server, timed.exchange, timed.request).serve(),
+        ),
         Stage(
             name="classify",
             step=partial(classify, timed.request, headers, enabled=versions),

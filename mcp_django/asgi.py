@@ -21,7 +21,8 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from mcp_django.transports.asgi_handler import FastASGIHandler
-from mcp_django.transports.request_checks import Receive, Scope, Send, set_no_delay
+from mcp_django.transports.outcome import Send
+from mcp_django.transports.request_checks import Receive, Scope, set_no_delay
 
 # The size of the cache of resolved paths; requests for many different paths only cause misses.
 PATH_CACHE_SIZE = 1024

@@ -98,7 +98,7 @@ class ApprovalGuard:
         """
         if refusal := refuse_elsewhere("Approvals are"):
             raise NotApproved(f"Nothing was done. {refusal}")
-        if call.acting_user:
+        if call.channel.acting_user:
             # A user who acts as another could approve their own call.
             raise NotApproved(
                 f"Nothing was done: {self._tool.name} needs approval, so it cannot be called in "

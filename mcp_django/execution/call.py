@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol
 import msgspec
 
 from mcp_django.auth.authentication import refresh_principal
-from mcp_django.auth.credentials import SECRET_HEADERS
 from mcp_django.auth.limits import ShareKey, share_of
 from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Catalog, Server
@@ -38,16 +37,47 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
-def _no_request(principal: Principal) -> None:
-    return None
+def _no_result(value: Any) -> Result:
+    raise AssertionError("The call was not prepared.")
 
 
 def _same_process() -> str:
     return "local"
 
 
-def _no_result(value: Any) -> Result:
-    raise AssertionError("The call was not prepared.")
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class Channel:
+    """What brings requests to a server: a connection, this process, or one HTTP request.
+
+    Each call has the channel of its request. The call log takes three of its values: the name of
+    the ``transport``; ``origin``, where the requests come from (``client``, ``admin``,
+    ``command``); and ``acting_user``, the user who makes them if that is not their caller.
+    """
+
+    transport: str = ""
+    origin: str = "client"
+    acting_user: str = ""
+    can_stream: bool = True
+    """Whether more than one message can answer a request. Not under WSGI, for example."""
+    find_source: Callable[[], str | None] = _same_process
+    """Finds what limits count an anonymous caller by (``limits.limit_source``); ``None`` if it is
+    unknown."""
+
+    def component_headers(self) -> Headers | None:
+        """Return the headers without those that contain credentials; ``None`` without HTTP."""
+        return None
+
+    def build_component_request(self, principal: Principal) -> HttpRequest | None:
+        """Build the request as components see it, without credentials; ``None`` without HTTP."""
+        return None
+
+    def confirm_caller(self, server: Server, principal: Principal) -> Principal | None:
+        """Return the caller as it is now, ``None`` if its credential is not valid any more.
+
+        Raises:
+            SynchronousOnlyOperation: on an event loop, if that needs a query.
+        """
+        return refresh_principal(principal)
 
 
 class ClientDialogue(Asker, Protocol):
@@ -112,40 +142,23 @@ class Call:
     ``result``, which ends the admission, or prepares the call of a component, which the transport
     then runs: ``component``, ``arguments``, ``to_result`` and ``to_error``.
 
-    ``session`` is what a client of a handshake revision negotiated. ``can_stream`` is false where
-    the transport sends a single response and nothing else (WSGI), or the client accepts nothing
-    else. ``can_ask`` is true where the server can send a client request (elicitation, sampling,
-    roots) while it serves this request; stateless revisions do not need that. For the call log,
-    ``origin`` is where the request came from (``client``, ``admin``, ``command``), ``acting_user``
-    the user who makes the call if that is not the principal, ``transport`` the name of the
-    transport, and ``record`` the call record.
+    ``session`` is what a client of a handshake revision negotiated. ``can_ask`` is true where the
+    server can send a client request (elicitation, sampling, roots) while it serves this request;
+    stateless revisions do not need that. ``record`` is the call record.
     """
 
     server: Server
     request: Request
     envelope: Envelope
     principal: Principal
-    raw_headers: Headers | None = None
-    """The headers of the HTTP request; ``headers`` has no secret ones."""
+    channel: Channel = field(default_factory=Channel)
     session: ClientSession | None = None
-    can_stream: bool = True
     can_ask: bool = False
-    origin: str = "client"
-    acting_user: str = ""
-    transport: str = ""
-    build_request: Callable[[Principal], HttpRequest | None] = _no_request
-    """Builds the request as components see it, without credentials; ``None`` without HTTP."""
-    find_source: Callable[[], str | None] = _same_process
-    """Finds what limits count an anonymous caller by (``limits.limit_source``); ``None`` if it is
-    unknown."""
     catalog: Catalog | None = None
     """The components, of which one call sees one state. A transport that authorized the caller
     with this catalog sets it; otherwise the admission does."""
     name: str = ""
     """The name or URI of the component, where the transport knows it already."""
-    confirm_caller: Callable[[Principal], Principal | None] = refresh_principal
-    """Returns the caller as it is now, ``None`` if its credential is not valid any more. On an
-    event loop it raises ``SynchronousOnlyOperation`` if that needs a query."""
     created_at: float = field(default_factory=monotonic)
     asks_again: bool = False
     """Whether the call waits after its admission, so that it has to ask again before it begins."""
@@ -193,6 +206,8 @@ class Call:
     messages are not events."""
     encoded: tuple[Result, bytes] | None = None
     """The last result that was encoded, and its JSON."""
+    outer: Call | None = None
+    """The call that this one is a part of."""
     _request: HttpRequest | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
@@ -202,8 +217,7 @@ class Call:
     @property
     def headers(self) -> Headers | None:
         """The headers of the HTTP request without those that contain credentials."""
-        raw = self.raw_headers
-        return None if raw is None else raw.without(*SECRET_HEADERS)
+        return self.channel.component_headers()
 
     def http_request(self) -> HttpRequest | None:
         """Return the request as components see it, always the same object; ``None`` without HTTP.
@@ -211,7 +225,10 @@ class Call:
         It has no credentials and no cookies.
         """
         if self._request is None:
-            self._request = self.build_request(self.principal)
+            if self.outer is not None:
+                self._request = self.outer.http_request()
+            else:
+                self._request = self.channel.build_component_request(self.principal)
         return self._request
 
     def confirm(self, principal: Principal) -> None:
@@ -224,14 +241,14 @@ class Call:
 
         ``None`` for an authenticated caller.
         """
-        return None if self.principal.is_authenticated else self.find_source() or ""
+        return None if self.principal.is_authenticated else self.channel.find_source() or ""
 
     @property
     def thread_key(self) -> ShareKey:
         """Whose share of the threads the call uses; ``None`` for a process's only client."""
-        if self.transport in SINGLE_CLIENT_TRANSPORTS:
+        if self.channel.transport in SINGLE_CLIENT_TRANSPORTS:
             return None
-        return share_of(self.principal, self.find_source)
+        return share_of(self.principal, self.channel.find_source)
 
     @property
     def revision(self) -> Revision:
@@ -271,16 +288,11 @@ class Call:
             request=self.request,
             envelope=self.envelope,
             principal=self.principal,
-            raw_headers=self.raw_headers,
+            channel=self.channel,
             session=self.session,
-            can_stream=self.can_stream,
             can_ask=self.can_ask,
-            origin=self.origin,
-            acting_user=self.acting_user,
-            transport=self.transport,
-            build_request=lambda _: self.http_request(),
-            find_source=self.find_source,
             catalog=self.catalog,
+            outer=self,
         )
 
     def context(self, port: ClientPort | None = None) -> Context:
@@ -288,7 +300,11 @@ class Call:
         interaction = self.interaction
         if interaction is not None:
             port = interaction.replay_port(port)
-        if port is None and not self.can_stream and self.envelope.progress_token is not None:
+        if (
+            port is None
+            and not self.channel.can_stream
+            and self.envelope.progress_token is not None
+        ):
             port = UnstreamedPort()
         return Context(
             server=self.server.unwrapped,
@@ -338,7 +354,7 @@ def run_steps(call: Call, steps: Iterable[Step]) -> None:
 
 
 Result = dict[str, Any]
-Answer = Result | OpenAnswer | None
+HandlerResult = Result | OpenAnswer | None
 """What a handler returns; ``None`` if it prepared the call of a component."""
 
 

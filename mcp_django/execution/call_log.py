@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 from asgiref.sync import sync_to_async
@@ -29,9 +29,9 @@ from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.components.catalog import Server
 from mcp_django.components.resource import ReadableComponent
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotFound
+from mcp_django.exceptions import Busy, InvalidParams, MethodNotFound
 from mcp_django.execution import call_record
-from mcp_django.execution.call import Call, Result
+from mcp_django.execution.call import Call, Channel, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord, columns
 from mcp_django.execution.results import encode_result, is_too_large
 from mcp_django.execution.threads import BoundedPool, get_pool, run_with_request_signals
@@ -42,6 +42,7 @@ from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.signals import call_finished, call_started
 from mcp_django.storage.call_rows import CallRow, Fields, call_log
 from mcp_django.storage.databases import is_on_loop, tables
+from mcp_django.storage.sessions import ClientSession
 
 logger = logging.getLogger("mcp_django")
 
@@ -414,36 +415,6 @@ class _NameParams(msgspec.Struct):
 anonymous_limiter = PerMinute(ANONYMOUS_PER_MINUTE)
 
 
-@contextmanager
-def log_rejections(
-    server: Server,
-    message: object,
-    *,
-    transport: str,
-    principal: Principal | None = None,
-    session_revision: Revision | None = None,
-) -> Iterator[list[Principal]]:
-    """Log a request if it is rejected before its admission.
-
-    Yields a list to which the principal may be appended as soon as it is known.
-    ``session_revision`` is the negotiated revision, where it is known.
-    """
-    known = [principal] if principal is not None else []
-    try:
-        yield known
-    except (AccessRefused, Busy) as exc:
-        caller = next(iter(known), None)
-        log_rejected(
-            server,
-            message,
-            exc,
-            transport=transport,
-            principal=caller,
-            session_revision=session_revision,
-        )
-        raise
-
-
 async def run_or_log_busy(
     where: BoundedPool,
     work: Callable[[], T],
@@ -493,7 +464,14 @@ def log_rejected(
         caller = principal or anonymous_principal()
         if caller.is_authenticated or anonymous_limiter.allows():
             revision = error_revision_of(member, session_revision) or LATEST
-            _log_rejected_request(server, member, exc, transport, caller, revision)
+            rejected = _RejectedRequest(
+                request=member,
+                server=server or _UnknownServer(),
+                principal=caller,
+                envelope=Envelope(revision=revision, client_capabilities={}),
+                channel=Channel(transport=transport),
+            )
+            _log_rejected_request(rejected, exc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,29 +481,28 @@ class _UnknownServer:
     name: str = ""
 
 
-def _log_rejected_request(
-    server: Server | None,
-    request: Request,
-    exc: Exception,
-    transport: str,
-    principal: Principal,
-    revision: Revision,
-) -> None:
-    call = Call(
-        # Only the name of an unknown server is read.
-        server=server or cast(Server, _UnknownServer()),
-        request=request,
-        envelope=Envelope(revision=revision, client_capabilities={}),
-        principal=principal,
-        transport=transport,
-    )
-    call.record.begin(call)
+@dataclass(slots=True, kw_only=True)
+class _RejectedRequest:
+    """What is logged of a request that was rejected before it became a call."""
+
+    request: Request
+    server: Server | _UnknownServer
+    principal: Principal
+    envelope: Envelope
+    channel: Channel
+    session: ClientSession | None = None
+
+
+def _log_rejected_request(rejected: _RejectedRequest, exc: Exception) -> None:
+    record = CallRecord()
+    record.begin(rejected)
+    server, request = rejected.server, rejected.request
     name = _requested_name(request)
     component = None
-    if server is not None and request.method == "resources/read":
+    if not isinstance(server, _UnknownServer) and request.method == "resources/read":
         component = _find_template(server, name)
-    call.record.note_component(name, component)
-    end_rejected(call.record, exc)
+    record.note_component(name, component)
+    end_rejected(record, exc)
 
 
 def _find_template(server: Server, uri: str) -> ReadableComponent | None:

@@ -85,6 +85,14 @@ class CallOutcome(NamedTuple):
 UNKNOWN = CallOutcome("unknown")
 
 
+class LoggedChannel(Protocol):
+    """What a record takes of the channel of a call."""
+
+    transport: str
+    origin: str
+    acting_user: str
+
+
 class LoggedCall(Protocol):
     """What a record takes of a call."""
 
@@ -93,9 +101,10 @@ class LoggedCall(Protocol):
     principal: Principal
     envelope: Envelope
     session: ClientSession | None
-    origin: str
-    acting_user: str
-    transport: str
+
+    @property
+    def channel(self) -> LoggedChannel:
+        """How the request came."""
 
 
 class TracedRequest(Protocol):
@@ -193,8 +202,9 @@ class CallRecord:
         self.principal = call.principal
         self.envelope = call.envelope
         self.session = "" if call.session is None else call.session.digest
-        self.origin = (call.origin, call.acting_user)
-        self.transport = call.transport
+        channel = call.channel
+        self.origin = (channel.origin, channel.acting_user)
+        self.transport = channel.transport
         self.pending = [None]
 
     def discard(self) -> None:

@@ -496,7 +496,7 @@ def _is_unchanged(call: Call) -> bool:
     if not all(map(needs_only_account, guards)):
         return False
     try:
-        current = call.confirm_caller(principal)
+        current = call.channel.confirm_caller(call.server, principal)
     except SynchronousOnlyOperation:
         return False
     return current is not None and (
@@ -545,7 +545,7 @@ def _authorize_again(call: Call) -> None:
     expires = principal.expires_at
     # A call that has begun in time goes on after the credential expires.
     if not call.has_begun or expires is None or expires > timezone.now():
-        current = call.confirm_caller(principal)
+        current = call.channel.confirm_caller(call.server, principal)
         if current is None:
             raise AuthenticationRequired(
                 "The token is unknown, expired or revoked.", error="invalid_token"

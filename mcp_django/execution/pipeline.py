@@ -1,35 +1,42 @@
-"""The data path: from one request to its answer. Read this module first.
+"""The life of a request, from its arrival to its function. Read this module first.
 
-    bytes → transport → jsonrpc.decode → envelope.classify → authenticate → Call
-          → admit → handler → the steps of a plan → invoke.run → projection → bytes
-
-A handler returns a result, a stream (``Subscription``) or the wait for a task (``TaskWait``); or it
-prepares the call of a component's function, which the transport then runs.
+``IncomingRequest.serve`` tells it for every transport. ``admit`` gives the call to the handler of
+its method, which returns a result, a stream (``Subscription``) or the wait for a task
+(``TaskWait``); or it prepares the call of a component's function, which the transport then runs
+(``invoke``).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
+from mcp_django.auth.principal import Principal
+from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import InvalidParams, MethodNotFound, TooManyRequests
+from mcp_django.exceptions import AccessRefused, InvalidParams, MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
-from mcp_django.execution.call import Answer, Call, Result
+from mcp_django.execution.call import Call, Channel, HandlerResult, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tools
 from mcp_django.execution.plan import admit_component, plan_for
 from mcp_django.execution.policy import admit_caller
-from mcp_django.protocol.jsonrpc import read_params
+from mcp_django.protocol.envelope import Envelope
+from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.protocol.methods import LIST_METHODS, REQUESTS, REQUESTS_AT, Method
+from mcp_django.storage.sessions import ClientSession
 
 if TYPE_CHECKING:
     from mcp_django.execution.otel import Instruments
 
-Handler = Callable[[Call], Answer]
+Handler = Callable[[Call], HandlerResult]
+Answered = TypeVar("Answered")
+"""What a transport answers with."""
 
 # ``mcp_django.tasks`` adds those of the ``tasks/…`` methods.
 HANDLERS: dict[str, Handler] = {
@@ -63,6 +70,125 @@ WORK_METHODS = frozenset(
         "tasks/result",
     }
 )
+
+
+class NeedsThread(Exception):
+    """A request cannot be served on an event loop, at least not before something is asked for."""
+
+    def __init__(
+        self,
+        *,
+        prepared: Call | None = None,
+        refused: AccessRefused | None = None,
+        unknown: Any = None,
+    ) -> None:
+        super().__init__()
+        self.prepared = prepared
+        """The call of the request, if only its admission needs a thread."""
+        self.refused = refused
+        """Why the call was rejected, which a thread may record."""
+        self.unknown = unknown
+        """The key of a caller or session that has to be asked for first."""
+
+
+class IncomingRequest(ABC, Generic[Answered]):
+    """A request, or another message, on its way to what answers it.
+
+    A subclass says what one way to reach the server does differently: an HTTP request in a thread
+    or on an event loop, or a message on a connection.
+    """
+
+    __slots__ = ()
+
+    server: Server
+    catalog: Catalog | None
+    """The components, as of when the caller was authorized; ``None`` before that."""
+    is_on_loop = False
+    """Whether it is served on an event loop, which must not wait."""
+
+    def serve(self, prepared: Call | None = None) -> Answered:
+        """Return the answer to the request, or how it is answered.
+
+        This is the life of every request, on every transport and at every revision, up to the
+        function that it calls. The function runs afterwards, where it belongs: in this thread, in
+        another one, on an event loop, or as a task. ``prepared`` is the call of the request, if an
+        event loop found it and only its admission needs a thread.
+
+        Raises:
+            NeedsThread: on an event loop, if it cannot be served there.
+        """
+        call = prepared
+        try:
+            if call is None:
+                # Who sends it, and may it connect? Hidden and unknown servers look the same.
+                principal = self.authorize()
+                # Which revision does it use, and which session does it belong to? That answers what
+                # is not a call: ``initialize``, notifications, batches, GET and DELETE.
+                opened = self.open(principal)
+                if not isinstance(opened, Call):
+                    return opened
+                call = opened
+                if self.is_on_loop and not runs_on_loop(call):
+                    return self.refuse(NeedsThread(prepared=call), call)
+            # May the caller use the component? Are its arguments valid, is a rate exceeded, who has
+            # to approve it? The handler of the method decides, in the order of its plan.
+            admit(call)
+            # With a document, with a stream of events, or when a task has ended?
+            return self.answer(call)
+        except Exception as exc:  # noqa: BLE001 - also of the site's backends and permissions
+            return self.refuse(exc, call)
+
+    @abstractmethod
+    def authorize(self) -> Principal:
+        """Return the caller, if it may connect (``policy.admit_caller``).
+
+        Raises:
+            AccessRefused: it has to authenticate, or may not connect.
+            Busy: that cannot be looked up now.
+        """
+
+    @abstractmethod
+    def open(self, principal: Principal) -> Call | Answered:
+        """Return the call of the request, or the answer to what is not a call."""
+
+    @abstractmethod
+    def answer(self, call: Call) -> Answered:
+        """Return the answer to an admitted call, or how it is answered.
+
+        Raises:
+            MCPError: the caller has too many open streams, for example.
+        """
+
+    @abstractmethod
+    def refuse(self, exc: Exception, call: Call | None) -> Answered:
+        """Return the answer to a request that is rejected, or raise; ``call`` if it was found."""
+
+    def call(
+        self,
+        channel: Channel,
+        request: Request,
+        envelope: Envelope,
+        principal: Principal,
+        *,
+        session: ClientSession | None = None,
+        can_ask: bool = False,
+        name: str = "",
+        cancellation: Cancellation | None = None,
+    ) -> Call:
+        """Return the call of a request that came on this way."""
+        return Call(
+            server=self.server,
+            request=request,
+            envelope=envelope,
+            principal=principal,
+            channel=channel,
+            session=session,
+            can_ask=can_ask,
+            catalog=self.catalog,
+            name=name,
+            # An unset one is false.
+            cancellation=Cancellation() if cancellation is None else cancellation,
+        )
 
 
 # The methods that use a component, which has a plan.
@@ -173,7 +299,7 @@ def _check_method(call: Call, method: Method) -> None:
         _refresh_catalog(call, method)
     assert call.catalog is not None
     known, capability = call.catalog.capabilities, method.capability
-    is_logging = capability == "logging" and bool(known) and call.can_stream
+    is_logging = capability == "logging" and bool(known) and call.channel.can_stream
     if capability and capability not in known and not is_logging:
         raise MethodNotFound(f"This server has no {capability}.")
     if (

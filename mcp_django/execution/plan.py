@@ -25,7 +25,7 @@ from mcp_django.components.component import Component
 from mcp_django.conf import Settings, get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution import approval_guard, interaction, quotas
-from mcp_django.execution.call import Answer, Call, ComponentMethod, Plan, Step
+from mcp_django.execution.call import Call, ComponentMethod, HandlerResult, Plan, Step
 from mcp_django.execution.call_record import identify
 from mcp_django.execution.policy import authorize, authorize_connection, is_open
 from mcp_django.execution.task_support import admit_task, has_task_tools
@@ -194,7 +194,7 @@ def _needs_thread(component: Component) -> bool:
     )
 
 
-def admit_component(method: ComponentMethod, call: Call) -> Answer:
+def admit_component(method: ComponentMethod, call: Call) -> HandlerResult:
     """Admit the call of a component, whose function runs later.
 
     Returns the answer if a step of the plan answers the call already, such as to invalid arguments.

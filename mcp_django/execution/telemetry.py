@@ -396,12 +396,12 @@ def start_operation(call: Call, found: Instruments) -> Operation:
     operation = Operation(
         found,
         method,
-        _common_attributes(method, call.revision.version, call.transport),
+        _common_attributes(method, call.revision.version, call.channel.transport),
         _identity_attributes(request.id, "" if call.session is None else call.session.digest),
         trace=call.envelope.trace,
         logs_arguments=call.server.log_arguments,
     )
-    if operation.span.is_recording and call.transport in ("http", "sse"):
+    if operation.span.is_recording and call.channel.transport in ("http", "sse"):
         _set_client_address(operation, call)
     call.record.operation = operation
     return operation

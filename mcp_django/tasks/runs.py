@@ -48,7 +48,7 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import call_log, invoke, results, telemetry
 from mcp_django.execution.approval_guard import guard_for
-from mcp_django.execution.call import Call, RetryParams
+from mcp_django.execution.call import Call, Channel, RetryParams
 from mcp_django.execution.interaction import Interaction, RequestState, Unanswered, state_subject
 from mcp_django.execution.policy import admit_caller, authorize
 from mcp_django.protocol.envelope import Envelope
@@ -333,9 +333,11 @@ def _call_of(row: Task, server: Server, principal: Principal, cancellation: Canc
             trace=row.trace,
         ),
         principal=principal,
-        origin=row.caller.get("origin", "client"),
-        acting_user=row.caller.get("acting", ""),
-        transport=TRANSPORT,
+        channel=Channel(
+            transport=TRANSPORT,
+            origin=row.caller.get("origin", "client"),
+            acting_user=row.caller.get("acting", ""),
+        ),
         cancellation=cancellation,
     )
 
@@ -365,8 +367,8 @@ def caller_details(call: Call) -> dict[str, Any]:
         **{name: getattr(principal, name) for name in PRINCIPAL_FIELDS},
         "claims": storable(dict(principal.claims)),
         "expires_at": expires.isoformat() if expires is not None else None,
-        "origin": call.origin,
-        "acting": call.acting_user,
+        "origin": call.channel.origin,
+        "acting": call.channel.acting_user,
     }
 
 

@@ -35,6 +35,7 @@ from mcp_django.exceptions import (
     InsufficientScope,
     TooManyAttempts,
 )
+from mcp_django.execution.call import Channel
 from mcp_django.overrides.state import override_version
 from mcp_django.protocol import envelope, headers as names, jsonrpc, sse
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
@@ -46,7 +47,8 @@ from mcp_django.storage.databases import tables
 from mcp_django.testing.answers import ErrorResponse
 from mcp_django.transports.asgi_handler import RawASGIMount
 from mcp_django.transports.conversation import Conversation
-from mcp_django.transports.request_checks import Receive, Scope, Send
+from mcp_django.transports.outcome import Send
+from mcp_django.transports.request_checks import Receive, Scope
 
 Message: TypeAlias = dict[str, Any]
 
@@ -254,7 +256,12 @@ class LineChannel(_SharedChannel):
 
     async def _write(self, message: Message) -> None:
         if self._conversation is None:
-            self._conversation = Conversation(self._entrance, self, send=self._read, end=self._end)
+            self._conversation = Conversation(
+                *(self._entrance, self),
+                channel=Channel(transport="stdio"),
+                send=self._read,
+                end=self._end,
+            )
         await self._conversation.process_line(jsonrpc.encode(message) + b"\n")
 
     async def _read(self, piece: bytes) -> None:

@@ -16,6 +16,7 @@ from io import BytesIO
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import SynchronousOnlyOperation
 from django.core.handlers.asgi import ASGIRequest, get_script_prefix
 from django.core.handlers.base import BaseHandler
 from django.core.signals import request_finished, request_started
@@ -28,6 +29,7 @@ from mcp_django.components.catalog import Server
 from mcp_django.components.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.execution import call_log
+from mcp_django.execution.pipeline import NeedsThread
 from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.headers import Headers
@@ -45,17 +47,17 @@ from mcp_django.transports.exchange import (
 )
 from mcp_django.transports.http import (
     BodyReader,
-    ParsedRequest,
+    IncomingHTTPRequest,
+    IncomingOnLoop,
     ask_ahead,
-    ask_and_serve,
     parse_request,
     pool_of,
-    serve_in_thread,
-    serve_on_loop,
+    with_cors,
 )
 from mcp_django.transports.outcome import (
     Outcome,
     RequestRefused,
+    Send,
     is_unfinished,
     outcome_of,
 )
@@ -64,7 +66,6 @@ from mcp_django.transports.request_checks import (
     ClientDisconnected,
     Receive,
     Scope,
-    Send,
     end_connection,
     run_until_disconnect,
     set_no_delay,
@@ -274,25 +275,21 @@ OPEN_MOUNTS = "Mounts without the site's middleware (mcp.asgi, MCPConsumer) are"
 
 async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
     """Process one request, on the event loop or in a thread, and send its answer over ASGI."""
-    outcome: Outcome | None
+    outcome: Outcome
     try:
-        received = await _received(server, exchange)
+        message = await _message_of(server, exchange)
     except RequestRefused as exc:
         outcome = exc.reply
     else:
-        outcome = serve_on_loop(received)
-        while outcome is None and received.unknown is not None:
-            outcome = await ask_and_serve(received)
-        if outcome is None:
-            outcome = await _serve_in_thread(received)
+        outcome = await _outcome_on_loop(IncomingOnLoop(server, exchange, message))
         # A stream may last for hours, and the message may be megabytes.
-        del received
+        del message
     answer = await outcome.afinish()
     await answer.send(send)
 
 
-async def _received(server: Server, exchange: Exchange) -> ParsedRequest:
-    """Return the parsed request.
+async def _message_of(server: Server, exchange: Exchange) -> Message | None:
+    """Check a request, and return its message.
 
     Raises:
         RequestRefused: it is rejected.
@@ -303,26 +300,53 @@ async def _received(server: Server, exchange: Exchange) -> ParsedRequest:
         return await asyncio.to_thread(parse_request, server, exchange)
     if exchange.is_usual:
         # Nothing is left to be checked.
-        message = jsonrpc.decode(exchange.body)
-        return ParsedRequest(server=server, exchange=exchange, message=message)
+        return jsonrpc.decode(exchange.body)
     return parse_request(server, exchange)
 
 
-async def _serve_in_thread(received: ParsedRequest) -> Outcome:
-    """Process a request in a pooled thread, up to an async function or a stream."""
-    exchange, principal = received.exchange, received.principal
+async def _outcome_on_loop(request: IncomingOnLoop) -> Outcome:
+    """Serve a request on this event loop, or in a thread if that is not possible here."""
+    while True:
+        prepared, refused, unknown = None, None, None
+        try:
+            outcome = request.serve()
+            has_origin = b"origin" in request.exchange.headers.lines
+            return with_cors(request.exchange, outcome) if has_origin else outcome
+        except SynchronousOnlyOperation:
+            # The site's own code used the database, for example to validate an argument.
+            pass
+        except NeedsThread as exc:
+            prepared, refused, unknown = exc.prepared, exc.refused, exc.unknown
+        if unknown is None:
+            break
+        try:
+            if not await request.ask(unknown):
+                break
+        except Exception as exc:  # noqa: BLE001 - of the database
+            return request.reject(exc)
+    in_thread = IncomingHTTPRequest(request.server, request.exchange, request.message)
+    in_thread.principal = request.principal
+    if refused is not None:
+        return await _serve_in_thread(in_thread, partial(in_thread.reject, refused))
+    return await _serve_in_thread(in_thread, partial(in_thread.serve_in_thread, prepared))
+
+
+async def _serve_in_thread(request: IncomingHTTPRequest, serve: Callable[[], Outcome]) -> Outcome:
+    """Serve a request in a pooled thread, up to an async function or a stream."""
+    exchange, principal = request.exchange, request.principal
     in_flight = InFlight(cancellation=exchange.cancellation)
 
     def work() -> Outcome:
-        return serve_in_thread(received).finish_in_thread(in_flight)
+        return serve().finish_in_thread(in_flight)
 
     if principal is None:
         caller = exchange.presumed_share()
     else:
         caller = share_of(principal, exchange.find_source)
     try:
-        job = get_pool(received.pool).begin(partial(run_with_request_signals, work), key=caller)
+        pool = get_pool(pool_of(request.message, exchange))
+        job = pool.begin(partial(run_with_request_signals, work), key=caller)
         return await wait_until_deadline(in_flight, job)
     except Busy as exc:
-        call_log.log_rejected(received.server, received.message, exc, transport="http")
-        return error_reply(exc, request_id_of(received.message))
+        call_log.log_rejected(request.server, request.message, exc, transport="http")
+        return error_reply(exc, request_id_of(request.message))

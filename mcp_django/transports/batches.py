@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
-from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError, TooManyRequests
+from mcp_django.exceptions import (
+    AccessRefused,
+    InsufficientScope,
+    InvalidRequest,
+    MCPError,
+    TooManyRequests,
+)
 from mcp_django.execution import call_log, quotas
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.session import authorize_subscription
@@ -28,6 +34,11 @@ OpenRequest = Callable[[Request, UsageBatch | None], Opened]
 
 It raises an ``MCPError`` or ``AccessRefused`` if the request is rejected.
 """
+
+
+def opened_by(call: Call) -> Opened:
+    """Return the response to an admitted call, or the call if it remains to be run."""
+    return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
 
 class BatchAdmission:
@@ -49,61 +60,67 @@ class BatchAdmission:
         self.outcomes: dict[int, Opened | Exception] = {}
         """What became of each request so far: its response, its call, or why it was rejected."""
 
-    def authorize(self) -> None:
-        """Admit the requests that run functions."""
+    def admit(self, *, is_whole: bool = False) -> None:
+        """Admit all requests, first those that run functions, or none of them.
+
+        A request that the caller may not use is an outcome like others; with ``is_whole`` it
+        rejects the whole batch.
+
+        Raises:
+            AccessRefused: the whole batch is rejected; it names the scopes of every member.
+            TooManyRequests: they exceed a rate, so none may run; the outcomes say so, too.
+        """
         for index, request in self._requests.items():
             if request.method in WORK_METHODS:
                 self._open(index, request, self._usage_batch)
+        refusals = self._refusals() if is_whole else []
+        if refusals:
+            self._reject(refusals[0])
+            raise _combine(refusals)
+        try:
+            self._usage_batch.consume()
+        except TooManyRequests as exc:
+            self._limit(exc)
+            raise
+        for index, request in self._requests.items():
+            if index not in self.outcomes:
+                self._open(index, request, None)
 
-    def refusals(self) -> list[AccessRefused]:
+    def _refusals(self) -> list[AccessRefused]:
         """Return why the caller may not use requests, subscriptions among them, in their order."""
-        found = []
+        refusals = []
         for index, request in self._requests.items():
             outcome = self.outcomes.get(index)
             if isinstance(outcome, AccessRefused):
-                found.append(outcome)
+                refusals.append(outcome)
             elif request.method == "resources/subscribe":
                 # The subscription itself is made later, if no member is rejected.
                 try:
                     with suppress(MCPError):
                         authorize_subscription(self._call_for(request))
                 except AccessRefused as exc:
-                    found.append(exc)
-        return found
+                    refusals.append(exc)
+        return refusals
 
-    def count(self) -> None:
-        """Count the uses of all requests.
-
-        Raises:
-            TooManyRequests: they exceed a rate, so none may run.
-        """
-        self._usage_batch.consume()
-
-    def open_others(self) -> None:
-        """Process the requests that run no functions."""
-        for index, request in self._requests.items():
-            if index not in self.outcomes:
-                self._open(index, request, None)
-
-    def reject(self, exc: Exception) -> None:
+    def _reject(self, exc: Exception) -> None:
         """Log the admitted calls as rejected: they do not run because of others."""
-        for one in self.outcomes.values():
-            if isinstance(one, Call):
-                call_log.end_rejected_with_span(one.record, exc)
+        for outcome in self.outcomes.values():
+            if isinstance(outcome, Call):
+                call_log.end_rejected_with_span(outcome.record, exc)
 
-    def limit(self, exc: TooManyRequests) -> None:
+    def _limit(self, exc: TooManyRequests) -> None:
         """Make the exceeded rate the outcome of all requests that have no error of their own."""
-        self.reject(exc)
+        self._reject(exc)
         for index, request in self._requests.items():
-            known = self.outcomes.get(index)
-            if isinstance(known, Exception):
+            outcome = self.outcomes.get(index)
+            if isinstance(outcome, Exception):
                 continue
-            told = quotas.limited_tool_result(request, exc)
-            if told is None:
+            result = quotas.limited_tool_result(request, exc)
+            if result is None:
                 self.outcomes[index] = exc
             else:
-                call = known if isinstance(known, Call) else self._call_for(request)
-                self.outcomes[index] = encode_response(call, told)
+                call = outcome if isinstance(outcome, Call) else self._call_for(request)
+                self.outcomes[index] = encode_response(call, result)
 
     def _open(self, index: int, request: Request, usage_batch: UsageBatch | None) -> None:
         try:
@@ -118,3 +135,10 @@ class BatchAdmission:
             # Members wait for each other.
             opened.asks_again = True
         self.outcomes[index] = opened
+
+
+def _combine(refusals: list[AccessRefused]) -> AccessRefused:
+    """Combine several rejections into one; missing authentication precedes missing scopes."""
+    first = next((exc for exc in refusals if not isinstance(exc, InsufficientScope)), refusals[0])
+    first.scopes = tuple(dict.fromkeys(scope for exc in refusals for scope in exc.scopes))
+    return first

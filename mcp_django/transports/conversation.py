@@ -33,11 +33,11 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import call_log
-from mcp_django.execution.call import Call, TaskWait
-from mcp_django.execution.pipeline import WORK_METHODS, admit
+from mcp_django.execution.call import Call, Channel, TaskWait
+from mcp_django.execution.pipeline import WORK_METHODS
 from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.quotas import UsageBatch
-from mcp_django.execution.results import encode_response, largest_message
+from mcp_django.execution.results import largest_message
 from mcp_django.execution.threads import BoundedPool, count_job_for, get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import error_revision_of
@@ -56,7 +56,7 @@ from mcp_django.transports import answer, client_requests, listen
 from mcp_django.transports.batches import BatchAdmission, Opened
 from mcp_django.transports.cancellation import CancelledParams
 from mcp_django.transports.client_requests import decode_answer
-from mcp_django.transports.local_session import LocalSession, SessionTasks
+from mcp_django.transports.local_session import IncomingOnConnection, LocalSession, SessionTasks
 from mcp_django.transports.outgoing import Messages
 
 logger = logging.getLogger("mcp_django")
@@ -72,9 +72,8 @@ class Conversation:
     ``authorized`` is the caller that the server authorized when the channel was opened, or ``None``
     if it was rejected. ``end`` is called when the client of a session does not answer pings or
     may not stay. Without ``is_stateless_spoken``, requests with an envelope are rejected.
-    ``transport`` is the name in the call log, ``source`` what limits count an anonymous caller by
-    (``limits.limit_source``), ``share_key`` whose share of the threads requests use until their
-    caller is looked up. ``hold`` counts the subscriptions of the session.
+    ``share_key`` is whose share of the threads requests use until their caller is looked up.
+    ``hold`` counts the subscriptions of the session.
     """
 
     def __init__(
@@ -87,12 +86,11 @@ class Conversation:
         end: Callable[[], object] = lambda: None,
         hold: Callable[[Collection[str]], object] = lambda uris: None,
         is_stateless_spoken: bool = True,
-        transport: str = "stdio",
-        source: str | None = "local",
+        channel: Channel,
         share_key: ShareKey = None,
     ) -> None:
         self._server = server
-        self._transport = transport
+        self._transport = channel.transport
         self._write = send
         self._end = end
         self._turn = asyncio.Lock()
@@ -101,16 +99,12 @@ class Conversation:
         self._local = LocalSession(
             server,
             is_stateless_spoken=is_stateless_spoken,
-            transport=transport,
-            source=source,
+            channel=channel,
+            reports_changes=True,
             hold=hold,
         )
         self._opening = _RequestOpener(
-            *(server, caller, self._local),
-            authorized=authorized,
-            transport=transport,
-            source=source,
-            share_key=share_key,
+            self._local, caller, authorized=authorized, share_key=share_key
         )
         self._session_tasks: SessionTasks | None = None
         self._batches: set[asyncio.Task[Any]] = set()
@@ -357,21 +351,15 @@ class _RequestOpener:
 
     def __init__(
         self,
-        server: Server,
-        caller: PrincipalSource,
         session: LocalSession,
+        caller: PrincipalSource,
         *,
         authorized: Principal | None,
-        transport: str,
-        source: str | None,
         share_key: ShareKey,
     ) -> None:
-        self._server = server
-        self._caller = caller
         self._session = session
+        self._caller = caller
         self._authorized = authorized
-        self._transport = transport
-        self._find_source = lambda: source
         self._share_key = share_key
 
     def authorize(self) -> Principal:
@@ -380,11 +368,11 @@ class _RequestOpener:
         Raises:
             AccessRefused: the caller may not, or no longer, use the server.
         """
-        return admit_caller(self._server, self._counted_principal)
+        return admit_caller(self._session.server, self._counted_principal)
 
     def _counted_principal(self) -> Principal:
         principal = self._caller.principal()
-        count_job_for(share_of(principal, self._find_source))
+        count_job_for(share_of(principal, self._session.channel.find_source))
         return principal
 
     async def open(self, request: Request) -> Opened:
@@ -398,9 +386,9 @@ class _RequestOpener:
             # A probing client is answered immediately, without the database, unless the server's
             # description itself needs a query.
             with suppress(SynchronousOnlyOperation):
-                return self._open_for(self._authorized, request)
+                return self._incoming(request, authorized=self._authorized).serve()
         where = get_pool("tool" if request.method in WORK_METHODS else "short")
-        return await self._run(where, partial(self._open_for_caller, request), request)
+        return await self._run(where, self._incoming(request).serve, request)
 
     async def open_batch(self, requests: Mapping[int, Request]) -> Outcomes:
         """Admit the requests of a batch, and return what became of each, by its place.
@@ -415,18 +403,14 @@ class _RequestOpener:
 
     def _admit_batch(self, requests: Mapping[int, Request]) -> Outcomes:
         admission = BatchAdmission(requests, self._open_member, self._call_for)
-        admission.authorize()
-        try:
-            admission.count()
-        except TooManyRequests as exc:
-            admission.limit(exc)
-        else:
-            admission.open_others()
+        with suppress(TooManyRequests):
+            # Then the entries say so.
+            admission.admit()
         return admission.outcomes
 
     def _open_member(self, request: Request, usage_batch: UsageBatch | None) -> Opened:
         try:
-            return self._open_for_caller(request, usage_batch)
+            return self._incoming(request, usage_batch=usage_batch).serve()
         except (AccessRefused, MCPError):
             raise
         except Exception as exc:
@@ -434,41 +418,30 @@ class _RequestOpener:
             raise _internal_error(request, exc) from exc
 
     def _call_for(self, request: Request) -> Call:
-        return self._new_call(self.authorize(), request)
+        opened = self._incoming(request).open(self.authorize())
+        assert isinstance(opened, Call)
+        return opened
 
-    def _new_call(self, principal: Principal, request: Request) -> Call:
-        call = self._session.call_for(principal, request)
-        call.find_source = self._find_source
-        return call
+    def _incoming(
+        self,
+        request: Request,
+        *,
+        authorized: Principal | None = None,
+        usage_batch: UsageBatch | None = None,
+    ) -> IncomingOnConnection:
+        return IncomingOnConnection(
+            *(self._session, request, self._counted_principal),
+            authorized=authorized,
+            usage_batch=usage_batch,
+        )
 
     async def _run(self, where: BoundedPool, work: Callable[[], T], message: object) -> T:
         return await call_log.run_or_log_busy(
-            *(where, work, self._server, message),
-            transport=self._transport,
+            *(where, work, self._session.server, message),
+            transport=self._session.channel.transport,
             key=self._share_key,
             session_revision=self._session.revision,
         )
-
-    def _open_for_caller(self, request: Request, usage_batch: UsageBatch | None = None) -> Opened:
-        session_revision = self._session.revision
-        with call_log.log_rejections(
-            self._server, request, transport=self._transport, session_revision=session_revision
-        ):
-            principal = self.authorize()
-        if self._session.is_initialize(request):
-            welcome = self._session.initialize(request)
-            # Lists may change after the client reads this and before the server subscribes.
-            self._session.initial_versions.record_lists()
-            return welcome
-        return self._open_for(principal, request, usage_batch)
-
-    def _open_for(
-        self, principal: Principal, request: Request, usage_batch: UsageBatch | None = None
-    ) -> Opened:
-        call = self._new_call(principal, request)
-        call.usage_batch = usage_batch
-        admit(call)
-        return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
 
 # Batches on a channel -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from mcp_django.auth import security_log
 from mcp_django.auth.authentication import authenticate, confirm_principal
 from mcp_django.auth.backends import BEARER_BACKENDS
 from mcp_django.auth.challenges import build_challenge, metadata_url
-from mcp_django.auth.credentials import Credentials, without_credentials
+from mcp_django.auth.credentials import SECRET_HEADERS, Credentials, without_credentials
 from mcp_django.auth.limits import UNPROVEN, Member, presumed_caller, presumed_share
 from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Server
@@ -27,6 +27,7 @@ from mcp_django.exceptions import (
     MCPError,
     TooManyAttempts,
 )
+from mcp_django.execution.call import Channel
 from mcp_django.execution.policy import is_open
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited
@@ -54,10 +55,11 @@ Message = Request | Notification | Response | Batch | DecodingFailure
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Exchange:
+class Exchange(Channel):
     """One HTTP request; ``build_request`` builds its Django request, given the body.
 
-    Its headers contain credentials, so it has no ``repr`` that shows them.
+    It is the channel of its own message or batch. Its headers contain credentials, so it has no
+    ``repr`` that shows them.
 
     ``scheme`` is the client's scheme, which takes ``SECURE_PROXY_SSL_HEADER`` into account; it may
     be empty if the request has neither Origin nor Authorization, which need it.
@@ -68,11 +70,9 @@ class Exchange:
     headers: Headers
     query: str
     path: str
-    can_stream: bool
     build_request: Callable[[bytes], HttpRequest]
-    find_source: Callable[[], str | None]
-    """Finds what limits count the request by (``limits.limit_source``); ``None`` if unknown."""
     cancellation: Cancellation
+    transport: str = "http"
     endpoint: Endpoint = "mcp"
     body: bytes = b""
     message: Message | None = None
@@ -102,9 +102,17 @@ class Exchange:
         request: Any = self.request()
         request._body, request._stream = b"", BytesIO()
 
+    def component_headers(self) -> Headers:
+        """Return the headers without those that contain credentials."""
+        return self.headers.without(*SECRET_HEADERS)
+
     def build_component_request(self, principal: Principal) -> HttpRequest:
         """Build the request as components see it: without credentials, the caller as its user."""
         return without_credentials(self.request(), principal)
+
+    def confirm_caller(self, server: Server, principal: Principal) -> Principal | None:
+        """Return the caller as it is now; ``None`` if the request would be rejected now."""
+        return confirm_principal(principal, server.auth, credentials_of(server, self))
 
 
 # Replies ------------------------------------------------------------------------------------------
@@ -237,11 +245,6 @@ def credentials_of(server: Server, exchange: Exchange) -> Credentials:
         path=exchange.path,
         upstream=server.upstream,
     )
-
-
-def confirm_caller(server: Server, exchange: Exchange, principal: Principal) -> Principal | None:
-    """Return the caller of a request as it is now; ``None`` if it would be rejected now."""
-    return confirm_principal(principal, server.auth, credentials_of(server, exchange))
 
 
 def has_malformed_credential(server: Server, exchange: Exchange) -> bool:

@@ -1,10 +1,10 @@
-"""Streamable HTTP: the sync core shared by the sync and async HTTP mounts.
+"""Streamable HTTP: what all HTTP mounts have in common.
 
 ``check_request_head`` checks the head of a request and ``parse_request`` parses its body, without
-database queries. ``serve_in_thread`` admits the caller and the request and may query the database;
-``serve_on_loop`` does the same where nothing has to be asked. Neither runs the site's own
-functions: the ``Outcome`` that they return does, where it belongs. ``BodyReader`` reads the request
-body for the ASGI mounts.
+database queries. ``IncomingHTTPRequest`` serves it in a thread, which may query the database, and
+``IncomingOnLoop`` where nothing has to be asked. Neither runs the site's own functions: the
+``Outcome`` that they return does, where it belongs. ``BodyReader`` reads the request body for the
+ASGI mounts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, ResponseStream
 from mcp_django.execution.handlers.subscribed_resources import Subscription
 from mcp_django.execution.invoke import run_stepped
-from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
+from mcp_django.execution.pipeline import WORK_METHODS, IncomingRequest, NeedsThread
 from mcp_django.execution.plan import access_to
 from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.results import encode_response
@@ -56,14 +56,12 @@ from mcp_django.protocol.headers import EVENT_STREAM, JSON
 from mcp_django.protocol.jsonrpc import (
     Batch,
     DecodingFailure,
-    Notification,
     Request,
-    Response,
     request_id_of,
 )
 from mcp_django.protocol.methods import LIST_METHODS
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
-from mcp_django.storage.sessions import SessionKey, StoredSession, session_cache
+from mcp_django.storage.sessions import SessionKey, SessionRecord, session_cache
 from mcp_django.tenants import thread_context
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
@@ -73,7 +71,6 @@ from mcp_django.transports.exchange import (
     accepted,
     authenticate_exchange,
     challenge_reply,
-    confirm_caller,
     credentials_of,
     error_reply,
     has_malformed_credential,
@@ -83,7 +80,7 @@ from mcp_django.transports.exchange import (
     jsonrpc_error_reply,
     record_step_up,
 )
-from mcp_django.transports.http_session import NeedsThread, SessionRequest
+from mcp_django.transports.http_session import SessionRequest, named_session
 from mcp_django.transports.outcome import (
     BASE_HEADERS,
     SSE_HEADERS,
@@ -91,6 +88,7 @@ from mcp_django.transports.outcome import (
     Outcome,
     Reply,
     RequestRefused,
+    Send,
     Stream,
 )
 from mcp_django.transports.request_checks import (
@@ -98,40 +96,11 @@ from mcp_django.transports.request_checks import (
     ClientDisconnected,
     Receive,
     Scope,
-    Send,
     end_connection,
 )
 
 logger = logging.getLogger("mcp_django")
 OutcomeT = TypeVar("OutcomeT", bound=Outcome)
-
-
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class ParsedRequest:
-    """A request that is parsed but not yet authorized."""
-
-    server: Server
-    exchange: Exchange
-    message: Message | None
-    """The posted message; ``None`` for methods other than POST."""
-    catalog: Catalog | None = None
-    """The components, as of when the caller was authorized."""
-    principal: Principal | None = None
-    """The caller, once authenticated."""
-    call: Call | None = None
-    """The call, if it was found on the event loop and is to be admitted in a thread."""
-    unknown: CallerKey | SessionKey | None = None
-    """The key of the caller or session that has to be asked for first."""
-    answers: dict[Any, Any] = field(default_factory=dict)
-    """The callers and sessions that were asked for, by their keys."""
-    refused: AccessRefused | None = None
-    """The error of a call that was rejected on the event loop, and is to be answered in a thread,
-    which may record it."""
-
-    @property
-    def pool(self) -> Literal["tool", "short"]:
-        """The name of the thread pool that serves the request."""
-        return pool_of(self.message, self.exchange)
 
 
 def pool_of(message: Message | None, exchange: Exchange) -> Literal["tool", "short"]:
@@ -181,18 +150,18 @@ def needs_authorization_first(server: Server, exchange: Exchange, size: int) -> 
 
 def reject_unauthorized(server: Server, exchange: Exchange) -> Reply | None:
     """Return the reply to an unauthorized caller, whatever the body; may query the database."""
-    received = ParsedRequest(server=server, exchange=exchange, message=None)
+    request = IncomingHTTPRequest(server, exchange, None)
     try:
-        _authorize_caller(received)
+        request.authorize()
     except SynchronousOnlyOperation:
         raise
     except Exception as exc:  # noqa: BLE001 - also from the site's own permission or backend
-        return _with_cors(exchange, _refusal(received, exc))
+        return request.reject(exc)
     return None
 
 
-def parse_request(server: Server, exchange: Exchange) -> ParsedRequest:
-    """Check and parse a request.
+def parse_request(server: Server, exchange: Exchange) -> Message | None:
+    """Check a request and return its message, ``None`` for methods other than POST.
 
     It depends only on its arguments and the settings, and runs no database query. For a POST, the
     mount has already checked the head with ``check_request_head``.
@@ -200,54 +169,267 @@ def parse_request(server: Server, exchange: Exchange) -> ParsedRequest:
     Raises:
         RequestRefused: the request is rejected by its head or its body.
     """
-    message, refused = None, None
+    refused = None
     if exchange.verb != "POST":
         refused = check_request_head(server, exchange)
     elif not exchange.is_usual or len(exchange.body) > get_settings().max_body_bytes:
         refused = _refuse_body(exchange)
     if refused is not None:
         raise RequestRefused(refused)
-    if exchange.verb == "POST":
-        message = exchange.message or jsonrpc.decode(exchange.body)
-    return ParsedRequest(server=server, exchange=exchange, message=message)
-
-
-def serve_in_thread(received: ParsedRequest) -> Outcome:
-    """Authorize the caller and admit the request; may query the database."""
-    outcome: Outcome
-    if received.exchange.endpoint == "health":
-        return site_pages.health_reply(received.server, received.exchange)
-    try:
-        outcome = _admit_in_thread(received)
-    except SynchronousOnlyOperation:
-        raise
-    except RequestRefused as exc:
-        outcome = exc.reply
-    except Exception as exc:  # noqa: BLE001 - also from the site's own permission or backend
-        outcome = _refusal(received, exc)
-    return _with_cors(received.exchange, outcome)
-
-
-async def ask_and_serve(received: ParsedRequest) -> Outcome | None:
-    """Ask for what ``serve_on_loop`` did not know, and serve the request after that.
-
-    ``None`` if the request has to be served in a thread, unless something else is unknown now.
-    """
-    key, received.unknown = received.unknown, None
-    found: Any
-    try:
-        if isinstance(key, SessionKey):
-            found = await session_cache.afetch(key)
-        else:
-            assert key is not None
-            found = await ask_for_caller(key, received.exchange.headers)
-    except Exception as exc:  # noqa: BLE001 - of the database
-        return _refusal(received, exc)
-    if found is None:
+    if exchange.verb != "POST":
         return None
-    # It need not be in the cache, for example if this process is not registered yet.
-    received.answers[key] = found
-    return serve_on_loop(received)
+    return exchange.message or jsonrpc.decode(exchange.body)
+
+
+def _refuse_body(exchange: Exchange) -> Reply | None:
+    """Return the reply to a body that is rejected before it is decoded, else ``None``."""
+    refused = request_checks.check_body(exchange)
+    return None if refused is None else readable_reply(exchange, refused)
+
+
+def readable_reply(exchange: Exchange, refused: Reply) -> Reply:
+    """Add the CORS headers that let a page of an allowed origin read the error reply."""
+    return replace(refused, headers=(*refused.headers, *request_checks.cors_headers(exchange)))
+
+
+# Serving a request --------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, repr=False)
+class IncomingHTTPRequest(IncomingRequest[Outcome]):
+    """A request over HTTP, served in a thread, where the database may be asked.
+
+    ``message`` is what was posted, ``None`` for methods other than POST.
+    """
+
+    server: Server
+    exchange: Exchange
+    message: Message | None
+    catalog: Catalog | None = None
+    principal: Principal | None = None
+    """The caller, once authenticated."""
+    session: SessionRequest | None = None
+    """What belongs to a session, once that is known."""
+
+    def serve_in_thread(self, prepared: Call | None = None) -> Outcome:
+        """Serve the request in this thread; a page of an allowed origin may read the answer."""
+        exchange = self.exchange
+        if exchange.endpoint == "health":
+            return site_pages.health_reply(self.server, exchange)
+        if prepared is not None and (
+            has_waited() or prepared.catalog is not self.server.fresh_catalog()
+        ):
+            # The caller may have lost its access while the request waited for this thread.
+            prepared = None
+        return with_cors(exchange, self.serve(prepared))
+
+    def authorize(self) -> Principal:
+        """Authenticate the caller and check that it may connect.
+
+        Raises:
+            AccessRefused: the credentials are invalid, or the caller may not connect.
+            Busy: the overrides or the caller cannot be looked up now.
+        """
+        self.principal = None
+
+        def find() -> Principal:
+            self.principal = principal = authenticate_exchange(self.server, self.exchange)
+            count_job_for(share_of(principal, self.exchange.find_source))
+            return principal
+
+        try:
+            principal = admit_caller(self.server, find)
+        except (AccessRefused, Busy) as exc:
+            call_log.log_rejected(
+                self.server, self.message, exc, transport="http", principal=self.principal
+            )
+            raise
+        self.catalog = self.server.catalog
+        return principal
+
+    def open(self, principal: Principal) -> Call | Outcome:
+        """Return the call of a request, or the outcome of another message."""
+        exchange, message = self.exchange, self.message
+        if exchange.carry_caller is not None:
+            exchange.received_request = exchange.carry_caller(principal)
+        if exchange.endpoint != "mcp":
+            return _legacy(self.server, exchange, message, principal)
+        if message is None:
+            return _without_message(SessionRequest(self, exchange, principal, self.fetch))
+        if isinstance(message, DecodingFailure):
+            return error_reply(message.error, message.id)
+        try:
+            versions = get_settings().protocol_versions
+            route: Route
+            if isinstance(message, Request):
+                route = classify_request(message, exchange.headers, enabled=versions)
+            else:
+                route = classify(message, exchange.headers, enabled=versions)
+        except MCPError as exc:
+            session_revision = SessionRequest(self, exchange, principal, self.fetch).revision()
+            call_log.log_rejected(
+                self.server,
+                message,
+                exc,
+                transport="http",
+                principal=principal,
+                session_revision=session_revision,
+            )
+            revision = error_revision_of(message, session_revision)
+            return error_reply(exc, request_id_of(message), revision)
+        if isinstance(route, Handshake):
+            self.session = SessionRequest(self, exchange, principal, self.fetch)
+            return self.session.open(message)
+        if isinstance(route, Drop) or not isinstance(message, Request):
+            return accepted()
+        return self.call(
+            exchange,
+            message,
+            route.envelope,
+            principal,
+            name=route.name or "",
+            cancellation=exchange.cancellation,
+        )
+
+    def fetch(self, key: SessionKey) -> SessionRecord | None:
+        """Return a session, or ``None`` if there is none."""
+        return session_cache.fetch(key)
+
+    def answer(self, call: Call) -> Outcome:
+        """Return the answer to an admitted call, or how it is answered."""
+        if call.session is not None:
+            session = self.session or SessionRequest(self, self.exchange, call.principal)
+            return session.answer(call)
+        if isinstance(call.result, Subscription):
+            return _listen(call, self.exchange)
+        if call.result is not None:
+            # Only a request in a session waits for a task.
+            assert isinstance(call.result, dict)
+            return json_reply(200, encode_response(call, call.result))
+        component = call.component
+        may_send = component.slow or component.function.context_parameter is not None
+        if may_send and call.wants_stream and _can_stream(self.exchange):
+            call.stream = ResponseStream()
+            # A slow call would only wait longer for its first byte.
+            may_wait = not component.slow and request_checks.accepts(self.exchange.headers, JSON)
+            begin = partial(answer.stream_or_reply, call) if may_wait else None
+            return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call), begin=begin)
+        return answer.Work(call=call, headers=BASE_HEADERS)
+
+    def reject(self, exc: Exception) -> Reply:
+        """Return the reply to a request that was rejected elsewhere, or before it was served."""
+        return with_cors(self.exchange, self.refuse(exc, None))
+
+    def refuse(self, exc: Exception, call: Call | None) -> Reply:
+        """Return the reply to a caller who is rejected, or to an unexpected exception."""
+        if isinstance(exc, (NeedsThread, SynchronousOnlyOperation)):
+            raise exc
+        if isinstance(exc, RequestRefused):
+            return exc.reply
+        if call is not None and isinstance(exc, MCPError):
+            return error_reply(exc, call.request.id, call.revision)
+        principal = self.principal if call is None else call.principal
+        try:
+            if isinstance(exc, InsufficientScope) and principal is not None:
+                record_step_up(self.server, self.exchange, principal, exc)
+            if isinstance(exc, AccessRefused):
+                return challenge_reply(exc, self.server, self.exchange)
+            if isinstance(exc, (InterfaceError, OperationalError)):
+                logger.warning("A request could not be authorized (%s).", exc)
+                exc = Busy("The database is unavailable; try again in a moment.")
+            if isinstance(exc, Busy):
+                return error_reply(exc, request_id_of(self.message))
+        except Exception as failure:  # noqa: BLE001 - logged below
+            exc = failure
+        logger.error("Authorizing a request failed.", exc_info=exc)
+        return internal_error_reply(request_id_of(self.message))
+
+
+@dataclass(eq=False, repr=False)
+class IncomingOnLoop(IncomingHTTPRequest):
+    """A request over HTTP, served on an event loop: nothing is asked for, and no thread is taken.
+
+    That is possible if the catalog is current, the plan of the called component needs no thread,
+    the session of the request is known, and the caller as well, or it has no credentials, the
+    server is open to all and no component has a permission. Otherwise ``serve`` raises
+    ``NeedsThread``.
+    """
+
+    is_on_loop = True
+    answers: dict[Any, Any] = field(default_factory=dict)
+    """The callers and sessions that were asked for, by their keys. They need not be in the caches,
+    for example if this process is not registered yet."""
+
+    async def ask(self, key: CallerKey | SessionKey) -> bool:
+        """Ask for what is unknown, together with other requests; return whether it is known now.
+
+        Raises:
+            Exception: of the database.
+        """
+        if isinstance(key, SessionKey):
+            self.answers[key] = await session_cache.afetch(key)
+        else:
+            self.answers[key] = await ask_for_caller(key, self.exchange.headers)
+        return self.answers[key] is not None
+
+    def authorize(self) -> Principal:
+        """Return the caller, if it is known and may connect.
+
+        Raises:
+            NeedsThread: it is not, or it has to be asked for first.
+        """
+        server, exchange, message = self.server, self.exchange, self.message
+        lines, method = exchange.headers.lines, ""
+        if isinstance(message, Request):
+            method = message.method
+        if (
+            exchange.endpoint != "mcp"
+            or exchange.query
+            or len(exchange.body) > MAX_INLINE_BYTES
+            or message is None
+            # The database knows whose it is.
+            or b"cookie" in lines
+            # These are stored.
+            or method == "initialize"
+            or (not method and b"mcp-session-id" in lines)
+        ):
+            raise NeedsThread
+        self.catalog = catalog = server.fresh_catalog(is_list=method in LIST_METHODS)
+        if catalog is None:
+            raise NeedsThread
+        access = access_to(server, catalog)
+        if b"authorization" not in lines:
+            if not access.is_open:
+                raise NeedsThread
+            self.principal = anonymous_principal(may_sign_in=access.may_sign_in)
+            return self.principal
+        if not access.needs_only_accounts:
+            raise NeedsThread
+        try:
+            key = caller_key(access.backends, credentials_of(server, exchange))
+            principal = None
+            if key is not None:
+                principal = self.answers.get(key) or known_caller(key)
+            if key is None or principal is None:
+                raise NeedsThread(unknown=key)
+            access.authorize(server, key, principal)
+        except AccessRefused:
+            raise NeedsThread from None
+        self.principal = principal
+        return principal
+
+    def fetch(self, key: SessionKey) -> SessionRecord | None:
+        """Return a session that is known."""
+        record = self.answers.get(key) or session_cache.get(key)
+        if record is None:
+            raise NeedsThread(unknown=key)
+        return record
+
+    def refuse(self, exc: Exception, call: Call | None) -> Reply:
+        """Return the reply to an unexpected exception; a rejected caller needs a thread."""
+        if isinstance(exc, AccessRefused):
+            raise NeedsThread(refused=exc) from exc
+        return super().refuse(exc, call)
 
 
 async def ask_ahead(server: Server, exchange: Exchange) -> None:
@@ -263,245 +445,17 @@ async def ask_ahead(server: Server, exchange: Exchange) -> None:
                 return
             principal = known_caller(key) or await ask_for_caller(key, exchange.headers)
         if principal is not None:
-            session = SessionRequest(server, exchange, principal).session_key
+            session = named_session(server, exchange, principal)
             if session is not None:
                 await session_cache.afetch(session)
     except Exception as exc:  # noqa: BLE001 - also of the database
         logger.debug("A caller could not be asked for ahead (%s).", type(exc).__name__)
 
 
-def serve_on_loop(received: ParsedRequest) -> Outcome | None:
-    """Authorize and admit a request on an event loop; ``None`` if it has to be done in a thread.
-
-    Which of both is decided beforehand: on the loop if nothing has to be looked up. That is so if
-    the catalog is current, the plan of the called component needs no thread, the session of the
-    request is known, and the caller as well, or it has no credentials, the server is open to all
-    and no component has a permission. ``received`` keeps what is known for the thread, and what
-    has to be asked for.
-    """
-    server, exchange, message = received.server, received.exchange, received.message
-    lines = exchange.headers.lines
-    if (
-        exchange.endpoint != "mcp"
-        or exchange.query
-        or len(exchange.body) > MAX_INLINE_BYTES
-        or message is None
-        # The database knows whose it is.
-        or b"cookie" in lines
-    ):
-        return None
-    is_list = isinstance(message, Request) and message.method in LIST_METHODS
-    catalog = received.catalog = server.fresh_catalog(is_list=is_list)
-    if catalog is None:
-        return None
-    try:
-        received.principal = principal = _principal_on_loop(received, catalog)
-        outcome = _outcome_on_loop(received, principal)
-    except (NeedsThread, SynchronousOnlyOperation):
-        # Or the site's own code used the database, for example to validate an argument.
-        return None
-    except AccessRefused as exc:
-        received.refused = exc
-        return None
-    except RequestRefused as exc:
-        outcome = exc.reply
-    except Exception as exc:  # noqa: BLE001 - also from the site's own code
-        outcome = _refusal(received, exc)
-    return outcome if b"origin" not in lines else _with_cors(exchange, outcome)
-
-
-def _principal_on_loop(received: ParsedRequest, catalog: Catalog) -> Principal:
-    """Return the caller, if it is known and may connect.
-
-    Raises:
-        NeedsThread: that has to be decided in a thread, or the request is rejected.
-    """
-    server, exchange = received.server, received.exchange
-    principal: Principal | None = None
-    access = access_to(server, catalog)
-    if b"authorization" not in exchange.headers.lines:
-        if access.is_open:
-            principal = anonymous_principal(may_sign_in=access.may_sign_in)
-    elif access.needs_only_accounts:
-        try:
-            key = caller_key(access.backends, credentials_of(server, exchange))
-            if key is not None:
-                principal = received.answers.get(key) or known_caller(key)
-            if principal is None or key is None:
-                received.unknown = key
-            else:
-                access.authorize(server, key, principal)
-        except AccessRefused:
-            raise NeedsThread from None
-    if principal is None:
-        raise NeedsThread
-    return principal
-
-
-def _outcome_on_loop(received: ParsedRequest, principal: Principal) -> Outcome:
-    """Return the outcome of a request whose caller is known.
-
-    Raises:
-        NeedsThread: it has to be served in a thread.
-    """
-    exchange, message = received.exchange, received.message
-    has_session = b"mcp-session-id" in exchange.headers.lines
-    if has_session and not isinstance(message, Request):
-        raise NeedsThread
-    found = _route(received)
-    if isinstance(found, Call):
-        if not runs_on_loop(found):
-            received.call = found
-            raise NeedsThread
-        return _admitted(found, exchange)
-    if not isinstance(found, Handshake):
-        return found
-    if not has_session or not isinstance(message, Request) or message.method == "initialize":
-        raise NeedsThread
-    request = SessionRequest(received.server, exchange, principal)
-    received.unknown = key = request.session_key
-    record = None
-    if key is not None:
-        record = received.answers.get(key) or session_cache.get(key)
-    if record is None:
-        raise NeedsThread
-    received.unknown = None
-    assert received.catalog is not None
-    return request.post_on_loop(message, received.catalog, StoredSession(record))
-
-
-def _refusal(received: ParsedRequest, exc: Exception) -> Reply:
-    """Return the reply to a caller who is rejected, or to an unexpected exception."""
-    try:
-        if isinstance(exc, InsufficientScope) and received.principal is not None:
-            record_step_up(received.server, received.exchange, received.principal, exc)
-        if isinstance(exc, AccessRefused):
-            return challenge_reply(exc, received.server, received.exchange)
-        if isinstance(exc, (InterfaceError, OperationalError)):
-            logger.warning("A request could not be authorized (%s).", exc)
-            exc = Busy("The database is unavailable; try again in a moment.")
-        if isinstance(exc, Busy):
-            return error_reply(exc, request_id_of(received.message))
-    except Exception as failure:  # noqa: BLE001 - logged below
-        exc = failure
-    logger.error("Authorizing a request failed.", exc_info=exc)
-    return internal_error_reply(request_id_of(received.message))
-
-
-def _refuse_body(exchange: Exchange) -> Reply | None:
-    """Return the reply to a body that is rejected before it is decoded, else ``None``."""
-    refused = request_checks.check_body(exchange)
-    return None if refused is None else readable_reply(exchange, refused)
-
-
-def readable_reply(exchange: Exchange, refused: Reply) -> Reply:
-    """Add the CORS headers that let a page of an allowed origin read the error reply."""
-    return replace(refused, headers=(*refused.headers, *request_checks.cors_headers(exchange)))
-
-
-# Authorization and admission ----------------------------------------------------------------------
-
-
-def _admit_in_thread(received: ParsedRequest) -> Outcome:
-    server, exchange, call = received.server, received.exchange, received.call
-    if received.refused is not None:
-        raise received.refused
-    # The caller may have lost its access while the request waited for this thread.
-    if call is None or has_waited() or call.catalog is not server.fresh_catalog():
-        _authorize_caller(received)
-        assert received.principal is not None
-        if exchange.carry_caller is not None:
-            exchange.received_request = exchange.carry_caller(received.principal)
-        found = _route(received)
-        if isinstance(found, Handshake):
-            assert isinstance(received.message, (Request, Notification, Response, Batch))
-            return SessionRequest(server, exchange, received.principal).post(received.message)
-        if not isinstance(found, Call):
-            return found
-        call = found
-    return _admitted(call, exchange)
-
-
-def _authorize_caller(received: ParsedRequest) -> None:
-    """Authenticate the caller and check that it may connect.
-
-    Raises:
-        AccessRefused: the credentials are invalid, or the caller may not connect.
-        Busy: the overrides or the caller cannot be looked up now.
-    """
-    server, exchange = received.server, received.exchange
-    received.principal = None
-
-    def find() -> Principal:
-        received.principal = principal = authenticate_exchange(server, exchange)
-        count_job_for(share_of(principal, exchange.find_source))
-        return principal
-
-    try:
-        admit_caller(server, find)
-        received.catalog = server.catalog
-    except (AccessRefused, Busy) as exc:
-        call_log.log_rejected(
-            server, received.message, exc, transport="http", principal=received.principal
-        )
-        raise
-
-
-def _route(received: ParsedRequest) -> Outcome | Handshake | Call:
-    """Return the call of a request at a stateless revision, or the outcome of another message."""
-    server, exchange, message = received.server, received.exchange, received.message
-    principal = received.principal
-    assert principal is not None
-    if exchange.endpoint != "mcp":
-        return _legacy(received, principal)
-    if message is None:
-        return _without_message(SessionRequest(server, exchange, principal))
-    if isinstance(message, DecodingFailure):
-        return error_reply(message.error, message.id)
-    try:
-        versions = get_settings().protocol_versions
-        route: Route
-        if isinstance(message, Request):
-            route = classify_request(message, exchange.headers, enabled=versions)
-        else:
-            route = classify(message, exchange.headers, enabled=versions)
-    except MCPError as exc:
-        session_revision = SessionRequest(server, exchange, principal).revision()
-        call_log.log_rejected(
-            server,
-            message,
-            exc,
-            transport="http",
-            principal=principal,
-            session_revision=session_revision,
-        )
-        return error_reply(
-            exc, request_id_of(message), error_revision_of(message, session_revision)
-        )
-    if isinstance(route, Handshake):
-        return route
-    if isinstance(route, Drop) or not isinstance(message, Request):
-        return accepted()
-    return Call(
-        server=server,
-        request=message,
-        envelope=route.envelope,
-        principal=principal,
-        raw_headers=exchange.headers,
-        can_stream=exchange.can_stream,
-        build_request=exchange.build_component_request,
-        find_source=exchange.find_source,
-        confirm_caller=partial(confirm_caller, server, exchange),
-        transport="http",
-        catalog=received.catalog,
-        name=route.name or "",
-        cancellation=exchange.cancellation,
-    )
-
-
-def _legacy(received: ParsedRequest, principal: Principal) -> Outcome:
+def _legacy(
+    server: Server, exchange: Exchange, message: Message | None, principal: Principal
+) -> Outcome:
     """Return the outcome of a request to one of the two endpoints of HTTP+SSE."""
-    server, exchange = received.server, received.exchange
     if not legacy_sse.is_supported(server):
         return jsonrpc_error_reply(
             404, "This server does not support HTTP+SSE; use Streamable HTTP."
@@ -509,10 +463,10 @@ def _legacy(received: ParsedRequest, principal: Principal) -> Outcome:
     try:
         if exchange.endpoint == "sse":
             return legacy_sse.open_stream(server, exchange, principal)
-        assert received.message is not None  # other methods were rejected before
-        return legacy_sse.accept_post(server, exchange, received.message, principal)
+        assert message is not None  # other methods were rejected before
+        return legacy_sse.accept_post(server, exchange, message, principal)
     except MCPError as exc:
-        return error_reply(exc, request_id_of(received.message))
+        return error_reply(exc, request_id_of(message))
 
 
 def _without_message(call: SessionRequest) -> Outcome:
@@ -521,29 +475,6 @@ def _without_message(call: SessionRequest) -> Outcome:
     except MCPError as exc:
         # Only handshake revisions use these methods, and all of them have the same error codes.
         return error_reply(exc, None, LATEST_HANDSHAKE)
-
-
-def _admitted(call: Call, exchange: Exchange) -> Outcome:
-    """Admit a call, and return its answer or how it is answered."""
-    try:
-        admit(call)
-        if call.result is None:
-            component = call.component
-            may_send = component.slow or component.function.context_parameter is not None
-            if may_send and call.wants_stream and _can_stream(exchange):
-                call.stream = ResponseStream()
-                # A slow call would only wait longer for its first byte.
-                may_wait = not component.slow and request_checks.accepts(exchange.headers, JSON)
-                begin = partial(answer.stream_or_reply, call) if may_wait else None
-                return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call), begin=begin)
-            return answer.Work(call=call, headers=BASE_HEADERS)
-        if isinstance(call.result, Subscription):
-            return _listen(call, exchange)
-        # Only a request in a session waits for a task.
-        assert isinstance(call.result, dict)
-        return json_reply(200, encode_response(call, call.result))
-    except MCPError as exc:
-        return error_reply(exc, call.request.id, call.revision)
 
 
 def _can_stream(exchange: Exchange) -> bool:
@@ -565,9 +496,9 @@ def _listen(call: Call, exchange: Exchange) -> Outcome:
     return Stream(headers=SSE_HEADERS, open=partial(listen.subscription_events, call, slot))
 
 
-def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
+def with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
     """Add the CORS headers that a browser page of an allowed origin needs."""
-    if "origin" not in exchange.headers:
+    if b"origin" not in exchange.headers.lines:
         return outcome
     extra: HeaderList = request_checks.cors_headers(exchange)
     return outcome.with_headers(extra) if extra else outcome  # type: ignore[return-value]

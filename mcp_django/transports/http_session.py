@@ -20,13 +20,11 @@ from django.utils import timezone
 
 from mcp_django.auth.limits import anonymous_network
 from mcp_django.auth.principal import Principal
-from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.catalog import Server
 from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import (
-    AccessRefused,
     Busy,
-    InsufficientScope,
     InvalidParams,
     InvalidRequest,
     MCPError,
@@ -36,6 +34,7 @@ from mcp_django.exceptions import (
 from mcp_django.execution import invoke, telemetry
 from mcp_django.execution.call import (
     Call,
+    Channel,
     ResponseStream,
     Result,
     TaskWait,
@@ -44,7 +43,7 @@ from mcp_django.execution.handlers.session import (
     initialize_response,
     negotiate,
 )
-from mcp_django.execution.pipeline import admit, runs_on_loop
+from mcp_django.execution.pipeline import IncomingRequest, admit
 from mcp_django.execution.quotas import UsageBatch, consume_session
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import call_on_loop, get_pool
@@ -64,7 +63,13 @@ from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.storage import sessions, streams
 from mcp_django.storage.cache import seconds_until_forgotten
 from mcp_django.storage.inbox import ensure_heartbeat
-from mcp_django.storage.sessions import SessionKey, StoredSession, session_cache, session_key
+from mcp_django.storage.sessions import (
+    SessionKey,
+    SessionRecord,
+    StoredSession,
+    session_cache,
+    session_key,
+)
 from mcp_django.tenants import refuse_tenant_users
 from mcp_django.transports import (
     answer,
@@ -74,13 +79,12 @@ from mcp_django.transports import (
     listen,
     request_checks,
 )
-from mcp_django.transports.batches import BatchAdmission, Opened
+from mcp_django.transports.batches import BatchAdmission, Opened, opened_by
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.durable_streams import MAX_WAITING
 from mcp_django.transports.exchange import (
     Exchange,
     accepted,
-    confirm_caller,
     error_reply,
     internal_error_reply,
     json_reply,
@@ -103,17 +107,35 @@ logger = logging.getLogger("mcp_django")
 Member = Request | Notification | Response | DecodingFailure
 
 
-class NeedsThread(Exception):
-    """The request cannot be processed on an event loop."""
+FetchSession = Callable[[SessionKey], SessionRecord | None]
+
+
+def named_session(server: Server, exchange: Exchange, principal: Principal) -> SessionKey | None:
+    """Return the key of the session that a request names; ``None`` if it does not name one."""
+    named = exchange.headers.getlist(SESSION_ID)
+    if len(named) != 1:
+        return None
+    return session_key(named[0], server=server.name, principal=principal.key)
 
 
 class SessionRequest:
-    """One HTTP request of a handshake revision and its caller."""
+    """One HTTP request of a handshake revision and its caller.
 
-    def __init__(self, server: Server, exchange: Exchange, principal: Principal) -> None:
-        self.server = server
+    ``fetch`` returns the session that the request names.
+    """
+
+    def __init__(
+        self,
+        request: IncomingRequest[Outcome],
+        exchange: Exchange,
+        principal: Principal,
+        fetch: FetchSession = session_cache.fetch,
+    ) -> None:
+        self.server = request.server
         self.exchange = exchange
         self.principal = principal
+        self._request = request
+        self._fetch = fetch
         self.streams_to = exchange.can_stream and request_checks.accepts(
             exchange.headers, EVENT_STREAM
         )
@@ -135,42 +157,20 @@ class SessionRequest:
 
     # POST -----------------------------------------------------------------------------------------
 
-    def post(self, message: Member | Batch) -> Outcome:
-        """Process a posted message or batch and return its outcome."""
-        if isinstance(message, Request) and message.method == "initialize":
-            return self._initialize(message)
+    def open(self, message: Member | Batch) -> Call | Outcome:
+        """Return the call of a posted request, or the outcome of another message."""
+        if isinstance(message, Request):
+            if message.method == "initialize":
+                return self._initialize(message)
+            session = self.session(message.id)
+            try:
+                return self.call_for(session, message)
+            except MCPError as exc:
+                return error_reply(exc, message.id, session.revision)
         session = self.session(request_id_of(message))
         if isinstance(message, Batch):
             return _answer_batch(self, session, message)
-        if isinstance(message, Request):
-            try:
-                return self._request(session, self.call_for(session, message))
-            except MCPError as exc:
-                return error_reply(exc, message.id, session.revision)
         return self.process_message(session, message)
-
-    def post_on_loop(self, request: Request, catalog: Catalog, session: StoredSession) -> Outcome:
-        """Process a request on an event loop, in a session that is known there.
-
-        Raises:
-            NeedsThread: it has to be processed in a thread.
-        """
-        try:
-            call = self.call_for(session, request)
-            call.catalog = catalog
-            if not runs_on_loop(call):
-                raise NeedsThread
-            return self._request(session, call)
-        except MCPError as exc:
-            return error_reply(exc, request.id, session.revision)
-
-    @property
-    def session_key(self) -> SessionKey | None:
-        """The key of the session that the request names; ``None`` if it does not name one."""
-        named = self.exchange.headers.getlist(SESSION_ID)
-        if len(named) != 1:
-            return None
-        return session_key(named[0], server=self.server.name, principal=self.principal.key)
 
     def _initialize(self, request: Request) -> Reply | Pending:
         if SESSION_ID in self.exchange.headers:
@@ -229,14 +229,13 @@ class SessionRequest:
         Raises:
             RequestRefused: it names none, or one that does not exist or is another caller's.
         """
-        named = self.exchange.headers.getlist(SESSION_ID)
-        if not named:
+        key = named_session(self.server, self.exchange, self.principal)
+        if key is None and SESSION_ID not in self.exchange.headers:
             exc = InvalidRequest(
                 "Send initialize first, then the Mcp-Session-Id of its reply with each message."
             )
             raise RequestRefused(replace(error_reply(exc, request_id), status=400))
-        key = self.session_key
-        record = None if key is None else session_cache.fetch(key)
+        record = None if key is None else self._fetch(key)
         if record is None:
             raise RequestRefused(unknown_session(request_id))
         return StoredSession(record)
@@ -247,28 +246,20 @@ class SessionRequest:
         Raises:
             InvalidParams: the progress token is invalid.
         """
-        return Call(
-            server=self.server,
-            request=request,
-            envelope=session.envelope_of(request),
-            principal=self.principal,
-            raw_headers=self.exchange.headers,
+        envelope = session.envelope_of(request)
+        return self._request.call(
+            self.exchange,
+            request,
+            envelope,
+            self.principal,
             session=session,
-            can_stream=self.exchange.can_stream,
             can_ask=self.streams_to,
-            build_request=self.exchange.build_component_request,
-            find_source=self.exchange.find_source,
-            confirm_caller=partial(confirm_caller, self.server, self.exchange),
-            transport="http",
         )
 
-    def _request(self, session: StoredSession, call: Call) -> Outcome:
-        """Return the outcome of a call.
-
-        Raises:
-            MCPError: the request is rejected.
-        """
-        admit(call)
+    def answer(self, call: Call) -> Outcome:
+        """Return the answer to an admitted call, or how it is answered."""
+        session = call.session
+        assert isinstance(session, StoredSession)
         if isinstance(call.result, dict):
             reply = json_reply(200, encode_response(call, call.result))
             reply.hold = _hold(call.request)
@@ -281,7 +272,7 @@ class SessionRequest:
         asked = partial(self._stream, session, call) if self.streams_to else None
         return answer.Work(call=call, headers=BASE_HEADERS, ask=asked)
 
-    def open(
+    def open_member(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None
     ) -> Opened:
         """Admit a request of a batch, and return its response or the call to run.
@@ -292,7 +283,7 @@ class SessionRequest:
         call = self.call_for(session, request)
         call.usage_batch = usage_batch
         admit(call)
-        return encode_response(call, call.result) if isinstance(call.result, dict) else call
+        return opened_by(call)
 
     def _stream(self, session: StoredSession, call: Call, first: Result | None = None) -> Pending:
         """Return a stream that runs the call; its row is stored before the first event is sent.
@@ -376,7 +367,8 @@ class SessionRequest:
             slot,
             server=self.server,
             principal=self.principal,
-            find_source=self.exchange.find_source,
+            # Not the exchange: the stream needs nothing else of its request.
+            channel=Channel(transport="http", find_source=self.exchange.find_source),
         )
         if not last:
             return _streaming(get_stream)
@@ -508,20 +500,13 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
         return replace(error_reply(exc, None), status=400)
     admission = BatchAdmission(
         {n: one for n, one in enumerate(batch.members) if isinstance(one, Request)},
-        partial(posted.open, session),
+        partial(posted.open_member, session),
         partial(posted.call_for, session),
     )
-    admission.authorize()
-    if refusals := admission.refusals():
-        # The rejection answers the whole batch, so it has to name the scopes of every member.
-        admission.reject(refusals[0])
-        raise _combine_rejections(refusals)
     try:
-        admission.count()
+        admission.admit(is_whole=True)
     except TooManyRequests as exc:
-        admission.limit(exc)
         return _limited_reply(session, batch, admission, exc)
-    admission.open_others()
     running: list[Call] = []
     finished: list[bytes] = []
     for index, member in enumerate(batch.members):
@@ -557,14 +542,6 @@ def _entry(
         return jsonrpc.encode_failure(member.id, outcome, session.revision)
     assert isinstance(outcome, (bytes, Call))
     return outcome
-
-
-def _combine_rejections(refusals: list[AccessRefused]) -> AccessRefused:
-    """Combine several rejections into one; missing authentication precedes missing scopes."""
-    first = next((one for one in refusals if not isinstance(one, InsufficientScope)), refusals[0])
-    scopes = dict.fromkeys(scope for one in refusals for scope in one.scopes)
-    first.scopes = tuple(scopes)
-    return first
 
 
 def _limited_reply(

@@ -26,6 +26,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, Busy
+from mcp_django.execution.call import Channel
 from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.quotas import consume_session
 from mcp_django.execution.threads import run_in_short_thread
@@ -173,8 +174,7 @@ async def _events(
         end=end,
         hold=slot.hold,
         is_stateless_spoken=False,
-        transport="sse",
-        source=source,
+        channel=Channel(transport="sse", find_source=lambda: source),
         share_key=share_of(principal, lambda: source),
     )
     may_stay = partial(caller.may_stay, server)

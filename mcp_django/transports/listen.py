@@ -41,7 +41,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, Busy
-from mcp_django.execution.call import Call
+from mcp_django.execution.call import Call, Channel
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.subscribed_resources import SubscribedResources, Subscription
 from mcp_django.execution.policy import admit_caller
@@ -59,7 +59,7 @@ from mcp_django.storage import task_rows, versions
 from mcp_django.storage.cache import list_delay
 from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.revocations import revocation_topics
-from mcp_django.storage.sessions import StoredSession
+from mcp_django.storage.sessions import ClientSession, StoredSession
 from mcp_django.storage.streams import (
     GET_STREAM_ENDS,
     NEW_GET_STREAMS,
@@ -469,6 +469,27 @@ class SessionSubscription(ListenSubscription):
     Nothing is acknowledged, so rows are checked only when they have changed.
     """
 
+    def __init__(
+        self,
+        server: Server,
+        session: ClientSession,
+        principal: Principal,
+        channel: Channel,
+        selected: Subscription,
+    ) -> None:
+        # What a client of a later revision would send.
+        request = Request(0, "subscriptions/listen")
+        call = Call(
+            server=server,
+            request=request,
+            envelope=session.envelope_of(request),
+            principal=principal,
+            channel=channel,
+            session=session,
+        )
+        call.result = selected
+        super().__init__(call)
+
     async def authorize(self, *, anew: bool = False) -> None:
         """Check the permissions for the resources, unless they and the catalog are the same.
 
@@ -494,15 +515,15 @@ async def get_stream_events(
     *,
     server: Server,
     principal: Principal,
-    find_source: Callable[[], str | None],
+    channel: Channel,
     resumed: EventId | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a GET stream until the client disconnects or the session ends.
 
-    ``find_source`` returns the address of the caller. ``resumed`` is the id of the last event that
-    the client received, on a GET stream of the session.
+    ``resumed`` is the id of the last event that the client received, on a GET stream of the
+    session.
     """
-    get_stream = _GetStream(session, slot, server, principal, find_source, resumed)
+    get_stream = _GetStream(session, slot, server, principal, channel, resumed)
     try:
         yield await get_stream.begin()
         await get_stream.catch_up()
@@ -535,7 +556,7 @@ class _GetStream:
         slot: StreamSlot,
         server: Server,
         principal: Principal,
-        find_source: Callable[[], str | None],
+        channel: Channel,
         resumed: EventId | None,
     ) -> None:
         self._server = server
@@ -570,7 +591,7 @@ class _GetStream:
         self._topic = topic_of_get_streams(self._pk)
         self._wanted: frozenset[TopicKey] = frozenset()
         self._principal = principal
-        self._find_source = find_source
+        self._channel = channel
         self._subscription = self._subscribed(None)
         about_itself = [self._topic, *self._subscription.revocation_topics]
         self._about_itself = about_itself
@@ -659,25 +680,16 @@ class _GetStream:
         return self._hub.seen_number or 0
 
     def _subscribed(self, sight: GetStreamState | None) -> SessionSubscription:
-        server, request = self._server, Request(0, "subscriptions/listen")
-        call = Call(
-            server=server,
-            request=request,
-            envelope=self._session.envelope_of(request),
-            principal=self._principal,
-            session=self._session,
-            find_source=self._find_source,
+        select = partial(
+            SessionSubscription, self._server, self._session, self._principal, self._channel
         )
         if sight is None or not sight.is_initialized:
             # Before `notifications/initialized` the client must not be notified of changes.
-            resources = SubscribedResources(())
-            call.result = Subscription(kinds=frozenset(), resources=resources)
-            return SessionSubscription(call)
-        available = capabilities(server, can_stream=True)
+            return select(Subscription(kinds=frozenset(), resources=SubscribedResources(())))
+        available = capabilities(self._server, can_stream=True)
         kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in available)
         resources = SubscribedResources(self._uris_that_fit(sight), self._subscription.resources)
-        call.result = Subscription(kinds=kinds, resources=resources)
-        return SessionSubscription(call)
+        return select(Subscription(kinds=kinds, resources=resources))
 
     def _uris_that_fit(self, sight: GetStreamState) -> list[str]:
         """Return the resources for which the caller's limit has room, the oldest first.
@@ -739,7 +751,7 @@ class _GetStream:
             partial(versions.read_changed_topics, new, self._position)
         )
         self._is_ahead = self._is_ahead or self._position > last
-        share_key = share_of(self._principal, self._find_source)
+        share_key = share_of(self._principal, self._channel.find_source)
         recent = await _lists_in_doubt(found, share_key)
         for topic, number in found.items():
             self._queue(topic, max(number, self._waiting.get(topic, 0)), may_hold=topic in recent)

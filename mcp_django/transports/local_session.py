@@ -12,23 +12,27 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from django.db import DatabaseError
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.catalog import Server
+from mcp_django.components.catalog import Catalog, Server
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError
-from mcp_django.execution import telemetry
-from mcp_django.execution.call import Call, ResponseStream
+from mcp_django.exceptions import AccessRefused, Busy, InvalidRequest, MCPError
+from mcp_django.execution import call_log, telemetry
+from mcp_django.execution.call import Call, Channel, ResponseStream
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.session import initialize_response, negotiate
 from mcp_django.execution.handlers.subscribed_resources import SubscribedResources, Subscription
+from mcp_django.execution.pipeline import IncomingRequest
+from mcp_django.execution.policy import admit_caller
+from mcp_django.execution.quotas import UsageBatch
 from mcp_django.execution.threads import retry_while_busy, run_in_short_thread, run_with_retry
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Stateless, classify
+from mcp_django.protocol.envelope import Handshake, Route, Stateless, classify
 from mcp_django.protocol.jsonrpc import Batch, Notification, Request
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, REVISIONS, Revision
 from mcp_django.protocol.uritemplate import lower_scheme
@@ -37,6 +41,7 @@ from mcp_django.storage.cache import list_delay
 from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.sessions import MemorySession
 from mcp_django.storage.versions import LISTS, TopicKey
+from mcp_django.transports.batches import Opened, opened_by
 from mcp_django.transports.client_requests import LocalAnswers
 from mcp_django.transports.listen import (
     RETRY_SECONDS,
@@ -55,26 +60,22 @@ class LocalSession:
     Requests with an envelope are served independently of the session, unless the transport
     supports only handshake revisions. ``hold`` counts the subscriptions of the session, where they
     are limited together with those of others; it raises an ``MCPError`` if they are too many.
-    ``source`` is what limits count an anonymous caller by (``limits.limit_source``).
+    With ``reports_changes`` the client is notified of changes after ``initialize``.
     """
 
     def __init__(
         self,
         server: Server,
         *,
+        channel: Channel,
         is_stateless_spoken: bool = True,
-        origin: str = "client",
-        acting: str = "",
-        transport: str = "",
-        source: str | None = "local",
+        reports_changes: bool = False,
         hold: Callable[[Collection[str]], object] = lambda uris: None,
     ) -> None:
-        self._server = server
+        self.server = server
+        self.channel = channel
+        self._reports_changes = reports_changes
         self._hold = hold
-        self.find_source = lambda: source
-        self._origin = origin
-        self._acting = acting
-        self.transport = transport
         self._is_stateless_spoken = is_stateless_spoken
         self.agreed: MemorySession | None = None
         self._began: float | None = None
@@ -95,13 +96,17 @@ class LocalSession:
         """
         if self.agreed is not None:
             raise InvalidRequest("This connection is already initialized.")
-        return telemetry.trace_handshake(
-            request, partial(self._agree, request), transport=self.transport
+        welcome = telemetry.trace_handshake(
+            request, partial(self._agree, request), transport=self.channel.transport
         )
+        if self._reports_changes:
+            # Lists may change after the client reads this and before the server subscribes.
+            self.initial_versions.record_lists()
+        return welcome
 
     def _agree(self, request: Request, operation: telemetry.Operation | None) -> bytes:
-        agreement = negotiate(self._server, request)
-        body = initialize_response(self._server, request, agreement, can_stream=True)
+        agreement = negotiate(self.server, request)
+        body = initialize_response(self.server, request, agreement, can_stream=True)
         self.agreed = MemorySession(
             revision=agreement.revision,
             client_info=agreement.client_info,
@@ -118,12 +123,13 @@ class LocalSession:
         if self.agreed is not None and self._began is not None:
             lasted, self._began = time.perf_counter() - self._began, None
             version = self.agreed.revision.version
-            telemetry.record_session_end(lasted, version=version, transport=self.transport)
+            telemetry.record_session_end(lasted, version=version, transport=self.channel.transport)
 
     def trace_notification(self, message: Notification) -> AbstractContextManager[None]:
         """Return the telemetry context manager for processing a notification."""
         version = self.agreed.revision.version if self.agreed is not None else ""
-        return telemetry.trace_notification(message, version=version, transport=self.transport)
+        transport = self.channel.transport
+        return telemetry.trace_notification(message, version=version, transport=transport)
 
     def check_batch(self, batch: Batch) -> None:
         """Check that a batch is allowed.
@@ -135,64 +141,125 @@ class LocalSession:
             raise InvalidRequest("Send one message at a time; this session has no batches.")
         classify(batch, None, enabled=self._enabled)
 
-    def call_for(self, principal: Principal, request: Request) -> Call:
-        """Return the call of a request, which has no headers.
+    def route_of(self, request: Request) -> Route:
+        """Return the envelope of a request, or that it has none and belongs to this session.
 
         Raises:
-            MCPError: the request is invalid; format the error for
-                ``error_revision_of(request, self.revision)``.
+            MCPError: the request is invalid.
         """
-        route = classify(request, None, enabled=self._enabled)
-        if isinstance(route, Stateless):
-            return Call(
-                server=self._server,
-                request=request,
-                envelope=route.envelope,
-                principal=principal,
-                origin=self._origin,
-                acting_user=self._acting,
-                transport=self.transport,
-            )
+        return classify(request, None, enabled=self._enabled)
+
+    def session_of(self, request: Request) -> MemorySession:
+        """Return the session for a request without an envelope.
+
+        Raises:
+            InvalidRequest: the client has to initialize it first.
+        """
         session = self.agreed
         if session is None:
             if request.method != "ping":
                 raise InvalidRequest("Send initialize first.")
             # A ping is answered at any time, even before initialize.
             session = MemorySession(revision=LATEST_HANDSHAKE, client_info={}, capabilities={})
-        return Call(
-            server=self._server,
-            request=request,
-            envelope=session.envelope_of(request),
-            principal=principal,
-            session=session,
-            can_ask=True,
-            origin=self._origin,
-            acting_user=self._acting,
-            transport=self.transport,
-            # HTTP+SSE has one stream, and nothing else.
-            stream=ResponseStream(has_begun=True) if self.transport == "sse" else None,
-        )
-
-    def is_initialize(self, request: Request) -> bool:
-        """Return whether a request is the ``initialize`` of a handshake revision."""
-        if request.method != "initialize":
-            return False
-        route = classify(request, None, enabled=self._enabled)
-        return not isinstance(route, Stateless)
+        return session
 
     def opens_session(self, request: Request) -> bool:
-        """Return ``is_initialize``, but ``False`` for an invalid request."""
+        """Return whether a request is a valid ``initialize`` of a handshake revision."""
         try:
-            return self.is_initialize(request)
+            return request.method == "initialize" and self.route_of(request) == Handshake()
         except MCPError:
             return False
 
     @property
     def _enabled(self) -> Sequence[str]:
-        spoken = self._server.protocol_versions
+        spoken = self.server.protocol_versions
         if self._is_stateless_spoken:
             return spoken
         return [one for one in spoken if not REVISIONS[one].stateless]
+
+
+@dataclass(eq=False, repr=False)
+class IncomingOnConnection(IncomingRequest[Opened]):
+    """A request on the connection of a session; it has no headers.
+
+    ``find_caller`` returns the caller as it is now; ``authorized`` is one that may connect already.
+    A request of a batch is counted with the others in ``usage_batch``. ``serve`` returns the
+    response, or the call that remains to be run or waited for, and raises why the request is
+    rejected.
+    """
+
+    local: LocalSession
+    request: Request
+    find_caller: Callable[[], Principal]
+    _: KW_ONLY
+    authorized: Principal | None = None
+    usage_batch: UsageBatch | None = None
+    server: Server = field(init=False)
+    catalog: Catalog | None = None
+    principal: Principal | None = None
+    """The caller, once it is found."""
+
+    def __post_init__(self) -> None:
+        self.server = self.local.server
+
+    def authorize(self) -> Principal:
+        """Return the caller, if it may still connect; it is asked once.
+
+        Raises:
+            AccessRefused: it may not.
+            MCPError: of the server's own permission, or the caller cannot be looked up now.
+        """
+        if self.authorized is not None:
+            return self.authorized
+
+        def find() -> Principal:
+            self.principal = self.find_caller()
+            return self.principal
+
+        try:
+            self.authorized = admit_caller(self.server, find)
+        except (AccessRefused, Busy) as exc:
+            call_log.log_rejected(
+                self.server,
+                self.request,
+                exc,
+                transport=self.local.channel.transport,
+                principal=self.principal,
+                session_revision=self.local.revision,
+            )
+            raise
+        return self.authorized
+
+    def open(self, principal: Principal) -> Opened:
+        """Return the response to ``initialize``, or the call of another request."""
+        local, request = self.local, self.request
+        route = local.route_of(request)
+        if isinstance(route, Stateless):
+            return self.call(local.channel, request, route.envelope, principal)
+        if request.method == "initialize":
+            return local.initialize(request)
+        session = local.session_of(request)
+        call = self.call(
+            local.channel,
+            request,
+            session.envelope_of(request),
+            principal,
+            session=session,
+            can_ask=True,
+        )
+        if self.local.channel.transport == "sse":
+            # HTTP+SSE has one stream, and nothing else.
+            call.stream = ResponseStream(has_begun=True)
+        call.usage_batch = self.usage_batch
+        return call
+
+    def answer(self, call: Call) -> Opened:
+        """Return the response, or the call if it remains to be run or waited for."""
+        return opened_by(call)
+
+    def refuse(self, exc: Exception, call: Call | None) -> Opened:
+        """Raise why the request is rejected; the connection answers it for all of them."""
+        raise exc
 
 
 # Changes and pings --------------------------------------------------------------------------------
@@ -311,21 +378,11 @@ def _subscription(
     caller: Principal,
     older: SubscribedResources | None = None,
 ) -> SessionSubscription:
-    request = Request(0, "subscriptions/listen")
-    call = Call(
-        server=server,
-        request=request,
-        envelope=session.envelope_of(request),
-        principal=caller,
-        session=session,
-        find_source=local.find_source,
-        transport=local.transport,
-    )
     available = capabilities(server, can_stream=True)
     kinds = frozenset(kind for kind in LISTS if kind in available)
     resources = SubscribedResources([*session.uris], older)
-    call.result = Subscription(kinds=kinds, resources=resources)
-    return SessionSubscription(call)
+    selected = Subscription(kinds=kinds, resources=resources)
+    return SessionSubscription(server, session, caller, local.channel, selected)
 
 
 async def ping_client(answers: LocalAnswers, write: Write, end: Callable[[], Any]) -> None:

@@ -21,11 +21,9 @@ from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Server
 from mcp_django.components.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
-from mcp_django.execution import call_log, invoke
-from mcp_django.execution.call import Call, Result
+from mcp_django.execution import invoke
+from mcp_django.execution.call import Call, Channel, Result
 from mcp_django.execution.handlers.subscribed_resources import Subscription
-from mcp_django.execution.pipeline import admit
-from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.results import encode_response
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
@@ -40,7 +38,7 @@ from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import Revision
 from mcp_django.tasks.handlers import store_answers, task_outcome, wait_for_task
-from mcp_django.transports.local_session import LocalSession
+from mcp_django.transports.local_session import IncomingOnConnection, LocalSession
 from mcp_django.transports.outgoing import StreamPort
 
 Message = dict[str, Any]
@@ -211,7 +209,7 @@ class _Outbox:
 class LocalClient(BaseClient):
     """A client of one server in this process, for one caller.
 
-    ``origin`` and ``acting`` are recorded in the call log (``Call``).
+    ``origin`` and ``acting`` are recorded in the call log (``Channel``).
 
     Raises:
         AccessRefused: from every method, if the caller has to authenticate or lacks a scope.
@@ -235,7 +233,9 @@ class LocalClient(BaseClient):
         )
         self._server = server
         self._principal = principal
-        self._session = LocalSession(server, origin=origin, acting=acting, transport="memory")
+        self._session = LocalSession(
+            server, channel=Channel(transport="memory", origin=origin, acting_user=acting)
+        )
 
     def send(self, message: Message) -> Message:
         """Send a request from a thread, and return its response; a notification changes nothing."""
@@ -299,31 +299,17 @@ class LocalClient(BaseClient):
     def open(self, message: Message) -> Message | Call:
         """Return the response to a request, or the call that remains to be run or waited for."""
         request = jsonrpc.decode(jsonrpc.encode(message))
-        with call_log.log_rejections(
-            self._server,
-            request,
-            transport="memory",
-            principal=self._principal,
-            session_revision=self._session.revision,
-        ):
-            admit_caller(self._server, lambda: self._principal)
         if not isinstance(request, Request):
             wrong = InvalidRequest("The message is not a request.")
             return jsonrpc.build_failure(jsonrpc.request_id_of(request), wrong, None)
+        incoming = IncomingOnConnection(self._session, request, lambda: self._principal)
+        incoming.authorize()
         try:
-            if self._session.is_initialize(request):
-                return _decoded(self._session.initialize(request))
-            call = self._session.call_for(self._principal, request)
+            opened = incoming.serve()
         except MCPError as exc:
             revision = error_revision_of(request, self._session.revision)
             return jsonrpc.build_failure(request.id, exc, revision)
-        try:
-            admit(call)
-        except MCPError as exc:
-            return _failed(call, exc)
-        if isinstance(call.result, dict):
-            return _decoded(encode_response(call, call.result))
-        return call
+        return _decoded(opened) if isinstance(opened, bytes) else opened
 
     def _answer_requests(self, call: Call, result: Result) -> bool:
         """Return whether a call's client requests were answered, so that it has to run again."""

@@ -34,7 +34,7 @@ from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.transports import drain, site_pages
 from mcp_django.transports.bodies import TWO_LENGTHS
 from mcp_django.transports.exchange import Exchange, access_reply, jsonrpc_error_reply
-from mcp_django.transports.outcome import HeaderList, Reply
+from mcp_django.transports.outcome import HeaderList, Reply, Send
 
 ORIGIN_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]@:,/\\\s]+)(:\d{1,5})?")
 TOKEN_FIELD = re.compile(rb"(?:^|&)access_token=")
@@ -327,7 +327,6 @@ def cors_headers(exchange: Exchange) -> HeaderList:
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
 # Extra time for work that is ended at the drain deadline to send its last message.

@@ -17,6 +17,7 @@ from contextlib import aclosing, suppress
 from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
+from mcp_django.execution.call import Channel
 from mcp_django.transports import drain
 from mcp_django.transports.conversation import Conversation, Line, LineSplitter, PrincipalSource
 
@@ -44,7 +45,11 @@ class StdioChannel:
     ) -> None:
         """Serve the client until the end; see ``Conversation`` for the arguments."""
         conversation = Conversation(
-            server, caller, send=self._send, authorized=authorized, end=self._ended.set
+            *(server, caller),
+            channel=Channel(transport="stdio"),
+            send=self._send,
+            authorized=authorized,
+            end=self._ended.set,
         )
         reading = asyncio.create_task(self._read(conversation))
         reading.add_done_callback(lambda _: self._ended.set())

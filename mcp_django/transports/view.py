@@ -27,15 +27,14 @@ from mcp_django.transports.answer import InFlight
 from mcp_django.transports.bodies import BodyRefused, end_connection_if_unread, read_body
 from mcp_django.transports.exchange import Endpoint, Exchange, jsonrpc_error_reply
 from mcp_django.transports.http import (
-    ParsedRequest,
+    IncomingHTTPRequest,
     check_request_head,
     needs_authorization_first,
     parse_request,
     readable_reply,
     reject_unauthorized,
-    serve_in_thread,
 )
-from mcp_django.transports.outcome import RequestRefused
+from mcp_django.transports.outcome import Outcome, RequestRefused
 from mcp_django.transports.request_checks import declared_length
 
 
@@ -68,7 +67,7 @@ class EndpointView:
         receive_forgotten_from_thread()
         in_flight = _in_flight_of(request)
         try:
-            outcome = serve_in_thread(self._received(request, in_flight))
+            outcome: Outcome = self._received(request, in_flight).serve_in_thread()
         except RequestRefused as exc:
             outcome = exc.reply
         if in_flight is not None:
@@ -79,15 +78,15 @@ class EndpointView:
             sleep(answer.hold)
         return answer.to_response(request)
 
-    def _received(self, request: HttpRequest, in_flight: InFlight | None) -> ParsedRequest:
-        """Return the parsed request.
+    def _received(self, request: HttpRequest, in_flight: InFlight | None) -> IncomingHTTPRequest:
+        """Return the request, which is checked and parsed.
 
         Raises:
             RequestRefused: it is rejected, possibly before the body is read.
         """
         server, exchange = self.mcp_server, exchange_of(request, self.endpoint)
         if exchange.verb != "POST":
-            return parse_request(server, exchange)
+            return IncomingHTTPRequest(server, exchange, parse_request(server, exchange))
         if in_flight and in_flight.refusal is not None:
             raise RequestRefused(in_flight.refusal)
         # Middleware may have set another URLconf than the one ``FastASGIHandler`` used.
@@ -107,7 +106,7 @@ class EndpointView:
         exchange.django_request = None
         if in_flight and in_flight.body == exchange.body:
             exchange.message = in_flight.message
-        return parse_request(server, exchange)
+        return IncomingHTTPRequest(server, exchange, parse_request(server, exchange))
 
     def _check_caller(self, exchange: Exchange, size: int) -> None:
         """Check that the caller may send ``size`` bytes.

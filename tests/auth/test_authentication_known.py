@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache
 from mcp_django.storage.databases import is_on_loop
 from mcp_django.transports import asgi_handler
-from mcp_django.transports.http import ParsedRequest
+from mcp_django.transports.http import IncomingHTTPRequest
 from mcp_django.transports.outcome import Outcome
 from tests.kit.confirming import _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.kit.drivers import PATIENCE, Answer, message, send
@@ -85,13 +86,13 @@ class Threads:
     """How many requests took a thread."""
 
     def __init__(self) -> None:
-        self.taken: list[ParsedRequest] = []
+        self.taken: list[IncomingHTTPRequest] = []
         self._serve = asgi_handler._serve_in_thread
 
-    async def serve(self, received: ParsedRequest) -> Outcome:
+    async def serve(self, request: IncomingHTTPRequest, serve: Callable[[], Outcome]) -> Outcome:
         """Serve a request in a thread."""
-        self.taken.append(received)
-        return await self._serve(received)
+        self.taken.append(request)
+        return await self._serve(request, serve)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -14,7 +13,7 @@ from django.test import RequestFactory
 
 from mcp_django.auth.credentials import without_credentials
 from mcp_django.auth.principal import Principal, principal_for
-from mcp_django.execution.call import Call
+from mcp_django.execution.call import Call, Channel
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import LATEST
@@ -83,14 +82,15 @@ async def test_the_twin_knows_its_user_in_async_code_too():
 def test_the_twin_is_made_once_and_only_when_asked_for():
     built: list[HttpRequest] = []
 
-    def build(principal: Principal) -> HttpRequest:
-        built.append(without_credentials(wsgi(), principal))
-        return built[-1]
+    class Post(Channel):
+        def build_component_request(self, principal: Principal) -> HttpRequest:
+            built.append(without_credentials(wsgi(), principal))
+            return built[-1]
 
     request = Request(id=1, method="ping")
     envelope = Envelope(revision=LATEST, client_capabilities={})
     call = Call(
-        server=open_server, request=request, envelope=envelope, principal=ADA, build_request=build
+        server=open_server, request=request, envelope=envelope, principal=ADA, channel=Post()
     )
     assert built == []
     assert call.http_request() is call.http_request() is call.nested().http_request()
@@ -107,8 +107,7 @@ def test_the_repr_of_a_request_and_of_what_holds_it_shows_no_header():
         request=Request(id=1, method="ping"),
         envelope=Envelope(revision=LATEST, client_capabilities={}),
         principal=ADA,
-        raw_headers=exchange.headers,
-        build_request=partial(exchange.build_component_request, ADA),
+        channel=exchange,
     )
     held = [exchange, call, call.headers, vars(call.context()), vars(call.nested().context())]
     assert exchange.headers.get("authorization") == HEADERS["authorization"]

@@ -91,8 +91,8 @@ def tools(server: MCPServer, token: str = "") -> list[str]:
 def no_threads(monkeypatch):
     """Let no request of the raw mount take a thread from now on."""
 
-    async def fail(received: Any) -> Any:
-        raise AssertionError(f"{received.message} took a thread.")
+    async def fail(request: Any, serve: Any) -> Any:
+        raise AssertionError(f"{request.message} took a thread.")
 
     return lambda: monkeypatch.setattr(asgi_handler, "_serve_in_thread", fail)
 

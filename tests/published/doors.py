@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from django.test import Client, RequestFactory
 
+from mcp_django.execution.call import Channel
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import PROTOCOL_VERSION
 from mcp_django.testing import client as client_module, transports as client_asgi
@@ -158,8 +159,8 @@ _conversations: WeakKeyDictionary[Conversation, Lines] = WeakKeyDictionary()
 
 
 def _heard_conversation(init: Callable[..., None]) -> Callable[..., None]:
-    def hear(self: Conversation, *args: Any, transport: str = "stdio", **options: Any) -> None:
-        if transport == "stdio":
+    def hear(self: Conversation, *args: Any, channel: Channel, **options: Any) -> None:
+        if channel.transport == "stdio":
             lines = _conversations[self] = Lines()
             send = options["send"]
 
@@ -168,7 +169,7 @@ def _heard_conversation(init: Callable[..., None]) -> Callable[..., None]:
                 await send(piece)
 
             options["send"] = pass_on
-        init(self, *args, transport=transport, **options)
+        init(self, *args, channel=channel, **options)
 
     return hear
 

@@ -38,7 +38,7 @@ FIGURES = {
     # Lines of dashes between the subjects of a file.
     "section banners": 582,
     # Variables and parameters whose name says nothing of what they hold.
-    "pronouns": 4390,
+    "pronouns": 4327,
 }
 # Each change moves these a little; they are written down once that is a hundredth.
 MOVING = {"pronouns"}

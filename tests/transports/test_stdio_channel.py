@@ -21,6 +21,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous_principal
+from mcp_django.execution.call import Channel
 from mcp_django.protocol.errors import BUSY, INTERNAL_ERROR
 from mcp_django.transports import conversation as conversations, stdio
 from mcp_django.transports.conversation import Conversation
@@ -65,7 +66,12 @@ async def conversing(
     server: MCPServer = stage, *, client: Client | None = None
 ) -> AsyncIterator[tuple[Conversation, Client]]:
     client = client or Client()
-    found = Conversation(server, LocalCaller(), send=client.take, authorized=anonymous_principal())
+    found = Conversation(
+        *(server, LocalCaller()),
+        channel=Channel(transport="stdio"),
+        send=client.take,
+        authorized=anonymous_principal(),
+    )
     yield found, client
     found.cancel_all()
     await found.finish(seconds=PATIENCE)

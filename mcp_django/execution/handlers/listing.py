@@ -319,7 +319,7 @@ def discover(call: Call) -> dict[str, Any]:
         "supportedVersions": revisions.advertised_versions(
             server.protocol_versions, requested=call.revision.version
         ),
-        "capabilities": capabilities(server, can_stream=call.can_stream),
+        "capabilities": capabilities(server, can_stream=call.channel.can_stream),
         "ttlMs": 0,
         "cacheScope": "private",
     }

@@ -80,7 +80,7 @@ def authorize_subscription(call: Call) -> str:
         ResourceNotFound: no resource that allows subscriptions has this URI, or the caller may not
             see it.
     """
-    if not call.can_stream:
+    if not call.channel.can_stream:
         raise MethodNotFound(
             refuse_elsewhere("Subscriptions are")
             or "This server cannot send changes: it has no streams, since it runs under WSGI."
@@ -147,8 +147,8 @@ class ListenParams(msgspec.Struct):
 def listen(call: Call) -> Subscription:
     """Return the subset of the requested notifications that the server will send."""
     wanted = read_params(call.request.params, ListenParams).notifications
-    available = capabilities(call.server, can_stream=call.can_stream)
-    if not call.can_stream:
+    available = capabilities(call.server, can_stream=call.channel.can_stream)
+    if not call.channel.can_stream:
         raise MethodNotFound(why_no_streams())
     if not available:
         raise MethodNotFound("This server has no changes to listen for.")

@@ -24,7 +24,7 @@ from mcp_django.storage.sessions import session_cache, session_tag
 from mcp_django.storage.versions import TAGS
 from mcp_django.storage.writer import RESOLUTION_SECONDS
 from mcp_django.transports import asgi_handler
-from mcp_django.transports.http import ParsedRequest
+from mcp_django.transports.http import IncomingHTTPRequest
 from mcp_django.transports.outcome import Outcome
 from tests.kit.confirming import Database, _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.kit.drivers import PATIENCE
@@ -216,8 +216,8 @@ def test_a_layer_that_cannot_be_used_fails_no_request(monkeypatch, settings, cap
 def no_threads(monkeypatch):
     """No request of the raw mount may take a thread."""
 
-    async def fail(received: ParsedRequest) -> Outcome:
-        raise AssertionError(f"{received.message} took a thread.")
+    async def fail(request: IncomingHTTPRequest, serve: object) -> Outcome:
+        raise AssertionError(f"{request.message} took a thread.")
 
     monkeypatch.setattr(asgi_handler, "_serve_in_thread", fail)
 

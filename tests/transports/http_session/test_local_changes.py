@@ -16,6 +16,7 @@ from django.db import OperationalError
 from mcp_django import MCPServer
 from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.execution.call import Channel
 from mcp_django.protocol.jsonrpc import decode
 from mcp_django.storage import versions
 from mcp_django.storage.pubsub import publish
@@ -34,7 +35,7 @@ TOOLS_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 async def agreed(server: MCPServer) -> LocalSession:
     """A session that has been initialized."""
-    local = LocalSession(server)
+    local = LocalSession(server, channel=Channel())
     body = json.dumps(initialize("2025-11-25")).encode()
     await sync_to_async(local.initialize)(decode(body))
     return local
@@ -105,7 +106,7 @@ async def test_a_change_right_after_the_session_has_begun_is_told(is_database_aw
     server, desk = open_to_all(), LateDesk()
     server.tool(name="here")(lambda: "here")
     said: asyncio.Queue[bytes] = asyncio.Queue()
-    conversation = Conversation(server, desk, send=said.put)
+    conversation = Conversation(server, desk, channel=Channel(transport="stdio"), send=said.put)
 
     def away(wanted: object) -> NoReturn:
         raise OperationalError("away")
