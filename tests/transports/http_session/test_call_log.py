@@ -9,8 +9,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from mcp_django import mcp
-from mcp_django.exceptions import Busy
+from mcp_django import MCPServer, mcp
+from mcp_django.auth.permissions import IsStaff
+from mcp_django.exceptions import AccessRefused, Busy, MCPError
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.models import Call
 from mcp_django.protocol.revisions import REVISIONS
@@ -159,6 +160,28 @@ async def test_a_closed_door_is_a_line(mount, log):
     await ask(mount, "/mcp", message("tools/call", {"name": "add", "arguments": {}}))
     found = await lines(log, 1, "component", "outcome", "code", "user_key")
     assert found == [("add", "refused", -31401, "anonymous")]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("transport", ["memory", "http", "stdio"])
+def test_the_line_of_a_caller_who_may_no_longer_connect_names_it(transport, log):
+    staff = MCPServer(f"staff-{transport}", permission=IsStaff)
+
+    @staff.tool(read_only=True)
+    def add(a: int, b: int) -> int:
+        """The sum."""
+        return a + b
+
+    user = User.objects.create_user("ada", is_staff=True)
+    with MCPClient(server=staff, user=user, transport=transport) as client:
+        client.call_tool("add", {"a": 2, "b": 3})
+        user.is_staff = False
+        user.save()
+        with pytest.raises((MCPError, AccessRefused)):
+            client.call_tool("add", {"a": 2, "b": 3})
+    assert log.flush()
+    seen = Call.objects.order_by("id").values_list("component", "outcome", "user_name")
+    assert [*seen] == [("add", "ok", "ada"), ("add", "refused", "ada")]
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"], indirect=True)
