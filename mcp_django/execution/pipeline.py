@@ -128,15 +128,18 @@ class IncomingRequest(ABC, Generic[Answered]):
                 if not isinstance(opened, Call):
                     return opened
                 call = opened
-                if self.is_on_loop and not runs_on_loop(call):
-                    return self.refuse(NeedsThread(prepared=call), call)
+                if self.is_on_loop:
+                    check_loop(call)
             # May the caller use the component? Are its arguments valid, is a rate exceeded, who has
             # to approve it? The handler of the method decides, in the order of its plan.
             admit(call)
             # With a document, with a stream of events, or when a task has ended?
             return self.answer(call)
-        except Exception as exc:  # noqa: BLE001 - also of the site's backends and permissions
-            return self.refuse(exc, call)
+        except Exception as exc:
+            refusal = self.refuse(exc, call)
+            if refusal is None:
+                raise
+            return refusal
 
     @abstractmethod
     def authorize(self) -> Principal:
@@ -160,8 +163,11 @@ class IncomingRequest(ABC, Generic[Answered]):
         """
 
     @abstractmethod
-    def refuse(self, exc: Exception, call: Call | None) -> Answered:
-        """Return the answer to a request that is rejected, or raise; ``call`` if it was found."""
+    def refuse(self, exc: Exception, call: Call | None) -> Answered | None:
+        """Return the answer to a request that is rejected, ``None`` to raise the exception.
+
+        ``call`` is given if it was found.
+        """
 
     def call(
         self,
@@ -199,26 +205,32 @@ CHECKED = frozenset(one.name for one in REQUESTS.values() if one.is_list or one.
 LOOP_METHODS = frozenset({"server/discover", "ping"})
 
 
-def runs_on_loop(call: Call) -> bool:
-    """Return whether the call can be admitted and run on an event loop.
+def check_loop(call: Call) -> None:
+    """Check that the call can be admitted and run on an event loop.
 
     Only for a caller of whom nothing has to be looked up, with its ``catalog`` set.
+
+    Raises:
+        NeedsThread: it cannot.
     """
     method = METHODS_WITH_PLANS.get(call.request.method)
     if method is None:
         name = call.request.method
-        return name in LOOP_METHODS or (name in LIST_METHODS and listing.has_page(call))
-    if not call.name:
-        # Requests of a session name the component only in their parameters.
-        try:
-            lenient = not call.envelope.revision.stateless
-            params = read_params(call.request.params, method.params, lenient=lenient)
-        except InvalidParams:
-            # The admission rejects it.
-            return True
-        call.name = getattr(params, method.name_parameter)
-    call.plan = plan_for(call, method, call.name)
-    return call.plan.where == "loop"
+        is_short = name in LOOP_METHODS or (name in LIST_METHODS and listing.has_page(call))
+    else:
+        if not call.name:
+            # Requests of a session name the component only in their parameters.
+            try:
+                lenient = not call.envelope.revision.stateless
+                params = read_params(call.request.params, method.params, lenient=lenient)
+            except InvalidParams:
+                # The admission rejects it.
+                return
+            call.name = getattr(params, method.name_parameter)
+        call.plan = plan_for(call, method, call.name)
+        is_short = call.plan.where == "loop"
+    if not is_short:
+        raise NeedsThread(prepared=call)
 
 
 def admit(call: Call, *, is_observed: bool = False) -> None:

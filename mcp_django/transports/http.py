@@ -318,14 +318,15 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
 
     def reject(self, exc: Exception) -> Reply:
         """Return the reply to a request that was rejected elsewhere, or before it was served."""
-        return with_cors(self.exchange, self.refuse(exc, None))
+        return with_cors(self.exchange, self._refusal(exc, None))
 
-    def refuse(self, exc: Exception, call: Call | None) -> Reply:
+    def refuse(self, exc: Exception, call: Call | None) -> Reply | None:
         """Return the reply to a caller who is rejected, or to an unexpected exception."""
         if isinstance(exc, (NeedsThread, SynchronousOnlyOperation)):
-            raise exc
-        if isinstance(exc, RequestRefused):
-            return exc.reply
+            return None
+        return exc.reply if isinstance(exc, RequestRefused) else self._refusal(exc, call)
+
+    def _refusal(self, exc: Exception, call: Call | None) -> Reply:
         if call is not None and isinstance(exc, MCPError):
             return error_reply(exc, call.request.id, call.revision)
         principal = self.principal if call is None else call.principal
@@ -425,7 +426,7 @@ class IncomingOnLoop(IncomingHTTPRequest):
             raise NeedsThread(unknown=key)
         return record
 
-    def refuse(self, exc: Exception, call: Call | None) -> Reply:
+    def refuse(self, exc: Exception, call: Call | None) -> Reply | None:
         """Return the reply to an unexpected exception; a rejected caller needs a thread."""
         if isinstance(exc, AccessRefused):
             raise NeedsThread(refused=exc) from exc

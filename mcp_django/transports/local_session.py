@@ -247,7 +247,7 @@ class IncomingOnConnection(IncomingRequest[Opened]):
             session=session,
             can_ask=True,
         )
-        if self.local.channel.transport == "sse":
+        if local.channel.transport == "sse":
             # HTTP+SSE has one stream, and nothing else.
             call.stream = ResponseStream(has_begun=True)
         call.usage_batch = self.usage_batch
@@ -257,9 +257,8 @@ class IncomingOnConnection(IncomingRequest[Opened]):
         """Return the response, or the call if it remains to be run or waited for."""
         return opened_by(call)
 
-    def refuse(self, exc: Exception, call: Call | None) -> Opened:
-        """Raise why the request is rejected; the connection answers it for all of them."""
-        raise exc
+    def refuse(self, exc: Exception, call: Call | None) -> None:
+        """Raise why the request is rejected; the connection has one answer for all of them."""
 
 
 # Changes and pings --------------------------------------------------------------------------------

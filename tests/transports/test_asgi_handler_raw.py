@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +15,13 @@ from django import forms
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
 from mcp_django.protocol import jsonrpc
+from mcp_django.transports import asgi_handler
 from mcp_django.transports.consumer import MCPConsumer
+from mcp_django.transports.http import IncomingOnLoop
 from mcp_django.transports.request_checks import MAX_INLINE_BYTES
 from tests.kit.drivers import Connection, headers_for, message, send
 from tests.kit.servers import open_to_all
+from tests.transports.asgi import MOUNTS
 
 seen: list[str] = []
 
@@ -123,3 +128,24 @@ async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted):
     assert (await thread_of(app, 10)).startswith("mcp-tool")
     await send(app, "/", message("tools/list"))
     assert seen[-1].startswith("mcp-short")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("tool", ["echo", "echo_sync"])
+async def test_a_request_is_freed_without_the_garbage_collector(tool, monkeypatch):
+    served = []
+
+    class Kept(IncomingOnLoop):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            served.append(weakref.ref(self))
+
+    monkeypatch.setattr(asgi_handler, "IncomingOnLoop", Kept)
+    call = message("tools/call", {"name": tool, "arguments": {"text": "x"}})
+    gc.disable()
+    try:
+        answer = await send(MOUNTS["raw"], "/open/mcp", call)
+        assert answer.status == 200
+        assert [request() for request in served] == [None]
+    finally:
+        gc.enable()
