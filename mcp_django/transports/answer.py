@@ -385,6 +385,8 @@ class InFlight:
     body: bytes = b""
     message: Message | None = None
     """The decoded ``body``; valid only while middleware has not replaced the body."""
+    usual_head: list[Any] | None = None
+    """The headers of a request whose head ``has_usual_head``, so that its body needs no checks."""
 
     def start(self, work: Work) -> None:
         """Record that this call starts now and set its deadline; called in the thread."""

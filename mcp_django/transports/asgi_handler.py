@@ -89,6 +89,9 @@ class FastASGIHandler(BaseHandler):
         caller = exchange.presumed_share()
         try:
             in_flight.refusal = await reader.read()
+            if exchange.is_usual:
+                # A copy, since middleware may change the list.
+                in_flight.usual_head = [*scope["headers"]]
             if in_flight.refusal is not None:
                 await self._answer(scope, exchange, caller, in_flight, reader.wrap_send(send))
             else:

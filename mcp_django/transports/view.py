@@ -106,6 +106,10 @@ class EndpointView:
         exchange.django_request = None
         if in_flight and in_flight.body == exchange.body:
             exchange.message = in_flight.message
+            exchange.is_usual = (
+                isinstance(request, ASGIRequest)
+                and request.scope["headers"] == in_flight.usual_head
+            )
         return IncomingHTTPRequest(server, exchange, parse_request(server, exchange))
 
     def _check_caller(self, exchange: Exchange, size: int) -> None:

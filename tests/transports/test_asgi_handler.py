@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from channels.routing import ProtocolTypeRouter
 from django.conf.urls.i18n import i18n_patterns
+from django.core.handlers.asgi import ASGIRequest
 from django.core.signals import request_finished, request_started
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -122,6 +123,28 @@ async def test_what_middleware_makes_of_a_body_counts(settings):
     answer = await send(application, "/plain/mcp", call, mcp_name="stagger")
     assert answer.json()["result"]["content"][0]["text"] == "staggered"
     assert lane.used == 1
+
+
+class Relabeling:
+    """Middleware that calls the body a form, in the list of headers that came."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        assert isinstance(request, ASGIRequest)
+        headers = request.scope["headers"]
+        headers[:] = [pair for pair in headers if pair[0] != b"content-type"]
+        headers.append((b"content-type", b"application/x-www-form-urlencoded"))
+        return self.get_response(request)
+
+
+async def test_what_middleware_makes_of_the_head_counts(settings):
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{HERE}.Relabeling"]
+    application, _, lane = spied()
+    call = message("tools/call", {"name": "stagger", "arguments": {}})
+    answer = await send(application, "/plain/mcp", call)
+    assert (answer.status, lane.used) == (415, 1)
 
 
 @pytest.mark.parametrize("address", ["/other", "/plain/mcpx", "/fr/spoken/mcp", "/", "/pläin"])
