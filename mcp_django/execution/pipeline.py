@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
@@ -26,6 +26,7 @@ from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tools
 from mcp_django.execution.plan import admit_component, plan_for
 from mcp_django.execution.policy import admit_caller
+from mcp_django.execution.results import encode_response
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.protocol.methods import LIST_METHODS, REQUESTS, REQUESTS_AT, Method
@@ -72,6 +73,15 @@ WORK_METHODS = frozenset(
 )
 
 
+Opened: TypeAlias = bytes | Call
+"""The response to a request, or the call that remains to be run for it."""
+
+
+def opened_by(call: Call) -> Opened:
+    """Return the response to an admitted call, or the call if it remains to be run."""
+    return encode_response(call, call.result) if isinstance(call.result, dict) else call
+
+
 class NeedsThread(Exception):
     """A request cannot be served on an event loop, at least not before something is asked for."""
 
@@ -102,7 +112,7 @@ class IncomingRequest(ABC, Generic[Answered]):
 
     server: Server
     catalog: Catalog | None
-    """The components, as of when the caller was authorized; ``None`` before that."""
+    """The components with which the caller was authorized, if the call is to use the same."""
     is_on_loop = False
     """Whether it is served on an event loop, which must not wait."""
 
@@ -115,7 +125,8 @@ class IncomingRequest(ABC, Generic[Answered]):
         event loop found it and only its admission needs a thread.
 
         Raises:
-            NeedsThread: on an event loop, if it cannot be served there.
+            NeedsThread, SynchronousOnlyOperation: on an event loop, if it cannot be served there.
+            Exception: why it is rejected, where the transport does not answer that by itself.
         """
         call = prepared
         try:

@@ -309,12 +309,11 @@ async def _message_of(server: Server, exchange: Exchange) -> Message | None:
 
 async def _outcome_on_loop(request: IncomingOnLoop) -> Outcome:
     """Serve a request on this event loop, or in a thread if that is not possible here."""
+    new_in_thread = partial(IncomingHTTPRequest, request.server, request.exchange, request.message)
     while True:
         prepared, refused, unknown = None, None, None
         try:
-            outcome = request.serve()
-            has_origin = b"origin" in request.exchange.headers.lines
-            return with_cors(request.exchange, outcome) if has_origin else outcome
+            return with_cors(request.exchange, request.serve())
         except SynchronousOnlyOperation:
             # The site's own code used the database, for example to validate an argument.
             pass
@@ -326,8 +325,8 @@ async def _outcome_on_loop(request: IncomingOnLoop) -> Outcome:
             if not await request.ask(unknown):
                 break
         except Exception as exc:  # noqa: BLE001 - of the database
-            return request.reject(exc)
-    in_thread = IncomingHTTPRequest(request.server, request.exchange, request.message)
+            return new_in_thread().reject(exc)
+    in_thread = new_in_thread()
     in_thread.principal = request.principal
     if refused is not None:
         return await _serve_in_thread(in_thread, partial(in_thread.reject, refused))

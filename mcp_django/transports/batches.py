@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TypeAlias
 
 from mcp_django.exceptions import (
     AccessRefused,
@@ -21,24 +20,16 @@ from mcp_django.exceptions import (
 from mcp_django.execution import call_log, quotas
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.session import authorize_subscription
-from mcp_django.execution.pipeline import WORK_METHODS
+from mcp_django.execution.pipeline import WORK_METHODS, Opened
 from mcp_django.execution.quotas import UsageBatch
 from mcp_django.execution.results import encode_response
 from mcp_django.protocol.jsonrpc import Request
-
-Opened: TypeAlias = bytes | Call
-"""The response to a request, or the call that remains to be run for it."""
 
 OpenRequest = Callable[[Request, UsageBatch | None], Opened]
 """Admits a request; its uses are added to the ``UsageBatch`` instead of being counted.
 
 It raises an ``MCPError`` or ``AccessRefused`` if the request is rejected.
 """
-
-
-def opened_by(call: Call) -> Opened:
-    """Return the response to an admitted call, or the call if it remains to be run."""
-    return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
 
 class BatchAdmission:

@@ -34,7 +34,7 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, Channel, TaskWait
-from mcp_django.execution.pipeline import WORK_METHODS
+from mcp_django.execution.pipeline import WORK_METHODS, Opened
 from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.quotas import UsageBatch
 from mcp_django.execution.results import largest_message
@@ -53,7 +53,7 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.revisions import Revision, error_object
 from mcp_django.protocol.text import clip
 from mcp_django.transports import answer, client_requests, listen
-from mcp_django.transports.batches import BatchAdmission, Opened
+from mcp_django.transports.batches import BatchAdmission
 from mcp_django.transports.cancellation import CancelledParams
 from mcp_django.transports.client_requests import decode_answer
 from mcp_django.transports.local_session import IncomingOnConnection, LocalSession, SessionTasks

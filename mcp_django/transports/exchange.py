@@ -70,6 +70,9 @@ class Exchange(Channel):
     headers: Headers
     query: str
     path: str
+    # Each mount says these two; one that forgot them would be open too far.
+    can_stream: bool
+    find_source: Callable[[], str | None]
     build_request: Callable[[bytes], HttpRequest]
     cancellation: Cancellation
     transport: str = "http"

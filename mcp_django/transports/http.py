@@ -80,7 +80,12 @@ from mcp_django.transports.exchange import (
     jsonrpc_error_reply,
     record_step_up,
 )
-from mcp_django.transports.http_session import SessionRequest, named_session
+from mcp_django.transports.http_session import (
+    SessionMessage,
+    SessionRequest,
+    answer_in_session,
+    named_session,
+)
 from mcp_django.transports.outcome import (
     BASE_HEADERS,
     SSE_HEADERS,
@@ -208,8 +213,6 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
     catalog: Catalog | None = None
     principal: Principal | None = None
     """The caller, once authenticated."""
-    session: SessionRequest | None = None
-    """What belongs to a session, once that is known."""
 
     def serve_in_thread(self, prepared: Call | None = None) -> Outcome:
         """Serve the request in this thread; a page of an allowed origin may read the answer."""
@@ -255,7 +258,7 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
         if exchange.endpoint != "mcp":
             return _legacy(self.server, exchange, message, principal)
         if message is None:
-            return _without_message(SessionRequest(self, exchange, principal, self.fetch))
+            return _without_message(self._session_request(principal))
         if isinstance(message, DecodingFailure):
             return error_reply(message.error, message.id)
         try:
@@ -266,7 +269,7 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
             else:
                 route = classify(message, exchange.headers, enabled=versions)
         except MCPError as exc:
-            session_revision = SessionRequest(self, exchange, principal, self.fetch).revision()
+            session_revision = self._session_request(principal).revision()
             call_log.log_rejected(
                 self.server,
                 message,
@@ -278,8 +281,7 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
             revision = error_revision_of(message, session_revision)
             return error_reply(exc, request_id_of(message), revision)
         if isinstance(route, Handshake):
-            self.session = SessionRequest(self, exchange, principal, self.fetch)
-            return self.session.open(message)
+            return self.open_in_session(message, principal)
         if isinstance(route, Drop) or not isinstance(message, Request):
             return accepted()
         return self.call(
@@ -291,6 +293,13 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
             cancellation=exchange.cancellation,
         )
 
+    def open_in_session(self, message: SessionMessage, principal: Principal) -> Call | Outcome:
+        """Return the call of a request in its session, or the outcome of another message."""
+        return self._session_request(principal).open(message)
+
+    def _session_request(self, principal: Principal) -> SessionRequest:
+        return SessionRequest(self.server, self.exchange, principal, self.call, self.fetch)
+
     def fetch(self, key: SessionKey) -> SessionRecord | None:
         """Return a session, or ``None`` if there is none."""
         return session_cache.fetch(key)
@@ -298,8 +307,7 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
     def answer(self, call: Call) -> Outcome:
         """Return the answer to an admitted call, or how it is answered."""
         if call.session is not None:
-            session = self.session or SessionRequest(self, self.exchange, call.principal)
-            return session.answer(call)
+            return answer_in_session(call)
         if isinstance(call.result, Subscription):
             return _listen(call, self.exchange)
         if call.result is not None:
@@ -380,9 +388,7 @@ class IncomingOnLoop(IncomingHTTPRequest):
             NeedsThread: it is not, or it has to be asked for first.
         """
         server, exchange, message = self.server, self.exchange, self.message
-        lines, method = exchange.headers.lines, ""
-        if isinstance(message, Request):
-            method = message.method
+        lines = exchange.headers.lines
         if (
             exchange.endpoint != "mcp"
             or exchange.query
@@ -390,12 +396,10 @@ class IncomingOnLoop(IncomingHTTPRequest):
             or message is None
             # The database knows whose it is.
             or b"cookie" in lines
-            # These are stored.
-            or method == "initialize"
-            or (not method and b"mcp-session-id" in lines)
         ):
             raise NeedsThread
-        self.catalog = catalog = server.fresh_catalog(is_list=method in LIST_METHODS)
+        is_list = isinstance(message, Request) and message.method in LIST_METHODS
+        self.catalog = catalog = server.fresh_catalog(is_list=is_list)
         if catalog is None:
             raise NeedsThread
         access = access_to(server, catalog)
@@ -418,6 +422,12 @@ class IncomingOnLoop(IncomingHTTPRequest):
             raise NeedsThread from None
         self.principal = principal
         return principal
+
+    def open_in_session(self, message: SessionMessage, principal: Principal) -> Call | Outcome:
+        """Return the call of a request in its session; what changes the session needs a thread."""
+        if not isinstance(message, Request) or message.method == "initialize":
+            raise NeedsThread
+        return super().open_in_session(message, principal)
 
     def fetch(self, key: SessionKey) -> SessionRecord | None:
         """Return a session that is known."""

@@ -43,7 +43,7 @@ from mcp_django.execution.handlers.session import (
     initialize_response,
     negotiate,
 )
-from mcp_django.execution.pipeline import IncomingRequest, admit
+from mcp_django.execution.pipeline import Opened, admit, opened_by
 from mcp_django.execution.quotas import UsageBatch, consume_session
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import call_on_loop, get_pool
@@ -67,7 +67,6 @@ from mcp_django.storage.sessions import (
     SessionKey,
     SessionRecord,
     StoredSession,
-    session_cache,
     session_key,
 )
 from mcp_django.tenants import refuse_tenant_users
@@ -79,7 +78,7 @@ from mcp_django.transports import (
     listen,
     request_checks,
 )
-from mcp_django.transports.batches import BatchAdmission, Opened, opened_by
+from mcp_django.transports.batches import BatchAdmission
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.durable_streams import MAX_WAITING
 from mcp_django.transports.exchange import (
@@ -107,6 +106,7 @@ logger = logging.getLogger("mcp_django")
 Member = Request | Notification | Response | DecodingFailure
 
 
+SessionMessage = Member | Batch
 FetchSession = Callable[[SessionKey], SessionRecord | None]
 
 
@@ -121,20 +121,22 @@ def named_session(server: Server, exchange: Exchange, principal: Principal) -> S
 class SessionRequest:
     """One HTTP request of a handshake revision and its caller.
 
-    ``fetch`` returns the session that the request names.
+    ``new_call`` makes its calls (``IncomingRequest.call``), ``fetch`` returns the session that it
+    names.
     """
 
     def __init__(
         self,
-        request: IncomingRequest[Outcome],
+        server: Server,
         exchange: Exchange,
         principal: Principal,
-        fetch: FetchSession = session_cache.fetch,
+        new_call: Callable[..., Call],
+        fetch: FetchSession,
     ) -> None:
-        self.server = request.server
+        self.server = server
         self.exchange = exchange
         self.principal = principal
-        self._request = request
+        self._new_call = new_call
         self._fetch = fetch
         self.streams_to = exchange.can_stream and request_checks.accepts(
             exchange.headers, EVENT_STREAM
@@ -157,7 +159,7 @@ class SessionRequest:
 
     # POST -----------------------------------------------------------------------------------------
 
-    def open(self, message: Member | Batch) -> Call | Outcome:
+    def open(self, message: SessionMessage) -> Call | Outcome:
         """Return the call of a posted request, or the outcome of another message."""
         if isinstance(message, Request):
             if message.method == "initialize":
@@ -247,7 +249,7 @@ class SessionRequest:
             InvalidParams: the progress token is invalid.
         """
         envelope = session.envelope_of(request)
-        return self._request.call(
+        return self._new_call(
             self.exchange,
             request,
             envelope,
@@ -255,22 +257,6 @@ class SessionRequest:
             session=session,
             can_ask=self.streams_to,
         )
-
-    def answer(self, call: Call) -> Outcome:
-        """Return the answer to an admitted call, or how it is answered."""
-        session = call.session
-        assert isinstance(session, StoredSession)
-        if isinstance(call.result, dict):
-            reply = json_reply(200, encode_response(call, call.result))
-            reply.hold = _hold(call.request)
-            return reply
-        cancellation.running_calls.add(session.record.pk, call)
-        if isinstance(call.result, TaskWait):
-            return self._await(session, call)
-        if self.streams_to and call.wants_stream:
-            return self._stream(session, call)
-        asked = partial(self._stream, session, call) if self.streams_to else None
-        return answer.Work(call=call, headers=BASE_HEADERS, ask=asked)
 
     def open_member(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None
@@ -284,30 +270,6 @@ class SessionRequest:
         call.usage_batch = usage_batch
         admit(call)
         return opened_by(call)
-
-    def _stream(self, session: StoredSession, call: Call, first: Result | None = None) -> Pending:
-        """Return a stream that runs the call; its row is stored before the first event is sent.
-
-        ``first`` is the result of a call that already ran and returned its first client requests.
-        """
-        return self._begin(session, call, partial(answer.messages, call, first=first))
-
-    def _await(self, session: StoredSession, call: Call) -> Pending:
-        """Return a stream for a task's outcome; the task's client requests are sent on it too."""
-        return self._begin(session, call, partial(client_requests.task_result_messages, call))
-
-    def _begin(
-        self,
-        session: StoredSession,
-        call: Call,
-        messages: Callable[..., Messages],
-    ) -> Pending:
-        call.stream = ResponseStream()
-
-        def run(answers: client_requests.StoredAnswers) -> Messages:
-            return messages(answers=answers)
-
-        return _pending_stream(session, call, run, answered=call.request.id)
 
     def process_message(self, session: StoredSession, message: Member) -> Reply | Pending:
         """Process a notification or a response, and return the empty reply."""
@@ -405,6 +367,52 @@ class SessionRequest:
         version = session.record.protocol_version
         telemetry.record_session_end(lasted, version=version, transport="http")
         return Reply(status=204, hold=seconds_until_forgotten())
+
+
+# Answers in a session -----------------------------------------------------------------------------
+
+
+def answer_in_session(call: Call) -> Outcome:
+    """Return the answer to an admitted call of a session, or how it is answered."""
+    session = call.session
+    assert isinstance(session, StoredSession)
+    if isinstance(call.result, dict):
+        reply = json_reply(200, encode_response(call, call.result))
+        reply.hold = _hold(call.request)
+        return reply
+    cancellation.running_calls.add(session.record.pk, call)
+    if isinstance(call.result, TaskWait):
+        return _await(session, call)
+    if call.can_ask and call.wants_stream:
+        return _stream(session, call)
+    asked = partial(_stream, session, call) if call.can_ask else None
+    return answer.Work(call=call, headers=BASE_HEADERS, ask=asked)
+
+
+def _stream(session: StoredSession, call: Call, first: Result | None = None) -> Pending:
+    """Return a stream that runs the call; its row is stored before the first event is sent.
+
+    ``first`` is the result of a call that already ran and returned its first client requests.
+    """
+    return _begin(session, call, partial(answer.messages, call, first=first))
+
+
+def _await(session: StoredSession, call: Call) -> Pending:
+    """Return a stream for a task's outcome; the task's client requests are sent on it too."""
+    return _begin(session, call, partial(client_requests.task_result_messages, call))
+
+
+def _begin(
+    session: StoredSession,
+    call: Call,
+    messages: Callable[..., Messages],
+) -> Pending:
+    call.stream = ResponseStream()
+
+    def run(answers: client_requests.StoredAnswers) -> Messages:
+        return messages(answers=answers)
+
+    return _pending_stream(session, call, run, answered=call.request.id)
 
 
 def _hold(request: Request) -> float:

@@ -27,7 +27,7 @@ from mcp_django.execution.call import Call, Channel, ResponseStream
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.session import initialize_response, negotiate
 from mcp_django.execution.handlers.subscribed_resources import SubscribedResources, Subscription
-from mcp_django.execution.pipeline import IncomingRequest
+from mcp_django.execution.pipeline import IncomingRequest, Opened, opened_by
 from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.quotas import UsageBatch
 from mcp_django.execution.threads import retry_while_busy, run_in_short_thread, run_with_retry
@@ -41,7 +41,6 @@ from mcp_django.storage.cache import list_delay
 from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.sessions import MemorySession
 from mcp_django.storage.versions import LISTS, TopicKey
-from mcp_django.transports.batches import Opened, opened_by
 from mcp_django.transports.client_requests import LocalAnswers
 from mcp_django.transports.listen import (
     RETRY_SECONDS,

@@ -302,7 +302,10 @@ class LocalClient(BaseClient):
         if not isinstance(request, Request):
             wrong = InvalidRequest("The message is not a request.")
             return jsonrpc.build_failure(jsonrpc.request_id_of(request), wrong, None)
-        incoming = IncomingOnConnection(self._session, request, lambda: self._principal)
+        principal = self._principal
+        incoming = IncomingOnConnection(
+            self._session, request, lambda: principal, principal=principal
+        )
         incoming.authorize()
         try:
             opened = incoming.serve()

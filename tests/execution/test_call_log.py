@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from mcp_django.models import Call
 from mcp_django.signals import call_finished, call_started
 from mcp_django.storage.call_rows import CallLog
 from mcp_django.test import DECLINE
+from mcp_django.transports import memory
+from mcp_django.transports.local_session import IncomingOnConnection
 from tests.kit.servers import open_to_all, person, real_client
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("call_log")]
@@ -290,6 +293,24 @@ def test_an_abandoned_call_is_logged_without_the_garbage_collector(call_log):
         del opened
         call_log.flush()
         assert (the_call().outcome, the_call().reason) == ("cancelled", "the call did not finish")
+    finally:
+        gc.enable()
+
+
+def test_a_refused_request_is_freed_without_the_garbage_collector(monkeypatch):
+    served = []
+
+    class Kept(IncomingOnConnection):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            served.append(weakref.ref(self))
+
+    monkeypatch.setattr(memory, "IncomingOnConnection", Kept)
+    client = real_client(server=open_to_all(), user=person())._client
+    gc.disable()
+    try:
+        assert "error" in client.open(client.message("tools/call", {"name": "unknown"}))
+        assert [reference() for reference in served] == [None]
     finally:
         gc.enable()
 

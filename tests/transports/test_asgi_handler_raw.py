@@ -22,6 +22,7 @@ from mcp_django.transports.request_checks import MAX_INLINE_BYTES
 from tests.kit.drivers import Connection, headers_for, message, send
 from tests.kit.servers import open_to_all
 from tests.transports.asgi import MOUNTS
+from tests.transports.http_session.handshakes import call, opened
 
 seen: list[str] = []
 
@@ -130,22 +131,32 @@ async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted):
     assert seen[-1].startswith("mcp-short")
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("tool", ["echo", "echo_sync"])
-async def test_a_request_is_freed_without_the_garbage_collector(tool, monkeypatch):
-    served = []
+@pytest.fixture
+def served(monkeypatch):
+    """References to the requests that are served on the loop first; the collector is off."""
+    references = []
 
     class Kept(IncomingOnLoop):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
-            served.append(weakref.ref(self))
+            references.append(weakref.ref(self))
 
     monkeypatch.setattr(asgi_handler, "IncomingOnLoop", Kept)
-    call = message("tools/call", {"name": tool, "arguments": {"text": "x"}})
     gc.disable()
-    try:
-        answer = await send(MOUNTS["raw"], "/open/mcp", call)
-        assert answer.status == 200
-        assert [request() for request in served] == [None]
-    finally:
-        gc.enable()
+    yield references
+    gc.enable()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("tool", ["echo", "echo_sync"])
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+async def test_a_request_is_freed_without_the_garbage_collector(tool, revision, served):
+    if revision == "2026-07-28":
+        posted = message("tools/call", {"name": tool, "arguments": {"text": "x"}})
+        answer = await send(MOUNTS["raw"], "/open/mcp", posted)
+    else:
+        peer = await opened("raw", version=revision)
+        answer = await peer.send(call(tool, text="x"))
+    assert answer.status == 200
+    assert [reference() for reference in served] == [None] * len(served)
+    assert served

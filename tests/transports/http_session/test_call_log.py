@@ -184,6 +184,21 @@ def test_the_line_of_a_caller_who_may_no_longer_connect_names_it(transport, log)
     assert [*seen] == [("add", "ok", "ada"), ("add", "refused", "ada")]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_line_of_a_local_client_names_it_before_it_is_admitted(log, monkeypatch):
+    user = User.objects.create_user("ada")
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise Busy("The overrides cannot be read.")
+
+    with MCPClient(server=mcp, user=user, transport="memory") as client:
+        monkeypatch.setattr(MCPServer, "refresh", refuse)
+        with pytest.raises(Busy):
+            client.call_tool("add", {"a": 2, "b": 3})
+    assert log.flush()
+    assert [*Call.objects.values_list("outcome", "user_name")] == [("refused", "ada")]
+
+
 @pytest.mark.parametrize("mount", ["raw", "lane"], indirect=True)
 async def test_a_server_that_is_busy_says_so_in_the_log(mount, token, log, monkeypatch):
     from mcp_django.execution import call_log
