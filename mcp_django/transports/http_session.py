@@ -369,9 +369,6 @@ class SessionRequest:
         return Reply(status=204, hold=seconds_until_forgotten())
 
 
-# Answers in a session -----------------------------------------------------------------------------
-
-
 def answer_in_session(call: Call) -> Outcome:
     """Return the answer to an admitted call of a session, or how it is answered."""
     session = call.session
