@@ -186,6 +186,8 @@ class _ConnectionMonitor:
                 delattr(connection, name)
                 if before is not None:
                     setattr(connection, name, before)
+        # They refer to this object, which would have to wait for the garbage collector.
+        self._factories.clear()
 
     def __call__(
         self,

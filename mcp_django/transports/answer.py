@@ -410,26 +410,41 @@ async def wait_until_deadline(in_flight: InFlight, job: LoopJob[T]) -> T | Reply
     Raises:
         Busy: no thread became free in time.
     """
-    loop, waiter = asyncio.get_running_loop(), job.waiter
-    timer: asyncio.TimerHandle
-
-    def check() -> None:
-        nonlocal timer
-        left = _seconds_to_deadline(in_flight)
-        if left > 0:
-            timer = loop.call_later(left, check)
-        elif not waiter.done():
-            waiter.set_exception(_DeadlineMissed)
-
-    timer = loop.call_later(_seconds_to_deadline(in_flight), check)
+    watch = _DeadlineWatch(in_flight, job.waiter)
     try:
-        return await waiter
+        return await job.waiter
     except _DeadlineMissed:
         assert in_flight.work is not None
         return await _timed_out(in_flight.work)
     finally:
-        timer.cancel()
+        watch.end()
         job.end()
+
+
+class _DeadlineWatch:
+    """Ends the wait for a thread that misses the deadline of its call.
+
+    It is a cycle with its timer, which ``end`` breaks, so that no request has to wait for the
+    garbage collector.
+    """
+
+    def __init__(self, in_flight: InFlight, waiter: asyncio.Future[Any]) -> None:
+        self._in_flight = in_flight
+        self._waiter = waiter
+        self._loop = asyncio.get_running_loop()
+        left = _seconds_to_deadline(in_flight)
+        self._timer = self._loop.call_later(left, self._check)
+
+    def _check(self) -> None:
+        left = _seconds_to_deadline(self._in_flight)
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._check)
+        elif not self._waiter.done():
+            self._waiter.set_exception(_DeadlineMissed)
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._timer.cancel()
 
 
 async def _timed_out(work: Work) -> Reply:

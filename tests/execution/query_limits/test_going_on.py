@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,8 @@ from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django import ToolError
+from mcp_django.execution import query_limits
+from mcp_django.execution.query_limits import _ConnectionMonitor
 from mcp_django.execution.threads import run_after_commit
 from mcp_django.models import Topic
 from tests.execution.query_limits.reading import (
@@ -180,3 +184,25 @@ def test_a_function_without_a_database_opens_none():
 def test_arguments_out_of_reason_are_refused_when_declared():
     with pytest.raises(Exception, match="enforce is 'no'; write True or False"):
         reader(count_names, enforce="no")
+
+
+@pytest.mark.django_db
+def test_the_limits_of_a_call_are_freed_without_the_garbage_collector(monkeypatch):
+    def nothing() -> str:
+        return "done"
+
+    monitors: list[weakref.ref[Any]] = []
+
+    class Watched(_ConnectionMonitor):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            monitors.append(weakref.ref(self))
+
+    monkeypatch.setattr(query_limits, "_ConnectionMonitor", Watched)
+    gc.collect()
+    gc.disable()
+    try:
+        assert read(nothing).text == "done"
+        assert {monitor() for monitor in monitors} == {None}
+    finally:
+        gc.enable()
