@@ -279,41 +279,28 @@ OPEN_MOUNTS = "Mounts without the site's middleware (mcp.asgi, MCPConsumer) are"
 async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
     """Process one request, on the event loop or in a thread, and send its answer over ASGI."""
     outcome: Outcome
-    try:
-        message = await _message_of(server, exchange)
-    except RequestRefused as exc:
-        outcome = exc.reply
+    if thread_context() and exchange.endpoint != "health":
+        outcome = jsonrpc_error_reply(501, refuse_elsewhere(OPEN_MOUNTS))
     else:
-        outcome = await _outcome_on_loop(IncomingOnLoop(server, exchange, message))
-        # A stream may last for hours, and the message may be megabytes.
-        del message
+        outcome = await _outcome_of(server, exchange)
     answer = await outcome.afinish()
     await answer.send(send)
 
 
-async def _message_of(server: Server, exchange: Exchange) -> Message | None:
-    """Check a request, and return its message.
-
-    Raises:
-        RequestRefused: it is rejected.
-    """
-    if thread_context() and exchange.endpoint != "health":
-        raise RequestRefused(jsonrpc_error_reply(501, refuse_elsewhere(OPEN_MOUNTS)))
-    if len(exchange.body) > MAX_INLINE_BYTES:
-        return await asyncio.to_thread(parse_request, server, exchange)
-    if exchange.is_usual:
-        # Nothing is left to be checked.
-        return jsonrpc.decode(exchange.body)
-    return parse_request(server, exchange)
-
-
-async def _outcome_on_loop(request: IncomingOnLoop) -> Outcome:
+async def _outcome_of(server: Server, exchange: Exchange) -> Outcome:
     """Serve a request on this event loop, or in a thread if that is not possible here."""
-    new_in_thread = partial(IncomingHTTPRequest, request.server, request.exchange, request.message)
+    try:
+        if len(exchange.body) > MAX_INLINE_BYTES:
+            message = await asyncio.to_thread(parse_request, server, exchange)
+        else:
+            message = parse_request(server, exchange)
+    except RequestRefused as exc:
+        return exc.reply
+    request = IncomingOnLoop(server, exchange, message)
     while True:
         prepared, refused, unknown = None, None, None
         try:
-            return with_cors(request.exchange, request.serve())
+            return with_cors(exchange, request.serve())
         except SynchronousOnlyOperation:
             # The site's own code used the database, for example to validate an argument.
             pass
@@ -325,8 +312,8 @@ async def _outcome_on_loop(request: IncomingOnLoop) -> Outcome:
             if not await request.ask(unknown):
                 break
         except Exception as exc:  # noqa: BLE001 - of the database
-            return new_in_thread().reject(exc)
-    in_thread = new_in_thread()
+            return IncomingHTTPRequest(server, exchange, message).reject(exc)
+    in_thread = IncomingHTTPRequest(server, exchange, message)
     in_thread.principal = request.principal
     if refused is not None:
         return await _serve_in_thread(in_thread, partial(in_thread.reject, refused))

@@ -81,7 +81,6 @@ from mcp_django.transports.exchange import (
     record_step_up,
 )
 from mcp_django.transports.http_session import (
-    SessionMessage,
     SessionRequest,
     answer_in_session,
     named_session,
@@ -281,7 +280,11 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
             revision = error_revision_of(message, session_revision)
             return error_reply(exc, request_id_of(message), revision)
         if isinstance(route, Handshake):
-            return self.open_in_session(message, principal)
+            is_call = isinstance(message, Request) and message.method != "initialize"
+            if self.is_on_loop and not is_call:
+                # It may change the session.
+                raise NeedsThread
+            return self._session_request(principal).open(message)
         if isinstance(route, Drop) or not isinstance(message, Request):
             return accepted()
         return self.call(
@@ -292,10 +295,6 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
             name=route.name or "",
             cancellation=exchange.cancellation,
         )
-
-    def open_in_session(self, message: SessionMessage, principal: Principal) -> Call | Outcome:
-        """Return the call of a request in its session, or the outcome of another message."""
-        return self._session_request(principal).open(message)
 
     def _session_request(self, principal: Principal) -> SessionRequest:
         return SessionRequest(self.server, self.exchange, principal, self.call, self.fetch)
@@ -422,12 +421,6 @@ class IncomingOnLoop(IncomingHTTPRequest):
             raise NeedsThread from None
         self.principal = principal
         return principal
-
-    def open_in_session(self, message: SessionMessage, principal: Principal) -> Call | Outcome:
-        """Return the call of a request in its session; what changes the session needs a thread."""
-        if not isinstance(message, Request) or message.method == "initialize":
-            raise NeedsThread
-        return super().open_in_session(message, principal)
 
     def fetch(self, key: SessionKey) -> SessionRecord | None:
         """Return a session that is known."""
