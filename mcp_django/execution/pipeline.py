@@ -17,7 +17,6 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Catalog, Server
-from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, InvalidParams, MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
@@ -189,8 +188,6 @@ class IncomingRequest(ABC, Generic[Answered]):
         *,
         session: ClientSession | None = None,
         can_ask: bool = False,
-        name: str = "",
-        cancellation: Cancellation | None = None,
     ) -> Call:
         """Return the call of a request that came on this way."""
         return Call(
@@ -202,9 +199,6 @@ class IncomingRequest(ABC, Generic[Answered]):
             session=session,
             can_ask=can_ask,
             catalog=self.catalog,
-            name=name,
-            # An unset one is false.
-            cancellation=Cancellation() if cancellation is None else cancellation,
         )
 
 

@@ -287,14 +287,9 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
             return self._session_request(principal).open(message)
         if isinstance(route, Drop) or not isinstance(message, Request):
             return accepted()
-        return self.call(
-            exchange,
-            message,
-            route.envelope,
-            principal,
-            name=route.name or "",
-            cancellation=exchange.cancellation,
-        )
+        call = self.call(exchange, message, route.envelope, principal)
+        call.name, call.cancellation = route.name or "", exchange.cancellation
+        return call
 
     def _session_request(self, principal: Principal) -> SessionRequest:
         return SessionRequest(self.server, self.exchange, principal, self.call, self.fetch)

@@ -83,6 +83,7 @@ from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.durable_streams import MAX_WAITING
 from mcp_django.transports.exchange import (
     Exchange,
+    Message,
     accepted,
     error_reply,
     internal_error_reply,
@@ -106,10 +107,6 @@ logger = logging.getLogger("mcp_django")
 Member = Request | Notification | Response | DecodingFailure
 
 
-SessionMessage = Member | Batch
-FetchSession = Callable[[SessionKey], SessionRecord | None]
-
-
 def named_session(server: Server, exchange: Exchange, principal: Principal) -> SessionKey | None:
     """Return the key of the session that a request names; ``None`` if it does not name one."""
     named = exchange.headers.getlist(SESSION_ID)
@@ -131,7 +128,7 @@ class SessionRequest:
         exchange: Exchange,
         principal: Principal,
         new_call: Callable[..., Call],
-        fetch: FetchSession,
+        fetch: Callable[[SessionKey], SessionRecord | None],
     ) -> None:
         self.server = server
         self.exchange = exchange
@@ -159,7 +156,7 @@ class SessionRequest:
 
     # POST -----------------------------------------------------------------------------------------
 
-    def open(self, message: SessionMessage) -> Call | Outcome:
+    def open(self, message: Message) -> Call | Outcome:
         """Return the call of a posted request, or the outcome of another message."""
         if isinstance(message, Request):
             if message.method == "initialize":
@@ -379,7 +376,8 @@ def answer_in_session(call: Call) -> Outcome:
         return reply
     cancellation.running_calls.add(session.record.pk, call)
     if isinstance(call.result, TaskWait):
-        return _await(session, call)
+        # The task's client requests are sent on the stream too.
+        return _begin(session, call, partial(client_requests.task_result_messages, call))
     if call.can_ask and call.wants_stream:
         return _stream(session, call)
     asked = partial(_stream, session, call) if call.can_ask else None
@@ -394,16 +392,8 @@ def _stream(session: StoredSession, call: Call, first: Result | None = None) -> 
     return _begin(session, call, partial(answer.messages, call, first=first))
 
 
-def _await(session: StoredSession, call: Call) -> Pending:
-    """Return a stream for a task's outcome; the task's client requests are sent on it too."""
-    return _begin(session, call, partial(client_requests.task_result_messages, call))
-
-
-def _begin(
-    session: StoredSession,
-    call: Call,
-    messages: Callable[..., Messages],
-) -> Pending:
+def _begin(session: StoredSession, call: Call, messages: Callable[..., Messages]) -> Pending:
+    """Return a stream of these messages, which takes the answers to the call's requests."""
     call.stream = ResponseStream()
 
     def run(answers: client_requests.StoredAnswers) -> Messages:
