@@ -15,7 +15,7 @@ from django.db.models import F
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Session
-from mcp_django.protocol.errors import BUSY, INVALID_PARAMS
+from mcp_django.protocol.errors import BUSY, INVALID_PARAMS, UNSUPPORTED_VERSION
 from mcp_django.storage import cache, pubsub, sessions
 from mcp_django.storage.databases import seconds_ago, seconds_from_now
 from mcp_django.storage.inbox import worker_id
@@ -35,6 +35,7 @@ from tests.transports.asgi import MOUNTS
 from tests.transports.http_session.handshakes import (
     Peer,
     code_of,
+    initialize,
     notification,
     opened,
     request as message,
@@ -258,6 +259,14 @@ def comers_back(count: int) -> list[Peer]:
     for first in range(0, count, 100):
         assert not any(sessions.NEW_SESSIONS.write(new[first : first + 100], again=False))
     return found
+
+
+@pytest.mark.usefixtures("_counting", "no_threads")
+async def test_an_initialize_that_is_refused_takes_no_thread(settings):
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "PROTOCOL_VERSIONS": ["2026-07-28"]}
+    assert await in_thread(lambda: counting.catalog)
+    answer = await Peer("counting", "/mcp").send(initialize())
+    assert (answer.status, code_of(answer)) == (400, UNSUPPORTED_VERSION)
 
 
 @pytest.mark.usefixtures("_counting")
