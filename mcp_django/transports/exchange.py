@@ -70,7 +70,7 @@ class Exchange(Channel):
     headers: Headers
     query: str
     path: str
-    # Each mount says these two; one that forgot them would be open too far.
+    # Each mount states these two: no default would be safe.
     can_stream: bool
     find_source: Callable[[], str | None]
     build_request: Callable[[bytes], HttpRequest]

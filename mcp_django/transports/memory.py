@@ -302,9 +302,8 @@ class LocalClient(BaseClient):
         if not isinstance(request, Request):
             wrong = InvalidRequest("The message is not a request.")
             return jsonrpc.build_failure(jsonrpc.request_id_of(request), wrong, None)
-        principal = self._principal
         incoming = IncomingOnConnection(
-            self._session, request, lambda: principal, principal=principal
+            self._session, request, lambda: self._principal, principal=self._principal
         )
         incoming.authorize()
         try:
