@@ -38,7 +38,12 @@ from django.utils.translation import gettext as _, gettext_lazy, override, pgett
 from mcp_django.conf import get_settings
 from mcp_django.protocol.text import clip
 from mcp_django.schema.secrets import is_secret_name
-from mcp_django.tenants import is_closed_to_tenant
+from mcp_django.tenants import (
+    current_tenant,
+    has_tenant_users,
+    is_tenant_app,
+    thread_context,
+)
 
 
 def import_base_class() -> type[Any]:
@@ -87,38 +92,49 @@ class MCPModelAdmin(_Themed):
     linked_lookups: ClassVar[tuple[str, ...]] = ()
     """The lookups that links of this package use in addition to the list filters."""
 
-    # The rows are those of all tenants, and must not be shown to the users of one.
+    @property
+    def _is_closed(self) -> bool:
+        """Whether the rows name users of any tenant, of whom the same key is another one here."""
+        return (
+            not hasattr(self.model, "tenant")
+            and has_tenant_users()
+            and not is_tenant_app(self.model._meta.app_config.name)
+        )
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may open the section."""
-        return not is_closed_to_tenant() and super().has_module_permission(request)
+        return not self._is_closed and super().has_module_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return whether the user may view the rows."""
-        return not is_closed_to_tenant() and super().has_view_permission(request, obj)
+        return not self._is_closed and super().has_view_permission(request, obj)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may add rows."""
-        return not is_closed_to_tenant() and super().has_add_permission(request)
+        return not self._is_closed and super().has_add_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return whether the user may change the rows."""
-        return not is_closed_to_tenant() and super().has_change_permission(request, obj)
+        return not self._is_closed and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return whether the user may delete the rows."""
-        return not is_closed_to_tenant() and super().has_delete_permission(request, obj)
+        return not self._is_closed and super().has_delete_permission(request, obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows; none where they are closed to the tenant."""
+        """Return the rows, on a site with tenants those of the current one."""
         rows = super().get_queryset(request)
-        return rows.none() if is_closed_to_tenant() else rows
+        if thread_context() is None:
+            return rows
+        if hasattr(self.model, "tenant"):
+            return rows.filter(tenant=current_tenant())
+        return rows.none() if self._is_closed else rows
 
     def page_path(self, route: str, view: Callable[..., Any], page: str) -> URLPattern:
         """Return the URL pattern of an additional page, which is named as Django names its own."""
 
         def open_page(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            if is_closed_to_tenant():
+            if self._is_closed:
                 raise PermissionDenied
             return view(request, *args, **kwargs)
 

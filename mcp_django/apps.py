@@ -13,6 +13,7 @@ from mcp_django.schema import secrets
 from mcp_django.server import all_servers
 from mcp_django.storage import cleanup, revocations, task_rows
 from mcp_django.tasks import handlers as task_handlers
+from mcp_django.tenants import thread_context
 
 
 class SimpleMCPConfig(AppConfig):
@@ -38,8 +39,11 @@ class SimpleMCPConfig(AppConfig):
         # Without users, no access can be revoked.
         if apps.is_installed("django.contrib.auth"):
             revocations.connect_receivers()
+        cleanup.connect_tenants()
         model_signals.connect_signals()
         catalog_rows.connect(self, all_servers)
+        # What was asked before may not have known all modules of the site, or its settings.
+        thread_context.cache_clear()
 
 
 class MCPConfig(SimpleMCPConfig):
@@ -52,3 +56,4 @@ class MCPConfig(SimpleMCPConfig):
         super().ready()
         with use_defaults_if_invalid():
             autodiscover_modules("mcp")
+        thread_context.cache_clear()

@@ -415,9 +415,9 @@ class Settings:
     keep_connections: bool | None = None
     """``None``: threads keep their database connections, except under a test runner and on sites
     with tenants (``mcp_django.tenants``)."""
-    thread_context: bool | None = None
-    """Whether middleware keeps what decides about rows, such as the tenant, in the thread of a
-    request. ``None``: if a known package is used (``mcp_django.tenants``)."""
+    thread_context: ImportPath | Literal[False] | None = None
+    """The class that enters the tenant of a request in another thread (``mcp_django.tenants``).
+    ``None``: that of django-tenants, if it is used; ``False``: no installed package is used."""
     call_timeout: Seconds = 300
     client_request_timeout: Seconds = 600
     max_result_bytes: Annotated[int, Ge(1000)] = 100_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, Self, cast
 
 from django.apps import apps
@@ -37,11 +37,12 @@ from mcp_django.execution.interaction import Interaction
 from mcp_django.execution.threads import run_after_commit
 from mcp_django.integrations.models.generic import Generic, GenericSet
 from mcp_django.integrations.registration import SiteRegistrar
-from mcp_django.overrides.state import Overrides
+from mcp_django.overrides.state import MAX_TENANTS, Overrides
 from mcp_django.protocol.content import Icon, ResourceContents
 from mcp_django.storage.pubsub import publish
-from mcp_django.storage.versions import TopicKey
+from mcp_django.storage.versions import TopicKey, list_topic, resource_topic
 from mcp_django.tasks import status as task_status
+from mcp_django.tenants import current_tenant
 from mcp_django.transports import site_pages
 from mcp_django.transports.asgi_handler import RawASGIMount
 from mcp_django.transports.view import EndpointView
@@ -93,7 +94,8 @@ class MCPServer(SiteRegistrar):
     ) -> None:
         self.name = name
         self.registry = Registry(name)
-        self.overrides = Overrides(self)
+        self._overrides = Overrides(self)
+        self._overrides_of = lru_cache(maxsize=MAX_TENANTS)(partial(Overrides, self))
         self.generic_tools = GenericSet(self, generic)
         if not SERVER_NAME.fullmatch(name):
             raise ImproperlyConfigured(
@@ -200,6 +202,12 @@ class MCPServer(SiteRegistrar):
     def generic(self, generic: Generic) -> None:
         self.generic_tools.set_option(generic)
         self.generic_tools.update()
+
+    @property
+    def overrides(self) -> Overrides:
+        """What the admin overrides and adds, of the current tenant."""
+        tenant = current_tenant()
+        return self._overrides_of(tenant) if tenant else self._overrides
 
     @property
     def catalog(self) -> Catalog:
@@ -359,7 +367,7 @@ class MCPServer(SiteRegistrar):
         the alias of the transaction's database.
         """
         for address in self.registry.uris_of(uri):
-            self._publish_after_commit(TopicKey(self.name, "resource", address), using)
+            self._publish_after_commit(resource_topic(self.name, address), using)
 
     def notify_list_changed(self, kind: ListKind, *, using: str | None = None) -> None:
         """Notify clients that the list of tools, resources or prompts changed.
@@ -369,7 +377,7 @@ class MCPServer(SiteRegistrar):
         """
         if kind not in ("tools", "resources", "prompts"):
             raise ValueError(f"kind is {kind!r}; write 'tools', 'resources' or 'prompts'.")
-        self._publish_after_commit(TopicKey(self.name, kind), using)
+        self._publish_after_commit(list_topic(self.name, kind), using)
 
     def _publish_after_commit(self, topic: TopicKey, using: str | None) -> None:
         run_after_commit(partial(publish, topic), using=using)

@@ -1,28 +1,55 @@
-"""Sites whose middleware decides which rows a request sees: tenants and row-level security.
+"""Whose rows a request sees: tenants and row-level security.
 
-Their packages keep the tenant on the thread in which the middleware runs, or on that thread's
-database connection. So on such a site a function runs in that thread, while the middleware is open,
-and what would run elsewhere is refused. The setting ``THREAD_CONTEXT`` says so for other packages,
-or that an installed package is not used.
+The middleware of such a site keeps the tenant on the thread in which it runs, or on the database
+connection of that thread. The work of this package goes on elsewhere: in pools, in streams, tasks
+and other processes. ``MCP_DJANGO["THREAD_CONTEXT"]`` names a ``ThreadContext``, which returns the
+tenant of a request as a short text, and enters it in another thread. The text is stored with the
+rows of this package, and is a part of every key and look-up: what one tenant has is unknown to the
+others. It is never taken from a client.
+
+``current_tenant`` is the tenant of what runs now. A mount sets it once per request
+(``as_tenant``), the tasks of an event loop and the threads of our pools inherit it, and
+``run_as_tenant`` enters it in a thread. Without a ``ThreadContext`` it is always empty.
 
 What is derived here from the settings is kept for the process, and a fork keeps it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
 from django.contrib.auth import get_user_model
+from django.core.exceptions import SynchronousOnlyOperation
 from django.core.signals import setting_changed
 from django.db import connection, router
+from django.db.models import Model, QuerySet
 from django.dispatch import receiver
+from django.http import Http404
+from django.urls import get_urlconf, set_urlconf
+from django.utils.module_loading import import_string
 
 from mcp_django.conf import get_settings
+from mcp_django.exceptions import InternalError
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+logger = logging.getLogger("mcp_django")
+
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+
+MAX_LENGTH: Final = 255
+"""The maximum number of characters of a tenant's name."""
 
 TENANT_PACKAGES = frozenset(
     {
@@ -40,18 +67,88 @@ TENANT_PACKAGES = frozenset(
 """The top-level modules of packages that choose the rows of a request in its middleware."""
 
 
-@cache
-def thread_context() -> str:
-    """Return the name of what keeps the tenant of a request in its thread; empty if nothing does.
+class ThreadContextError(Exception):
+    """The class of ``THREAD_CONTEXT`` is missing, or does not do what it has to."""
 
-    It is the package, or the setting.
+
+class TenantUnavailable(InternalError):
+    """A thread could not enter a tenant, for example because it was deleted; nothing was done."""
+
+
+class ThreadContext:
+    """What a site's middleware keeps on the thread or the connection: base class of the setting.
+
+    One instance serves the process, from any thread; neither method runs on an event loop.
     """
-    wanted = get_settings().thread_context
-    if wanted is False:
-        return ""
-    if packages := tenant_packages():
-        return " and ".join(packages)
-    return 'MCP_DJANGO["THREAD_CONTEXT"]' if wanted else ""
+
+    def capture(self, request: HttpRequest | None) -> str:
+        """Return the tenant, by at most 255 characters; empty for none.
+
+        On mounts without the site's middleware nothing but the ``request`` says it. Elsewhere its
+        middleware has run in this thread. ``None`` asks for what this thread is in, for example in
+        a signal or a command.
+
+        Raises:
+            Http404: there is no such tenant; the client gets a 404.
+        """
+        raise NotImplementedError
+
+    def enter(self, tenant: str) -> AbstractContextManager[object]:
+        """Return a context manager in which this thread works for a tenant, and not afterwards.
+
+        It gets what ``capture`` returned, perhaps much later and in another process.
+
+        Raises:
+            Exception: there is no such tenant any more. Nothing is done for it then.
+        """
+        raise NotImplementedError
+
+
+@cache
+def thread_context() -> ThreadContext | None:
+    """Return what enters tenants on this site; ``None`` on a site without tenants.
+
+    If the setting names nothing that could, it is an ``UnknownContext``.
+    """
+    path = get_settings().thread_context
+    if path is False:
+        return None
+    if path is None:
+        packages = tenant_packages()
+        if packages == ["django_tenants"] and hasattr(django_settings, "TENANT_MODEL"):
+            return DjangoTenants()
+        if not packages:
+            return None
+        return UnknownContext(
+            f"{' and '.join(packages)} {'chooses' if len(packages) == 1 else 'choose'} the rows of "
+            'a request in middleware: set MCP_DJANGO["THREAD_CONTEXT"] to a class that enters the '
+            "tenant in another thread, or to False if that is not used."
+        )
+    try:
+        context = import_string(path)()
+    except Exception as exc:  # noqa: BLE001 - of the site's own module
+        return UnknownContext(f'MCP_DJANGO["THREAD_CONTEXT"] cannot be used: {path!r}: {exc}.')
+    if not isinstance(context, ThreadContext):
+        return UnknownContext(
+            f'MCP_DJANGO["THREAD_CONTEXT"] names {path!r}, which is not a class derived from '
+            "mcp_django.tenants.ThreadContext."
+        )
+    return context
+
+
+class UnknownContext(ThreadContext):
+    """Stands for what cannot be used: the tenant of a request is not known, so all is refused."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def capture(self, request: HttpRequest | None) -> str:
+        """Raise the error, since the tenant cannot be known."""
+        raise ThreadContextError(self.message)
+
+    def enter(self, tenant: str) -> AbstractContextManager[object]:
+        """Raise the error, since the tenant cannot be entered."""
+        raise ThreadContextError(self.message)
 
 
 def tenant_packages() -> list[str]:
@@ -63,6 +160,215 @@ def tenant_packages() -> list[str]:
     names = [*(config.name for config in apps.get_app_configs()), *django_settings.MIDDLEWARE]
     modules = {name.partition(".")[0] for name in (*names, *engines)}
     return sorted(name for name in TENANT_PACKAGES if name in modules or name in sys.modules)
+
+
+_tenant: ContextVar[str | None] = ContextVar("mcp_django.tenant", default=None)
+
+
+def current_tenant() -> str:
+    """Return the tenant of what runs now; empty on a site without tenants.
+
+    Raises:
+        ThreadContextError: the site's class does not return one.
+        SynchronousOnlyOperation: on an event loop, outside of a request to a server: nothing there
+            says whose thread it would be.
+    """
+    if thread_context() is None:
+        return ""
+    tenant = _tenant.get()
+    if tenant is not None:
+        return tenant
+    if asyncio._get_running_loop() is not None:
+        raise SynchronousOnlyOperation(
+            "An event loop has no tenant; call this with sync_to_async, or in mcp_django.tenants."
+            "as_tenant(...)."
+        )
+    return capture_tenant(None)
+
+
+def bound_tenant() -> str:
+    """Return the tenant of the request that runs now, if it is known already; else nothing."""
+    return _tenant.get() or ""
+
+
+def capture_tenant(request: HttpRequest | None) -> str:
+    """Return the tenant of a request, or of this thread; empty on a site without tenants.
+
+    Raises:
+        Http404: there is no such tenant.
+        ThreadContextError: the site's class does not return one.
+    """
+    context = thread_context()
+    if context is None:
+        return ""
+    try:
+        tenant = context.capture(request)
+    except Exception as exc:
+        if request is not None:
+            raise
+        raise ThreadContextError(f"The tenant of this thread cannot be told: {exc}") from exc
+    name = f"{type(context).__name__}.capture()"
+    if not isinstance(tenant, str):
+        raise ThreadContextError(f"{name} returned {tenant!r:.80}, which is not a text.")
+    if len(tenant) > MAX_LENGTH or "\0" in tenant:
+        raise ThreadContextError(
+            f"{name} returned {tenant!r:.40}, of {len(tenant)} characters; a tenant has at most "
+            f"{MAX_LENGTH} characters, and no NUL."
+        )
+    # Not those of requests, which a client may choose.
+    if request is None and len(_seen) < MAX_SEEN:
+        _seen.add(tenant)
+    return tenant
+
+
+MAX_SEEN: Final = 1000
+"""How many tenants' rows of components a process may have to compare at a time."""
+_seen: set[str] = set()
+
+
+def take_seen_tenants() -> list[str]:
+    """Return the tenants that threads of this process were in since the last time.
+
+    They are those of the admin, of signals and of commands.
+    """
+    if thread_context() is None:
+        return [""]
+    tenants: list[str] = []
+    with suppress(KeyError):
+        while True:
+            tenants.append(_seen.pop())
+    return [tenant for tenant in tenants if tenant]
+
+
+def knows_tenant() -> bool:
+    """Return whether ``current_tenant`` is known here; why not is logged.
+
+    For receivers of signals, which must not fail because of it.
+    """
+    try:
+        current_tenant()
+    except (ThreadContextError, SynchronousOnlyOperation) as exc:
+        logger.warning("Subscribers are not notified of a change: %s", exc)
+        return False
+    return True
+
+
+@contextmanager
+def as_tenant(tenant: str) -> Iterator[None]:
+    """Do what is inside for a tenant, without entering it in this thread."""
+    token = _tenant.set(tenant)
+    try:
+        yield
+    finally:
+        _tenant.reset(token)
+
+
+def run_as_tenant(function: Callable[[], T]) -> T:
+    """Run a function in this thread, which enters the current tenant for it if there is one.
+
+    Raises:
+        TenantUnavailable: the site's class could not enter it.
+        Exception: what the function raises.
+    """
+    context = thread_context()
+    if context is None or not (tenant := _tenant.get()):
+        return function()
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(context.enter(tenant))
+        except Exception as exc:
+            logger.exception("The tenant %r could not be entered.", tenant)
+            raise TenantUnavailable("The request failed because of a server error.") from exc
+        return function()
+
+
+def of_tenant(model: type[M], using: str | None = None) -> QuerySet[M]:
+    """Return the rows of the current tenant in a database; all on a site without tenants."""
+    rows = model._default_manager.using(using)
+    return rows if thread_context() is None else rows.filter(tenant=current_tenant())
+
+
+def by_tenant(key: str) -> str:
+    """Return a key of a cache, a counter or a signature that no other tenant has."""
+    tenant = current_tenant()
+    return f"{key}\0{tenant}" if tenant else key
+
+
+class DjangoTenants(ThreadContext):
+    """The schemas of django-tenants 3 and 4: the tenant is the name of its schema.
+
+    Where the site's middleware has not run, its ``TenantMainMiddleware``, or the class that the
+    site derives from it, finds the tenant of a request.
+    """
+
+    def capture(self, request: HttpRequest | None) -> str:
+        """Return the name of the schema."""
+        if request is None:
+            return current_schema()
+        if not hasattr(request, "tenant"):
+            self._find_tenant(request)
+        tenant = getattr(request, "tenant", None)
+        return current_schema() if tenant is None else str(tenant.schema_name)
+
+    def _find_tenant(self, request: Any) -> None:
+        middleware = tenant_middleware()
+        if middleware is None:
+            raise Http404("No request has a tenant, since the site has no middleware for it.")
+        current: Any = connection
+        urlconf, tenant = get_urlconf(), current.tenant
+        try:
+            refusal = middleware(_no_response).process_request(request)
+        finally:
+            set_urlconf(urlconf)
+            current.set_tenant(tenant)
+        if refusal is not None:
+            raise Http404("There is no such tenant.")
+
+    @contextmanager
+    def enter(self, tenant: str) -> Iterator[None]:
+        """Set the tenant of this thread's connection.
+
+        Raises:
+            DoesNotExist: of the tenant model.
+        """
+        from django_tenants.utils import get_tenant_model, schema_context, tenant_context
+
+        # PostgreSQL ignores a schema that does not exist, and would find the tables of all.
+        with schema_context(_shared_schema()):
+            if tenant == _shared_schema():
+                yield
+                return
+            row = get_tenant_model()._default_manager.get(schema_name=tenant)
+        with tenant_context(row):
+            yield
+
+
+def _no_response(request: HttpRequest) -> Any:
+    raise NotImplementedError
+
+
+@cache
+def tenant_middleware() -> Any:
+    """Return the middleware class of django-tenants that the site uses, ``None`` without any."""
+    from django_tenants.middleware.main import TenantMainMiddleware
+
+    for path in django_settings.MIDDLEWARE:
+        middleware = import_string(path)
+        if isinstance(middleware, type) and issubclass(middleware, TenantMainMiddleware):
+            return middleware
+    return None
+
+
+def current_schema() -> str:
+    """Return the schema that the connection of this thread is in; empty without schemas."""
+    return str(getattr(connection, "schema_name", None) or "")
+
+
+def _shared_schema() -> str:
+    return str(getattr(django_settings, "PUBLIC_SCHEMA_NAME", "public"))
+
+
+# Users of tenants ---------------------------------------------------------------------------------
 
 
 @cache
@@ -85,15 +391,12 @@ _USER_MIDDLEWARE = frozenset(
 )
 
 
-# Users of tenants ---------------------------------------------------------------------------------
-
-
 def has_tenant_users() -> bool:
     """Return whether each tenant has a table of users of its own.
 
     It is asked in the thread of a request, since a router may know the tenant.
     """
-    return bool(thread_context()) and is_tenant_app(get_user_model()._meta.app_config.name)
+    return thread_context() is not None and is_tenant_app(get_user_model()._meta.app_config.name)
 
 
 def is_tenant_app(name: str) -> bool:
@@ -130,63 +433,7 @@ def _tenant_apps() -> frozenset[str] | None:
     return frozenset(AppConfig.create(entry).name for entries in listed for entry in entries)
 
 
-def _shared_schema() -> str:
-    return str(getattr(django_settings, "PUBLIC_SCHEMA_NAME", "public"))
-
-
-def current_schema() -> str:
-    """Return the schema that the connection of this thread is in; empty without schemas."""
-    return str(getattr(connection, "schema_name", None) or "")
-
-
-def has_current_tenant() -> bool:
-    """Return whether this thread is that of a tenant without a request, as in a command."""
-    return current_schema() not in {"", _shared_schema()}
-
-
-def refuse_elsewhere(what: str) -> str:
-    """Return the sentence about what runs outside of the thread of a request; empty if it may.
-
-    ``what`` is its subject and verb, such as "Tasks are".
-    """
-    context = thread_context()
-    return (
-        f"{what} not available on this site: {context} keeps the tenant in the thread of a "
-        "request, in which its middleware runs."
-        if context
-        else ""
-    )
-
-
-def refuse_tenant_users(what: str) -> str:
-    """Return the sentence about what all tenants share and names a user; empty if users are shared.
-
-    The same primary key is another user at another tenant.
-    """
-    return (
-        f"{what} not available on this site: {thread_context()} keeps users in the tables of "
-        "each tenant."
-        if has_tenant_users()
-        else ""
-    )
-
-
-def is_closed_to_tenant() -> bool:
-    """Return whether the current request must not see the rows that all tenants share.
-
-    Its users are those of one tenant, unless the connection is in the schema that is shared.
-    """
-    return has_tenant_users() and current_schema() != _shared_schema()
-
-
-def why_no_streams() -> str:
-    """Return why a mount that sends single responses has no streams."""
-    return refuse_elsewhere("Streams are") or (
-        "Streams are not available: this site is served over WSGI, not ASGI."
-    )
-
-
 @receiver(setting_changed, dispatch_uid="mcp_django.tenants")
 def _setting_changed(**kwargs: Any) -> None:
-    for cached in (thread_context, user_middleware, _tenant_apps):
+    for cached in (thread_context, user_middleware, _tenant_apps, tenant_middleware):
         cached.cache_clear()

@@ -29,7 +29,7 @@ from mcp_django.execution.approval_guard import (
 from mcp_django.models import Approval, Call
 from mcp_django.protocol.text import clip
 from mcp_django.storage import approval_rows
-from mcp_django.tenants import is_closed_to_tenant
+from mcp_django.tenants import of_tenant
 
 
 class StateFilter(ConditionFilter):
@@ -90,7 +90,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     def has_decide_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may decide about calls of other users."""
-        return not is_closed_to_tenant() and request.user.has_perm(PERMISSION)
+        return request.user.has_perm(PERMISSION)
 
     # Actions ----------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ def _find_tool(row: Approval) -> Any:
 def _recent_calls(row: Approval) -> dict[str, Any]:
     """Return what the user of a call has done in the hour before now, by component and outcome."""
     since = timezone.now() - timedelta(hours=1)
-    calls = Call._default_manager.filter(user_key=row.user_key, at__gte=since).order_by("-pk")
+    calls = of_tenant(Call).filter(user_key=row.user_key, at__gte=since).order_by("-pk")
     newest = [*calls.only("component", "outcome")[:MAX_RECENT]]
     counted = Counter((one.component, one.get_outcome_display()) for one in newest)
     return {

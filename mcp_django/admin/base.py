@@ -38,6 +38,7 @@ from mcp_django.exceptions import Busy
 from mcp_django.models import Component, Server
 from mcp_django.overrides.sync import Difference, compare_rows, sync_rows
 from mcp_django.server import MCPServer, all_servers
+from mcp_django.tenants import of_tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,8 +400,8 @@ def _join_counts(words: Mapping[str, Any], found: Difference) -> str:
 def _log_update(request: HttpRequest, found: Difference) -> None:
     """Log the update in the admin history of each row; new rows already have their keys."""
     alias = router.db_for_write(Component)
-    servers = Server._default_manager.using(alias)
-    components = Component._default_manager.using(alias)
+    servers = of_tenant(Server).using(alias)
+    components = of_tenant(Component).using(alias)
     added = {(row.server, row.kind, row.key) for row in found.added}
     names = {row.server for row in found.added}
     rows = components.filter(server__in=names).iterator() if added else ()

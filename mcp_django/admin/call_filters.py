@@ -32,6 +32,7 @@ from mcp_django.admin.statistics import FAILURES, REFUSALS
 from mcp_django.admin_base import to_local_time
 from mcp_django.models import Call, Component
 from mcp_django.protocol.text import clip, nearest
+from mcp_django.tenants import of_tenant
 
 if TYPE_CHECKING:
     Pages = Paginator[Call]
@@ -128,7 +129,7 @@ def _any_of(conditions: Iterable[Q], *, using: str) -> Q | None:
     Each column has an index. With an ``OR`` over columns without rows, the database would sort all
     matches.
     """
-    every = Call._default_manager.using(using)
+    every = of_tenant(Call).using(using)
     found = [one for one in conditions if every.filter(one).order_by().exists()]
     if not found:
         return None

@@ -61,6 +61,7 @@ from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Server, Session
 from mcp_django.protocol.text import clip, csv_line
 from mcp_django.server import all_servers
+from mcp_django.tenants import of_tenant
 
 TONES = {
     **dict.fromkeys(("ok", "asked", "started"), "good"),
@@ -263,7 +264,7 @@ class CallAdmin(ReadOnlyAdmin):
     @admin.display(description=_("component"))
     def component_link(self, row: Call) -> SafeString | str:
         """Return the component, linked to its row if there is one."""
-        found = Component.objects.filter(server=row.server, kind=row.kind, key=row.component)
+        found = of_tenant(Component).filter(server=row.server, kind=row.kind, key=row.component)
         pk = found.values_list("pk", flat=True).first()
         return link_to_row("component", pk, row.component)
 
@@ -272,7 +273,7 @@ class CallAdmin(ReadOnlyAdmin):
         """Return the session, linked to its row while that exists."""
         if not row.session:
             return EMPTY_VALUE
-        pk = Session.objects.filter(digest=row.session).values_list("pk", flat=True).first()
+        pk = of_tenant(Session).filter(digest=row.session).values_list("pk", flat=True).first()
         return link_to_row("session", pk, row.session[:12] + "…")
 
     @admin.display(description=_("trace ID"))
@@ -330,7 +331,7 @@ def _user_name(row: Call) -> str:
 
 def _pages_of(request: HttpRequest, row: Call) -> list[tuple[str, Any]]:
     user: Any = request.user
-    server = Server._default_manager.filter(name=row.server).values_list("pk", flat=True).first()
+    server = of_tenant(Server).filter(name=row.server).values_list("pk", flat=True).first()
     if server is None or row.arguments is None or not user.has_perm("mcp_django.try_components"):
         return []
     query = urlencode({"kind": row.kind, "key": row.component, "call": row.pk})

@@ -44,6 +44,7 @@ from mcp_django.execution.results import encode_response
 from mcp_django.models import PromptText
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.server import MCPServer
+from mcp_django.tenants import of_tenant
 from mcp_django.transports.memory import LocalClient
 
 
@@ -235,7 +236,7 @@ class _ListClient:
         )
         self._client.initialize()
         # The catalog does not contain disabled prompts.
-        prompts = PromptText._default_manager.filter(server=server.name, is_enabled=False)
+        prompts = of_tenant(PromptText).filter(server=server.name, is_enabled=False)
         self._disabled = {"prompt": [*prompts.values_list("name", flat=True)]}
 
     def listed_kind(self, kind: str, method: str, member: str, identity: str) -> ListedKind:

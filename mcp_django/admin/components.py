@@ -63,6 +63,7 @@ from mcp_django.models import Component, PromptText, Skill
 from mcp_django.overrides.exposures import build_exposures
 from mcp_django.overrides.override_values import read_exposures
 from mcp_django.server import MCPServer, all_servers
+from mcp_django.tenants import of_tenant
 
 # Filters that need more than one column -----------------------------------------------------------
 
@@ -342,7 +343,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         alias = router.db_for_write(Component)
         with transaction.atomic(using=alias):
             rows = list(queryset.using(alias))
-            found = Component._default_manager.using(alias)
+            found = of_tenant(Component).using(alias)
             found.filter(pk__in=[row.pk for row in rows]).update(**values)
             if rows:
                 self.log_changed_fields(request, rows, values)
@@ -382,7 +383,7 @@ def _rows_described_by(text: str) -> list[int]:
         for component in server.declared_catalog
         if words and has_all_words(words, f"{component.title} {component.description}")
     }
-    rows = Component._default_manager.filter(key__in={key for _server, _kind, key in found})
+    rows = of_tenant(Component).filter(key__in={key for _server, _kind, key in found})
     named = rows.values_list("server", "kind", "key", "pk")
     return [pk for server, kind, key, pk in named if (server, kind, key) in found]
 
@@ -394,8 +395,8 @@ def _source_pages(
     user: Any = request.user
     name = row.key.removeprefix("skill://").partition("/")[0]
     sources = [
-        ("prompttext", PromptText._default_manager.filter(server=row.server, name=row.key)),
-        ("skill", Skill._default_manager.filter(server=row.server, name=name)),
+        ("prompttext", of_tenant(PromptText).filter(server=row.server, name=row.key)),
+        ("skill", of_tenant(Skill).filter(server=row.server, name=name)),
     ]
     kinds = {"prompttext": "prompt", "skill": "resource"}
     for model, found in sources:

@@ -42,6 +42,7 @@ from mcp_django.overrides.exposure_rules import ModelOptions, exposable_models
 from mcp_django.overrides.exposures import build_exposures, exposable_routes, model_of
 from mcp_django.overrides.override_values import read_exposures, spec_of
 from mcp_django.overrides.sync import catalog_rows
+from mcp_django.tenants import of_tenant
 
 # The first step: server and target ----------------------------------------------------------------
 
@@ -293,7 +294,7 @@ KINDS = {ModelExposure: Exposure.Kind.MODEL, ViewExposure: Exposure.Kind.VIEW}
 
 def broken_exposures(model: type[Exposure]) -> Iterator[tuple[Any, str]]:
     """Yield the enabled rows of a kind that are not available as a whole, with their states."""
-    rows = [*model._default_manager.filter(kind=KINDS[model], is_enabled=True)]
+    rows = [*of_tenant(model).filter(kind=KINDS[model], is_enabled=True)]
     states = _describe_states(rows)
     for row in rows:
         if states[row.pk] != gettext("Available"):

@@ -48,6 +48,7 @@ from mcp_django.models import (
     ViewExposure,
 )
 from mcp_django.server import MCPServer
+from mcp_django.tenants import of_tenant, thread_context
 
 APPS = ("mcp_django", "mcp_oauth")
 DAY = timedelta(hours=24)
@@ -186,7 +187,7 @@ def _may_view(request: HttpRequest, model: type[Model]) -> bool:
 
 
 def _servers(request: HttpRequest) -> Iterator[ServerSummary]:
-    for row in Server._default_manager.order_by("name"):
+    for row in of_tenant(Server).order_by("name"):
         server = find_server(row.name)
         if server is not None:
             yield _summary(request, row, server)
@@ -244,7 +245,7 @@ def _day() -> DaySummary:
     since = (timezone.now() - DAY).replace(second=0, microsecond=0)
     first = since.replace(minute=0)
     starts = [since, *(first + timedelta(hours=number) for number in range(1, 25))]
-    every = Call._default_manager.order_by()
+    every = of_tenant(Call).order_by()
     calls = _count_hours(every, starts)
     errors = _count_hours(every.filter(outcome__in=FAILURES), starts)
     refused = _count_hours(every.filter(outcome__in=REFUSALS), starts)
@@ -284,7 +285,7 @@ def _count_hours(calls: QuerySet[Call], starts: Sequence[datetime]) -> dict[int,
 
 
 def _count_waiting() -> int:
-    pending = Approval._default_manager.filter(state=Approval.State.PENDING)
+    pending = of_tenant(Approval).filter(state=Approval.State.PENDING)
     return pending.filter(expires_at__gt=timezone.now(), by=Approval.By.STAFF).count()
 
 
@@ -297,7 +298,7 @@ def _problems(request: HttpRequest) -> Iterator[tuple[str, str, str]]:
 
 
 def _invalid_components() -> Iterator[tuple[Component, str]]:
-    rows = Component._default_manager.filter(is_enabled=True, missing_since=None)
+    rows = of_tenant(Component).filter(is_enabled=True, missing_since=None)
     for row in rows.exclude(**NO_OVERRIDE_VALUES):
         if not is_valid_row(row):
             yield row, gettext("invalid data, so disabled")
@@ -347,6 +348,8 @@ def _visible(
     The id of a task gives access to it, so the list of tasks leaves some out, and with it this one.
     """
     hidden: set[int] = set()
+    # The history is that of all tenants, and nothing says of which one a deleted row was.
+    is_strict = thread_context() is not None
     for model, content_type in types.items():
         named = [one for one in entries if one.content_type_id == content_type.pk]
         if not named:
@@ -357,7 +360,7 @@ def _visible(
         hidden |= {
             one.pk
             for one in named
-            if one.object_id not in seen and (model is Task or not one.is_deletion())
+            if one.object_id not in seen and (is_strict or model is Task or not one.is_deletion())
         }
     return [one for one in entries if one.pk not in hidden]
 

@@ -46,6 +46,7 @@ from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.server import all_servers
+from mcp_django.tenants import of_tenant
 
 # Arguments as a table of inputs -------------------------------------------------------------------
 
@@ -329,7 +330,7 @@ class PromptTextAdmin(TextAdmin):
 
 
 def _names_on(server: str, queryset: QuerySet[PromptText]) -> Iterable[str]:
-    everywhere = queryset.model._default_manager.using(queryset.db)
+    everywhere = of_tenant(queryset.model, queryset.db)
     return everywhere.filter(server=server).values_list("name", flat=True)
 
 

@@ -55,7 +55,7 @@ from mcp_django.hosts.configuration import entry_name, install_link, render_conf
 from mcp_django.models import Component, Server
 from mcp_django.server import MCPServer
 from mcp_django.storage.versions import LISTS
-from mcp_django.tenants import is_closed_to_tenant
+from mcp_django.tenants import of_tenant
 from mcp_django.transports.site_pages import offers_sign_in
 
 COUNTED: Mapping[str, Any] = {
@@ -68,7 +68,7 @@ COUNTED: Mapping[str, Any] = {
 
 def servers_that_are_off() -> set[str]:
     """Return the names of the servers that are switched off in the admin."""
-    rows = Server._default_manager.filter(is_enabled=False)
+    rows = of_tenant(Server).filter(is_enabled=False)
     return set(rows.values_list("name", flat=True))
 
 
@@ -198,9 +198,9 @@ class ServerAdmin(CodeSyncAdmin):
     def _page(
         self, request: HttpRequest, pk: int, rest: str = "", *, page: ServerPage
     ) -> HttpResponseBase:
-        if is_closed_to_tenant() or not request.user.has_perm(f"mcp_django.{page.permission}"):
+        if not request.user.has_perm(f"mcp_django.{page.permission}"):
             raise PermissionDenied
-        row = Server._default_manager.filter(pk=pk).first()
+        row = of_tenant(Server).filter(pk=pk).first()
         if row is None:
             raise Http404(gettext("This server does not exist."))
         server = find_server(row.name)
@@ -251,7 +251,7 @@ def component_pages(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
     ``row`` has its ``server``, ``kind`` and ``key``.
     """
     user: Any = request.user
-    pk = Server._default_manager.filter(name=row.server).values_list("pk", flat=True).first()
+    pk = of_tenant(Server).filter(name=row.server).values_list("pk", flat=True).first()
     query = urlencode({"kind": row.kind, "key": row.key})
     pages = [SERVER_PAGES[slug] for slug in ("try", "charts", "seen")] if pk is not None else []
     found = [
@@ -274,7 +274,7 @@ def pages_of_made(
     user: Any = request.user
     if not user.has_perm("mcp_django.view_component"):
         return []
-    rows = Component._default_manager.filter(server=server, key__in={key for _kind, key in made})
+    rows = of_tenant(Component).filter(server=server, key__in={key for _kind, key in made})
     return [
         (reverse("admin:mcp_django_component_change", args=[row.pk]), row.key)
         for row in rows.order_by("kind", "key")

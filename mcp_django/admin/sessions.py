@@ -23,7 +23,7 @@ from mcp_django.conf import get_settings
 from mcp_django.models import Session, Stream, Subscription
 from mcp_django.protocol.text import clip
 from mcp_django.storage import sessions
-from mcp_django.storage.databases import rows, seconds_ago, write_alias
+from mcp_django.storage.databases import rows, rows_of_tenant, seconds_ago, write_alias
 
 # Limits for display: items of a list, and characters of a client's name and of a text.
 MAX_ITEMS_SHOWN = 100
@@ -98,7 +98,7 @@ class SessionAdmin(RevocableAdmin):
         open_streams = _count_subquery(rows(Stream).filter(state=Stream.State.OPEN))
         # The client chooses the size of its capabilities, and no column of the list shows them.
         return (
-            rows(Session)
+            rows_of_tenant(Session)
             .defer("capabilities")
             .annotate(
                 subscription_count=_count_subquery(rows(Subscription)),

@@ -41,6 +41,7 @@ from django.utils.translation import gettext_lazy as _
 from mcp_django.execution.handlers.entries import BYTES_PER_TOKEN
 from mcp_django.models import Call, Component
 from mcp_django.server import MCPServer
+from mcp_django.tenants import of_tenant
 
 WINDOW = timedelta(days=1)
 MEDIAN_SAMPLE_SIZE = 100
@@ -84,7 +85,7 @@ def _key(names: Sequence[str]) -> Key:
 
 
 def _count_calls(components: Sequence[Component], since: datetime) -> dict[Key, tuple[int, int]]:
-    found = Call._default_manager.filter(
+    found = of_tenant(Call).filter(
         server__in={one.server for one in components},
         component__in={one.key for one in components},
         at__gte=since,
@@ -102,12 +103,12 @@ def _sample_start_times(
     if router.db_for_read(Call) != router.db_for_read(Component):
         # One query cannot read two databases.
         return {}
-    calls = Call._default_manager.filter(
+    calls = of_tenant(Call).filter(
         server=OuterRef("server"), component=OuterRef("key"), kind=OuterRef("kind"), at__gte=since
     )
     nth = calls.order_by("-at").values("at")[MEDIAN_SAMPLE_SIZE - 1 : MEDIAN_SAMPLE_SIZE]
     called = [one.pk for one in components if (one.server, one.kind, one.key) in counted]
-    rows = Component._default_manager.filter(pk__in=called).order_by().annotate(nth=Subquery(nth))
+    rows = of_tenant(Component).filter(pk__in=called).order_by().annotate(nth=Subquery(nth))
     found = rows.values_list("server", "kind", "key", "nth")
     return {_key(names): at for *names, at in found if at is not None}
 
@@ -123,7 +124,7 @@ def _medians(
     if not ranges:
         return {}
     times: dict[Key, list[float]] = defaultdict(list)
-    rows = Call._default_manager.filter(reduce(or_, ranges)).exclude(ms=None).order_by()
+    rows = of_tenant(Call).filter(reduce(or_, ranges)).exclude(ms=None).order_by()
     # Calls with the same time can exceed ``MEDIAN_SAMPLE_SIZE`` per component.
     most = 2 * MEDIAN_SAMPLE_SIZE * len(ranges)
     for *names, ms in rows.values_list("server", "kind", "component", "ms")[:most]:
@@ -144,7 +145,7 @@ class ServerFigures:
 def server_figures(names: Sequence[str]) -> dict[str, ServerFigures]:
     """Return the figures by server, in three queries."""
     since = timezone.now() - WINDOW
-    calls = Call._default_manager.order_by().values("server")
+    calls = of_tenant(Call).order_by().values("server")
     recent = {
         name: (count, last)
         # For all servers: with a filter by server, a database may scan all of their calls.
@@ -170,7 +171,7 @@ def server_figures(names: Sequence[str]) -> dict[str, ServerFigures]:
 def _kinds(names: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the number of components in the code by server and kind, in the order of kinds."""
     found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(Component.Kind.values, 0))
-    rows = Component._default_manager.filter(server__in=names, missing_since=None).order_by()
+    rows = of_tenant(Component).filter(server__in=names, missing_since=None).order_by()
     counted = rows.values("server", "kind").annotate(count=Count("*"))
     for name, kind, count in counted.values_list("server", "kind", "count"):
         found[name][kind] = count
@@ -408,7 +409,7 @@ def _newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], dat
     calls = calls.filter(at__gte=since).order_by()
     if calls[: MAX_CALLS + 1].count() <= MAX_CALLS:
         return calls, None
-    times = Call._default_manager.order_by("-at").values_list("at", flat=True)
+    times = of_tenant(Call).order_by("-at").values_list("at", flat=True)
     # None if the log was pruned in the meantime.
     cut = next(iter(times[MAX_CALLS : MAX_CALLS + 1]), None)
     return (calls, None) if cut is None else (calls.filter(at__gt=cut), cut)
@@ -427,7 +428,7 @@ def build_chart_data(
     """
     now = now or timezone.now()
     since = _floor(now, span.step) - span.length + span.step
-    calls = Call._default_manager.all()
+    calls = of_tenant(Call)
     calls = calls if server is None else calls.filter(server=server)
     if component is not None:
         calls = calls.filter(kind=component["kind"], component=component["key"])
@@ -493,8 +494,10 @@ def _of_components(calls: QuerySet[Call]) -> QuerySet[Call]:
     if router.db_for_read(Call) != router.db_for_read(Component):
         # One query cannot read two databases.
         return calls.exclude(outcome=Outcome.UNKNOWN)
-    rows = Component._default_manager.order_by().filter(
-        server=OuterRef("server"), kind=OuterRef("kind"), key=OuterRef("component")
+    rows = (
+        of_tenant(Component)
+        .order_by()
+        .filter(server=OuterRef("server"), kind=OuterRef("kind"), key=OuterRef("component"))
     )
     return calls.exclude(Q(outcome=Outcome.UNKNOWN) & ~Exists(rows))
 
@@ -692,7 +695,7 @@ def build_quality_report(
 ) -> QualityReport:
     """Return the report of a server over a period that ends now."""
     since = (now or timezone.now()) - period
-    all_calls = _of_components(Call._default_manager.filter(server=server.name))
+    all_calls = _of_components(of_tenant(Call).filter(server=server.name))
     calls, cut = _newest(all_calls, since)
     found = _Qualities()
     for component in server.catalog:
@@ -757,7 +760,7 @@ def _mark_used_components(calls: QuerySet[Call], found: dict[Name, ComponentQual
 
 
 def _add_primary_keys(server: str, found: dict[Name, ComponentQuality]) -> None:
-    rows = Component._default_manager.filter(server=server).values_list("kind", "key", "pk")
+    rows = of_tenant(Component).filter(server=server).values_list("kind", "key", "pk")
     for kind, key, pk in rows:
         if (kind, key) in found:
             found[kind, key].pk = pk

@@ -44,7 +44,8 @@ from mcp_django.models import Call, Component, Session, Task
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.text import clip, escape_invisible, one_line
 from mcp_django.storage import task_rows
-from mcp_django.storage.databases import rows, write_alias
+from mcp_django.storage.databases import rows_of_tenant, write_alias
+from mcp_django.tenants import of_tenant
 
 READ_RESULT_PERMISSION = "mcp_django.read_task_result"
 ANONYMOUS = anonymous_principal().key
@@ -121,7 +122,7 @@ class TaskAdmin(RevocableAdmin):
         The task of an anonymous caller and its result are protected by the id alone, and the id
         is in the URL of the task's page.
         """
-        found = rows(Task).order_by("-created_at", "-task_id")
+        found = rows_of_tenant(Task).order_by("-created_at", "-task_id")
         return found if self.has_read_permission(request) else found.exclude(principal=ANONYMOUS)
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
@@ -219,7 +220,7 @@ class TaskAdmin(RevocableAdmin):
     @admin.display(description=_("tool"))
     def tool_link(self, row: Task) -> SafeString | str:
         """Return the tool, linked to its row if there is one."""
-        found = Component.objects.filter(server=row.server, kind="tool", key=row.tool)
+        found = of_tenant(Component).filter(server=row.server, kind="tool", key=row.tool)
         return link_to_row("component", found.values_list("pk", flat=True).first(), row.tool)
 
     @admin.display(description=_("session"))
@@ -227,7 +228,7 @@ class TaskAdmin(RevocableAdmin):
         """Return the session of the call, linked to its row while that exists."""
         if row.session is None:
             return EMPTY_VALUE
-        found = rows(Session).filter(pk=row.session).values_list("pk", flat=True).first()
+        found = rows_of_tenant(Session).filter(pk=row.session).values_list("pk", flat=True).first()
         return link_to_row(
             "session", found, gettext("session %(number)d") % {"number": row.session}
         )
@@ -326,7 +327,7 @@ def link_tasks_of_call(call: Call) -> SafeString | str:
 
 
 def _candidates(call: Call) -> QuerySet[Task]:
-    mine = rows(Task).filter(server=call.server, tool=call.component)
+    mine = rows_of_tenant(Task).filter(server=call.server, tool=call.component)
     near = mine.filter(expires_at__gt=call.at)
     if call.transport == "task":
         near = near.filter(created_at__lt=call.at + CLOCK_TOLERANCE)

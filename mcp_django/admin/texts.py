@@ -36,6 +36,7 @@ from mcp_django.overrides.text_versions import (
     VersionConflict,
 )
 from mcp_django.server import all_servers
+from mcp_django.tenants import of_tenant
 
 # What differs between prompts and skills ----------------------------------------------------------
 
@@ -69,7 +70,7 @@ class AdminTextType:
 
     def broken_rows(self) -> Iterator[tuple[Any, str]]:
         """Yield the enabled rows that cannot be in the catalog, and why."""
-        for row in self.text_type.model._default_manager.filter(is_enabled=True):
+        for row in of_tenant(self.text_type.model).filter(is_enabled=True):
             if reason := self.error_of(row):
                 yield row, reason
 
@@ -415,7 +416,7 @@ class TextAdmin(SwitchableAdmin, TextPages):
         with transaction.atomic(using=queryset.db):
             rows = list(queryset)
             # An update leaves the version alone, so it does not conflict with an open form.
-            everywhere = queryset.model._default_manager.using(queryset.db)
+            everywhere = of_tenant(queryset.model, queryset.db)
             everywhere.filter(pk__in=[row.pk for row in rows]).update(is_enabled=is_enabled)
             self.log_changed_fields(request, rows, {"is_enabled": is_enabled})
             self._publish_change({row.server for row in rows})

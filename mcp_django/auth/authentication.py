@@ -59,12 +59,7 @@ from mcp_django.storage.databases import (
     tables,
 )
 from mcp_django.storage.revocations import caller_tags
-from mcp_django.tenants import (
-    has_tenant_users,
-    is_tenant_app,
-    refuse_tenant_users,
-    thread_context,
-)
+from mcp_django.tenants import by_tenant, has_tenant_users, is_tenant_app, thread_context
 
 
 @sensitive_variables("credentials")
@@ -84,12 +79,12 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         if known is None:
             # Only browsers have a login cookie; MCP clients cannot get one.
             return anonymous_principal(may_sign_in=not SESSION_BACKENDS.issuperset(names))
-        limits.remember_login(credentials.headers, known.user_key)
+        limits.remember_login(credentials.headers, by_tenant(known.user_key))
         return known
     key = caller_key(names, credentials)
     known = _known_in_thread(key) if key is not None else None
     if known is not None:
-        limits.keep_accepted(credentials.headers, known.user_key)
+        limits.keep_accepted(credentials.headers, by_tenant(known.user_key))
         return known
     fingerprint = limits.check_attempts(credentials)
     principal = _ask_for_caller(key, credentials) if key is not None else None
@@ -99,7 +94,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         except AuthenticationRequired as exc:
             _record_rejected(credentials, fingerprint, reason=exc.error)
             raise
-    limits.remember_accepted(fingerprint, principal.user_key)
+    limits.remember_accepted(fingerprint, by_tenant(principal.user_key))
     return principal
 
 
@@ -132,32 +127,32 @@ def _identify(names: Sequence[str], credentials: Credentials) -> Principal | Non
     for name in names:
         principal = get_backend(name).authenticate(credentials)
         if principal is not None:
-            _refuse_shared_credential(name)
+            _check_tables(name)
             return principal
     return None
 
 
-# The backends of credentials that this package looks up, with the app of their tables.
-CREDENTIAL_APPS = {
-    "oauth": ("oauth2_provider", "mcp_django.oauth"),
-    "tokens": ("mcp_django",),
-    "jwt": ("mcp_django",),
-    "introspection": ("mcp_django",),
-}
+# The apps whose tables have a user and no tenant.
+OAUTH_APPS = ("oauth2_provider", "mcp_django.oauth")
 
 
-def _refuse_shared_credential(name: str) -> None:
-    """Refuse a credential that all tenants share, where each of them has users of its own.
+def has_shared_oauth() -> bool:
+    """Return whether tenants with users of their own share the tables of the OAuth toolkit.
 
-    It names a primary key, which is another user at another tenant.
+    A token names a primary key, which is another user at another tenant.
+    """
+    return has_tenant_users() and not all(map(is_tenant_app, OAUTH_APPS))
+
+
+def _check_tables(name: str) -> None:
+    """Check that a credential of a backend names a user of this tenant.
 
     Raises:
-        AuthenticationRequired: the credential is shared.
+        AuthenticationRequired: that cannot be told; E018 reports it.
     """
-    own = CREDENTIAL_APPS.get(name)
-    if own is not None and has_tenant_users() and not all(map(is_tenant_app, own)):
+    if name == "oauth" and has_shared_oauth():
         raise AuthenticationRequired(
-            refuse_tenant_users(f"Credentials of the backend {name!r} are"), error="invalid_token"
+            "The token is unknown, expired or revoked.", error="invalid_token"
         )
 
 
@@ -244,8 +239,8 @@ def _setting_changed(**kwargs: Any) -> None:
 def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
     """Return why callers of these backends are looked up on each request; empty if they are not."""
     settings = get_settings()
-    if context := thread_context():
-        return f"{context} keeps the tenant in the thread of a request"
+    if thread_context() is not None:
+        return "the site has tenants"
     if not confirm_seconds():
         return "CONFIRM_SECONDS is 0"
     if others := [name for name in backends if name not in BEARER_BACKENDS]:
@@ -467,7 +462,7 @@ async def ask_for_caller(key: CallerKey, headers: Headers) -> Principal | None:
         return None
     found = _with_own_user(await caller_cache.afetch(key))
     if found is not None:
-        limits.keep_accepted(headers, found.user_key)
+        limits.keep_accepted(headers, by_tenant(found.user_key))
     elif not is_proven:
         unknown_callers.allows()
     return found

@@ -33,6 +33,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyAttempts
 from mcp_django.protocol.headers import Headers
+from mcp_django.tenants import by_tenant
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -287,7 +288,7 @@ def presumed_share(headers: Headers, source: Callable[[], str | None]) -> str | 
 def share_of(principal: Principal, network: Callable[[], str | None]) -> str | Member:
     """Return whose share a caller uses: the user's, or that of an anonymous caller's network."""
     if principal.is_authenticated:
-        return principal.user_key
+        return by_tenant(principal.user_key)
     return _share_of_source(ANONYMOUS, network())
 
 

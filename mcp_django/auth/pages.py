@@ -28,6 +28,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.debug import sensitive_post_parameters
 
 from mcp_django.auth.principal import Principal, principal_for
+from mcp_django.tenants import by_tenant
 
 View = Callable[..., HttpResponseBase]
 
@@ -132,7 +133,7 @@ def belongs_to(interaction_id: str | None, user: Any) -> bool:
 
 
 def _signer(principal: Principal) -> Signer:
-    return Signer(sep=".", salt=f"mcp_django.interaction:{principal.user_key}")
+    return Signer(sep=".", salt=by_tenant(f"mcp_django.interaction:{principal.user_key}"))
 
 
 # The sign-in page ---------------------------------------------------------------------------------

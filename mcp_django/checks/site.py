@@ -17,13 +17,12 @@ from django.urls import NoReverseMatch, URLResolver, get_resolver, reverse
 from django.utils.module_loading import import_string
 
 from mcp_django.asgi import async_only_middleware
-from mcp_django.auth.authentication import CREDENTIAL_APPS, why_not_cached
+from mcp_django.auth.authentication import OAUTH_APPS, has_shared_oauth, why_not_cached
 from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.backends.external import entries_for
 from mcp_django.auth.challenges import ROUTE_NAME
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
-from mcp_django.components.resource import ReadableComponent
 from mcp_django.components.tool import Tool
 from mcp_django.conf import (
     DEFAULT_LAYER,
@@ -34,15 +33,16 @@ from mcp_django.conf import (
     get_settings,
 )
 from mcp_django.execution.policy import find_rule
-from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.protocol.text import nearest
 from mcp_django.server import MCPServer, all_servers
 from mcp_django.storage.cache import wanted_seconds
 from mcp_django.tasks.worker import task_backends
 from mcp_django.tenants import (
-    has_tenant_users,
+    DjangoTenants,
+    UnknownContext,
+    as_tenant,
     is_tenant_app,
-    tenant_packages,
+    tenant_middleware,
     thread_context,
     user_middleware,
 )
@@ -70,14 +70,16 @@ def system_check(
 
     def decorator(find_problems: Callable[..., Iterable[Problem]]) -> Check:
         def check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-            if each is None:
-                return [message(what, hint=hint, id=id) for what, hint in find_problems()]
-            return [
-                message(what, hint=hint, obj=server, id=id)
-                for server in all_servers()
-                for one in each(server)
-                for what, hint in find_problems(one)
-            ]
+            # On a site with tenants they look at the code, whatever a tenant has decided.
+            with as_tenant(""):
+                if each is None:
+                    return [message(what, hint=hint, id=id) for what, hint in find_problems()]
+                return [
+                    message(what, hint=hint, obj=server, id=id)
+                    for server in all_servers()
+                    for one in each(server)
+                    for what, hint in find_problems(one)
+                ]
 
         # Not ``functools.wraps``: Django looks at the signature of the function behind it.
         check.__name__, check.__doc__ = find_problems.__name__, find_problems.__doc__
@@ -247,63 +249,37 @@ def check_persistent_connections() -> Iterator[Problem]:
 
 @system_check(Error, "mcp_django.E018")
 def check_tenants() -> Iterator[Problem]:
-    """E018: something is configured that would lose the tenant of a request, and is refused."""
+    """E018: the tenants of a site cannot be told, or something would mix them."""
+    hint = f"See {docs_url('topics/tenants')}."
     context = thread_context()
-    if not context:
-        return
-    hint = f"See {docs_url('howto/deploy')}."
-    if context in tenant_packages():
-        hint += f' If the site does not use {context}, set MCP_DJANGO["THREAD_CONTEXT"] to False.'
-    for what in _without_tenant():
-        yield f"{what}; {context} keeps the tenant in the thread of a request.", hint
+    if isinstance(context, UnknownContext):
+        yield context.message, hint
+    elif context is not None:
+        for what in _mixes_tenants():
+            yield f"{what}.", hint
 
 
-def _without_tenant() -> Iterator[str]:
-    """Return what does not work on a site with tenants, and is configured."""
+def _mixes_tenants() -> Iterator[str]:
+    """Return what would mix the tenants of a site, and is configured."""
+    if isinstance(thread_context(), DjangoTenants) and tenant_middleware() is None:
+        yield (
+            "No middleware of django_tenants is in MIDDLEWARE, so requests would have no tenant; "
+            'if the site has none, set MCP_DJANGO["THREAD_CONTEXT"] to False'
+        )
     if get_settings().keep_connections:
         yield "KEEP_CONNECTIONS is True, and a connection would keep the tenant of its last call"
-    if required := _tools_with("task", "required"):
-        yield f"Some tools run only as tasks ({required}), which are refused"
-    if approved := _tools_with("approval"):
-        yield f"Some tools need an approval ({approved}), and approvals are refused"
-    for server in all_servers():
-        subscribed = sorted(
-            component.key
-            for component in server.registry
-            if isinstance(component, ReadableComponent) and component.subscribe
-        )
-        if subscribed:
-            yield (
-                f"Clients may subscribe to {', '.join(subscribed)} on {server.name}, and "
-                "subscriptions are refused"
-            )
     if middleware := user_middleware():
         yield f"{middleware} takes the tenant from the user, and callers with a token are refused"
     if is_tenant_app("mcp_django"):
-        yield "mcp_django is an app of each tenant, but its tables are those of all tenants"
-    if has_tenant_users():
-        yield from _with_tenant_users()
-
-
-def _with_tenant_users() -> Iterator[str]:
-    """Return what does not work where each tenant has users of its own, and is configured."""
-    sessions = [name for name in get_settings().protocol_versions if not REVISIONS[name].stateless]
-    if sessions:
         yield (
-            f"PROTOCOL_VERSIONS has {', '.join(sessions)}, and sessions of signed-in callers are "
-            "refused, because each tenant has users of its own"
+            "mcp_django is an app of each tenant (TENANT_APPS), but its tables are those of all: "
+            "list it in SHARED_APPS only"
         )
-    for server in all_servers():
-        shared = [
-            name
-            for name in server.auth
-            if not all(map(is_tenant_app, CREDENTIAL_APPS.get(name, ())))
-        ]
-        if shared:
-            yield (
-                f"AUTH of {server.name} has {', '.join(shared)}, whose credentials are those of "
-                "all tenants and are refused, because each tenant has users of its own"
-            )
+    if has_shared_oauth() and apps.is_installed(OAUTH_APP):
+        yield (
+            "Each tenant has users of its own, so its tokens are refused as long as all tenants "
+            f"share the tables of {' and '.join(OAUTH_APPS)}: list both in TENANT_APPS"
+        )
 
 
 @system_check(checks.Info, "mcp_django.I003", each=lambda server: [server])

@@ -35,7 +35,6 @@ from mcp_django.conf import docs_url, get_settings
 from mcp_django.exceptions import ElicitationUnavailable
 from mcp_django.protocol.errors import capabilities_declaration, check_capability_name
 from mcp_django.protocol.revisions import LOG_LEVELS
-from mcp_django.tenants import refuse_elsewhere
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -300,11 +299,9 @@ class UnstreamedPort(NullPort):
         """Drop the notification, and log a warning once per process."""
         if not _progress_warning_logged.is_set():
             _progress_warning_logged.set()
-            reason = refuse_elsewhere("Streams are")
             logger.warning(
-                "A component reports progress, but %s (see %s). This warning is logged once per "
-                "process.",
-                reason or "WSGI cannot stream it to the client. Serve the site over ASGI",
+                "A component reports progress, but WSGI cannot stream it to the client. Serve the "
+                "site over ASGI (see %s). This warning is logged once per process.",
                 docs_url("howto/deploy"),
             )
 

@@ -37,7 +37,6 @@ from mcp_django.schema.secrets import PERSON
 from mcp_django.schema.values import sorted_members
 from mcp_django.signals import approval_decided, approval_requested
 from mcp_django.storage import approval_rows
-from mcp_django.tenants import refuse_elsewhere
 
 if TYPE_CHECKING:
     from mcp_django.models import Approval
@@ -96,8 +95,6 @@ class ApprovalGuard:
             InputRequired: the caller has to open the page first.
             ToolError: there is nothing to approve, since the call would fail.
         """
-        if refusal := refuse_elsewhere("Approvals are"):
-            raise NotApproved(f"Nothing was done. {refusal}")
         if call.channel.acting_user:
             # A user who acts as another could approve their own call.
             raise NotApproved(

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
+WHY_NO_STREAMS = "Streams are not available: this site is served over WSGI, not ASGI."
+
+
 def _no_result(value: Any) -> Result:
     raise AssertionError("The call was not prepared.")
 

@@ -43,6 +43,7 @@ from mcp_django.signals import call_finished, call_started
 from mcp_django.storage.call_rows import CallRow, Fields, call_log
 from mcp_django.storage.databases import is_on_loop, tables
 from mcp_django.storage.sessions import ClientSession
+from mcp_django.tenants import as_tenant, run_as_tenant
 
 logger = logging.getLogger("mcp_django")
 
@@ -279,7 +280,7 @@ def _end_record(record: CallRecord, meaning: CallOutcome, *, is_queued: bool = F
     is_queued = is_queued or is_on_loop()
     if is_queued and is_heard:
         # The background thread sends the signal.
-        call_log.add(row, _send_call_finished)
+        call_log.add(row, _send_later)
         return
     if is_heard:
         _send_call_finished(row.fields)
@@ -531,6 +532,12 @@ _call_logger = logging.getLogger("mcp_django.calls")
 def _send_call_finished(fields: Fields) -> None:
     if call_finished.has_listeners(tables.Call):
         call_finished.send_robust(sender=tables.Call, call=tables.Call(**fields))
+
+
+def _send_later(fields: Fields) -> None:
+    """Send the signal from the thread that writes, which works for the tenant meanwhile."""
+    with as_tenant(fields["tenant"]):
+        run_as_tenant(partial(_send_call_finished, fields))
 
 
 # Call log and span together -----------------------------------------------------------------------

@@ -66,6 +66,7 @@ from mcp_django.protocol.text import clip, escape_invisible
 from mcp_django.schema.arguments import UnknownNameProblem, ValidationProblem
 from mcp_django.schema.secrets import LOG, mask_secrets
 from mcp_django.storage.sessions import ClientSession
+from mcp_django.tenants import bound_tenant
 
 COMPONENT_METHODS = {"tools/call": "tool", "resources/read": "resource", "prompts/get": "prompt"}
 """The methods that use a component, with its kind for when the component is not known."""
@@ -174,6 +175,7 @@ class CallRecord:
     log_abandoned: ClassVar[Callable[[CallRecord], None]]
     """Logs a call that was abandoned; set by ``call_log``."""
 
+    tenant = ""
     kind: str
     at: datetime
     server: Any
@@ -196,6 +198,7 @@ class CallRecord:
         if kind is None or not get_settings().log_calls:
             return
         self.kind = kind
+        self.tenant = bound_tenant()
         self.at = timezone.now()
         self.clock = time.perf_counter()
         self.server = call.server
@@ -401,6 +404,7 @@ def columns(call_record: CallRecord, meaning: CallOutcome | None = None) -> dict
     values, names, digest = summarize_arguments(call_record.arguments)
     found = {
         "at": call_record.at,
+        "tenant": call_record.tenant,
         "server": _clean(call_record.server.name, 100),
         "kind": about.kind if about else call_record.kind,
         "component": about.key if about else _clean_text(_requested_name(call_record), 500),

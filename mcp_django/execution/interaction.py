@@ -53,7 +53,7 @@ from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.projection import find_inexpressible
 from mcp_django.protocol.text import clip
 from mcp_django.schema.values import MAX_DEPTH, is_too_deep, sorted_members
-from mcp_django.tenants import current_schema, thread_context
+from mcp_django.tenants import current_tenant
 
 # Users correct a form a few times; clients stop after ten rounds, with a less helpful error.
 MAX_CORRECTIONS = 5
@@ -611,10 +611,8 @@ def state_subject(call: Call, component: Component, arguments: bytes) -> str:
 def _names_of(call: Call, component: Component) -> tuple[str, ...]:
     """Return whose call of what it is, and of which tenant."""
     names = (call.principal.key, call.server.name, call.request.method, component.key)
-    request = call.http_request() if thread_context() else None
-    if request is None:
-        return names
-    return (*names, request.get_host(), request.path, current_schema())
+    tenant = current_tenant()
+    return (*names, tenant) if tenant else names
 
 
 def _digest_of(names: Sequence[str], arguments: bytes) -> str:

@@ -388,7 +388,7 @@ def needs_thread() -> bool:
     Their database calls run in that thread, where middleware and other packages of the site have
     set whose rows they may see.
     """
-    return bool(thread_context()) or has_audit_packages()
+    return thread_context() is not None or has_audit_packages()
 
 
 @receiver(setting_changed, dispatch_uid="mcp_django.invoke")
@@ -402,7 +402,7 @@ async def timeout_result(call: Call) -> dict[str, Any]:
     Raises:
         MCPError: the call ends with a JSON-RPC error.
     """
-    if thread_context():
+    if thread_context() is not None:
         # The thread logs the call when it ends: receivers of its signals need the tenant too.
         return _timeout_result(call)
 

@@ -23,6 +23,7 @@ from mcp_django.exceptions import TooManyRequests
 from mcp_django.execution import results
 from mcp_django.execution.call import Call, ClientDialogue
 from mcp_django.protocol.jsonrpc import Request
+from mcp_django.tenants import by_tenant
 
 LIMIT_NAME = "rate"
 # Further rounds of an interaction are not counted as new calls, up to this number: a client can
@@ -139,7 +140,7 @@ def _lowest_rates(rates: tuple[Rate, ...]) -> list[Rate]:
 
 
 def _key(*parts: object) -> str:
-    return "\n".join(map(str, parts))
+    return by_tenant("\n".join(map(str, parts)))
 
 
 def _counted_subject(call: Call, rate: Rate) -> str:

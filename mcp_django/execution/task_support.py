@@ -16,7 +16,6 @@ from mcp_django.components.tool import Tool
 from mcp_django.execution.call import Call, RetryParams, Step
 from mcp_django.execution.policy import PermissionCache, is_open
 from mcp_django.protocol.errors import TASKS, declares_extension
-from mcp_django.tenants import thread_context
 
 
 class TaskRequestParams(RetryParams, kw_only=True):
@@ -27,7 +26,7 @@ class TaskRequestParams(RetryParams, kw_only=True):
 
 def has_task_tools(catalog: Catalog) -> bool:
     """Return whether any tool can run as a task, so that the ``tasks/…`` methods exist."""
-    return not thread_context() and any(tool.task for tool in catalog.tools.values())
+    return any(tool.task for tool in catalog.tools.values())
 
 
 def declares_tasks(call: Call) -> bool:

@@ -50,6 +50,7 @@ from mcp_django.storage.databases import (
     keep_connections,
 )
 from mcp_django.storage.writer import LoopResults, RowKind, row_writer
+from mcp_django.tenants import run_as_tenant
 
 logger = logging.getLogger("mcp_django")
 
@@ -610,10 +611,13 @@ def _drain_at_exit() -> None:
 
 
 def run_with_request_signals(function: Callable[[], T], **details: Any) -> T:
-    """Run a function between request signals, so that Django closes stale connections."""
+    """Run a function between request signals, so that Django closes stale connections.
+
+    Meanwhile the thread works for the current tenant.
+    """
     request_started.send(sender=BoundedPool, **details)
     try:
-        return function()
+        return run_as_tenant(function)
     finally:
         request_finished.send(sender=BoundedPool)
 

@@ -49,6 +49,7 @@ from mcp_django.exceptions import ToolError
 from mcp_django.execution.audit import keep_revision
 from mcp_django.protocol.headers import FORM
 from mcp_django.protocol.text import nearest
+from mcp_django.tenants import by_tenant
 
 # Running the site's middleware and views ----------------------------------------------------------
 
@@ -489,7 +490,8 @@ def _separate_cache_keys(request: CallerRequest, ctx: Context) -> None:
     the header is set, and stays empty.
     """
     assert request.COOKIES == {}
-    request.META["HTTP_COOKIE"] = f"mcp={hashlib.sha256(ctx.principal.key.encode()).hexdigest()}"
+    caller = hashlib.sha256(by_tenant(ctx.principal.key).encode()).hexdigest()
+    request.META["HTTP_COOKIE"] = f"mcp={caller}"
 
 
 def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any]:

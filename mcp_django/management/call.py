@@ -51,7 +51,6 @@ from mcp_django.management.values import parse_object, parse_pairs, parse_text_p
 from mcp_django.protocol.revisions import LATEST, STATELESS
 from mcp_django.server import MCPServer
 from mcp_django.signals import component_failed
-from mcp_django.tenants import has_current_tenant, refuse_elsewhere
 from mcp_django.transports.memory import LocalClient, Message
 
 
@@ -92,7 +91,7 @@ def add_arguments(subcommands: Any) -> None:
         help="Write the first image, audio or blob of the result to this file.",
     )
     parser.add_argument("--json", action="store_true", help="Print the JSON-RPC response.")
-    parser.set_defaults(run=run, skip_checks=True)
+    parser.set_defaults(run=run, skip_checks=True, needs_tenant=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
@@ -101,9 +100,6 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     Raises:
         CommandError: the call failed; the exit status is 1.
     """
-    refusal = refuse_elsewhere("mcp call is")
-    if refusal and not has_current_tenant():
-        raise CommandError(f"{refusal} With django-tenants, use manage.py tenant_command.")
     server, component = find_component(
         options["name"], server=options["server"], kind=options["kind"]
     )

@@ -55,7 +55,6 @@ from mcp_django.protocol import headers as names
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcp_django.protocol.headers import ACCEPT, EVENT_STREAM, JSON
 from mcp_django.protocol.revisions import LATEST, REVISIONS
-from mcp_django.tenants import refuse_elsewhere
 
 TIMEOUT_SECONDS = 10.0
 OAUTH_APP = "mcp_django.oauth"
@@ -416,9 +415,6 @@ def _check_streams(probe: Probe, url: str) -> None:
     if "GET" in methods:
         probe.add_ok("streams", "progress and change notifications are streamed")
     elif "DELETE" in methods:
-        if reason := refuse_elsewhere("Streams are"):
-            probe.add_ok("streams", f"none: {reason}")
-            return
         probe.add_warning(
             "streams",
             "none: the site runs on WSGI, so progress, log messages and change notifications are "

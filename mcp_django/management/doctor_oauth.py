@@ -30,6 +30,7 @@ from mcp_django.management.doctor_transport import (
 )
 from mcp_django.models import AuthEvent
 from mcp_django.protocol.headers import JSON
+from mcp_django.tenants import of_tenant
 
 RESOURCE, SERVER = "resource metadata", "authorization server metadata"
 WELL_KNOWN_RESOURCE = "/.well-known/oauth-protected-resource"
@@ -281,9 +282,11 @@ def report_rejected_documents() -> HostReport | None:
 
     They are read from the security log. Returns ``None`` if there are none.
     """
-    events = AuthEvent.objects.filter(
-        kind=AuthEvent.Kind.DOCUMENT, at__gte=timezone.now() - REJECTED_WITHIN
-    ).values_list("client_id", "details")
+    events = (
+        of_tenant(AuthEvent)
+        .filter(kind=AuthEvent.Kind.DOCUMENT, at__gte=timezone.now() - REJECTED_WITHIN)
+        .values_list("client_id", "details")
+    )
     reasons: dict[str, str] = {}
     for client_id, details in events[:MAX_EVENTS]:
         reasons.setdefault(client_id, details.get("reason", ""))

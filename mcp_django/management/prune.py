@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django.auth.principal import find_user_by_name, key_of
-from mcp_django.storage.cleanup import anonymize_user, delete_expired
+from mcp_django.storage.cleanup import anonymize_user, delete_expired, delete_tenant
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -24,17 +24,25 @@ def add_arguments(subcommands: Any) -> None:
         help="Instead, remove this user's name, arguments and other personal data from the call "
         "log and the approvals, and delete the user's tasks. Also works for deleted users.",
     )
+    parser.add_argument(
+        "--forget-tenant",
+        metavar="NAME",
+        help="Instead, delete every row of a tenant that does not exist any more: a later tenant "
+        "of this name must not find its tokens and decisions.",
+    )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
     parser.set_defaults(run=run, skip_checks=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Delete old rows, or a user's personal data, and print the number of rows of each kind."""
+    """Delete what is wanted, and print the number of rows of each kind."""
     found: dict[str, int] = {}
-    if options["forget"] is None:
-        delete_expired(found.__setitem__)
-    else:
+    if options["forget_tenant"] is not None:
+        found = delete_tenant(options["forget_tenant"])
+    elif options["forget"] is not None:
         found = _forget_user(options["forget"])
+    else:
+        delete_expired(found.__setitem__)
     if options["json"]:
         command.stdout.write(json.dumps(found))
         return

@@ -22,7 +22,6 @@ from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution.policy import REFUSALS, authorize_connection
 from mcp_django.management.lookups import check_connection, find_principal, find_server
 from mcp_django.server import MCPServer
-from mcp_django.tenants import refuse_elsewhere
 from mcp_django.transports import drain
 from mcp_django.transports.conversation import HINT
 from mcp_django.transports.stdio import (
@@ -52,20 +51,17 @@ def add_arguments(subcommands: Any) -> None:
         "set it as well.",
     )
     # No system checks: they take time, and hosts show their output as failures.
-    parser.set_defaults(run=run, skip_checks=True)
+    parser.set_defaults(run=run, skip_checks=True, needs_tenant=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Serve until the client disconnects.
 
     Raises:
-        CommandError: the server or user does not exist, the token is not valid, or the site keeps
-            tenants in the threads of requests.
+        CommandError: the server or user does not exist, or the token is not valid.
     """
     if sys.stdin is None or sys.stdout is None:
         raise CommandError("The standard input or output is closed, and mcp stdio needs both.")
-    if refusal := refuse_elsewhere("mcp stdio is"):
-        raise CommandError(refusal)
     # Taken over before anything else can print to the standard output.
     source, sink = take_over_stdio()
     server = find_server(options["server"])

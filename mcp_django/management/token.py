@@ -20,6 +20,7 @@ from mcp_django.management.text_output import format_table, output_width
 from mcp_django.models import AccessToken, AuthEvent
 from mcp_django.models.tokens import validate_networks
 from mcp_django.server import known_scopes
+from mcp_django.tenants import of_tenant
 
 # A century, so that the expiry time stays below datetime.max.
 MAX_DAYS = 36_525
@@ -142,7 +143,7 @@ def _parse_expires(text: str | None) -> datetime | None:
 
 def _list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Print the tokens without their secrets."""
-    tokens = AccessToken.objects.select_related("user")
+    tokens = of_tenant(AccessToken).select_related("user")
     if options["user"]:
         tokens = tokens.filter(user=find_user(options["user"]))
     described = [_describe_token(token) for token in tokens]
@@ -171,7 +172,7 @@ def _list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
 def _revoke(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Revoke a token; revoking a revoked token has no effect."""
     try:
-        token = AccessToken.objects.select_related("user").get(pk=options["id"])
+        token = of_tenant(AccessToken).select_related("user").get(pk=options["id"])
     except AccessToken.DoesNotExist:
         raise CommandError(
             f"No token has the id {options['id']}; see manage.py mcp token list."

@@ -7,7 +7,7 @@ import secrets
 from django.db import models
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.models.fields import ExactCharField
+from mcp_django.models.fields import ExactCharField, tenant_column
 
 # Needed by PostgreSQL for prefix searches in any collation; other databases ignore it.
 PREFIX_OPCLASSES = ["varchar_pattern_ops", "int8_ops"]
@@ -46,6 +46,7 @@ class Call(models.Model):
     # Made by the process, which finds the row again by it and its time.
     token = ExactCharField(max_length=40, default=new_code, editable=False)
     at = models.DateTimeField(_("time"))
+    tenant = tenant_column()
     server = ExactCharField(_("server"), max_length=100)
     kind = models.CharField(_("kind"), max_length=20)
     component = ExactCharField(_("component"), max_length=500)
@@ -118,6 +119,7 @@ class Approval(models.Model):
         STAFF = "staff", _("staff")
 
     code = ExactCharField(_("code"), max_length=32, unique=True, default=new_code, editable=False)
+    tenant = tenant_column()
     server = ExactCharField(_("server"), max_length=100)
     component = ExactCharField(_("tool"), max_length=128)
     by = models.CharField(_("approver"), max_length=10, choices=By)

@@ -1,12 +1,17 @@
-"""A column for texts that decide: names, keys and identifiers that are compared exactly."""
+"""Columns for texts that are compared exactly, for the tenant of a row, and for its user."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import models
 from django.db.models import lookups
 from django.db.models.expressions import Combinable
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.tenants import MAX_LENGTH, current_tenant, has_tenant_users
 
 if TYPE_CHECKING:
     # Generic in the stubs only; they take the types of values and lookups from it.
@@ -49,3 +54,96 @@ class _FoldedOnMySQL:
 
 for _lookup in (lookups.IExact, lookups.IContains, lookups.IStartsWith, lookups.IEndsWith):
     ExactCharField.register_lookup(type(_lookup.__name__, (_FoldedOnMySQL, _lookup), {}))
+
+
+def tenant_column() -> Any:
+    """Return the column of the tenant that a row belongs to; empty on a site without tenants.
+
+    A row that is made for a request is one of its tenant.
+    """
+    return ExactCharField(max_length=MAX_LENGTH, blank=True, default=current_tenant, editable=False)
+
+
+class UniqueByTenant(models.Model):
+    """A model with columns that are unique for each tenant, which forms do not show."""
+
+    class Meta:
+        abstract = True
+
+    def validate_constraints(self, exclude: Any = None) -> None:
+        """Check the constraints with the tenant, although a form has no field for it."""
+        super().validate_constraints(exclude=set(exclude or ()) - {"tenant"})
+
+
+class DigestField(models.CharField):  # type: ignore[type-arg]  # generic in the stubs only
+    """A unique digest of other columns that are too long for an index together.
+
+    It is computed when a row is saved, also by ``bulk_create``.
+    """
+
+    def __init__(self, *, of: tuple[str, ...], **options: Any) -> None:
+        self.of = of
+        super().__init__(**{"max_length": 64, "unique": True, "editable": False, **options})
+
+    def deconstruct(self) -> Any:
+        """Return how a migration writes it."""
+        name, path, args, options = super().deconstruct()
+        return name, path, args, {**options, "of": self.of}
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> str:  # noqa: FBT001
+        """Return the digest, and set it on the row."""
+        values = "\0".join(str(getattr(model_instance, name)) for name in self.of)
+        digest = hashlib.sha256(values.encode()).hexdigest()
+        setattr(model_instance, self.attname, digest)
+        return digest
+
+
+def cascade(collector: Any, field: Any, rows: Any, using: str) -> None:
+    """Delete the rows of a user; where each tenant has users of its own, those of this tenant."""
+    rows = _of_this_tenant(rows)
+    if collector.can_fast_delete(rows):
+        # As Django does by itself for its own ``CASCADE``.
+        collector.fast_deletes.append(rows)
+    elif rows:
+        models.CASCADE(collector, field, rows, using)
+
+
+def set_null(collector: Any, field: Any, rows: Any, using: str) -> None:
+    """Keep the rows of a user without the user; otherwise like ``cascade``."""
+    models.SET_NULL(collector, field, _of_this_tenant(rows), using)
+
+
+# Both may decide before the rows are loaded.
+cascade.lazy_sub_objs = set_null.lazy_sub_objs = True  # type: ignore[attr-defined]
+
+
+def _of_this_tenant(rows: Any) -> Any:
+    # The same key is another user at another tenant.
+    return rows.filter(tenant=current_tenant()) if has_tenant_users() else rows
+
+
+class UserForeignKey(models.ForeignKey):  # type: ignore[type-arg]  # generic in the stubs only
+    """The user of a row; users have no attribute for the rows.
+
+    The rows are those of all tenants. Where each tenant has a table of users of its own, the
+    database cannot check the key, so the column has no constraint there.
+    """
+
+    def __init__(self, on_delete: Any = cascade, **options: Any) -> None:
+        options = {"verbose_name": _("user"), "related_name": "+", **options}
+        super().__init__(**{"to": settings.AUTH_USER_MODEL, **options}, on_delete=on_delete)
+
+    @property
+    def db_constraint(self) -> bool:
+        """Whether the database checks the key; it is asked when the table is made."""
+        return not has_tenant_users()
+
+    @db_constraint.setter
+    def db_constraint(self, value: bool) -> None:
+        pass
+
+    def deconstruct(self) -> Any:
+        """Return how a migration writes it, which is the same on every site."""
+        name, path, args, options = super().deconstruct()
+        options.pop("db_constraint", None)
+        return name, path, args, options

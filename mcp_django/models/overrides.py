@@ -13,8 +13,14 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.conf import parse_rates
-from mcp_django.models.fields import ExactCharField
-from mcp_django.models.tokens import user_foreign_key
+from mcp_django.models.fields import (
+    DigestField,
+    ExactCharField,
+    UniqueByTenant,
+    UserForeignKey,
+    set_null,
+    tenant_column,
+)
 
 
 class OverrideFields(models.Model):
@@ -38,7 +44,8 @@ class OverrideFields(models.Model):
 class Server(OverrideFields):
     """One ``MCPServer`` of the code, and its overrides."""
 
-    name = ExactCharField(_("name"), max_length=100, unique=True)
+    tenant = tenant_column()
+    name = ExactCharField(_("name"), max_length=100)
     instructions = models.TextField(_("instructions"), blank=True)
 
     class Meta:
@@ -46,6 +53,7 @@ class Server(OverrideFields):
         verbose_name = _("server")
         verbose_name_plural = _("servers")
         ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="mcp_server_once")]
         permissions = [
             ("try_components", _("Can try components as oneself")),
             ("try_as_another", _("Can try components as another user")),
@@ -74,6 +82,8 @@ class Component(OverrideFields):
         CALLER = "caller", _("The caller approves each call")
         STAFF = "staff", _("Staff approve each call")
 
+    digest = DigestField(of=("tenant", "server", "kind", "key"))
+    tenant = tenant_column()
     server = ExactCharField(_("server"), max_length=100)
     kind = models.CharField(_("kind"), max_length=20, choices=Kind)
     key = ExactCharField(_("key"), max_length=500)
@@ -95,9 +105,7 @@ class Component(OverrideFields):
         verbose_name = _("component")
         verbose_name_plural = _("components")
         ordering = ["server", "kind", "key"]
-        constraints = [
-            models.UniqueConstraint(fields=["server", "kind", "key"], name="mcp_component_once")
-        ]
+        indexes = [models.Index(fields=["server", "kind", "key"], name="mcp_component_key")]
 
     def __str__(self) -> str:
         # The kind may be invalid if the row was not saved by the admin.
@@ -115,6 +123,7 @@ class Exposure(models.Model):
         VIEW = "view", _("view")
 
     kind = models.CharField(_("kind"), max_length=5, choices=Kind, editable=False)
+    tenant = tenant_column()
     server = ExactCharField(_("server"), max_length=100)
     target = ExactCharField(_("target"), max_length=300)
     name = ExactCharField(_("name"), max_length=100, blank=True)
@@ -167,9 +176,10 @@ class ViewExposure(Exposure):
 # Prompts and skills -------------------------------------------------------------------------------
 
 
-class AdminText(models.Model):
+class AdminText(UniqueByTenant):
     """The fields that prompts and skills written in the admin have in common."""
 
+    tenant = tenant_column()
     server = ExactCharField(_("server"), max_length=100)
     is_enabled = models.BooleanField(_("enabled"), default=True)
     groups = models.JSONField(_("groups"), default=list, blank=True)
@@ -191,7 +201,8 @@ class AdminTextVersion(models.Model):
 
     number = models.PositiveIntegerField(_("version"))
     content = models.JSONField(_("content"))
-    author = user_foreign_key(models.SET_NULL, null=True, verbose_name=_("author"))
+    tenant = tenant_column()
+    author: Any = UserForeignKey(set_null, null=True, verbose_name=_("author"))
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -213,7 +224,9 @@ class PromptText(AdminText):
         verbose_name = _("prompt")
         verbose_name_plural = _("prompts")
         constraints = [
-            models.UniqueConstraint(fields=["server", "name"], name="mcp_prompt_text_once")
+            models.UniqueConstraint(
+                fields=["tenant", "server", "name"], name="mcp_prompt_text_once"
+            )
         ]
 
 
@@ -251,7 +264,9 @@ class Skill(AdminText):
     class Meta(AdminText.Meta):
         verbose_name = _("skill")
         verbose_name_plural = _("skills")
-        constraints = [models.UniqueConstraint(fields=["server", "name"], name="mcp_skill_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "server", "name"], name="mcp_skill_once")
+        ]
 
 
 class SkillVersion(AdminTextVersion):

@@ -10,12 +10,13 @@ zones of workers differ.
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.models.fields import ExactCharField
-from mcp_django.models.tokens import user_foreign_key
+from mcp_django.models.fields import ExactCharField, UserForeignKey, tenant_column
 
 
 class Session(models.Model):
@@ -26,9 +27,10 @@ class Session(models.Model):
     """
 
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
+    tenant = tenant_column()
     server = ExactCharField(_("server"), max_length=100)
     principal = ExactCharField(_("principal"), max_length=255)
-    user = user_foreign_key(null=True, blank=True)
+    user: Any = UserForeignKey(null=True, blank=True)
     # A digest of the network, by which limits count anonymous callers.
     network = ExactCharField(_("network"), max_length=32, blank=True, editable=False)
     protocol_version = models.CharField(_("revision"), max_length=32)

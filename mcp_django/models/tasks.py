@@ -16,8 +16,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.models.calls import new_code
-from mcp_django.models.fields import ExactCharField
-from mcp_django.models.tokens import user_foreign_key
+from mcp_django.models.fields import ExactCharField, UserForeignKey, tenant_column
 from mcp_django.protocol.jsonrpc import encode
 
 
@@ -70,13 +69,14 @@ class Task(models.Model):
     task_id = ExactCharField(
         _("id"), max_length=64, primary_key=True, default=new_task_id, editable=False
     )
+    tenant = tenant_column()
     server = ExactCharField(_("server"), max_length=100)
     tool = ExactCharField(_("tool"), max_length=128)
     arguments = models.TextField(_("arguments"), default="{}")
 
     # The caller, for the worker.
     principal = ExactCharField(_("principal"), max_length=255)
-    user = user_foreign_key(null=True, blank=True)
+    user: Any = UserForeignKey(null=True, blank=True)
     # A digest of the network, by which limits count anonymous callers.
     network = ExactCharField(_("network"), max_length=32, blank=True, editable=False)
     client_id = ExactCharField(_("client ID"), max_length=255, blank=True)
@@ -170,6 +170,7 @@ class Attachment(models.Model):
     """
 
     code = ExactCharField(max_length=32, unique=True, default=new_code, editable=False)
+    tenant = tenant_column()
     owner = ExactCharField(max_length=64)
     media_type = models.CharField(max_length=100)
     name = models.CharField(max_length=200)

@@ -20,7 +20,14 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy as _
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.models.fields import ExactCharField
+from mcp_django.models.fields import (
+    ExactCharField,
+    UniqueByTenant,
+    UserForeignKey,
+    set_null,
+    tenant_column,
+)
+from mcp_django.tenants import current_tenant
 
 TOKEN_PREFIX = "mcp_"
 
@@ -62,7 +69,8 @@ class AccessTokenManager(models.Manager["AccessToken"]):
     @sensitive_variables("plaintext")
     def find(self, plaintext: str) -> AccessToken | None:
         """Return the token of this plaintext, with its user; ``None`` if it is not usable."""
-        found = self.select_related("user").filter(digest=token_digest(plaintext)).first()
+        mine = self.select_related("user").filter(tenant=current_tenant())
+        found = mine.filter(digest=token_digest(plaintext)).first()
         return found if found is not None and found.is_usable else None
 
     def issue(
@@ -103,9 +111,10 @@ class AccessToken(models.Model):
     """A bearer token that a user created for a client; only its digest is stored."""
 
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
+    tenant = tenant_column()
     hint = models.CharField(_("last characters"), max_length=4, editable=False)
     name = models.CharField(_("name"), max_length=100, help_text=_("The purpose of the token."))
-    user = user_foreign_key()
+    user: Any = UserForeignKey()
     scopes = models.JSONField(_("scopes"), default=list, blank=True)
     servers = models.JSONField(
         _("servers"),
@@ -196,7 +205,8 @@ class AuthEvent(models.Model):
 
     kind = models.CharField(_("kind"), max_length=20, choices=Kind.choices)
     at = models.DateTimeField(_("time"), auto_now_add=True, db_index=True)
-    user = user_foreign_key(models.SET_NULL, null=True, blank=True)
+    tenant = tenant_column()
+    user: Any = UserForeignKey(set_null, null=True, blank=True)
     username = models.CharField(_("username at the time"), max_length=150, blank=True)
     client_id = ExactCharField(_("client"), max_length=255, blank=True)
     server = ExactCharField(_("server"), max_length=100, blank=True)
@@ -223,12 +233,13 @@ class AuthEvent(models.Model):
         return {name: getattr(self, name) for name in names}
 
 
-class ExternalIdentity(models.Model):
+class ExternalIdentity(UniqueByTenant):
     """Maps a subject of another issuer to a user of this site."""
 
     issuer = ExactCharField(_("issuer"), max_length=255)
     subject = ExactCharField(_("subject"), max_length=255)
-    user = user_foreign_key()
+    tenant = tenant_column()
+    user: Any = UserForeignKey()
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
 
@@ -236,7 +247,9 @@ class ExternalIdentity(models.Model):
         verbose_name = _("external identity")
         verbose_name_plural = _("external identities")
         constraints = [
-            models.UniqueConstraint(fields=["issuer", "subject"], name="mcp_external_identity")
+            models.UniqueConstraint(
+                fields=["issuer", "subject", "tenant"], name="mcp_external_identity"
+            )
         ]
 
     def __str__(self) -> str:

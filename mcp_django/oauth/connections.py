@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
+from functools import wraps
 from importlib.util import find_spec
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _, ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
+from mcp_django.auth.authentication import has_shared_oauth
 from mcp_django.auth.endpoints import find_server
 from mcp_django.auth.pages import protect_page
 from mcp_django.conf import get_settings
@@ -24,6 +27,18 @@ from mcp_django.oauth.models import Consent, UpstreamGrant
 from mcp_django.oauth.revoking import revoke_access, revoke_everything
 from mcp_django.oauth.upstream.conf import provider_settings
 from mcp_django.oauth.upstream.grants import live_condition
+
+
+def of_this_tenant(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Return a view with a 404 where its rows would name users of another tenant (E018)."""
+
+    @wraps(view)
+    def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if has_shared_oauth():
+            raise Http404
+        return view(request, *args, **kwargs)
+
+    return inner
 
 
 @protect_page

@@ -15,7 +15,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path, registe
 
 try:
     from mcp_django.oauth.authorize import AuthorizeView
-    from mcp_django.oauth.connections import connections, disconnect
+    from mcp_django.oauth.connections import connections, disconnect, of_this_tenant
     from mcp_django.oauth.metadata import authorization_server, jwks, openid_configuration
     from mcp_django.oauth.registration import register
     from mcp_django.oauth.responses import IssuerPath, OIDCPath
@@ -46,19 +46,19 @@ if find_spec("authlib"):
     from mcp_django.oauth import upstream_pages as pages
 
     upstream_pages = [
-        path("callback", pages.callback, name="upstream_callback"),
+        path("callback", of_this_tenant(pages.callback), name="upstream_callback"),
         path("backchannel-logout", pages.backchannel_logout, name="upstream_logout"),
-        path("connect", pages.connect, name="upstream_connect"),
-        path("disconnect", pages.disconnect, name="upstream_disconnect"),
+        path("connect", of_this_tenant(pages.connect), name="upstream_connect"),
+        path("disconnect", of_this_tenant(pages.disconnect), name="upstream_disconnect"),
     ]
 endpoints: list[URLPattern | URLResolver] = [
-    re_path(r"^oauth/authorize/?$", AuthorizeView.as_view(), name="authorize"),
-    re_path(r"^oauth/token/?$", TokenView.as_view(), name="token"),
+    re_path(r"^oauth/authorize/?$", of_this_tenant(AuthorizeView.as_view()), name="authorize"),
+    re_path(r"^oauth/token/?$", of_this_tenant(TokenView.as_view()), name="token"),
     re_path(r"^oauth/register/?$", register, name="register"),
     re_path(r"^oauth/revoke/?$", RevokeView.as_view(), name="revoke"),
     re_path(r"^oauth/jwks/?$", jwks, name="jwks"),
-    path("oauth/connections/", connections, name="connections"),
-    path("oauth/connections/<int:pk>/disconnect/", disconnect, name="disconnect"),
+    path("oauth/connections/", of_this_tenant(connections), name="connections"),
+    path("oauth/connections/<int:pk>/disconnect/", of_this_tenant(disconnect), name="disconnect"),
     path("oauth/upstream/<slug:provider>/", include(upstream_pages)),
 ]
 well_known: list[URLPattern | URLResolver] = [

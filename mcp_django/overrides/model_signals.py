@@ -31,7 +31,7 @@ from mcp_django.exceptions import Busy
 from mcp_django.execution.threads import run_after_commit
 from mcp_django.overrides.exposure_rules import ModelOptions, model_exclusion
 from mcp_django.overrides.exposures import StagingServer, build_declaration, model_of
-from mcp_django.overrides.override_values import ExposureSpec
+from mcp_django.overrides.override_values import ExposureSpec, read_exposures
 from mcp_django.overrides.state import (
     FRESH_SECONDS,
     UNCOMMITTED,
@@ -40,6 +40,7 @@ from mcp_django.overrides.state import (
     override_version,
 )
 from mcp_django.storage.databases import is_test_transaction
+from mcp_django.tenants import thread_context
 
 logger = logging.getLogger("mcp_django")
 
@@ -153,12 +154,13 @@ class ModelSignalRelay:
 
 
 def _subscribable_specs(mark: Version) -> list[ExposureSpec]:
-    every = (
-        one
-        for decisions in override_cache.overrides_at(mark).values()
-        for one in decisions.exposures
-    )
-    return [one for one in every if _allows_subscriptions(one)]
+    """Return the exposed models of all tenants; only their subscribers are notified."""
+    if thread_context() is None:
+        overrides = override_cache.overrides_at(mark).values()
+        every = [spec for decisions in overrides for spec in decisions.exposures]
+    else:
+        every = [spec for specs in read_exposures(of_all=True).values() for spec in specs]
+    return [spec for spec in every if _allows_subscriptions(spec)]
 
 
 def _allows_subscriptions(spec: ExposureSpec) -> bool:

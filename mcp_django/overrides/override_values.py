@@ -23,6 +23,7 @@ from mcp_django.components.resource import Resource, UIResource
 from mcp_django.components.tool import ApprovalMode, Tool
 from mcp_django.conf import Rate
 from mcp_django.storage.databases import tables
+from mcp_django.tenants import of_tenant
 
 C = TypeVar("C", bound=Component)
 
@@ -147,10 +148,14 @@ class ExposureSpec:
 COLUMNS = ("pk", "kind", "server", "target", "name", "options", "groups", "permissions", "scopes")
 
 
-def read_exposures() -> dict[str, tuple[ExposureSpec, ...]]:
-    """Return the enabled exposure rows by the name of their server, the oldest first."""
-    model = tables.Exposure
-    rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
+def read_exposures(*, of_all: bool = False) -> dict[str, tuple[ExposureSpec, ...]]:
+    """Return the enabled exposure rows by the name of their server, the oldest first.
+
+    On a site with tenants, they are those of the current one, or ``of_all``.
+    """
+    model, alias = tables.Exposure, router.db_for_write(tables.Exposure)
+    every = model._default_manager.using(alias) if of_all else of_tenant(model, alias)
+    rows = every.filter(is_enabled=True)
     found: dict[str, list[ExposureSpec]] = defaultdict(list)
     for row in rows.order_by("pk").values(*COLUMNS):
         spec = _spec_from(row)

@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 from django.db import Error, connections, router, transaction
@@ -58,6 +58,7 @@ from mcp_django.storage.cache import confirm_seconds, keep_confirmed
 from mcp_django.storage.databases import CompiledQuery, tables
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
+from mcp_django.tenants import current_tenant, of_tenant
 
 if TYPE_CHECKING:
     from mcp_django.components.registry import Registrar
@@ -98,7 +99,10 @@ NO_OVERRIDES = ServerOverrides()
 
 
 def read_overrides() -> dict[str, ServerOverrides]:
-    """Return the admin's overrides and additions by server name; unchanged servers are left out."""
+    """Return the admin's overrides and additions by server name; unchanged servers are left out.
+
+    On a site with tenants, they are those of the current one.
+    """
     overrides = _read_component_overrides()
     found = {
         said["name"]: parse_server_row(said, overrides.pop(said["name"], {}))
@@ -188,7 +192,7 @@ def _check_values(
 
 
 def _rows(model: Any, *columns: str) -> Any:
-    return model._default_manager.using(router.db_for_write(model)).values(*columns)
+    return of_tenant(model, router.db_for_write(model)).values(*columns)
 
 
 # Whether the known overrides are still current ----------------------------------------------------
@@ -216,7 +220,10 @@ def list_seconds() -> float:
 
 
 class VersionCache:
-    """The newest version of the overrides that this process has seen; thread-safe."""
+    """The newest version of the overrides that this process has seen; thread-safe.
+
+    It is that of all tenants together, which changes with the overrides of any.
+    """
 
     def __init__(self) -> None:
         self.version: Version | None = None
@@ -364,7 +371,7 @@ C = TypeVar("C", bound=Component)
 
 
 class OverrideCache:
-    """The overrides of all servers, read once for each version; thread-safe."""
+    """A tenant's overrides of all servers, read once for each version; thread-safe."""
 
     def __init__(self) -> None:
         self._known: tuple[Version, Mapping[str, ServerOverrides]] = NO_TABLES, {}
@@ -404,10 +411,11 @@ class OverrideCache:
 
 
 class Overrides:
-    """What the admin overrides and adds on one server, and the catalog with it."""
+    """What the admin of a tenant overrides and adds on one server, and the catalog with it."""
 
-    def __init__(self, server: Registrar) -> None:
+    def __init__(self, server: Registrar, tenant: str = "") -> None:
         self._server = server
+        self._cache = _tenant_cache(tenant) if tenant else override_cache
         self._seen: Version | None = None
         self._decisions = NO_OVERRIDES
         self._built: tuple[Any, Catalog] | None = None
@@ -424,7 +432,7 @@ class Overrides:
             return
         try:
             self._set_overrides(
-                override_cache.overrides_at(mark).get(self._server.name, NO_OVERRIDES), mark
+                self._cache.overrides_at(mark).get(self._server.name, NO_OVERRIDES), mark
             )
         except Error as exc:
             self._handle_read_error(exc)
@@ -443,7 +451,7 @@ class Overrides:
             return None
         override_version.is_used = True
         if version != self._seen:
-            known = override_cache.known_overrides(version)
+            known = self._cache.known_overrides(version)
             if known is None:
                 return None
             self._set_overrides(known.get(self._server.name, NO_OVERRIDES), version)
@@ -566,6 +574,14 @@ def _apply_overrides(
 
 override_cache = OverrideCache()
 
+MAX_TENANTS = 1000
+"""How many tenants' overrides a process keeps; those that were used least recently are dropped."""
+
+
+@lru_cache(maxsize=MAX_TENANTS)
+def _tenant_cache(tenant: str) -> OverrideCache:
+    return OverrideCache()
+
 
 # Publishing a change ------------------------------------------------------------------------------
 
@@ -582,18 +598,22 @@ def publish_change(changed: Iterable[tuple[str, str]]) -> None:
 
     The change then applies in this process, and clients and other processes are notified.
 
+    The change is one of the current tenant.
+
     Each item is the name of a server and a list: ``tools``, ``resources`` or ``prompts``. Code that
     changes rows that ``read_overrides`` reads must call this, without lists if the lists stay the
     same. ``changed`` is evaluated when the transaction commits.
     """
     # The version changes in the same transaction, so that no process misses a disabled component.
     increment_versions([OVERRIDES])
-    transaction.on_commit(partial(_notify, changed), using=router.db_for_write(tables.Server))
+    notify = partial(_notify, current_tenant(), changed)
+    transaction.on_commit(notify, using=router.db_for_write(tables.Server))
 
 
-def _notify(changed: Iterable[tuple[str, str]]) -> None:
+def _notify(tenant: str, changed: Iterable[tuple[str, str]]) -> None:
     override_version.record_change()
-    publish(*(TopicKey(server, kind) for server, kind in dict.fromkeys(changed)))
+    lists = dict.fromkeys(changed)
+    publish(*(TopicKey(server, kind, tenant=tenant) for server, kind in lists))
 
 
 # Overrides of a skill -----------------------------------------------------------------------------

@@ -35,10 +35,17 @@ from mcp_django.components.tool import Tool
 from mcp_django.exceptions import Busy
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.integrations.views import ViewRunner
-from mcp_django.overrides.state import has_no_tables, shares_skill_override
+from mcp_django.overrides.state import MAX_TENANTS, has_no_tables, shares_skill_override
 from mcp_django.storage import databases
 from mcp_django.storage.call_rows import call_log
 from mcp_django.storage.databases import retry_on_conflict, tables
+from mcp_django.tenants import (
+    as_tenant,
+    current_tenant,
+    of_tenant,
+    run_as_tenant,
+    take_seen_tenants,
+)
 
 logger = logging.getLogger("mcp_django")
 
@@ -215,7 +222,7 @@ def describe_component(component: Component) -> dict[str, Any]:
 
 
 def _rows(model: Any, alias: str) -> Any:
-    return model._default_manager.using(alias)
+    return of_tenant(model, alias)
 
 
 # The app and the origin of a component ------------------------------------------------------------
@@ -288,8 +295,9 @@ class CatalogRows:
     def reset(self) -> None:
         """Forget what was written, so that the next request starts a check."""
         self._lock = threading.Lock()
-        self._due_at = -math.inf
-        self._written = ""
+        # By tenant: when the next check is due, and the digest of what was written.
+        self._due_at: dict[str, float] = {}
+        self._written: dict[str, str] = {}
         self._has_failed = False
 
     def connect(self, config: AppConfig, servers: Callable[[], Iterable[Server]]) -> None:
@@ -314,26 +322,38 @@ class CatalogRows:
             self.schedule_check()
 
     def schedule_check(self) -> None:
-        """Compare the catalog in the database thread, unless this was done within a minute."""
-        if time.monotonic() < self._due_at or call_log.is_under_test():
+        """Compare the catalog in the database thread, unless this was done within a minute.
+
+        On a site with tenants, it is that of each one whose admin was used since then.
+        """
+        if call_log.is_under_test():
             return
+        for tenant in take_seen_tenants():
+            if time.monotonic() >= self._due_at.get(tenant, 0):
+                self._schedule(tenant)
+
+    def _schedule(self, tenant: str) -> None:
         with self._lock:
-            if time.monotonic() < self._due_at:
+            if time.monotonic() < self._due_at.get(tenant, 0):
                 return
-            self._due_at = math.inf
+            if len(self._due_at) >= MAX_TENANTS:
+                self._due_at.clear()
+                self._written.clear()
+            self._due_at[tenant] = math.inf
         # A process that is shutting down accepts no more work.
         with suppress(RuntimeError):
-            databases.submit_to_db_thread(self._check)
+            databases.submit_to_db_thread(partial(self._check, tenant))
 
-    def _check(self) -> None:
+    def _check(self, tenant: str) -> None:
         try:
-            self._write_or_log(self._write_if_changed)
+            with as_tenant(tenant):
+                self._write_or_log(partial(run_as_tenant, self._write_if_changed))
         finally:
-            self._due_at = time.monotonic() + CHECK_SECONDS
+            self._due_at[tenant] = time.monotonic() + CHECK_SECONDS
 
     def _write_if_changed(self) -> None:
         declared = read_declared(self._find_servers(), is_fresh=False)
-        if declared.digest != self._written:
+        if declared.digest != self._written.get(current_tenant()):
             self._write_unless_unmigrated()
 
     # When the admin changes the catalog -----------------------------------------------------------
@@ -360,7 +380,7 @@ class CatalogRows:
             declared = read_declared(self._find_servers())
             retry_on_conflict(partial(write_rows, declared, can_miss=can_miss))
         if can_miss:
-            self._written = declared.digest
+            self._written[current_tenant()] = declared.digest
 
     def _write_or_log(self, write: Callable[[], None]) -> None:
         """Write, and log an error: a migration, request or form must not fail because of it."""

@@ -29,6 +29,7 @@ from mcp_django.overrides.texts import (
     parse_prompt_row,
     parse_skill_row,
 )
+from mcp_django.tenants import of_tenant
 
 # The time of a comparison is quadratic in this, at worst.
 MAX_COMPARED_LINES = 2000
@@ -104,7 +105,7 @@ class TextType:
         return self._locked(pk).values_list("version", flat=True).first()
 
     def _locked(self, pk: Any) -> QuerySet[Any]:
-        rows = self.model._default_manager.using(router.db_for_write(self.model))
+        rows = of_tenant(self.model, router.db_for_write(self.model))
         return rows.select_for_update().filter(pk=pk)
 
     def _content_of(self, row: Any) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from mcp_django.schema.arguments import (
 )
 from mcp_django.schema.values import decode_arguments
 from mcp_django.storage.databases import tables
+from mcp_django.tenants import of_tenant
 
 logger = logging.getLogger("mcp_django")
 
@@ -352,7 +353,7 @@ def _read_rows(
     what: str, model: Any, columns: Sequence[str], written: Callable[[Mapping[str, Any]], T]
 ) -> dict[str, tuple[T, ...]]:
     """Return the values of enabled rows by server name, the oldest first; log invalid rows."""
-    rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
+    rows = of_tenant(model, router.db_for_write(model)).filter(is_enabled=True)
     found: dict[str, list[T]] = defaultdict(list)
     for row in rows.order_by("pk").values("pk", "server", *columns):
         try:

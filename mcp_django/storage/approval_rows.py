@@ -13,7 +13,14 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from mcp_django.conf import get_settings
-from mcp_django.storage.databases import rows, seconds_ago, seconds_from_now, tables, write_alias
+from mcp_django.storage.databases import (
+    rows,
+    rows_of_tenant,
+    seconds_ago,
+    seconds_from_now,
+    tables,
+    write_alias,
+)
 
 # As ``Approval.State`` has them; models cannot be imported before the app registry is ready.
 PENDING, GRANTED, REFUSED, USED = "pending", "granted", "refused", "used"
@@ -34,7 +41,8 @@ class ApprovalSubject:
 
 def find_approval(subject: ApprovalSubject) -> tables.Approval | None:
     """Return the row that applies to a call now, ``None`` if there is none."""
-    found = {row.state: row for row in _unexpired(rows(tables.Approval).filter(**asdict(subject)))}
+    rows = _unexpired(rows_of_tenant(tables.Approval).filter(**asdict(subject)))
+    found = {row.state: row for row in rows}
     return next((found[state] for state in STATE_PRECEDENCE if state in found), None)
 
 
@@ -61,13 +69,13 @@ def release_approval(pk: int) -> None:
 
 def count_pending(server: str, user_key: str) -> int:
     """Return how many calls of a user are pending."""
-    mine = rows(tables.Approval).filter(server=server, user_key=user_key, state=PENDING)
+    mine = rows_of_tenant(tables.Approval).filter(server=server, user_key=user_key, state=PENDING)
     return _unexpired(mine).count()
 
 
 def find_by_code(code: str, server: str) -> tables.Approval | None:
     """Return the row with the code in the URL of an approval page."""
-    return rows(tables.Approval).filter(code=code, server=server).first()
+    return rows_of_tenant(tables.Approval).filter(code=code, server=server).first()
 
 
 def is_pending(row: tables.Approval) -> bool:

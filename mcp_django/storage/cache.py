@@ -87,7 +87,7 @@ MAX_WAITING: Final = 10_000
 
 def confirm_seconds() -> float:
     """Return how long a value may be used; 0 if each request asks."""
-    return 0 if thread_context() else wanted_seconds()
+    return wanted_seconds() if thread_context() is None else 0
 
 
 def wanted_seconds() -> float:

@@ -12,15 +12,25 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from django.apps import apps
+from django.conf import settings as django_settings
 from django.db import router
 from django.db.models import Model, Q, QuerySet
 from django.db.models.functions import Now
+from django.db.models.signals import post_delete
 from django.utils import timezone
 
 from mcp_django.conf import get_settings
 from mcp_django.storage import approval_rows
-from mcp_django.storage.databases import rows, seconds_ago, tables, take_lease
-from mcp_django.storage.versions import CLOCK, OVERRIDES
+from mcp_django.storage.databases import after_commit, rows, seconds_ago, tables, take_lease
+from mcp_django.storage.versions import CLOCK, OVERRIDES, increment_versions
+from mcp_django.tenants import (
+    DjangoTenants,
+    bound_tenant,
+    current_tenant,
+    is_tenant_app,
+    thread_context,
+)
 
 CHUNK_SIZE = 500
 # The process that ended a session may still be writing to it.
@@ -62,7 +72,6 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
     topics = rows(tables.Topic).filter(changed_at__lt=seconds_ago(settings.session_max_age))
     others = {name: due for more in extra_cleanups for name, due in more().items()}
     return {
-        **others,
         "streams": rows(tables.Stream).filter(expires_at__lt=Now()),
         "sessions": rows(tables.Session).filter(over),
         "approvals": approval_rows.expired_approvals(),
@@ -75,7 +84,15 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
         "security_events": _older_than(tables.AuthEvent, retention.security_events),
         "calls": _older_than(tables.Call, retention.calls),
         "topics": topics.exclude(pk__in=[OVERRIDES.digest, CLOCK.digest]),
+        **{name: due for name, due in others.items() if not _is_of_other_tenants(due)},
     }
+
+
+def _is_of_other_tenants(due: QuerySet[Any]) -> bool:
+    """Return whether each tenant has such rows in tables of its own, and none is entered here."""
+    if thread_context() is None or bound_tenant():
+        return False
+    return is_tenant_app(due.model._meta.app_config.name)
 
 
 def _close_late_rows() -> None:
@@ -113,11 +130,14 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
     that could identify the user is removed with the name: values and digests of arguments, the
     session, the registration of the client and the trace.
 
+    On a site with tenants, it is the user of the current one.
+
     The rows of the call log and the approvals stay, for statistics. Tasks are deleted: their
     content belongs to the caller alone, and no statistics use them.
     """
-    mine = Q(user_name=name) if key is None else Q(user_key=key)
-    tasks = Q(principal=key) | Q(principal__startswith=f"{key}@")
+    here = Q() if thread_context() is None else Q(tenant=current_tenant())
+    mine = here & (Q(user_name=name) if key is None else Q(user_key=key))
+    tasks = here & (Q(principal=key) | Q(principal__startswith=f"{key}@"))
     return {
         "calls": _update_in_chunks(
             tables.Call,
@@ -132,7 +152,7 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
             trace_id="",
         ),
         "calls_in_fact_by": _update_in_chunks(
-            tables.Call, Q(acting_user=name), acting_user=FORGOTTEN
+            tables.Call, here & Q(acting_user=name), acting_user=FORGOTTEN
         ),
         "approvals": _update_in_chunks(
             tables.Approval,
@@ -144,10 +164,43 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
             arguments_digest="",
             preview=None,
         ),
-        "decisions": _update_in_chunks(tables.Approval, Q(decided_by=name), decided_by=FORGOTTEN),
+        "decisions": _update_in_chunks(
+            tables.Approval, here & Q(decided_by=name), decided_by=FORGOTTEN
+        ),
         # Those of a deleted user were deleted with the user.
         "tasks": 0 if key is None else rows(tables.Task).filter(tasks).delete()[0],
     }
+
+
+def delete_tenant(tenant: str) -> dict[str, int]:
+    """Delete every row of a tenant that does not exist any more, and return how many by model.
+
+    Another tenant of this name must not find its tokens, sessions and decisions. Rows of sessions
+    and texts in other tables go with them.
+    """
+    counts = {
+        model._meta.verbose_name_raw: sum(
+            iter(partial(_delete_chunk, _routed_rows(model).filter(tenant=tenant)), 0)
+        )
+        for model in apps.get_app_config("mcp_django").get_models()
+        if hasattr(model, "tenant") and not model._meta.proxy
+    }
+    # What processes know of its overrides.
+    increment_versions([OVERRIDES])
+    return counts
+
+
+def connect_tenants() -> None:
+    """Delete the rows of each tenant of django-tenants that the site deletes."""
+    # Not by ``thread_context``: the site's class may not be importable yet.
+    if apps.is_installed("django_tenants"):
+        model = apps.get_model(str(getattr(django_settings, "TENANT_MODEL", "")))
+        post_delete.connect(_tenant_deleted, sender=model, dispatch_uid="mcp_django.tenants")
+
+
+def _tenant_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
+    if isinstance(thread_context(), DjangoTenants):
+        after_commit(partial(delete_tenant, str(instance.schema_name)), using=using)
 
 
 def _update_in_chunks(model: type[Model], mine: Q, **changes: Any) -> int:

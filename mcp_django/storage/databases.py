@@ -58,7 +58,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.functional import SimpleLazyObject
 
 from mcp_django.conf import get_settings
-from mcp_django.tenants import thread_context
+from mcp_django.tenants import current_tenant, of_tenant, thread_context
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -83,6 +83,11 @@ def write_alias() -> str:
 def rows(model: type[M]) -> QuerySet[M]:
     """Return the rows of a table of this package."""
     return model._default_manager.using(write_alias())
+
+
+def rows_of_tenant(model: type[M]) -> QuerySet[M]:
+    """Return the rows of a table of this package that the current tenant has."""
+    return of_tenant(model, write_alias())
 
 
 def digest_of_network(network: str | None) -> str:
@@ -352,7 +357,8 @@ class CompiledInsert:
                 values |= {f"{field.attname} {n}": one for n, one in enumerate(parameters)}
             else:
                 place = "%s"
-                default = field.get_default()
+                # Each row has to say its tenant: the thread that writes it has none.
+                default = "" if field.default is current_tenant else field.get_default()
                 if not isinstance(field, _PLAIN_FIELDS):
                     ready = field.get_db_prep_save(default, connections[alias])
                     prepared.append(_Prepared(len(values), field.get_db_prep_save, default, ready))
@@ -519,7 +525,7 @@ def is_keepable(database: Mapping[str, Any]) -> bool:
     wanted = get_settings().keep_connections
     return (
         (not is_under_test() if wanted is None else wanted)
-        and not thread_context()
+        and thread_context() is None
         and database["CONN_MAX_AGE"] == 0
         and database["AUTOCOMMIT"]
         and not database["OPTIONS"].get("pool")

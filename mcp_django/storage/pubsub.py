@@ -85,7 +85,7 @@ def send_to_layer(topics: Iterable[TopicKey], loop: asyncio.AbstractEventLoop | 
     message = {
         "type": MESSAGE_TYPE,
         "from": worker_id(),
-        "topics": [[one.server, one.kind, one.uri] for one in topics],
+        "topics": [[one.server, one.kind, one.uri, one.tenant] for one in topics],
     }
     if is_on_loop():
         _spawn_send(layer, message)

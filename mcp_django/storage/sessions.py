@@ -64,6 +64,7 @@ from mcp_django.storage.pubsub import notify
 from mcp_django.storage.streams import notify_get_streams
 from mcp_django.storage.versions import TopicKey, last_number
 from mcp_django.storage.writer import LOCK_SECONDS, RESOLUTION_SECONDS, note_seen, row_writer
+from mcp_django.tenants import current_tenant
 
 # The maximum number of subscriptions of a session.
 MAX_SUBSCRIPTIONS = 1000
@@ -191,6 +192,7 @@ def new_session(
     plaintext = secrets.token_urlsafe(32)
     values = {
         "digest": _digest(plaintext),
+        "tenant": current_tenant(),
         "server": server,
         "principal": principal,
         "user_id": user_pk,
@@ -256,17 +258,20 @@ def _new_sessions(max_age: float, list_delay: float) -> CompiledInsert:
 
 def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
     """Delete the new sessions of anonymous callers that are too many; return errors by digest."""
-    anonymous = [one for one in new if one.network is not None]
-    if not anonymous:
-        return {}
+    anonymous: dict[str, list[NewSession]] = defaultdict(list)
+    for session in new:
+        if session.network is not None:
+            anonymous[session.values["tenant"]].append(session)
     settings = get_settings()
     most = settings.anonymous_factor * settings.sessions_per_principal
-    surplus = _sessions_beyond(most, len(padded(anonymous)), settings.session_idle)
-    found = list(surplus.rows(write_alias(), {"principal": anonymous[0].values["principal"]}))
-    if not found:
-        return {}
-    refused = [one.digest for one in anonymous[-len(found) :]]
-    rows(tables.Session).filter(digest__in=refused).delete()
+    refused: list[str] = []
+    for tenant, opened in anonymous.items():
+        surplus = _sessions_beyond(most, len(padded(opened)), settings.session_idle)
+        caller = {"principal": opened[0].values["principal"], "tenant": tenant}
+        if found := list(surplus.rows(write_alias(), caller)):
+            refused += [session.digest for session in opened[-len(found) :]]
+    if refused:
+        rows(tables.Session).filter(digest__in=refused).delete()
     return {digest: _too_many_sessions() for digest in refused}
 
 
@@ -276,7 +281,9 @@ def _sessions_beyond(most: int, upto: int, idle: float) -> CompiledQuery[Any]:
 
     def build(alias: str) -> Any:
         sessions = tables.Session._default_manager.using(alias)
-        live = sessions.filter(principal=Parameter("principal"), expires_at__gt=Now())
+        live = sessions.filter(
+            principal=Parameter("principal"), tenant=Parameter("tenant"), expires_at__gt=Now()
+        )
         used = live.filter(seen_at__gt=seconds_ago(idle)).order_by()
         return used.values_list("pk")[most : most + upto]
 
@@ -292,10 +299,11 @@ def _too_many_sessions() -> TooManySessions:
 
 def _evict_oldest(new: Sequence[NewSession]) -> None:
     """End the sessions beyond ``SESSIONS_PER_PRINCIPAL`` of the callers of the new ones."""
-    opened: dict[tuple[str, str], list[str]] = defaultdict(list)
+    opened: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for one in new:
         if one.network != "":
-            opened[one.values["principal"], one.values["network"]].append(one.digest)
+            caller = (one.values["tenant"], one.values["principal"], one.values["network"])
+            opened[caller].append(one.digest)
     if not opened:
         return
     keep = get_settings().sessions_per_principal
@@ -305,12 +313,13 @@ def _evict_oldest(new: Sequence[NewSession]) -> None:
     above = keep - max(map(len, opened.values()))
     ranked = _ranked_sessions(len(callers), len(digests), above, keep + MAX_EVICTED)
     values = {f"digest {n}": digest for n, digest in enumerate(digests)}
-    for n, (principal, network) in enumerate(callers):
+    for n, (_, principal, network) in enumerate(callers):
         values |= {f"principal {n}": principal, f"network {n}": network}
+    # The statement does not name the tenants: the same caller of another one has opened none.
     pks = [
         pk
-        for pk, principal, network, rank in ranked.rows(write_alias(), values)
-        if rank > keep - len(opened[principal, network])
+        for pk, tenant, principal, network, rank in ranked.rows(write_alias(), values)
+        if rank > keep - len(opened.get((tenant, principal, network), ()))
     ]
     # More may have been opened together than a caller may have.
     surplus = [digest for of_caller in opened.values() for digest in of_caller[:-keep]]
@@ -337,9 +346,10 @@ def _ranked_sessions(callers: int, digests: int, above: int, upto: int) -> Compi
         )
         others = others.exclude(digest__in=[Parameter(f"digest {n}") for n in range(digests)])
         order = [F("seen_at").desc(), F("pk").desc()]
-        rank = Window(RowNumber(), partition_by=["principal", "network"], order_by=order)
+        parts = ["tenant", "principal", "network"]
+        rank = Window(RowNumber(), partition_by=parts, order_by=order)
         ranked = others.annotate(rank=rank).filter(rank__gt=above, rank__lte=upto)
-        return ranked.order_by().values_list("pk", "principal", "network", "rank")
+        return ranked.order_by().values_list("pk", *parts, "rank")
 
     return CompiledQuery(build)
 
@@ -360,9 +370,10 @@ class SessionRecord:
 
 
 class SessionKey(NamedTuple):
-    """What a request names a session by; another caller's is not found."""
+    """What a request names a session by; another caller's or tenant's is not found."""
 
     digest: str
+    tenant: str
     server: str
     principal: str
     alias: str
@@ -371,7 +382,7 @@ class SessionKey(NamedTuple):
 
 def session_key(plaintext: str, *, server: str, principal: str) -> SessionKey:
     """Return the key of the session with this id in ``session_cache``."""
-    return SessionKey(_digest(plaintext), server, principal, write_alias())
+    return SessionKey(_digest(plaintext), current_tenant(), server, principal, write_alias())
 
 
 def find_session(plaintext: str, *, server: str, principal: str) -> SessionRecord | None:
@@ -404,11 +415,11 @@ def _read_sessions_of(
     found = {}
     query = _live_sessions(idle, len(digests))
     found_rows = query.rows(alias, numbered(digests))
-    for server, principal, now, ends_at, seen_at, is_stale, *columns in found_rows:
+    for tenant, server, principal, now, ends_at, seen_at, is_stale, *columns in found_rows:
         record = SessionRecord(*columns)
-        key = SessionKey(record.digest, server, principal, alias)
+        key = SessionKey(record.digest, tenant, server, principal, alias)
         if key not in wanted:
-            # Another caller has its id.
+            # Another caller or tenant has its id.
             continue
         if is_stale:
             note_seen(record.pk)
@@ -436,6 +447,7 @@ def _live_sessions(idle: float, count: int) -> CompiledQuery[Any]:
             seen_at__gt=seconds_ago(idle),
         )
         return found.order_by().values_list(
+            "tenant",
             "server",
             "principal",
             Now(),

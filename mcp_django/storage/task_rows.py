@@ -25,6 +25,7 @@ from mcp_django.storage.cleanup import GRACE_SECONDS
 from mcp_django.storage.databases import (
     digest_of_network,
     rows,
+    rows_of_tenant,
     seconds_ago,
     seconds_from_now,
     tables,
@@ -141,7 +142,7 @@ def find_task(task_id: str, *, server: str, principal_key: str) -> tables.Task |
 
 def tasks_of_principal(server: str, principal_key: str) -> QuerySet[tables.Task]:
     """Return the tasks of a caller on a server, newest first."""
-    mine = rows(tables.Task).filter(server=server, principal=principal_key)
+    mine = rows_of_tenant(tables.Task).filter(server=server, principal=principal_key)
     return mine.filter(expires_at__gt=seconds_ago(GRACE_SECONDS)).order_by(
         "-created_at", "-task_id"
     )

@@ -32,6 +32,7 @@ from mcp_django.storage.databases import (
     tables,
     write_alias,
 )
+from mcp_django.tenants import current_tenant
 
 # The maximum number of topics that get one number together; databases limit query parameters.
 MAX_NUMBERED: Final = 500
@@ -55,11 +56,15 @@ class TopicKey:
     server: str
     kind: str
     uri: str = ""
+    tenant: str = ""
+    """Of the lists and resources of a server, which each tenant has for itself."""
 
     @property
     def digest(self) -> str:
         """The primary key of its row."""
         text = f"{self.server}\0{self.kind}\0{self.uri}"
+        if self.tenant:
+            text = f"{text}\0{self.tenant}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -87,11 +92,21 @@ class TopicKey:
 REVOKED = TopicKey("", "sent-away")
 # Its subscribers are notified of every tag; see ``storage.cache``.
 TAGS = TopicKey("", "tag")
-# Changes with every override in the admin. Its row is never deleted: a process that was suspended
-# for longer would miss the changes.
+# Changes with every override in the admin, of any tenant. Its row is never deleted: a process that
+# was suspended for longer would miss the changes.
 OVERRIDES = TopicKey("", "managed")
 # Its version is the last number that was assigned. Its row is never deleted.
 CLOCK = TopicKey("", "clock")
+
+
+def list_topic(server: str, kind: str) -> TopicKey:
+    """Return the topic of a list of a server, as the current tenant sees it."""
+    return TopicKey(server, kind, tenant=current_tenant())
+
+
+def resource_topic(server: str, uri: str) -> TopicKey:
+    """Return the topic of a resource of a server, as the current tenant sees it."""
+    return TopicKey(server, "resource", uri, tenant=current_tenant())
 
 
 def topic_of_get_streams(session_pk: int) -> TopicKey:

@@ -594,7 +594,7 @@ def note_use(row: Model, column: str = "last_used_at") -> None:
     """Store soon that a token or client is used now, unless that was stored a moment ago."""
     noted = getattr(row, column)
     if noted is None or timezone.now() - noted >= timedelta(seconds=RESOLUTION_SECONDS):
-        if thread_context() and is_tenant_app(row._meta.app_config.name):
+        if thread_context() is not None and is_tenant_app(row._meta.app_config.name):
             # The thread of the writer has no tenant.
             type(row)._default_manager.filter(pk=row.pk).update(**{column: timezone.now()})
             return

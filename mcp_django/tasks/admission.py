@@ -37,7 +37,6 @@ from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import is_empty_array
 from mcp_django.storage import task_rows
 from mcp_django.tasks import runs, status, worker
-from mcp_django.tenants import refuse_elsewhere
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -53,13 +52,9 @@ def _task_mode(call: Call, tool: Tool, *, is_requested: bool) -> TaskMode:
 
     Raises:
         MethodNotFound: 2025-11-25, and the client requests a task from a tool without tasks, or no
-            task from one that requires it; or the site has no tasks.
+            task from one that requires it.
         MissingCapability: the tool runs only as a task, and the client does not support tasks.
     """
-    if tool.task and (refusal := refuse_elsewhere("Tasks are")):
-        if is_requested or tool.task == "required":
-            raise MethodNotFound(refusal)
-        return ""
     if not tool.task:
         if is_requested and has_task_tools(call.server.catalog):
             raise MethodNotFound(

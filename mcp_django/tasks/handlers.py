@@ -41,7 +41,7 @@ from mcp_django.storage import task_rows
 from mcp_django.tasks import status
 from mcp_django.tasks.admission import admit_task, enqueue
 from mcp_django.tasks.status import may_read_result, unreadable_tools
-from mcp_django.tenants import refuse_elsewhere
+from mcp_django.tenants import by_tenant
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -172,7 +172,7 @@ def task_result(call: Call) -> dict[str, Any] | TaskWait:
         return task_outcome(call, row)
     if call.can_ask:
         return TaskWait(row.pk)
-    user_key = call.principal.user_key
+    user_key = by_tenant(call.principal.user_key)
     with _waiting_lock:
         may_wait = len(_waiting) < MAX_WAITING and user_key not in _waiting
         if may_wait:
@@ -256,7 +256,7 @@ def _check_support(call: Call) -> None:
 
     Raises:
         MissingCapability: the request does not declare the extension.
-        MethodNotFound: no tool runs as a task, or the site has no tasks.
+        MethodNotFound: no tool runs as a task.
     """
     if call.revision.extensions and not declares_tasks(call):
         raise MissingCapability(
@@ -264,9 +264,7 @@ def _check_support(call: Call) -> None:
             data={"requiredCapabilities": extension_declaration(TASKS)},
         )
     if not has_task_tools(call.server.catalog):
-        raise MethodNotFound(
-            refuse_elsewhere("Tasks are") or "No tool of this server runs as a task."
-        )
+        raise MethodNotFound("No tool of this server runs as a task.")
 
 
 def _own_task(call: Call) -> Task:

@@ -59,6 +59,7 @@ from mcp_django.protocol.text import storable
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.storage import task_rows
 from mcp_django.storage.databases import write_alias
+from mcp_django.tenants import as_tenant, run_as_tenant
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -139,9 +140,13 @@ class TaskRun:
     # The run --------------------------------------------------------------------------------------
 
     def perform(self) -> None:
-        """Run the function and write its result, its error or its questions to the row."""
+        """Run the function and write its result, its error or its questions to the row.
+
+        Meanwhile this thread works for the tenant of the task.
+        """
         try:
-            self._perform()
+            with as_tenant(self.row.tenant):
+                run_as_tenant(self._perform)
         except MCPError as exc:
             self._fail(exc.code, exc.message, exc.data)
         except AccessRefused as exc:

@@ -16,6 +16,7 @@ from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
 from mcp_django.protocol.revisions import Revision
+from mcp_django.tenants import as_tenant, current_tenant
 from mcp_django.testing.answers import ErrorResponse
 from mcp_django.testing.transports import ClientChannel, Message, check_response
 from mcp_django.transports.memory import BaseClient
@@ -167,8 +168,12 @@ class _ServingLoop:
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine, block this thread and return the result."""
-        return self._submit(coroutine).result()
+        """Run a coroutine, block this thread and return the result.
+
+        It works for the tenant that this thread is in.
+        """
+        with as_tenant(current_tenant()):
+            return self._submit(coroutine).result()
 
     async def arun(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, await it on the running loop and return the result."""

@@ -42,6 +42,7 @@ from mcp_django.execution.threads import (
     get_pool,
     run_with_request_signals,
 )
+from mcp_django.tenants import as_tenant
 from mcp_django.transports import drain, listen
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.client_requests import ClientAnswers, ask_client
@@ -376,6 +377,8 @@ class InFlight:
     """
 
     cancellation: Cancellation = field(default_factory=Cancellation)
+    tenant: str = ""
+    """The tenant of the request, once the site's middleware has run."""
     work: Work | None = None
     deadline: float | None = None
     view: Any = None
@@ -415,7 +418,8 @@ async def wait_until_deadline(in_flight: InFlight, job: LoopJob[T]) -> T | Reply
         return await job.waiter
     except _DeadlineMissed:
         assert in_flight.work is not None
-        return await _timed_out(in_flight.work)
+        with as_tenant(in_flight.tenant):
+            return await _timed_out(in_flight.work)
     finally:
         watch.end()
         job.end()

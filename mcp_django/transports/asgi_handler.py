@@ -10,7 +10,7 @@ rejected before its body was read; the body of such a request is empty.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any
@@ -27,6 +27,7 @@ from django.urls import ResolverMatch, set_script_prefix
 from mcp_django.auth.limits import Member, share_of, source_of_headers
 from mcp_django.components.catalog import Server
 from mcp_django.components.context import Cancellation
+from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy
 from mcp_django.execution import call_log
 from mcp_django.execution.pipeline import NeedsThread
@@ -35,7 +36,7 @@ from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import request_id_of
 from mcp_django.storage.cache import receive_forgotten
-from mcp_django.tenants import refuse_elsewhere, thread_context
+from mcp_django.tenants import as_tenant, capture_tenant, thread_context
 from mcp_django.transports.answer import InFlight, wait_until_deadline
 from mcp_django.transports.drain import is_draining
 from mcp_django.transports.exchange import (
@@ -43,7 +44,7 @@ from mcp_django.transports.exchange import (
     Exchange,
     Message,
     error_reply,
-    jsonrpc_error_reply,
+    tenant_refusal,
 )
 from mcp_django.transports.http import (
     BodyReader,
@@ -85,7 +86,9 @@ class FastASGIHandler(BaseHandler):
         send = end_connections_of(scope, send)
         exchange = exchange_of(scope, view)
         in_flight = InFlight(view=view, cancellation=exchange.cancellation)
-        reader = BodyReader(view.mcp_server, scope, exchange, receive)
+        reader = BodyReader(
+            view.mcp_server, scope, exchange, receive, may_ask=thread_context() is None
+        )
         caller = exchange.presumed_share()
         try:
             in_flight.refusal = await reader.read()
@@ -115,8 +118,9 @@ class FastASGIHandler(BaseHandler):
         outcome = await self._outcome_in_thread(scope, exchange, caller, in_flight)
         # A stream may last for hours, and the body may be megabytes.
         exchange.body, in_flight.body, in_flight.message = b"", b"", None
-        answer = await outcome.afinish()
-        await answer.send(send)
+        with as_tenant(in_flight.tenant):
+            answer = await outcome.afinish()
+            await answer.send(send)
 
     async def _outcome_in_thread(
         self, scope: Scope, exchange: Exchange, caller: str | Member, in_flight: InFlight
@@ -132,8 +136,10 @@ class FastASGIHandler(BaseHandler):
             job = pool.begin(work, key=caller)
             return await wait_until_deadline(in_flight, job)
         except Busy as exc:
-            # The server is not known here: middleware may change the URLconf.
-            call_log.log_rejected(None, message, exc, transport="http")
+            # The server is not known here: middleware may change the URLconf. And neither is the
+            # tenant, in whose admin the row would belong.
+            if thread_context() is None:
+                call_log.log_rejected(None, message, exc, transport="http")
             return error_reply(exc, request_id_of(message))
 
     def _respond(self, scope: Scope, body: bytes, in_flight: InFlight) -> Outcome:
@@ -194,15 +200,40 @@ class RawASGIMount:
         send = end_connections_of(scope, send)
         exchange = exchange_of(scope)
         reader = BodyReader(self._server, scope, exchange, receive)
-        try:
+
+        async def serve() -> None:
             refused = await reader.read()
             if refused is not None:
                 await refused.send(reader.wrap_send(send))
                 return
             answer = send_response(self._server, exchange, send)
             await run_until_disconnect(receive, answer, exchange.cancellation)
+
+        try:
+            await serve_for_tenant(serve, exchange, reader, send)
         except ClientDisconnected:
             exchange.cancellation.cancel()
+
+
+async def serve_for_tenant(
+    serve: Callable[[], Awaitable[None]], exchange: Exchange, reader: BodyReader, send: Send
+) -> None:
+    """Serve a request of a mount without the site's middleware, for the tenant that it is of."""
+    if thread_context() is None or exchange.endpoint == "health":
+        await serve()
+        return
+    capture = partial(run_with_request_signals, partial(capture_tenant, exchange.request()))
+    try:
+        async with asyncio.timeout(get_settings().queue_seconds):
+            tenant = await get_pool("short").run(capture, key=exchange.presumed_share())
+    except Exception as exc:  # noqa: BLE001 - of the site's own class
+        refused = error_reply(exc, None) if isinstance(exc, Busy) else tenant_refusal(exc)
+        await refused.send(reader.wrap_send(send))
+        return
+    # It has no body yet.
+    exchange.django_request = None
+    with as_tenant(tenant):
+        await serve()
 
 
 def end_connections_of(scope: Scope, send: Send) -> Send:
@@ -236,7 +267,7 @@ def exchange_of(scope: Scope, view: Any = None) -> Exchange:
         endpoint=view.endpoint if view else _endpoint_of(scope["path"]),
         build_request=partial(_build_request, scope, view),
         find_source=partial(_source_of, scope, headers),
-        can_stream=not thread_context(),
+        can_stream=True,
         cancellation=Cancellation(),
     )
 
@@ -272,17 +303,9 @@ def _build_request(scope: Scope, view: Any, body: bytes) -> ASGIRequest:
     return request
 
 
-# What answers without the site's middleware: the raw mount and the consumer.
-OPEN_MOUNTS = "Mounts without the site's middleware (mcp.asgi, MCPConsumer) are"
-
-
 async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
     """Process one request, on the event loop or in a thread, and send its answer over ASGI."""
-    outcome: Outcome
-    if thread_context() and exchange.endpoint != "health":
-        outcome = jsonrpc_error_reply(501, refuse_elsewhere(OPEN_MOUNTS))
-    else:
-        outcome = await _outcome_of(server, exchange)
+    outcome = await _outcome_of(server, exchange)
     answer = await outcome.afinish()
     await answer.send(send)
 
@@ -296,6 +319,14 @@ async def _outcome_of(server: Server, exchange: Exchange) -> Outcome:
             message = parse_request(server, exchange)
     except RequestRefused as exc:
         return exc.reply
+    if thread_context() is None:
+        return await _outcome_on_loop(server, exchange, message)
+    # The caller and all rows are asked for in a thread, which enters the tenant.
+    in_thread = IncomingHTTPRequest(server, exchange, message)
+    return await _serve_in_thread(in_thread, in_thread.serve_in_thread)
+
+
+async def _outcome_on_loop(server: Server, exchange: Exchange, message: Message | None) -> Outcome:
     request = IncomingOnLoop(server, exchange, message)
     while True:
         prepared, refused, unknown = None, None, None

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
+
+from django.core.exceptions import SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import Http404
 
 from mcp_django.auth import security_log
 from mcp_django.auth.authentication import authenticate, confirm_principal
@@ -47,6 +52,8 @@ from mcp_django.transports.outcome import BASE_HEADERS, HeaderList, Reply
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
+
+logger = logging.getLogger("mcp_django")
 
 Endpoint = Literal["mcp", "sse", "messages", "health"]
 """The Streamable HTTP endpoint, one of the two of HTTP+SSE, or the health check."""
@@ -164,6 +171,19 @@ def access_reply(
     elif header := build_challenge(exc, scopes=scopes, parameters=parameters):
         headers = (("WWW-Authenticate", header), *headers)
     return json_reply(exc.status, jsonrpc.encode(body), headers)
+
+
+def tenant_refusal(exc: Exception) -> Reply:
+    """Return the reply to a request whose tenant the site's ``THREAD_CONTEXT`` cannot tell."""
+    if isinstance(exc, Http404):
+        return jsonrpc_error_reply(404, "There is no MCP server at this address.")
+    if isinstance(exc, SuspiciousOperation):
+        return jsonrpc_error_reply(400, "The Host header is not valid here.")
+    if isinstance(exc, (TimeoutError, InterfaceError, OperationalError)):
+        logger.warning("The tenant of a request cannot be looked up (%s).", type(exc).__name__)
+        return error_reply(Busy("The server is busy; try again in a moment."), None)
+    logger.error("The tenant of a request cannot be told.", exc_info=exc)
+    return internal_error_reply(None)
 
 
 def jsonrpc_error_reply(

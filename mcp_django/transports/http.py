@@ -62,7 +62,6 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.methods import LIST_METHODS
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
 from mcp_django.storage.sessions import SessionKey, SessionRecord, session_cache
-from mcp_django.tenants import thread_context
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
     MAX_UNVERIFIED_BYTES,
@@ -524,15 +523,12 @@ class BodyReader:
     scope: Scope
     exchange: Exchange
     receive: Receive
+    may_ask: bool = True
+    """Whether the caller can be authorized here, although the site's middleware has not run."""
     _deadline: float | None = None
     _is_whole: bool = False
     _is_authorized: bool = False
     _is_late: bool = False
-
-    @property
-    def _may_ask(self) -> bool:
-        """Whether the caller can be authorized here, outside of the site's middleware."""
-        return not thread_context()
 
     async def read(self) -> Reply | None:
         """Read the body of a POST; return the reply to a request that is rejected without it.
@@ -553,7 +549,8 @@ class BodyReader:
         is_plain = presented == b"" or (
             isinstance(presented, bytes) and PLAIN_BEARER.fullmatch(presented) is not None
         )
-        if refused is None and not (exchange.is_usual and is_plain and not exchange.query):
+        is_known = exchange.is_usual and is_plain and not exchange.query
+        if refused is None and self.may_ask and not is_known:
             length = request_checks.declared_length(headers)
             if needs_authorization_first(self.server, exchange, length):
                 refused = await self._authorize()
@@ -598,7 +595,7 @@ class BodyReader:
                 return refused
         if not is_large or self._is_whole or self._is_authorized:
             return None
-        if self._may_ask and needs_authorization_first(self.server, exchange, size):
+        if self.may_ask and needs_authorization_first(self.server, exchange, size):
             return await self._authorize()
         return None
 

@@ -69,7 +69,6 @@ from mcp_django.storage.sessions import (
     StoredSession,
     session_key,
 )
-from mcp_django.tenants import refuse_tenant_users
 from mcp_django.transports import (
     answer,
     cancellation,
@@ -179,9 +178,6 @@ class SessionRequest:
                     "This session is already initialized; send initialize without Mcp-Session-Id."
                 )
                 return error_reply(exc, request.id)
-        refusal = refuse_tenant_users("Sessions of signed-in callers are")
-        if refusal and self.principal.is_authenticated:
-            return error_reply(InvalidRequest(refusal), request.id)
         operation = telemetry.start_handshake(request, transport="http")
         try:
             with operation.activate() if operation is not None else nullcontext():

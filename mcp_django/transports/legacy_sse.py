@@ -26,7 +26,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, Busy
-from mcp_django.execution.call import Channel
+from mcp_django.execution.call import WHY_NO_STREAMS, Channel
 from mcp_django.execution.policy import admit_caller
 from mcp_django.execution.quotas import consume_session
 from mcp_django.execution.threads import run_in_short_thread
@@ -38,7 +38,6 @@ from mcp_django.storage import inbox, sessions
 from mcp_django.storage.pubsub import get_hub, notify
 from mcp_django.storage.revocations import revocation_topics
 from mcp_django.storage.versions import TopicKey
-from mcp_django.tenants import why_no_streams
 from mcp_django.transports import drain, request_checks
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.exchange import (
@@ -75,7 +74,7 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
         TooManyStreams: the caller has reached the limit of open streams.
     """
     if not exchange.can_stream:
-        return jsonrpc_error_reply(405, why_no_streams())
+        return jsonrpc_error_reply(405, WHY_NO_STREAMS)
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
         return jsonrpc_error_reply(
             406, f"GET answers with {EVENT_STREAM}; add it to the Accept header."

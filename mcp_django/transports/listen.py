@@ -68,9 +68,10 @@ from mcp_django.storage.streams import (
     NewGetStream,
     read_get_stream,
 )
-from mcp_django.storage.versions import TopicKey, topic_of_get_streams
+from mcp_django.storage.versions import TopicKey, list_topic, resource_topic, topic_of_get_streams
 from mcp_django.tasks import status as task_status
 from mcp_django.tasks.handlers import readable_task_after_wait
+from mcp_django.tenants import TenantUnavailable
 from mcp_django.transports import drain, durable_streams
 from mcp_django.transports.durable_streams import EventId
 from mcp_django.transports.outgoing import (
@@ -242,8 +243,8 @@ class ListenSubscription:
         """The topics to subscribe to."""
         server = self._call.server.name
         return [
-            *(TopicKey(server, kind) for kind in sorted(self._listening.kinds)),
-            *(TopicKey(server, "resource", uri) for uri in self.resources.uris),
+            *(list_topic(server, kind) for kind in sorted(self._listening.kinds)),
+            *(resource_topic(server, uri) for uri in self.resources.uris),
             *self.tasks.topics,
         ]
 
@@ -318,8 +319,8 @@ class ListenSubscription:
     async def refresh(self) -> bool:
         """Authorize the caller again; return whether the stream may stay open.
 
-        It may not if the token was revoked, and neither if the database is unavailable. Which rows
-        the caller may read is checked again before the next notification of each.
+        It may not if the token was revoked, the tenant was deleted, or the database is unavailable.
+        Which rows the caller may read is checked again before the next notification of each.
 
         Raises:
             Busy: no thread became free for the check.
@@ -329,7 +330,7 @@ class ListenSubscription:
         work = partial(run_with_request_signals, self._reauthorize)
         try:
             return await get_pool("short").run(work, key=caller)
-        except (AccessRefused, DatabaseError):
+        except (AccessRefused, DatabaseError, TenantUnavailable):
             return False
 
     def _reauthorize(self) -> bool:

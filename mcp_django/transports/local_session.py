@@ -40,7 +40,7 @@ from mcp_django.storage import versions
 from mcp_django.storage.cache import list_delay
 from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.sessions import MemorySession
-from mcp_django.storage.versions import LISTS, TopicKey
+from mcp_django.storage.versions import LISTS, TopicKey, list_topic, resource_topic
 from mcp_django.transports.client_requests import LocalAnswers
 from mcp_django.transports.listen import (
     RETRY_SECONDS,
@@ -411,7 +411,7 @@ class _InitialVersions:
     @property
     def lists(self) -> list[TopicKey]:
         """The topics of all lists, whether the server has them or not."""
-        return [TopicKey(self._server, kind) for kind in LISTS]
+        return [list_topic(self._server, kind) for kind in LISTS]
 
     def record_lists(self) -> None:
         """Record the versions of the lists, before ``initialize`` is answered; blocking.
@@ -426,7 +426,7 @@ class _InitialVersions:
 
     def record_resources(self, added: Iterable[str]) -> None:
         """Record the versions of new subscriptions, before the request is answered; blocking."""
-        self._note([TopicKey(self._server, "resource", lower_scheme(uri)) for uri in added])
+        self._note([resource_topic(self._server, lower_scheme(uri)) for uri in added])
 
     def forget_resources_except(self, subscribed: Collection[str]) -> None:
         """Forget the versions of resources that the session has unsubscribed from."""

@@ -38,6 +38,7 @@ from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import Revision
 from mcp_django.tasks.handlers import store_answers, task_outcome, wait_for_task
+from mcp_django.tenants import as_tenant, current_tenant
 from mcp_django.transports.local_session import IncomingOnConnection, LocalSession
 from mcp_django.transports.outgoing import StreamPort
 
@@ -238,7 +239,14 @@ class LocalClient(BaseClient):
         )
 
     def send(self, message: Message) -> Message:
-        """Send a request from a thread, and return its response; a notification changes nothing."""
+        """Send a request from a thread, and return its response; a notification changes nothing.
+
+        It is one of the tenant that the thread is in.
+        """
+        with as_tenant(current_tenant()):
+            return self._send(message)
+
+    def _send(self, message: Message) -> Message:
         if "id" not in message:
             return {}
         opened = self.open(message)
@@ -261,6 +269,10 @@ class LocalClient(BaseClient):
         A synchronous function runs in the thread of ``sync_to_async``, so it uses the
         transaction of a test; the threads of the pool would not.
         """
+        with as_tenant(await sync_to_async(current_tenant)()):
+            return await self._asend(message)
+
+    async def _asend(self, message: Message) -> Message:
         if "id" not in message:
             return {}
         opened = await sync_to_async(self.open)(message)

@@ -21,6 +21,7 @@ from django.http.response import HttpResponseBase
 from mcp_django.conf import get_settings
 from mcp_django.protocol.headers import EVENT_STREAM, JSON
 from mcp_django.storage.writer import RowKind, row_writer
+from mcp_django.tenants import as_tenant, current_tenant
 
 HeaderList = tuple[tuple[str, str], ...]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -182,7 +183,9 @@ class Stream(Answer):
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
                 connection.close()
-        return OutcomeResponse(request, self, self.open(), head=self)
+        tenant, opened = current_tenant(), self.open()
+        events = TenantEvents(tenant, opened) if tenant else opened
+        return OutcomeResponse(request, self, events, head=self)
 
     def as_middleware_left_it(self, headers: HeaderList) -> Stream:
         """Return the stream with these headers; an iterator around its events is not used."""
@@ -258,6 +261,26 @@ class Pending(Outcome):
         return self.reply
 
 
+class TenantEvents:
+    """The events of a stream, each of which is made for a tenant; of the loop that sends them."""
+
+    def __init__(self, tenant: str, events: AsyncGenerator[bytes, None]) -> None:
+        self._tenant = tenant
+        self._events = events
+
+    def __aiter__(self) -> TenantEvents:
+        return self
+
+    async def __anext__(self) -> bytes:
+        with as_tenant(self._tenant):
+            return await anext(self._events)
+
+    async def aclose(self) -> None:
+        """End the stream."""
+        with as_tenant(self._tenant):
+            await self._events.aclose()
+
+
 class RequestRefused(Exception):
     """A request is answered with ``reply``, and nothing else is done for it."""
 
@@ -273,7 +296,7 @@ class OutcomeResponse(StreamingHttpResponse):
         self,
         request: HttpRequest,
         outcome: Outcome,
-        events: AsyncGenerator[bytes, None] | None = None,
+        events: AsyncGenerator[bytes, None] | TenantEvents | None = None,
         *,
         head: Answer | None = None,
     ) -> None:

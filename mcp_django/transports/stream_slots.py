@@ -20,6 +20,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyStreams
 from mcp_django.storage.sessions import MAX_SUBSCRIBED_CHARACTERS, MAX_SUBSCRIPTIONS
+from mcp_django.tenants import by_tenant
 
 # A URI counts as its length and this many characters more, which is what a process holds for a
 # topic besides its name: its entries in the pub/sub hub and in the stream.
@@ -151,7 +152,7 @@ def _limits_of(principal: Principal, network: str | None) -> dict[str, _Limit]:
         if network:
             streams[f"{ANONYMOUS} at {network}"] = each
     return {
-        key: _Limit(most, max(LARGEST_STREAM, most * CHARACTERS_PER_STREAM))
+        by_tenant(key): _Limit(most, max(LARGEST_STREAM, most * CHARACTERS_PER_STREAM))
         for key, most in streams.items()
     }
 
@@ -179,7 +180,7 @@ def _check_size(limits: Mapping[str, _Limit], size: int) -> None:
 def _too_many(key: str, limit: str, *, way_out: str) -> TooManyStreams:
     return TooManyStreams(
         f"You have reached {limit}; {way_out}."
-        if key != ANONYMOUS
+        if key != by_tenant(ANONYMOUS)
         else f"Clients without credentials have reached {limit}; try again later.",
         data={"retryAfter": 1},
     )

@@ -22,10 +22,15 @@ from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
 from mcp_django.protocol.headers import Headers
 from mcp_django.storage.cache import receive_forgotten_from_thread
-from mcp_django.tenants import thread_context
+from mcp_django.tenants import as_tenant, capture_tenant, thread_context
 from mcp_django.transports.answer import InFlight
 from mcp_django.transports.bodies import BodyRefused, end_connection_if_unread, read_body
-from mcp_django.transports.exchange import Endpoint, Exchange, jsonrpc_error_reply
+from mcp_django.transports.exchange import (
+    Endpoint,
+    Exchange,
+    jsonrpc_error_reply,
+    tenant_refusal,
+)
 from mcp_django.transports.http import (
     IncomingHTTPRequest,
     check_request_head,
@@ -61,7 +66,16 @@ class EndpointView:
 
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Process one request and return the response."""
-        return end_connection_if_unread(request, self._respond(request))
+        if thread_context() is None or self.endpoint == "health":
+            return end_connection_if_unread(request, self._respond(request))
+        try:
+            tenant = capture_tenant(request)
+        except Exception as exc:  # noqa: BLE001 - of the site's own class
+            return end_connection_if_unread(request, tenant_refusal(exc).to_response(request))
+        if in_flight := _in_flight_of(request):
+            in_flight.tenant = tenant
+        with as_tenant(tenant):
+            return end_connection_if_unread(request, self._respond(request))
 
     def _respond(self, request: HttpRequest) -> HttpResponseBase:
         receive_forgotten_from_thread()
@@ -136,8 +150,7 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
         endpoint=endpoint,
         build_request=lambda body: request,
         find_source=partial(limit_source, request),
-        # Where the tenant is on the thread of the view, a stream would not have it.
-        can_stream=isinstance(request, ASGIRequest) and not thread_context(),
+        can_stream=isinstance(request, ASGIRequest),
         carry_caller=partial(carry_caller, request),
         cancellation=in_flight.cancellation if in_flight else Cancellation(),
     )

@@ -26,6 +26,7 @@ from pydantic import Field
 from mcp_django import MCPServer, asgi, checks, server as server_module
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated, IsStaff
 from mcp_django.checks import components, site
+from mcp_django.tenants import ThreadContext
 from tests.kit.processes import REPOSITORY
 from tests.kit.servers import open_to_all
 from tests.spec import spec
@@ -563,64 +564,66 @@ def test_connections_that_persist_under_asgi_are_found(monkeypatch, application,
     assert ids(site.check_persistent_connections(None)) == expected
 
 
+ENTERING = {"THREAD_CONTEXT": "tests.checks.test_checks.Entering"}
+
+
+class Entering(ThreadContext):
+    """Enters nothing."""
+
+
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
-    ("packages", "values", "expected"),
+    ("packages", "values", "told"),
     [
-        (["django_tenants"], {}, []),
-        (["django_tenants"], {"KEEP_CONNECTIONS": True}, ["E018"]),
-        (["django_pgschemas", "tenant_schemas"], {"KEEP_CONNECTIONS": True}, ["E018"]),
-        ([], {"KEEP_CONNECTIONS": True, "THREAD_CONTEXT": True}, ["E018"]),
-        ([], {"KEEP_CONNECTIONS": True}, []),
-        (["django_tenants"], {"KEEP_CONNECTIONS": True, "THREAD_CONTEXT": False}, []),
-        (["django_tenants"], {"KEEP_CONNECTIONS": False}, []),
+        (["django_pgschemas"], {}, "django_pgschemas chooses the rows of a request"),
+        (["django_tenants"], {}, "django_tenants chooses the rows of a request"),
+        (
+            ["django_pgschemas", "tenant_schemas"],
+            {"KEEP_CONNECTIONS": True},
+            "django_pgschemas and tenant_schemas choose",
+        ),
+        (["django_pgschemas"], ENTERING, ""),
+        ([], {"KEEP_CONNECTIONS": True, **ENTERING}, "KEEP_CONNECTIONS is True"),
+        ([], {"KEEP_CONNECTIONS": True}, ""),
+        (["django_pgschemas"], {"KEEP_CONNECTIONS": True, "THREAD_CONTEXT": False}, ""),
+        ([], {"THREAD_CONTEXT": "tests.nowhere.Context"}, "cannot be used: 'tests.nowhere."),
+        ([], {"THREAD_CONTEXT": "tests.checks.test_checks.ids"}, "cannot be used: 'tests.checks."),
+        ([], {"THREAD_CONTEXT": "builtins.dict"}, "'builtins.dict', which is not a class derived"),
     ],
 )
-def test_connections_that_would_keep_a_tenant_are_found(settings, packages, values, expected):
+def test_tenants_that_cannot_be_told_or_kept_are_found(settings, packages, values, told):
     settings.MIDDLEWARE = [f"{package}.middleware.Tenants" for package in packages]
     settings.MCP_DJANGO = values
     problems = site.check_tenants(None)
-    assert ids(problems) == expected
-    assert all(package in problems[0].msg for package in packages if problems)
+    assert ids(problems) == (["E018"] if told else [])
+    assert told in "".join(problem.msg for problem in problems)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("servers")
+def test_other_checks_look_at_the_code_where_no_tenant_can_be_told(settings):
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.nowhere.Context"}
+    MCPServer("shop", permission=AllowAny)
+    assert "E018" in ids(django_checks.run_checks(tags=[checks.TAG]))
 
 
 @pytest.mark.usefixtures("servers")
-def test_what_tenants_do_not_have_is_found(settings):
+def test_what_mixes_tenants_is_found(settings):
     pytest.importorskip("oauth2_provider")
-    server = MCPServer("shop", auth=["tokens", "oauth", "session"])
-
-    @server.tool(task="required")
-    def export() -> None:
-        """Export all."""
-
-    @server.tool(task="optional")
-    def rebuild() -> None:
-        """Rebuild."""
-
-    @server.tool(approval="caller")
-    def purge() -> None:
-        """Purge all."""
-
-    @server.resource("shop://stock", subscribe=True)
-    def stock() -> str:
-        """Return the stock."""
-        return ""
-
+    MCPServer("shop", auth=["tokens", "oauth", "session"])
     assert site.check_tenants(None) == []
-    settings.MIDDLEWARE = ["django_tenants.middleware.main.TenantMainMiddleware"]
-    told = "".join(problem.msg for problem in site.check_tenants(None))
-    for name in ("export", "purge", "shop://stock"):
-        assert name in told
-    assert "rebuild" not in told
-    assert "PROTOCOL_VERSIONS" not in told
+    settings.MCP_DJANGO = ENTERING
+    assert site.check_tenants(None) == []
+    settings.MIDDLEWARE = ["django_rls.middleware.RLSContextMiddleware"]
+    [problem] = site.check_tenants(None)
+    assert "RLSContextMiddleware takes the tenant from the user" in problem.msg
+    settings.MIDDLEWARE = []
     settings.TENANT_APPS = ["django.contrib.auth", "mcp_django.apps.MCPConfig"]
     told = "".join(problem.msg for problem in site.check_tenants(None))
-    assert re.search("PROTOCOL_VERSIONS has .*2025-11-25", told)
-    assert "AUTH of shop has oauth," in told
     assert "mcp_django is an app of each tenant" in told
-    settings.TENANT_APPS = ["django.contrib.auth", "oauth2_provider"]
-    told = "".join(problem.msg for problem in site.check_tenants(None))
-    assert "AUTH of shop has tokens," in told
+    assert "list both in TENANT_APPS" in told
+    settings.TENANT_APPS = ["django.contrib.auth", "oauth2_provider", "mcp_django.oauth"]
+    assert site.check_tenants(None) == []
 
 
 @pytest.mark.django_db

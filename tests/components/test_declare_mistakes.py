@@ -103,7 +103,7 @@ def test_a_missing_table_says_to_migrate(monkeypatch):
     def missing(*args: Any, **kwargs: Any) -> None:
         raise OperationalError("no such table: mcp_django_accesstoken")
 
-    monkeypatch.setattr(AccessToken.objects, "select_related", missing)
+    monkeypatch.setattr(AccessToken.objects, "using", missing)
     with pytest.raises(CommandError, match=r"manage\.py migrate"):
         call_command("mcp", "token", "list")
 

@@ -11,7 +11,20 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from mcp_django.models import Approval, Call, Inbox, Session, Stream, Task, Topic, Worker
+from mcp_django.models import (
+    AccessToken,
+    Approval,
+    Call,
+    Inbox,
+    PromptText,
+    PromptVersion,
+    Session,
+    Stream,
+    Task,
+    Topic,
+    Worker,
+)
+from mcp_django.tenants import as_tenant
 from tests.kit.servers import person
 
 pytestmark = pytest.mark.django_db
@@ -150,3 +163,23 @@ def test_a_deleted_user_stays_by_name():
     called(user_key=f"user:{ada.pk}", user_name="ada")
     ada.delete()
     assert Call.objects.get().user_name == "ada"
+
+
+def test_a_tenant_is_forgotten_and_no_other(settings):
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
+    user = person()
+    for tenant in ("old", "new"):
+        with as_tenant(tenant):
+            AccessToken.objects.issue(user, name="test")
+            prompt = PromptText.objects.create(server="shop", name="greeting", text="Hello.")
+            PromptVersion.objects.create(prompt=prompt, number=1, content={})
+    out = StringIO()
+    call_command("mcp", "prune", "--forget-tenant", "old", "--json", stdout=out)
+    deleted = json.loads(out.getvalue())
+    assert {name: count for name, count in deleted.items() if count} == {
+        "access token": 1,
+        # Its versions go with it.
+        "prompt": 1,
+    }
+    for model in (AccessToken, PromptText, PromptVersion):
+        assert [row.tenant for row in model.objects.all()] == ["new"]

@@ -356,3 +356,27 @@ def test_the_lists_of_the_admin_cost_the_same_for_one_and_for_many(
     with django_assert_max_num_queries(11 if model == "consent" else 9):
         page = client.get(f"/admin/mcp_oauth/{model}/").content.decode()
     assert all(f"Client {number}" in page for number in range(5))
+
+
+def test_nothing_is_shown_where_tenants_with_own_users_share_the_tables(
+    client, user, app, settings
+):
+    """The key of a user is that of another one at another tenant."""
+    consent(user, app)
+    user.is_staff = user.is_superuser = True
+    user.save()
+    client.force_login(user)
+    settings.MCP_DJANGO = {
+        **settings.MCP_DJANGO,
+        "THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext",
+    }
+    host = {"headers": {"host": "alpha.testserver"}}
+    settings.ALLOWED_HOSTS = ["*"]
+    assert client.get(PAGE, **host).status_code == 200
+    assert client.get(ADMIN, **host).status_code == 200
+    settings.TENANT_APPS = ["django.contrib.auth"]
+    for path in (PAGE, "/oauth/authorize/", "/oauth/token/", f"{PAGE}1/disconnect/"):
+        assert client.get(path, **host).status_code == 404
+    assert client.get(ADMIN, **host).status_code == 403
+    settings.TENANT_APPS = ["django.contrib.auth", "oauth2_provider", "mcp_django.oauth"]
+    assert client.get(PAGE, **host).status_code == 200

@@ -10,12 +10,14 @@ from django.contrib.auth.models import Group, Permission
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Component, PromptText
-from mcp_django.overrides.state import publish_change
+from mcp_django.overrides.state import override_version, publish_change
 from mcp_django.overrides.text_versions import (
     MAX_COMPARED_LINES,
     PROMPTS,
     VersionConflict,
 )
+from mcp_django.storage.cleanup import delete_tenant
+from mcp_django.tenants import as_tenant
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.kit.servers import person
 
@@ -234,3 +236,25 @@ def test_texts_that_are_too_long_to_compare_stand_below_each_other():
     long = {"text": "\n".join("ab" * MAX_COMPARED_LINES)}
     kinds = {one.kind for one in PROMPTS.differences(long, {"text": "a"})}
     assert kinds == {"removed", "added"}
+
+
+def test_a_prompt_is_one_of_the_tenant(server, settings):
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
+    clients = {}
+    for tenant in ("alpha", "beta"):
+        with as_tenant(tenant):
+            saved(text=f"Hello from {tenant}, {{{{ from }}}}{{{{ tone }}}}.")
+            clients[tenant] = MCPClient(server=server)
+    for tenant, client in clients.items():
+        with as_tenant(tenant):
+            [told] = client.get_prompt("letter", {"from": "Ada"})
+            assert f"from {tenant}" in told["content"]["text"]
+    with as_tenant("gamma"):
+        assert names(MCPClient(server=server)) == ["in_code"]
+    # A later tenant of the name has nothing of it, in a process that knew it.
+    delete_tenant("alpha")
+    override_version.expire()
+    with as_tenant("alpha"):
+        assert names(clients["alpha"]) == ["in_code"]
+    with as_tenant("beta"):
+        assert names(clients["beta"]) == ["in_code", "letter"]

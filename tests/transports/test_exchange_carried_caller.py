@@ -96,7 +96,7 @@ def _site(settings, _stage):
     ]
     settings.MCP_DJANGO = {
         "DRF": [f"{HERE}.BrowserSession", f"{HERE}.NamedToken"],
-        "THREAD_CONTEXT": True,
+        "THREAD_CONTEXT": "tests.transports.test_view_thread_context.Entering",
     }
     seen.clear()
 

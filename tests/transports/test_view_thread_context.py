@@ -1,4 +1,4 @@
-"""Where middleware keeps the tenant in its thread, functions find it there, or do not run.
+"""Where middleware keeps the tenant in its thread, functions find it there, wherever they run.
 
 `tests/sites/tenants` does the same with real packages, databases and servers.
 """
@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,27 +20,32 @@ from asgiref.sync import async_to_sync, sync_to_async
 from channels.routing import URLRouter
 from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application as get_django_application
+from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.test import Client
-from django.urls import get_resolver, include, path, re_path, reverse
+from django.urls import include, path, re_path
 
 from mcp_django import Context, MCPServer, ToolError, tenants
 from mcp_django.asgi import get_asgi_application
+from mcp_django.auth.limits import accepted_credentials
 from mcp_django.auth.permissions import AllowAny, BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.models import AccessToken, Session
+from mcp_django.models import AccessToken, Approval, Task
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
 from mcp_django.protocol.errors import TASKS
 from mcp_django.signals import call_finished
+from mcp_django.tenants import ThreadContext
+from mcp_django.transports import listen
 from mcp_django.transports.consumer import MCPConsumer
 from tests.kit.drivers import Answer, connect, message, send
-from tests.transports.http_session.handshakes import INITIALIZED, call, initialize, request
+from tests.transports.http_session.handshakes import INITIALIZED, call, initialize
 from tests.transports.mounts import in_thread, wsgi
 
 HERE = "tests.transports.test_view_thread_context"
-MOUNTS = ("lane", "view", "wsgi")
+MOUNTS = ("lane", "view", "wsgi", "raw", "consumer")
+WITH_MIDDLEWARE = MOUNTS[:3]
 TENANTS = ("alpha", "beta")
 CALLERS = 24
 server = MCPServer("tenants", permission=AllowAny, auth=["tokens"])
@@ -58,6 +66,26 @@ urlpatterns = [
 ]
 
 _thread = threading.local()
+# Tenants that do not exist any more.
+gone: set[str] = set()
+
+
+class Entering(ThreadContext):
+    """Enters what `Tenancy` keeps."""
+
+    def capture(self, request: HttpRequest | None) -> str:
+        return find_tenant() if request is None else request.headers.get("x-tenant", "none")
+
+    @contextmanager
+    def enter(self, tenant: str) -> Iterator[None]:
+        assert asyncio._get_running_loop() is None
+        if tenant in gone:
+            raise LookupError(tenant)
+        before, _thread.tenant = find_tenant(), tenant
+        try:
+            yield
+        finally:
+            _thread.tenant = before
 
 
 class Tenancy:
@@ -169,7 +197,7 @@ async def required_task() -> str:
 @server.tool(approval="caller")
 def approved() -> str:
     """Name the tenant after an approval."""
-    raise AssertionError("not approved")
+    return find_tenant()
 
 
 @server.resource("tenant://name", subscribe=True)
@@ -212,12 +240,27 @@ async def fail() -> str:
 def _site(settings, _stage):
     settings.ROOT_URLCONF = HERE
     settings.MIDDLEWARE = [f"{HERE}.Tenancy", *settings.MIDDLEWARE]
-    settings.MCP_DJANGO = {"THREAD_CONTEXT": True, "QUEUE": 512}
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": f"{HERE}.Entering", "QUEUE": 512}
+    gone.clear()
 
 
 def application(mount: str) -> Any:
-    """A mount of the URLconf with the middleware of the test's settings."""
+    """A mount of the URLconf with the middleware of the test's settings, or one without any."""
+    if mount in {"raw", "consumer"}:
+        mounted: Any = server.asgi if mount == "raw" else MCPConsumer.as_asgi(server=server)
+        return URLRouter([re_path("^mcp(?:/health|/sse|/messages)?$", mounted)])
     return get_asgi_application() if mount == "lane" else get_django_application()
+
+
+@pytest.fixture
+def tokens(transactional_db):
+    """A bearer of one user for each tenant."""
+    user = User.objects.create_user("ada", is_staff=True)
+    found = {}
+    for tenant in TENANTS:
+        with tenants.as_tenant(tenant):
+            found[tenant] = f"Bearer {AccessToken.objects.issue(user, name='test')[1]}"
+    return found
 
 
 async def ask(mount: str, body: Any, *, verb: str = "POST", **changes: str | None) -> Answer:
@@ -231,14 +274,17 @@ def tool_call(name: str, **meta: Any) -> dict[str, Any]:
 
 
 def text_of(answer: Answer) -> str:
-    assert not answer.is_stream
-    text: str = answer.json()["result"]["content"][0]["text"]
+    text: str = answer.response()["result"]["content"][0]["text"]
     return text
 
 
-async def opened(mount: str) -> dict[str, str | None]:
-    """The headers of a session."""
-    headers: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
+async def opened(mount: str, tenant: str) -> dict[str, str | None]:
+    """The headers of a session of a tenant."""
+    headers: dict[str, str | None] = {
+        "mcp_protocol_version": None,
+        "mcp_method": None,
+        "x_tenant": tenant,
+    }
     answer = await ask(mount, initialize(), **headers)
     headers |= {
         "mcp_session_id": answer.headers["mcp-session-id"],
@@ -255,12 +301,12 @@ async def opened(mount: str) -> dict[str, str | None]:
 )
 @pytest.mark.django_db(transaction=True)
 async def test_functions_find_the_tenant_of_their_request(mount, name):
-    session = await opened(mount)
+    sessions = {tenant: await opened(mount, tenant) for tenant in TENANTS}
 
     async def ask_as(tenant: str, number: int) -> tuple[str, str]:
         if number % 2:
             body = call(name, progress=number)
-            return tenant, text_of(await ask(mount, body, x_tenant=tenant, **session))
+            return tenant, text_of(await ask(mount, body, **sessions[tenant]))
         body = tool_call(name, progressToken=number)
         return tenant, text_of(await ask(mount, body, x_tenant=tenant))
 
@@ -286,71 +332,165 @@ async def test_a_resource_is_read_as_the_tenant(mount):
     assert answer.json()["result"]["contents"][0]["text"] == "beta"
 
 
-def refused(answer: Answer) -> str:
-    text: str = answer.json()["error"]["message"]
-    assert 'MCP_DJANGO["THREAD_CONTEXT"]' in text
-    return text
+@pytest.mark.parametrize("mount", MOUNTS)
+async def test_a_stream_is_one_where_there_are_streams(mount):
+    for name in ("slow_tenant", "async_tenant"):
+        answer = await ask(mount, tool_call(name, progressToken=1), x_tenant="beta")
+        assert (answer.is_stream, text_of(answer)) == (mount != "wsgi", "beta")
 
 
 @pytest.mark.parametrize("mount", MOUNTS)
 @pytest.mark.django_db(transaction=True)
-async def test_streams_are_refused(mount):
-    session = await opened(mount)
-    wanted = {"notifications": {"toolsListChanged": True}}
-    assert "Streams" in refused(await ask(mount, message("subscriptions/listen", wanted)))
-    subscribe = request("resources/subscribe", {"uri": "tenant://name"})
-    assert "Subscriptions" in refused(await ask(mount, subscribe, **session))
-    answer = await ask(mount, b"", verb="GET", **{**session, "accept": "text/event-stream"})
-    assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS, DELETE")
-    discovered = (await ask(mount, message("server/discover"))).json()["result"]["capabilities"]
-    assert "subscribe" not in discovered["resources"]
-    assert "listChanged" not in discovered["tools"]
-
-
-@pytest.mark.parametrize("mount", MOUNTS)
-async def test_http_sse_is_refused(mount):
-    changes = {"mcp_protocol_version": None, "mcp_method": None, "accept": "text/event-stream"}
-    if mount == "wsgi":
-        answer = await in_thread(wsgi, "/mcp/sse", b"", verb="GET", client=Client(), **changes)
-    else:
-        answer = await send(application(mount), "/mcp/sse", b"", verb="GET", **changes)
-    assert answer.status == 405
-    assert "Streams" in refused(answer)
-
-
-@pytest.mark.parametrize("mount", MOUNTS)
-@pytest.mark.django_db(transaction=True)
-async def test_tasks_and_approvals_are_refused(mount, token):
+async def test_a_task_runs_as_the_tenant_and_is_unknown_to_others(mount):
     extensions = {CLIENT_CAPABILITIES: {"extensions": {TASKS: {}}}}
-    assert "Tasks" in refused(await ask(mount, tool_call("required_task", **extensions)))
-    assert text_of(await ask(mount, tool_call("optional_task", **extensions), x_tenant="beta")) == (
-        "beta"
+    begun = await ask(mount, tool_call("required_task", **extensions), x_tenant="beta")
+    task_id = begun.json()["result"]["taskId"]
+    body = message("tasks/get", {"taskId": task_id}, **extensions)
+    while True:
+        asked = {"mcp_name": task_id, "x_tenant": "beta"}
+        result = (await ask(mount, body, **asked)).json()["result"]
+        if result["status"] != "working":
+            break
+        await asyncio.sleep(0)
+    assert result["result"]["content"][0]["text"] == "beta"
+    for other in ("alpha", None):
+        answer = await ask(mount, body, mcp_name=task_id, x_tenant=other)
+        assert answer.json()["error"]["code"] == -32602
+    assert (await Task.objects.aget()).tenant == "beta"
+
+
+@pytest.mark.parametrize("mount", WITH_MIDDLEWARE)
+@pytest.mark.django_db(transaction=True)
+async def test_an_approval_is_one_of_the_tenant(mount, tokens):
+    """Nobody else can decide about it, or use it."""
+    asked = {"authorization": tokens["alpha"], "x_tenant": "alpha"}
+    answer = await ask(mount, tool_call("approved"), **asked)
+    assert answer.status == 200, answer.body
+    [path] = re.findall(r"(/mcp/approvals/[\w-]+)", answer.body.decode())
+    assert (await Approval.objects.aget()).tenant == "alpha"
+    await Approval.objects.aupdate(state="granted")
+    browser = Client()
+    await in_thread(browser.force_login, await User.objects.aget())
+    for tenant, status in (("beta", 404), ("alpha", 200)):
+        page = await in_thread(browser.get, path, headers={"x-tenant": tenant})
+        assert page.status_code == status
+    again = await ask(mount, tool_call("approved"), **asked)
+    assert text_of(again) == "alpha"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_command_works_for_the_tenant_that_is_named(capsys):
+    call_command("mcp", "call", "sync_tenant", "--server", "tenants", "--tenant", "beta")
+    assert "beta" in capsys.readouterr().out
+    # Otherwise it is what the thread of the command is in.
+    call_command("mcp", "call", "sync_tenant", "--server", "tenants")
+    assert "none" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("subcommand", [("stdio",), ("call", "sync_tenant")])
+def test_a_command_without_a_tenant_is_refused(monkeypatch, subcommand):
+    monkeypatch.setattr(Entering, "capture", lambda self, request: "")
+    with pytest.raises(CommandError, match="--tenant NAME"):
+        call_command("mcp", *subcommand, "--server", "tenants")
+
+
+def test_a_command_for_a_tenant_of_a_site_without_any_is_refused(settings):
+    settings.MCP_DJANGO = {}
+    with pytest.raises(CommandError, match="--tenant 'beta' names a tenant, and the site has none"):
+        call_command("mcp", "list", "--tenant", "beta")
+
+
+class Sick(Entering):
+    """Fails in one way."""
+
+    answer: Any = None
+
+    def capture(self, request: HttpRequest | None) -> Any:
+        if callable(self.answer):
+            return self.answer()
+        return self.answer
+
+
+def fail_to_capture() -> str:
+    raise RuntimeError("no tenant today")
+
+
+def find_no_tenant() -> str:
+    raise Http404
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize(
+    ("answer", "status", "line"),
+    [
+        ("x" * 10_000, 500, "of 10000 characters; a tenant has at most 255"),
+        (None, 500, "Sick.capture() returned None, which is not a text"),
+        ("a\0b", 500, "and no NUL"),
+        (fail_to_capture, 500, "no tenant today"),
+        (find_no_tenant, 404, ""),
+    ],
+)
+async def test_a_tenant_that_cannot_be_told(
+    mount, answer, status, line, settings, monkeypatch, caplog
+):
+    monkeypatch.setattr(Sick, "answer", staticmethod(answer) if callable(answer) else answer)
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": f"{HERE}.Sick"}
+    refused = await ask(mount, tool_call("sync_tenant"))
+    assert refused.status == status
+    assert "tenant" not in refused.json()["error"]["message"]
+    assert line in caplog.text
+
+
+@pytest.mark.parametrize("mount", ["raw", "consumer"])
+async def test_a_class_that_hangs_is_not_waited_for(mount, settings, monkeypatch):
+    hung, ended = threading.Event(), threading.Event()
+
+    def hang() -> str:
+        hung.set()
+        ended.wait(30)
+        return "late"
+
+    monkeypatch.setattr(Sick, "answer", staticmethod(hang))
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": f"{HERE}.Sick", "QUEUE_SECONDS": 0.2}
+    try:
+        answer = await ask(mount, tool_call("sync_tenant"))
+        assert hung.is_set()
+        assert answer.status == 503
+    finally:
+        ended.set()
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("tests.nowhere.Context", "No module named"),
+        (f"{HERE}.find_tenant", "is not a class derived from"),
+        (f"{HERE}.Missing", "Missing"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_named(settings, path, reason):
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": path}
+    [problem] = [one for one in run_checks(tags=["mcp_django"]) if one.id == "mcp_django.E018"]
+    assert path in problem.msg
+    assert reason in problem.msg
+
+
+@pytest.mark.parametrize("mount", ["lane", "raw", "view"])
+@pytest.mark.django_db(transaction=True)
+async def test_a_tenant_that_is_deleted_while_its_stream_is_open(mount, monkeypatch):
+    """The stream ends without another message, and what asks anew gets an error."""
+    wanted = message(
+        "subscriptions/listen", {"notifications": {"resourceSubscriptions": ["tenant://name"]}}
     )
-    listed = message("tasks/get", {"taskId": "none"}, **extensions)
-    answer = await ask(mount, listed, mcp_name="none")
-    assert answer.json()["error"]["message"] == f"This server does not support {TASKS}."
-    session = await opened(mount)
-    body = request("tools/call", {"name": "optional_task", "arguments": {}, "task": {}})
-    assert "Tasks" in refused(await ask(mount, body, **session))
-    tools = (await ask(mount, request("tools/list"), **session)).json()["result"]["tools"]
-    assert not any("execution" in tool for tool in tools)
-    answer = await ask(mount, tool_call("approved"), authorization=token)
-    assert answer.json()["result"]["isError"]
-    assert "Nothing was done. Approvals are" in text_of(answer)
-
-
-@pytest.mark.parametrize("kind", ["raw", "consumer"])
-async def test_mounts_without_middleware_are_refused(kind):
-    mounted: Any = server.asgi if kind == "raw" else MCPConsumer.as_asgi(server=server)
-    router = URLRouter([re_path("^mcp(?:/health)?$", mounted)])
-    answer = await send(router, "/mcp", tool_call("sync_tenant"))
-    assert answer.status == 501
-    assert "without the site's middleware" in refused(answer)
-
-
-def test_stdio_is_refused():
-    with pytest.raises(CommandError, match="THREAD_CONTEXT"):
-        call_command("mcp", "stdio", "--server", "tenants")
+    served = application(mount)
+    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.05)
+    async with connect(served, "/mcp", wanted, x_tenant="alpha") as listening:
+        acknowledged = await listening.event()
+        assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+        gone.add("alpha")
+        assert "updated" not in str((await listening.rest()).body)
+    answer = await ask(mount, tool_call("slow_tenant"), x_tenant="alpha")
+    assert "alpha" not in str(answer.body)
 
 
 @pytest.mark.parametrize("mount", ["lane", "view"])
@@ -383,40 +523,25 @@ async def test_a_package_that_is_not_used_changes_nothing(settings, monkeypatch)
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", engine)
     settings.MCP_DJANGO = {}
     answer = await send(application("lane"), "/mcp", tool_call("slow_tenant"), x_tenant="beta")
-    assert text_of(answer) == "beta"
+    # What enters its tenants has to be named.
+    assert answer.status == 500
     settings.MCP_DJANGO = {"THREAD_CONTEXT": False}
     answer = await send(application("lane"), "/mcp", tool_call("slow_tenant"))
-    assert answer.is_stream
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_sessions_of_signed_in_callers_are_refused_where_users_are_tenants_own(
-    settings, token
-):
-    settings.TENANT_APPS = ["django.contrib.auth"]
-    headers: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
-    answer = await ask("lane", initialize(), authorization=token, **headers)
-    # The token is of a table that all tenants share, and each has its own users.
-    assert answer.status == 401
-    assert "keeps users in the tables of each tenant" in answer.json()["error_description"]
-    settings.TENANT_APPS = ["django.contrib.auth", "mcp_django"]
-    answer = await ask("lane", initialize(), authorization=token, **headers)
-    assert "Sessions of signed-in callers are not available" in refused(answer)
-    assert not await Session.objects.aexists()
-    assert (await ask("lane", initialize(), **headers)).status == 200
+    assert text_of(answer) == "none"
 
 
 async def test_an_answer_counts_for_the_tenant_that_was_asked():
     lane = application("lane")
     capabilities = {CLIENT_CAPABILITIES: {"elicitation": {"form": {}}}}
-    asked = (await send(lane, "/mcp", tool_call("asking", **capabilities))).json()["result"]
+    body = tool_call("asking", **capabilities)
+    asked = (await send(lane, "/mcp", body, x_tenant="beta")).json()["result"]
     [key] = asked["inputRequests"]
     body = tool_call("asking", **capabilities)
     body["params"] |= {
         "inputResponses": {key: {"action": "accept", "content": {}}},
         "requestState": asked["requestState"],
     }
-    answer = await send(lane, "/other/mcp", body, x_tenant="beta")
+    answer = await send(lane, "/mcp", body, x_tenant="alpha")
     assert "belongs to another request" in answer.json()["error"]["message"]
     answer = await send(lane, "/mcp", body, x_tenant="beta")
     assert text_of(answer) == "beta"
@@ -445,12 +570,26 @@ async def test_a_late_call_is_logged_in_its_own_thread():
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_large_body_is_authorized_in_the_thread_of_the_middleware(token):
+async def test_a_large_body_is_authorized_in_the_thread_of_the_middleware(tokens):
     lane = application("lane")
     body = message("tools/call", {"name": "sync_tenant", "arguments": {"x": "x" * 70_000}})
+    size = str(len(json.dumps(body)))
     for tenant, status in (("alpha", 200), ("beta", 403), ("alpha", 200)):
-        answer = await send(lane, "/guarded/mcp", body, x_tenant=tenant, authorization=token)
-        assert answer.status == status, answer.body
+        for length in (None, size):
+            accepted_credentials.clear()
+            answer = await send(
+                *(lane, "/guarded/mcp", json.dumps(body).encode()),
+                mcp_method="tools/call",
+                mcp_name="sync_tenant",
+                content_length=length,
+                x_tenant=tenant,
+                authorization=tokens[tenant],
+            )
+            assert answer.status == status, answer.body
+    answer = await send(
+        lane, "/guarded/mcp", json.dumps(body).encode(), content_length=size, x_tenant="alpha"
+    )
+    assert answer.status in {200, 400, 401}, answer.body
 
 
 @pytest.mark.django_db(transaction=True)
@@ -462,7 +601,7 @@ async def test_a_tenant_of_the_user_is_not_known_before_the_caller(token, settin
         assert answer.status == 401
         assert "takes the tenant from a user" in answer.json()["error_description"]
     settings.MCP_DJANGO = {"THREAD_CONTEXT": False}
-    assert (await ask("lane", tool_call("sync_tenant"), authorization=token)).status == 200
+    assert (await ask("lane", tool_call("sync_tenant"))).status == 200
 
 
 class UsersElsewhere:
@@ -490,15 +629,12 @@ def test_users_are_those_of_a_tenant_if_types_or_routers_say_so(settings):
 
 def test_a_package_that_is_imported_alone_is_used(settings, monkeypatch):
     settings.MCP_DJANGO = {}
-    assert tenants.thread_context() == ""
+    assert tenants.thread_context() is None
     monkeypatch.setitem(sys.modules, "django_scopes", sys)
     settings.MCP_DJANGO = {}
-    assert tenants.thread_context() == "django_scopes"
-
-
-def test_a_command_without_a_tenant_is_refused():
-    with pytest.raises(CommandError, match=r"mcp call is not available .* tenant_command"):
-        call_command("mcp", "call", "sync_tenant", "--server", "tenants")
+    context = tenants.thread_context()
+    assert isinstance(context, tenants.UnknownContext)
+    assert "django_scopes chooses the rows" in context.message
 
 
 @pytest.mark.django_db(transaction=True)
@@ -506,25 +642,3 @@ async def test_the_use_of_a_tenants_token_is_noted_in_its_thread(token, settings
     settings.TENANT_APPS = ["mcp_django"]
     await ask("lane", tool_call("sync_tenant"), authorization=token)
     assert (await AccessToken.objects.aget()).last_used_at is not None
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_admin_is_closed_to_users_of_a_tenant(settings, client):
-    settings.ROOT_URLCONF = "tests.sites.example.urls"
-    settings.MIDDLEWARE = settings.MIDDLEWARE[1:]
-    client.force_login(User.objects.create_superuser("root"))
-    names = [
-        (pattern.name, pattern.pattern.converters)
-        for resolver in get_resolver().url_patterns
-        if getattr(resolver, "namespace", "") == "admin"
-        for inner in resolver.url_patterns
-        for pattern in getattr(inner, "url_patterns", [inner])
-        if str(pattern.name).startswith(("mcp_django_", "mcp_oauth_"))
-    ]
-    assert len(names) > 50
-    addresses = {
-        reverse(f"admin:{name}", kwargs=dict.fromkeys(converters, 1)) for name, converters in names
-    }
-    settings.TENANT_APPS = ["django.contrib.auth"]
-    answers = {address: client.get(address).status_code for address in addresses}
-    assert set(answers.values()) <= {403, 404}, answers

@@ -29,7 +29,8 @@ from mcp_django.admin.playground.playground import (
 from mcp_django.admin.playground.questions import session_digest
 from mcp_django.models import Approval, Attachment
 from mcp_django.schema.secrets import FORM, MESSAGE, PAGE, MaskLimits, mask
-from mcp_django.storage.databases import rows, seconds_from_now
+from mcp_django.storage.databases import rows, rows_of_tenant, seconds_from_now
+from mcp_django.tenants import of_tenant
 
 Wire = Mapping[str, Any]
 
@@ -104,7 +105,7 @@ def _approval_url(trial: PlaygroundTarget, result: Wire) -> str:
     """Return the page of the approval that an error for the model names, else ``""``."""
     texts = (str(block.get("text", "")) for block, _role in _blocks(result))
     codes = [code for text in texts for code in APPROVAL_PAGE.findall(text)]
-    waiting = Approval._default_manager.filter(
+    waiting = of_tenant(Approval).filter(
         code__in=codes, server=trial.visit.server.name, component=trial.component.key
     )
     row = waiting.filter(state=Approval.State.PENDING).first() if codes else None
@@ -286,7 +287,7 @@ def serve_attachment(visit: ServerPageRequest, code: str) -> HttpResponse:
         Http404: it has expired, belongs to another user or session, or does not exist.
     """
     owner = session_digest(visit.request)
-    row = rows(Attachment).filter(code=code, owner=owner, expires_at__gt=Now()).first()
+    row = rows_of_tenant(Attachment).filter(code=code, owner=owner, expires_at__gt=Now()).first()
     if row is None:
         raise Http404
     response = HttpResponse(bytes(row.content), content_type=row.media_type, headers=dict(HEADERS))

@@ -55,6 +55,7 @@ from mcp_django.models import Call
 from mcp_django.models.calls import new_code
 from mcp_django.schema.secrets import HIDDEN
 from mcp_django.storage import databases
+from mcp_django.tenants import of_tenant
 
 WHOLE = "json"
 # The number of rounds whose messages are shown.
@@ -127,7 +128,7 @@ def _logged_arguments(trial: PlaygroundTarget) -> Mapping[str, Any] | None:
         named.isdecimal() and len(named) < 19 and request.user.has_perm("mcp_django.view_call")
     ):
         return None
-    calls = Call._default_manager.filter(
+    calls = of_tenant(Call).filter(
         pk=named,
         server=trial.visit.server.name,
         kind=trial.component.kind,

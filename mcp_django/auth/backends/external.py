@@ -47,6 +47,7 @@ from mcp_django.protocol.text import storable
 from mcp_django.storage.cache import Confirmed, confirm_seconds
 from mcp_django.storage.revocations import identity_tag
 from mcp_django.storage.writer import note_use
+from mcp_django.tenants import current_tenant
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -440,7 +441,8 @@ def find_identity(issuer: str, subject: str) -> ExternalIdentity | None:
 
     Subjects are case-sensitive (OpenID Connect Core, section 2; RFC 7519, section 4.1.2).
     """
-    rows = ExternalIdentity.objects.select_related("user").filter(issuer=issuer, subject=subject)
+    mine = ExternalIdentity.objects.select_related("user").filter(tenant=current_tenant())
+    rows = mine.filter(issuer=issuer, subject=subject)
     # The column compares exactly, unless the collation of the site's tables was converted.
     return next((row for row in rows if (row.issuer, row.subject) == (issuer, subject)), None)
 

@@ -28,6 +28,7 @@ from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
 from mcp_django.storage.cache import Confirmed
 from mcp_django.storage.databases import CompiledQuery, numbered, padded, parameters
 from mcp_django.storage.writer import note_use
+from mcp_django.tenants import current_tenant
 
 
 @cache
@@ -57,7 +58,7 @@ class TokenBackend(BaseBackend):
             return None
         alias = router.db_for_read(AccessToken)
         token = _tokens(1).first(alias, numbered([token_digest(bearer)]))
-        if token is None or not token.is_usable:
+        if token is None or token.tenant != current_tenant() or not token.is_usable:
             return None
         if (token.servers or token.networks) and not token.allows(
             server=credentials.server, address=client_ip(credentials.request())

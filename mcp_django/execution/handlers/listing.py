@@ -35,6 +35,7 @@ from mcp_django.protocol.cursors import Pager, Position, items_after
 from mcp_django.protocol.errors import SKILLS, TASKS, UI
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.projection import encode_entries
+from mcp_django.tenants import by_tenant
 
 C = TypeVar("C", bound=Component)
 _by_key = attrgetter("key")
@@ -108,7 +109,7 @@ def open_list(call: Call, *part: str) -> tuple[Pager, Position | None]:
         InvalidParams: the cursor is not valid for this list.
     """
     server, request = call.server, call.request
-    scope = ":".join((server.name, request.method, call.principal.key, *part))
+    scope = by_tenant(":".join((server.name, request.method, call.principal.key, *part)))
     pager = Pager(scope, server.page_size, CURSOR_SIGNER)
     return pager, pager.position(read_params(request.params, ListParams).cursor)
 

@@ -21,7 +21,7 @@ from mcp_django.exceptions import (
     MethodNotFound,
     MissingCapability,
 )
-from mcp_django.execution.call import Call
+from mcp_django.execution.call import WHY_NO_STREAMS, Call
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import authorize_read, is_readable, not_found
 from mcp_django.execution.handlers.subscribed_resources import (
@@ -41,7 +41,6 @@ from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.protocol.revisions import HANDSHAKE, Revision, severity
 from mcp_django.schema.values import MAX_DEPTH, is_too_deep
 from mcp_django.storage.sessions import ClientSession, TooManySubscriptions
-from mcp_django.tenants import refuse_elsewhere, why_no_streams
 
 
 class LevelParams(msgspec.Struct):
@@ -82,8 +81,7 @@ def authorize_subscription(call: Call) -> str:
     """
     if not call.channel.can_stream:
         raise MethodNotFound(
-            refuse_elsewhere("Subscriptions are")
-            or "This server cannot send changes: it has no streams, since it runs under WSGI."
+            "This server cannot send changes: it has no streams, since it runs under WSGI."
         )
     uri = read_params(call.request.params, UriParams).uri
     # Not valid in a URI, and PostgreSQL cannot store it.
@@ -149,7 +147,7 @@ def listen(call: Call) -> Subscription:
     wanted = read_params(call.request.params, ListenParams).notifications
     available = capabilities(call.server, can_stream=call.channel.can_stream)
     if not call.channel.can_stream:
-        raise MethodNotFound(why_no_streams())
+        raise MethodNotFound(WHY_NO_STREAMS)
     if not available:
         raise MethodNotFound("This server has no changes to listen for.")
     if wanted.task_ids and not declares_tasks(call):

@@ -25,7 +25,8 @@ from mcp_django.integrations.models.exposed_fields import ExposedFields
 from mcp_django.integrations.models.uris import URIVariables, related_names
 from mcp_django.storage.databases import in_batches, is_test_transaction
 from mcp_django.storage.pubsub import publish
-from mcp_django.storage.versions import TopicKey
+from mcp_django.storage.versions import TopicKey, list_topic, resource_topic
+from mcp_django.tenants import knows_tenant
 
 if TYPE_CHECKING:
     from django.db.models.signals import ModelSignal
@@ -247,17 +248,18 @@ class ModelSignalReceivers:
 
     @property
     def _lists(self) -> list[TopicKey]:
-        has_list = self._declaration.list
-        return [TopicKey(self._server.name, "resources")] if has_list else []
+        if not self._declaration.list or not knows_tenant():
+            return []
+        return [list_topic(self._server.name, "resources")]
 
     def _topics(self, obj: Model) -> list[TopicKey]:
         """Return the topics of an object: those of its resource and of its files."""
         variables = self._declaration.variables
         uri = variables.uri(variables.texts(obj))
-        if uri is None:
+        if uri is None or not knows_tenant():
             return []
         uris = [uri, *(f"{uri}/{name}" for name in self._declaration.blobs)]
-        return [TopicKey(self._server.name, "resource", one) for one in uris]
+        return [resource_topic(self._server.name, one) for one in uris]
 
     def _loaded(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         variables = self._declaration.variables

@@ -36,6 +36,7 @@ from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, Pager, Position
 from mcp_django.schema.arguments import to_json_text
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
+from mcp_django.tenants import by_tenant
 
 
 def list_tool(declaration: ModelTools[Any]) -> Tool:
@@ -222,7 +223,7 @@ def _cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
     asked = {name: value for name, value in given.items() if name not in {"cursor", "limit"}}
     text = json.dumps(jsonable(asked), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"{ctx.server.name}:{tool}:{ctx.principal.key}:{digest}"
+    return by_tenant(f"{ctx.server.name}:{tool}:{ctx.principal.key}:{digest}")
 
 
 def _position(obj: Model, terms: Sequence[OrderTerm]) -> Position:

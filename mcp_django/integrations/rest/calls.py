@@ -44,6 +44,7 @@ from mcp_django.protocol.content import ToolResult
 from mcp_django.schema.arguments import format_problems
 from mcp_django.schema.serializers import explain_errors
 from mcp_django.schema.values import jsonable
+from mcp_django.tenants import by_tenant
 
 
 class RestCall:
@@ -221,7 +222,7 @@ def _forced_token(principal: Principal, user: Any) -> Any:
 
 def _caller_mark(principal: Principal) -> str:
     scopes = "*" if principal.scopes is None else " ".join(sorted(principal.scopes))
-    signed = f"{principal.key}\n{scopes}"
+    signed = by_tenant(f"{principal.key}\n{scopes}")
     digest = salted_hmac("mcp_django.integrations.rest", signed, algorithm="sha256").hexdigest()
     return f"MCP {digest}"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from django.core.management.base import (
@@ -32,6 +32,13 @@ from mcp_django.management import (
 from mcp_django.management.command_errors import command_error, without_tracebacks
 from mcp_django.management.text_output import OutputStream
 from mcp_django.storage.call_rows import call_log
+from mcp_django.tenants import (
+    ThreadContextError,
+    as_tenant,
+    capture_tenant,
+    run_as_tenant,
+    thread_context,
+)
 
 SUBCOMMANDS = (list_components, inspect, call, connect, contract, doctor, token, stdio, prune)
 
@@ -50,6 +57,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the parser of each subcommand."""
+        parser.set_defaults(tenant="")
         subcommands = parser.add_subparsers(
             title="subcommands", dest="subcommand", required=True, parser_class=_SubcommandParser
         )
@@ -92,12 +100,40 @@ class Command(BaseCommand):
             raise CommandError("The standard output is closed, so nothing was run.")
         # A server keeps its log: it is where exceptions of components are reported.
         keeps_log = serves or options["traceback"] or options["verbosity"] > 1
-        with nullcontext() if keeps_log else without_tracebacks(self.stderr):
+        with (
+            nullcontext() if keeps_log else without_tracebacks(self.stderr),
+            as_tenant(_tenant_of(options)),
+        ):
             try:
-                options["run"](self, options)
+                run_as_tenant(partial(options["run"], self, options))
             finally:
                 # Otherwise the rest is written at process exit, where errors are only logged.
                 call_log.flush()
+
+
+def _tenant_of(options: Mapping[str, Any]) -> str:
+    """Return the tenant that the command works for, empty on a site without tenants.
+
+    Raises:
+        CommandError: it is not known and needed, or the site has none.
+    """
+    tenant = str(options["tenant"])
+    if thread_context() is None:
+        if tenant:
+            raise CommandError(
+                f"--tenant {tenant!r} names a tenant, and the site has none: MCP_DJANGO"
+                '["THREAD_CONTEXT"] is not set.'
+            )
+        return ""
+    if not tenant:
+        try:
+            tenant = capture_tenant(None)
+        except ThreadContextError:
+            if options.get("needs_tenant"):
+                raise
+    if not tenant and options.get("needs_tenant"):
+        raise CommandError("Name the tenant that the command works for, with --tenant NAME.")
+    return tenant
 
 
 # Parser of a subcommand ---------------------------------------------------------------------------
@@ -113,6 +149,11 @@ def django_options() -> CommandParser:
     An option that is omitted after the subcommand keeps its value from before the subcommand.
     """
     parser = BaseCommand().create_parser("", "", add_help=False)
+    parser.add_argument(
+        "--tenant",
+        metavar="NAME",
+        help="The tenant to work for, as THREAD_CONTEXT names it (default: that of the process).",
+    )
     for action in parser._actions:
         action.default = argparse.SUPPRESS
     return parser

@@ -27,6 +27,7 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
+from mcp_django.auth.authentication import has_shared_oauth
 from mcp_django.auth.backends.external import is_external_id
 from mcp_django.auth.security_log import record_event
 from mcp_django.conf import get_settings
@@ -84,6 +85,8 @@ def access_ends_at(grant: UpstreamGrant) -> datetime | None:
 
 def live_grant(user: Any, provider: str) -> UpstreamGrant | None:
     """Return the live access of a user at a provider, or ``None``."""
+    if has_shared_oauth():
+        return None
     return UpstreamGrant.objects.filter(live_condition(), user=user, provider=provider).first()
 
 

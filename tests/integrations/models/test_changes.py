@@ -11,6 +11,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_de
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.storage.versions import TopicKey
+from mcp_django.tenants import ThreadContext
 from tests.integrations.models.building import customer, order, product
 from tests.integrations.models.offering import URI, offer, resource
 from tests.sites.shop.models import Order, Product
@@ -197,3 +198,22 @@ def test_several_servers_are_told_apart(monkeypatch, commit):
         ("two", "shop://orders/A-1"),
         ("two", "shop://orders/B-1"),
     ]
+
+
+class Lost(ThreadContext):
+    """Cannot tell the tenant of a thread."""
+
+    def capture(self, request):
+        raise RuntimeError("no tenant here")
+
+
+@db
+def test_an_object_is_saved_where_no_tenant_can_be_told(told, commit, subscribed, settings, caplog):
+    subscribed()
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": f"{__name__}.Lost"}
+    with commit():
+        made = order("A 1")
+    with commit():
+        made.delete()
+    assert told == []
+    assert "Subscribers are not notified of a change" in caplog.text
