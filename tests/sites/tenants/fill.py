@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import django
 from django.core.management import call_command
 from django.db import connection
 
 TENANTS = ("alpha", "beta")
-# Of the token of a user of alpha.
-SECRET = "a" * 43
+# Of the token of a user of each tenant.
+SECRETS = {"alpha": "a" * 43, "beta": "b" * 43}
+USERS = {"alpha": "alice", "beta": "bob"}
 
 
 def rows(tenant: str) -> list[dict[str, object]]:
@@ -35,21 +37,39 @@ def schemas() -> None:
             Item.objects.bulk_create(Item(**values) for values in rows(tenant))
 
 
-def users() -> None:
-    """Each schema has a user with the first key, and `public` a token of alpha's."""
+def shared_users() -> None:
+    """All tenants have the same users, each of whom has a token of one of them."""
     from django.contrib.auth.models import User
     from django_tenants.utils import schema_context
 
-    from mcp_django.models import AccessToken
+    schemas()
+    for tenant, name in USERS.items():
+        user = User.objects.create_superuser(name)
+        with schema_context(tenant):
+            issue(user, tenant)
+
+
+def users() -> None:
+    """The first key is that of another user in each schema."""
+    from django.contrib.auth.models import User
+    from django_tenants.utils import schema_context
 
     schemas()
-    for schema, name in (("public", "root"), ("beta", "bob"), ("alpha", "alice")):
+    for schema, name in (("public", "root"), *USERS.items()):
         with schema_context(schema):
-            user = User.objects.create_user(name, pk=1)
-            if name == "alice":
-                AccessToken.objects.issue(user, name="test", scopes=["mcp"], secret=SECRET)
-                # Her key is that of no user in `public`.
-                User.objects.create_user("carol", pk=7)
+            user = User.objects.create_superuser(name, pk=1)
+            if schema in SECRETS:
+                issue(user, schema)
+                # Nobody has this key in `public`.
+                User.objects.create_user(f"friend of {name}", pk=7)
+
+
+def issue(user: Any, tenant: str) -> None:
+    """Make a token, in what a thread of the tenant is in."""
+    from mcp_django.models import AccessToken
+
+    token, _ = AccessToken.objects.issue(user, name="test", scopes=["mcp"], secret=SECRETS[tenant])
+    assert token.tenant == tenant
 
 
 def unused() -> None:
@@ -88,7 +108,7 @@ def files() -> None:
 
 
 WAYS = {
-    "schemas": schemas,
+    "schemas": shared_users,
     "users": users,
     "unused": unused,
     "rows": policies,

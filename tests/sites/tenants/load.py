@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import http.client
 import json
+import queue
 import random
 import re
+import socket
+import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from mcp_django.protocol import sse
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
+from mcp_django.protocol.errors import TASKS
 from tests.kit.drivers import headers_for, message
 from tests.kit.processes import HOST, Server
 from tests.sites.tenants.fill import TENANTS
-from tests.transports.http_session.handshakes import INITIALIZED, D, initialize
+from tests.transports.http_session.handshakes import INITIALIZED, D, initialize, request
 
 MODERN, HANDSHAKE = "2026-07-28", D
 AT_ONCE = 16
@@ -38,7 +45,10 @@ KINDS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "prompt": (PATH, "prompts/get", {"name": "summary"}),
     "completion": (PATH, "completion/complete", COMPLETED),
     "list with permissions": (GUARDED, "tools/list", {}),
+    "task": (PATH, "tools/call", {"name": "required_task", "arguments": {}}),
 }
+STREAMS = frozenset({"sync stream", "async stream"})
+WITH_TASKS = {CLIENT_CAPABILITIES: {"extensions": {TASKS: {}}}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,23 +69,17 @@ class Reply:
         return set(re.findall(rf"\b(?:{'|'.join(TENANTS)})-\d+", self.text))
 
     @property
-    def response(self) -> dict[str, Any]:
-        """The response, which is the last message."""
+    def messages(self) -> list[dict[str, Any]]:
+        """All messages; a batch that is answered at once has a list."""
         events = sse.EventDecoder().feed(self.text.encode()) if self.is_stream else []
         texts = [event.data for event in events if event.data] or [self.text]
-        response: dict[str, Any] = json.loads(texts[-1])
-        return response
+        found = [json.loads(text) for text in texts]
+        return [one for part in found for one in (part if isinstance(part, list) else [part])]
 
     @property
-    def refusal(self) -> str:
-        """The sentence of an error, which it has to be."""
-        assert not self.is_stream, "a stream was opened"
-        response = self.response
-        if "error" in response:
-            sentence: str = response["error"]["message"]
-            return sentence
-        assert response["result"].get("isError"), self.text
-        return str(response["result"]["content"][0]["text"])
+    def response(self) -> dict[str, Any]:
+        """The response, which is the last message."""
+        return self.messages[-1]
 
 
 class Client:
@@ -84,8 +88,9 @@ class Client:
     def __init__(self, server: Server, tenant: str, **headers: str) -> None:
         self.tenant = tenant
         self._headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._port = server.port
         self._http = http.client.HTTPConnection(HOST, server.port, timeout=PATIENCE)
-        self._sessions: dict[tuple[str, str], dict[str, str]] = {}
+        self.sessions: dict[tuple[str, str], dict[str, str]] = {}
 
     def send(
         self,
@@ -122,7 +127,7 @@ class Client:
         reply = self.send(body, path=path, mcp_protocol_version=None, mcp_method=None)
         if "mcp-session-id" in reply.headers:
             session = {"mcp_session_id": reply.headers["mcp-session-id"]}
-            self._sessions[path, version] = session
+            self.sessions[path, version] = session
             self.ask_in_session(INITIALIZED, path=path, version=version)
         return reply
 
@@ -130,12 +135,12 @@ class Client:
         self, body: Any, *, path: str = PATH, version: str = HANDSHAKE, **options: Any
     ) -> Reply:
         """Send what belongs to a session, which is opened before the first message."""
-        if (path, version) not in self._sessions:
+        if (path, version) not in self.sessions:
             reply = self.open(path, version)
-            if (path, version) not in self._sessions:
+            if (path, version) not in self.sessions:
                 return reply
         headers = {"mcp_protocol_version": version, "mcp_method": None, "mcp_name": None}
-        session = self._sessions[path, version]
+        session = self.sessions[path, version]
         return self.send(body, path=path, **headers, **session, **options)
 
     def ask(
@@ -152,7 +157,92 @@ class Client:
         """Call a tool without arguments."""
         return self.ask("tools/call", {"name": tool, "arguments": {}}, **options)
 
+    def run_task(
+        self, params: Mapping[str, Any], *, version: str = MODERN, **options: Any
+    ) -> Reply:
+        """Call a tool as a task, and wait for its result."""
+        if version == HANDSHAKE:
+            params = {**params, "task": {"ttl": 60_000}}
+            begun = self.ask_in_session(request("tools/call", params), **options)
+            task_id = begun.response["result"]["task"]["taskId"]
+        else:
+            begun = self.send(message("tools/call", params, **WITH_TASKS), **options)
+            task_id = begun.response["result"]["taskId"]
+        self.task_id = task_id
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            reply = self.ask_for_task(task_id, version=version, **options)
+            if reply.response.get("result", {}).get("status") != "working":
+                break
+            assert time.monotonic() < deadline, reply.text
+            time.sleep(0.01)
+        if version == HANDSHAKE and "result" in reply.response:
+            body = request("tasks/result", {"taskId": task_id})
+            return self.ask_in_session(body, **options)
+        return reply
+
+    def ask_for_task(self, task_id: str, *, version: str = MODERN, **options: Any) -> Reply:
+        """Ask for the status of a task."""
+        params = {"taskId": task_id}
+        if version == HANDSHAKE:
+            return self.ask_in_session(request("tasks/get", params), **options)
+        body = message("tasks/get", params, **WITH_TASKS)
+        return self.send(body, mcp_name=task_id, **options)
+
+    def listen(self, body: Any, *, verb: str = "POST", path: str = PATH, **headers: Any) -> Stream:
+        """Open a stream that has no end, on a connection of its own."""
+        named = body if isinstance(body, Mapping) else {}
+        host = f"{self.tenant}.tenants.test"
+        values = {**headers_for(named, host=host, **headers), **self._headers}
+        return Stream(self._port, verb, path, json.dumps(body) if body else None, values)
+
+    def open_get_stream(self, path: str = PATH, **changes: str) -> Stream:
+        """Open the GET stream of the session."""
+        if (path, HANDSHAKE) not in self.sessions:
+            self.open(path)
+        headers = {"mcp_protocol_version": HANDSHAKE, "mcp_method": None, "mcp_name": None}
+        session = self.sessions[path, HANDSHAKE]
+        return self.listen(None, verb="GET", path=path, **headers, **session, **changes)
+
     def close(self) -> None:
+        self._http.close()
+
+
+class Stream:
+    """An open stream; its messages are read in a thread, as they arrive."""
+
+    def __init__(
+        self, port: int, verb: str, path: str, body: str | None, headers: Mapping[str, str]
+    ) -> None:
+        self._http = http.client.HTTPConnection(HOST, port, timeout=PATIENCE)
+        self._http.request(verb, path, body, {**headers, "Accept": "text/event-stream"})
+        self._response = self._http.getresponse()
+        self.status = self._response.status
+        self.events: queue.Queue[sse.ServerSentEvent] = queue.Queue()
+        self.text = "" if self.status == 200 else self._response.read().decode()
+        if self.status == 200:
+            threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        decoder = sse.EventDecoder()
+        with suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
+            while chunk := self._response.read1(65536):
+                for event in decoder.feed(chunk):
+                    if event.data:
+                        self.events.put(event)
+
+    def next(self) -> Any:
+        """The next message, which has to come.
+
+        Raises:
+            queue.Empty: it does not.
+        """
+        return json.loads(self.events.get(timeout=PATIENCE).data)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            if self._http.sock is not None:
+                self._http.sock.shutdown(socket.SHUT_RDWR)
         self._http.close()
 
 
@@ -169,7 +259,8 @@ class Outcome:
 class Load:
     """Clients of both tenants that call at the same time."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, can_stream: bool = True) -> None:
+        self._can_stream = can_stream
         self._clients = [
             {tenant: Client(server, tenant) for tenant in TENANTS} for _ in range(AT_ONCE)
         ]
@@ -183,7 +274,10 @@ class Load:
             for _ in range(calls // AT_ONCE):
                 tenant = random.choice(TENANTS)
                 version = random.choice((MODERN, HANDSHAKE))
-                reply = clients[tenant].ask(method, params, version=version, path=path)
+                if kind == "task":
+                    reply = clients[tenant].run_task(params, version=version)
+                else:
+                    reply = clients[tenant].ask(method, params, version=version, path=path)
                 replies.append((tenant, version, reply))
             return replies
 
@@ -192,7 +286,8 @@ class Load:
         foreign, wrong, example = 0, 0, ""
         for tenant, version, reply in replies:
             own = {f"{tenant}-{number}" for number in (1, 2, 3)}
-            if reply.status == 200 and reply.rows == own:
+            is_right = reply.is_stream or not self._can_stream or kind not in STREAMS
+            if reply.status == 200 and reply.rows == own and is_right:
                 continue
             foreign += bool(reply.rows - own)
             wrong += not reply.rows - own

@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.db.models import Count
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny, BasePermission
 from mcp_django.auth.principal import Principal
+from mcp_django.models import AccessToken, Approval, Call, Component, Server, Session, Task
 from tests.sites.tenants.models import Item
 
 tenants = MCPServer("tenants", permission=AllowAny)
@@ -74,6 +76,10 @@ async def page(page: int) -> list[str]:
     return await aitems()
 
 
+for _number in (1, 2, 3):
+    tenants.resource(f"notes://{_number}", name=f"note {_number}")(lambda: "A note.")
+
+
 @tenants.prompt
 async def summary(name: str = "") -> str:
     """Read for a prompt."""
@@ -122,6 +128,38 @@ async def wait() -> list[str]:
 def notes() -> dict[str, Any]:
     """Count the rows that functions of this process noted."""
     return {"waiting": len(waiting), "cancelled": len(cancelled), "noted": len(noted)}
+
+
+@tenants.tool
+def touch() -> list[str]:
+    """Notify the subscribers of a resource of the tenant."""
+    tenants.notify_resource_updated("items://pages/1")
+    return items()
+
+
+@tenants.tool(read_only=True)
+def own_rows() -> dict[str, dict[str, int]]:
+    """Count the rows of this package by table and tenant, those of all tenants."""
+    models = (Session, Task, Call, Approval, AccessToken, Component, Server)
+    return {
+        model.__name__: dict(
+            model._default_manager.order_by().values_list("tenant").annotate(Count("pk"))
+        )
+        for model in models
+    }
+
+
+@tenants.tool
+async def asking(ctx: Context) -> list[str]:
+    """Ask before it reads."""
+    await ctx.aelicit("Sure?")
+    return await aitems()
+
+
+@tenants.tool(approval="caller")
+def approved() -> list[str]:
+    """Read once the caller has approved it."""
+    return items()
 
 
 @tenants.tool(read_only=True)

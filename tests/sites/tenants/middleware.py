@@ -1,15 +1,21 @@
-"""Middleware that sets the tenant of a connection or of a thread, and one that fails."""
+"""Middleware that sets the tenant of a connection or of a thread, what enters it elsewhere, and
+middleware that fails.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import connection
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+
+from mcp_django.tenants import ThreadContext
 
 _current = threading.local()
+TENANTS = ("alpha", "beta")
 
 
 def tenant_of(request: HttpRequest) -> str:
@@ -26,8 +32,7 @@ class TenantOfConnection(_Middleware):
     """Sets the tenant that the row-level policies of PostgreSQL compare with."""
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('app.tenant', %s, false)", [tenant_of(request)])
+        set_tenant(tenant_of(request))
         return self.get_response(request)
 
 
@@ -37,6 +42,60 @@ class TenantOfThread(_Middleware):
     def __call__(self, request: HttpRequest) -> HttpResponse:
         _current.tenant = tenant_of(request)
         return self.get_response(request)
+
+
+def set_tenant(tenant: str) -> None:
+    """Set what the policies compare with, for this thread's connection."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('app.tenant', %s, false)", [tenant])
+
+
+class ConnectionContext(ThreadContext):
+    """Enters what `TenantOfConnection` sets."""
+
+    def capture(self, request: HttpRequest | None) -> str:
+        if request is not None:
+            return known_tenant(request)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT current_setting('app.tenant', true)")
+            return cursor.fetchone()[0] or ""
+
+    @contextmanager
+    def enter(self, tenant: str) -> Iterator[None]:
+        set_tenant(tenant)
+        try:
+            yield
+        finally:
+            set_tenant("")
+
+
+class TenantContext(ThreadContext):
+    """Enters what `TenantOfThread` sets."""
+
+    def capture(self, request: HttpRequest | None) -> str:
+        if request is not None:
+            return known_tenant(request)
+        return getattr(_current, "tenant", "")
+
+    @contextmanager
+    def enter(self, tenant: str) -> Iterator[None]:
+        _current.tenant, before = tenant, getattr(_current, "tenant", "")
+        try:
+            yield
+        finally:
+            _current.tenant = before
+
+
+def known_tenant(request: HttpRequest) -> str:
+    """The tenant of a request.
+
+    Raises:
+        Http404: there is none.
+    """
+    tenant = tenant_of(request)
+    if tenant not in TENANTS:
+        raise Http404
+    return tenant
 
 
 class FailingAfterwards(_Middleware):

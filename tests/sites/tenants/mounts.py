@@ -11,10 +11,15 @@ from django.urls import re_path  # noqa: E402
 
 from mcp_django.asgi import get_asgi_application as get_fast_application  # noqa: E402
 from mcp_django.transports.consumer import MCPConsumer  # noqa: E402
-from tests.sites.tenants.mcp import tenants  # noqa: E402
+from tests.sites.tenants.mcp import guarded, tenants  # noqa: E402
 
 fast = get_fast_application()
 plain = get_asgi_application()
 wsgi = get_wsgi_application()
-raw = URLRouter([re_path("^mcp", tenants.asgi)])
-consumer = URLRouter([re_path("^mcp", MCPConsumer.as_asgi(server=tenants))])
+raw = URLRouter([re_path("^mcp", tenants.asgi), re_path("^guarded", guarded.asgi)])
+consumer = URLRouter(
+    [
+        re_path("^mcp", MCPConsumer.as_asgi(server=tenants)),
+        re_path("^guarded", MCPConsumer.as_asgi(server=guarded)),
+    ]
+)

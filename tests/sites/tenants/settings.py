@@ -7,16 +7,22 @@ from tests.settings import *  # noqa: F403
 
 ALLOWED_HOSTS = [".tenants.test"]
 ROOT_URLCONF = "tests.sites.tenants.urls"
-SHARED_APPS = [
+USER_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.auth",
     "django.contrib.sessions",
-    "channels",
-    "mcp_django",
+    "django.contrib.messages",
+    "django.contrib.admin",
 ]
+SHARED_APPS = [*USER_APPS, "channels", "mcp_django"]
 TENANT_APPS = ["tests.sites.tenants"]
 INSTALLED_APPS = [*SHARED_APPS, *TENANT_APPS]
-MIDDLEWARE = ["tests.sites.tenants.middleware.FailingAfterwards"]
+MIDDLEWARE = [
+    "tests.sites.tenants.middleware.FailingAfterwards",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
 DATABASES = {"default": shared.database(os.environ.get("MCP_TEST_DATABASE_URL", ""))}
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 MCP_DJANGO = {
@@ -26,7 +32,7 @@ MCP_DJANGO = {
     "SESSION_RATE": "",
     "SESSIONS_PER_PRINCIPAL": 1000,
     "STREAMS_PER_PRINCIPAL": 1000,
+    "PAGE_SIZE": 2,
 }
-# True, False, or nothing, which lets the package find out.
-if context := os.environ.get("MCP_TEST_THREAD_CONTEXT"):
-    MCP_DJANGO["THREAD_CONTEXT"] = context == "True"
+if os.environ.get("MCP_TEST_THREAD_CONTEXT") == "False":
+    MCP_DJANGO["THREAD_CONTEXT"] = False

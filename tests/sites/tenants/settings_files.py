@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from tests.sites.tenants.settings import *  # noqa: F403
-from tests.sites.tenants.settings import MIDDLEWARE
+from tests.sites.tenants.settings import MCP_DJANGO, MIDDLEWARE
 
+MCP_DJANGO["THREAD_CONTEXT"] = "tests.sites.tenants.middleware.TenantContext"
 MIDDLEWARE = ["tests.sites.tenants.middleware.TenantOfThread", *MIDDLEWARE]
 DATABASE_ROUTERS = ["tests.sites.tenants.middleware.Router"]
 DATABASES = {

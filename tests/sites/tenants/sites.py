@@ -15,10 +15,8 @@ from tests.conformance.shared import DATABASE_SERVER, connect, existing_database
 from tests.kit.databases import run
 from tests.kit.processes import Server, serving
 
-# Sites on which no call may see another tenant's rows; the sentence of a refusal has the word.
-SITES = {"schemas": "django_tenants", "rows": "THREAD_CONTEXT", "files": "THREAD_CONTEXT"}
-# They say that threads matter; on the others the package finds out.
-TOLD = {"rows", "files"}
+# Sites on which no call may see another tenant's rows.
+SITES = ("schemas", "rows", "files")
 
 MOUNTS = {
     "fast handler": ("uvicorn", "fast"),
@@ -41,8 +39,6 @@ def environ_of(site: str) -> Mapping[str, str]:
     stack = ExitStack()
     atexit.register(stack.close)
     own = {"DJANGO_SETTINGS_MODULE": settings_of(site)}
-    if site in TOLD:
-        own["MCP_TEST_THREAD_CONTEXT"] = os.environ.get("MCP_TEST_THREAD_CONTEXT", "True")
     if site == "files":
         directory = stack.enter_context(TemporaryDirectory(prefix="mcp-tenants-"))
         own["MCP_TEST_DATABASES"] = directory

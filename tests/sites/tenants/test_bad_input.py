@@ -67,13 +67,15 @@ def test_a_package_that_is_not_used_takes_no_mounts(tmp_path):
 
 
 def test_a_package_that_is_installed_counts_as_used(tmp_path):
-    with (
-        served("unused", "fast handler", tmp_path) as server,
-        closing(Client(server, "alpha")) as client,
-    ):
-        for version in (MODERN, HANDSHAKE):
-            reply = client.call("async_stream", version=version)
-            assert (reply.is_stream, reply.rows) == (False, ALPHA)
+    """No host has a tenant, so nothing is answered until the site says that it has none."""
+    for mount in ("fast handler", "raw"):
+        with (
+            served("unused", mount, tmp_path) as server,
+            closing(Client(server, "alpha")) as client,
+        ):
+            for version in (MODERN, HANDSHAKE):
+                reply = client.call("async_items", version=version)
+                assert (reply.status, reply.rows) == (404, set())
 
 
 @pytest.fixture(
