@@ -42,7 +42,7 @@ from mcp_django.protocol.content import Icon, ResourceContents
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey, list_topic, resource_topic
 from mcp_django.tasks import status as task_status
-from mcp_django.tenants import current_tenant
+from mcp_django.tenants import current_tenant, thread_context
 from mcp_django.transports import site_pages
 from mcp_django.transports.asgi_handler import RawASGIMount
 from mcp_django.transports.view import EndpointView
@@ -206,6 +206,8 @@ class MCPServer(SiteRegistrar):
     @property
     def overrides(self) -> Overrides:
         """What the admin overrides and adds, of the current tenant."""
+        if thread_context() is None:
+            return self._overrides
         tenant = current_tenant()
         return self._overrides_of(tenant) if tenant else self._overrides
 

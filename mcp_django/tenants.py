@@ -253,14 +253,24 @@ def knows_tenant() -> bool:
     return True
 
 
-@contextmanager
-def as_tenant(tenant: str) -> Iterator[None]:
+class _Bound:
+    """Sets the tenant of what is inside; cheaper than a generator, since each request has one."""
+
+    __slots__ = ("_tenant", "_token")
+
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+
+    def __enter__(self) -> None:
+        self._token = _tenant.set(self._tenant)
+
+    def __exit__(self, *exc: object) -> None:
+        _tenant.reset(self._token)
+
+
+def as_tenant(tenant: str) -> AbstractContextManager[None]:
     """Do what is inside for a tenant, without entering it in this thread."""
-    token = _tenant.set(tenant)
-    try:
-        yield
-    finally:
-        _tenant.reset(token)
+    return _Bound(tenant)
 
 
 def run_as_tenant(function: Callable[[], T]) -> T:
@@ -290,6 +300,8 @@ def of_tenant(model: type[M], using: str | None = None) -> QuerySet[M]:
 
 def by_tenant(key: str) -> str:
     """Return a key of a cache, a counter or a signature that no other tenant has."""
+    if thread_context() is None:
+        return key
     tenant = current_tenant()
     return f"{key}\0{tenant}" if tenant else key
 

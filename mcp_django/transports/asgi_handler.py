@@ -10,7 +10,7 @@ rejected before its body was read; the body of such a request is empty.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any
@@ -200,40 +200,47 @@ class RawASGIMount:
         send = end_connections_of(scope, send)
         exchange = exchange_of(scope)
         reader = BodyReader(self._server, scope, exchange, receive)
-
-        async def serve() -> None:
-            refused = await reader.read()
-            if refused is not None:
-                await refused.send(reader.wrap_send(send))
-                return
-            answer = send_response(self._server, exchange, send)
-            await run_until_disconnect(receive, answer, exchange.cancellation)
-
         try:
-            await serve_for_tenant(serve, exchange, reader, send)
+            if not needs_tenant(exchange):
+                await self._serve(exchange, reader, receive, send)
+            elif (tenant := await tenant_of(exchange, reader, send)) is not None:
+                with as_tenant(tenant):
+                    await self._serve(exchange, reader, receive, send)
         except ClientDisconnected:
             exchange.cancellation.cancel()
 
+    async def _serve(
+        self, exchange: Exchange, reader: BodyReader, receive: Receive, send: Send
+    ) -> None:
+        refused = await reader.read()
+        if refused is not None:
+            await refused.send(reader.wrap_send(send))
+            return
+        answer = send_response(self._server, exchange, send)
+        await run_until_disconnect(receive, answer, exchange.cancellation)
 
-async def serve_for_tenant(
-    serve: Callable[[], Awaitable[None]], exchange: Exchange, reader: BodyReader, send: Send
-) -> None:
-    """Serve a request of a mount without the site's middleware, for the tenant that it is of."""
-    if thread_context() is None or exchange.endpoint == "health":
-        await serve()
-        return
+
+def needs_tenant(exchange: Exchange) -> bool:
+    """Return whether the tenant of a request decides about its answer."""
+    return thread_context() is not None and exchange.endpoint != "health"
+
+
+async def tenant_of(exchange: Exchange, reader: BodyReader, send: Send) -> str | None:
+    """Return the tenant of a request to a mount without the site's middleware.
+
+    ``None`` if it has none, or none that can be told; then the request is answered.
+    """
     capture = partial(run_with_request_signals, partial(capture_tenant, exchange.request()))
     try:
         async with asyncio.timeout(get_settings().queue_seconds):
-            tenant = await get_pool("short").run(capture, key=exchange.presumed_share())
+            return await get_pool("short").run(capture, key=exchange.presumed_share())
     except Exception as exc:  # noqa: BLE001 - of the site's own class
         refused = error_reply(exc, None) if isinstance(exc, Busy) else tenant_refusal(exc)
         await refused.send(reader.wrap_send(send))
-        return
-    # It has no body yet.
-    exchange.django_request = None
-    with as_tenant(tenant):
-        await serve()
+        return None
+    finally:
+        # It has no body yet.
+        exchange.django_request = None
 
 
 def end_connections_of(scope: Scope, send: Send) -> Send:

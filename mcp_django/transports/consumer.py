@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from contextlib import suppress
 from typing import Any
 
 from channels.consumer import AsyncConsumer
@@ -17,11 +16,13 @@ from channels.exceptions import StopConsumer
 from mcp_django.components.catalog import Server
 from mcp_django.components.context import Cancellation
 from mcp_django.storage.cache import receive_forgotten
+from mcp_django.tenants import as_tenant
 from mcp_django.transports.asgi_handler import (
     end_connections_of,
     exchange_of,
+    needs_tenant,
     send_response,
-    serve_for_tenant,
+    tenant_of,
 )
 from mcp_django.transports.http import BodyReader
 from mcp_django.transports.request_checks import ClientDisconnected, set_no_delay, wait_for_first
@@ -43,20 +44,23 @@ class MCPConsumer(AsyncConsumer):
         exchange = exchange_of(scope)
         self._cancellation = exchange.cancellation
         reader = BodyReader(self._server, scope, exchange, receive)
-        dispatch = super().__call__
-
-        async def serve() -> None:
-            refused = await reader.read()
-            if refused is not None:
-                await refused.send(reader.wrap_send(send))
+        tenant: str | None = ""
+        if needs_tenant(exchange):
+            tenant = await tenant_of(exchange, reader, send)
+        if tenant is None:
+            return
+        with as_tenant(tenant):
+            try:
+                refused = await reader.read()
+                if refused is not None:
+                    await refused.send(reader.wrap_send(send))
+                    return
+            except ClientDisconnected:
                 return
             async with asyncio.TaskGroup() as tasks:
                 answer = send_response(self._server, exchange, send)
                 self._answer = tasks.create_task(answer)
-                await wait_for_first(tasks.create_task(dispatch(scope, receive, send)))
-
-        with suppress(ClientDisconnected):
-            await serve_for_tenant(serve, exchange, reader, send)
+                await wait_for_first(tasks.create_task(super().__call__(scope, receive, send)))
 
     async def http_request(self, message: MutableMapping[str, Any]) -> None:
         """Do nothing: the body of a POST is already read, and other methods have none."""

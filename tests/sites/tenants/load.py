@@ -10,11 +10,12 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urljoin
 
 from mcp_django.protocol import sse
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
@@ -22,7 +23,7 @@ from mcp_django.protocol.errors import TASKS
 from tests.kit.drivers import headers_for, message
 from tests.kit.processes import HOST, Server
 from tests.sites.tenants.fill import TENANTS
-from tests.transports.http_session.handshakes import INITIALIZED, D, initialize, request
+from tests.transports.http_session.handshakes import INITIALIZED, A, D, initialize, request
 
 MODERN, HANDSHAKE = "2026-07-28", D
 AT_ONCE = 16
@@ -298,3 +299,115 @@ class Load:
         for clients in self._clients:
             for client in clients.values():
                 client.close()
+
+
+URI = "items://pages/1"
+# Longer than another process would need to notice a change.
+QUIET_SECONDS = 1
+
+
+def open_get_stream(client: Client) -> Stream:
+    """The GET stream of a session that has subscribed to a resource."""
+    client.open()
+    subscribed = client.ask_in_session(request("resources/subscribe", {"uri": URI}))
+    assert subscribed.response["result"] == {}, subscribed
+    return client.open_get_stream()
+
+
+def open_listener(client: Client) -> Stream:
+    """The stream of a client that listens for changes of a resource."""
+    wanted = {"notifications": {"resourceSubscriptions": [URI]}}
+    stream = client.listen(message("subscriptions/listen", wanted))
+    assert stream.next()["method"] == "notifications/subscriptions/acknowledged"
+    return stream
+
+
+OPENERS: Mapping[str, Callable[[Client], Stream]] = {
+    "session with GET stream": open_get_stream,
+    "listen": open_listener,
+}
+
+
+def hear(server: Server, kind: str, calls: int) -> Outcome:
+    """Change a resource so many times, for a random tenant: only its own stream may hear of it."""
+    foreign, wrong, example = 0, 0, ""
+    with ExitStack() as stack:
+        clients, streams = {}, {}
+        for tenant in TENANTS:
+            clients[tenant] = stack.enter_context(closing(Client(server, tenant)))
+            streams[tenant] = stack.enter_context(closing(OPENERS[kind](clients[tenant])))
+        for _ in range(calls):
+            tenant = random.choice(TENANTS)
+            reply = clients[tenant].call("touch")
+            try:
+                heard = streams[tenant].next()
+            except queue.Empty:
+                wrong, example = wrong + 1, f"{tenant} did not hear of its change"
+                continue
+            is_right = heard.get("params", {}).get("uri") == URI
+            if reply.rows != {f"{tenant}-{number}" for number in (1, 2, 3)} or not is_right:
+                wrong, example = wrong + 1, f"{tenant}: {reply.text} {heard}"
+        for tenant, stream in streams.items():
+            with suppress(queue.Empty):
+                while True:
+                    event = stream.events.get(timeout=QUIET_SECONDS)
+                    foreign, example = foreign + 1, f"{tenant} heard of more: {event}"
+    return Outcome(calls=calls, foreign=foreign, wrong=wrong, example=example)
+
+
+class OlderClient:
+    """A client of HTTP+SSE."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        headers = {"mcp_protocol_version": None, "mcp_method": None}
+        self.stream = client.listen(None, verb="GET", path=f"{PATH}/sse", **headers)
+        self._path = urljoin(f"{PATH}/sse", self.stream.events.get(timeout=PATIENCE).data)
+
+    def __enter__(self) -> Self:
+        assert self.ask(initialize(A, id="first"))["result"]["protocolVersion"] == A
+        self.post(INITIALIZED)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stream.close()
+
+    def post(self, body: Any, *, host: Client | None = None) -> int:
+        """Post a message, perhaps at the host of another tenant, and the status of that."""
+        headers = {"mcp_protocol_version": None, "mcp_method": None, "mcp_name": None}
+        return (host or self._client).send(body, path=self._path, **headers).status
+
+    def ask(self, body: Any) -> Any:
+        """Post a request, and its response."""
+        assert self.post(body) == 202
+        while (answer := self.stream.next()).get("id") != body["id"]:
+            pass
+        return answer
+
+
+def ask_older(server: Server, calls: int) -> Outcome:
+    """Ask so many times over HTTP+SSE, for a random tenant and of a random kind."""
+    kinds = [
+        (method, params)
+        for kind, (path, method, params) in KINDS.items()
+        if path == PATH and kind != "task"
+    ]
+    foreign, wrong, example = 0, 0, ""
+    with ExitStack() as stack:
+        clients = {
+            tenant: stack.enter_context(
+                OlderClient(stack.enter_context(closing(Client(server, tenant))))
+            )
+            for tenant in TENANTS
+        }
+        for number in range(calls):
+            tenant = random.choice(TENANTS)
+            method, params = random.choice(kinds)
+            answer = str(clients[tenant].ask(request(method, params, id=number)))
+            rows = set(re.findall(rf"\b(?:{'|'.join(TENANTS)})-\d+", answer))
+            own = {f"{tenant}-{n}" for n in (1, 2, 3)}
+            if rows != own:
+                foreign += bool(rows - own)
+                wrong += not rows - own
+                example = f"{tenant}: {answer}"
+    return Outcome(calls=calls, foreign=foreign, wrong=wrong, example=example)

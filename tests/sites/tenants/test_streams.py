@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import queue
-import random
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, Self
-from urllib.parse import urljoin
 
 import pytest
 
-from tests.kit.drivers import message
 from tests.kit.processes import Server
 from tests.sites.tenants.fill import TENANTS
-from tests.sites.tenants.load import HANDSHAKE, PATH, Client, Stream
+from tests.sites.tenants.load import (
+    HANDSHAKE,
+    OPENERS,
+    URI,
+    Client,
+    OlderClient,
+    Outcome,
+    ask_older,
+    hear,
+)
 from tests.sites.tenants.sites import SITES, served
-from tests.transports.http_session.handshakes import INITIALIZED, A, initialize, request
+from tests.transports.http_session.handshakes import request
 
 pytestmark = [pytest.mark.outside, pytest.mark.requires("shared")]
 
 STREAMING_MOUNTS = ("fast handler", "view under ASGI", "raw", "consumer")
-URI = "items://pages/1"
 TOUCHES = 20
 
 
@@ -40,98 +43,23 @@ def server(request, tmp_path_factory):
         assert "Traceback" not in server.output, server.output
 
 
+@pytest.mark.parametrize("kind", OPENERS)
+def test_a_stream_hears_of_its_tenant(server, kind):
+    assert_right(hear(server, kind, TOUCHES))
+
+
+def test_http_with_sse_answers_its_tenant(server):
+    assert_right(ask_older(server, 2 * TOUCHES))
+
+
+def assert_right(outcome: Outcome) -> None:
+    assert (outcome.foreign, outcome.wrong) == (0, 0), outcome.example
+
+
 @contextmanager
 def clients(server: Server) -> Iterator[dict[str, Client]]:
     with ExitStack() as stack:
         yield {tenant: stack.enter_context(closing(Client(server, tenant))) for tenant in TENANTS}
-
-
-def touched_in_turn(clients: dict[str, Client], streams: dict[str, Stream]) -> None:
-    """Each touch is heard by the streams of its tenant, and by no other."""
-    for tenant in random.choices(TENANTS, k=TOUCHES):
-        assert clients[tenant].call("touch").rows == {f"{tenant}-{n}" for n in (1, 2, 3)}
-        heard = streams[tenant].next()
-        assert heard["method"] == "notifications/resources/updated"
-        assert heard["params"]["uri"] == URI
-    for stream in streams.values():
-        # Longer than another process would need to notice a change.
-        with pytest.raises(queue.Empty):
-            stream.events.get(timeout=1)
-
-
-def test_a_get_stream_hears_of_its_tenant(server):
-    with clients(server) as asking, ExitStack() as stack:
-        streams = {}
-        for tenant, client in asking.items():
-            client.open()
-            subscribed = client.ask_in_session(request("resources/subscribe", {"uri": URI}))
-            assert subscribed.response["result"] == {}, subscribed
-            streams[tenant] = stack.enter_context(closing(client.open_get_stream()))
-            assert streams[tenant].status == 200
-        touched_in_turn(asking, streams)
-
-
-def test_a_listener_hears_of_its_tenant(server):
-    body = message("subscriptions/listen", {"notifications": {"resourceSubscriptions": [URI]}})
-    with clients(server) as asking, ExitStack() as stack:
-        streams = {}
-        for tenant, client in asking.items():
-            stream = streams[tenant] = stack.enter_context(closing(client.listen(body)))
-            assert stream.status == 200
-            assert stream.next()["method"] == "notifications/subscriptions/acknowledged"
-        touched_in_turn(asking, streams)
-
-
-def test_http_with_sse_answers_its_tenant(server):
-    tools = {
-        "sync_items": "tools/call",
-        "async_items": "tools/call",
-        "thread_items": "tools/call",
-    }
-    calls = [
-        *(request(method, {"name": name, "arguments": {}}) for name, method in tools.items()),
-        request("resources/read", {"uri": URI}),
-        request("prompts/get", {"name": "summary"}),
-    ]
-    with clients(server) as asking, ExitStack() as stack:
-        opened = {
-            tenant: stack.enter_context(OlderClient(client)) for tenant, client in asking.items()
-        }
-        for number in range(TOUCHES * 2):
-            tenant = random.choice(TENANTS)
-            body = {**random.choice(calls), "id": number}
-            answer = opened[tenant].ask(body)
-            other = next(name for name in TENANTS if name != tenant)
-            assert f"{tenant}-1" in str(answer), answer
-            assert f"{other}-" not in str(answer)
-
-
-class OlderClient:
-    """A client of HTTP+SSE."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        headers = {"mcp_protocol_version": None, "mcp_method": None}
-        self.stream = client.listen(None, verb="GET", path=f"{PATH}/sse", **headers)
-        self._path = urljoin(f"{PATH}/sse", self.stream.events.get(timeout=60).data)
-
-    def __enter__(self) -> Self:
-        assert self.ask(initialize(A, id="first"))["result"]["protocolVersion"] == A
-        self.post(INITIALIZED)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stream.close()
-
-    def post(self, body: Any, *, host: Client | None = None) -> int:
-        headers = {"mcp_protocol_version": None, "mcp_method": None, "mcp_name": None}
-        return (host or self._client).send(body, path=self._path, **headers).status
-
-    def ask(self, body: Any) -> Any:
-        assert self.post(body) == 202
-        while (answer := self.stream.next()).get("id") != body["id"]:
-            pass
-        return answer
 
 
 def test_a_session_of_http_with_sse_is_unknown_to_others(server):
