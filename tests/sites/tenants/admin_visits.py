@@ -113,19 +113,21 @@ def add_rows(tenant: str, user: Any) -> None:
     models.ViewExposure.objects.create(server="tenants", target="admin:index", is_enabled=False)
 
 
-def deletion(browsers: dict[str, Client]) -> dict[str, int]:
-    """Alpha deletes its user, whose key is that of beta's user."""
+def deletion(browsers: dict[str, Client]) -> dict[str, Any]:
+    """How many rows of its user each tenant has before and after alpha deletes its own.
+
+    The key of that user is that of beta's user, too.
+    """
     from mcp_django.models import AccessToken, AuthEvent, Session, Task
 
+    def counts(tenant: str) -> list[int]:
+        of_user = {"tenant": tenant, "user_id": 1}
+        models = (AccessToken, Session, Task, AuthEvent)
+        return [model.objects.filter(**of_user).count() for model in models]
+
+    before = {tenant: counts(tenant) for tenant in browsers}
     browsers["alpha"].post("/admin/auth/user/1/delete/", {"post": "yes"})
-    models = (AccessToken, Session, Task)
-    return {
-        **{model.__name__: model.objects.filter(tenant="alpha").count() for model in models},
-        "AuthEvent": AuthEvent.objects.filter(tenant="alpha", user_id=1).count(),
-        "of beta": sum(
-            model.objects.filter(tenant="beta", user_id=1).count() for model in (*models, AuthEvent)
-        ),
-    }
+    return {tenant: [before[tenant], counts(tenant)] for tenant in browsers}
 
 
 def deleted_tenant() -> list[int]:
