@@ -26,6 +26,7 @@ from django.db import connections, transaction
 from mcp_django.exceptions import ToolError
 from mcp_django.schema.arguments import ArgumentSource, invalid_argument
 from mcp_django.schema.structure import Schema
+from mcp_django.tenants import current_tenant, thread_context
 
 logger = logging.getLogger("mcp_django")
 
@@ -35,17 +36,32 @@ MAX_AGE = 60.0
 """Seconds after which a schema is built again: its fields may be rows of the site."""
 RETRY_AFTER = 5.0
 """Seconds after which a schema that could not be built is tried again."""
+MAX_TENANTS = 1000
+"""The number of tenants whose schemas of one component are kept."""
 MAX_LOGGED = 100
 """The number of different problems of one component that are known to be logged."""
 
 _NOTHING: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
+class _Built(Generic[T]):
+    """What was built last, or why it could not be."""
+
+    __slots__ = ("exception", "expires", "problem", "value", "version")
+
+    def __init__(self) -> None:
+        self.value: T | None = None
+        self.problem = ""
+        self.exception: Exception | None = None
+        self.expires = 0.0
+        self.version = 0
+
+
 class Deferred(Generic[T]):
     """A value that is built when it is first used, and again after `MAX_AGE` seconds.
 
     The component that it belongs to owns it. Threads share the value, and one at a time builds it;
-    a forked child keeps it.
+    a forked child keeps it. Each tenant has a value of its own, which may name its rows.
     """
 
     def __init__(
@@ -55,11 +71,8 @@ class Deferred(Generic[T]):
         self.what = what
         # Each problem is logged once, also if it is met for several callers.
         self.logged: set[str] = set() if logged is None else logged
-        self._value: T | None = None
-        self._problem = ""
-        self._exception: Exception | None = None
-        self._expires = 0.0
-        self._version = 0
+        self._built: _Built[T] = _Built()
+        self._built_for: dict[str, _Built[T]] = {}
         self.renew_lock()
         _all_deferred.add(self)
 
@@ -67,22 +80,30 @@ class Deferred(Generic[T]):
         """Set the lock of building, which a thread of the parent may have held."""
         self._lock = threading.Lock()
 
+    def _known(self) -> _Built[T]:
+        """Return what was built last for the current tenant."""
+        if thread_context() is None:
+            return self._built
+        tenant = current_tenant()
+        if tenant not in self._built_for and len(self._built_for) >= MAX_TENANTS:
+            self._built_for.clear()
+        return self._built_for.setdefault(tenant, _Built())
+
     @property
     def state(self) -> object:
         """What a schema depends on: the same as long as the value is current and unchanged."""
-        return self._version if time.monotonic() < self._expires else object()
+        built = self._known()
+        return built.version if time.monotonic() < built.expires else object()
 
     @property
     def problem(self) -> str:
         """Why the value cannot be built; empty if it can. It is built if necessary."""
-        self._refresh()
-        return self._problem
+        return self._refreshed().problem
 
     @property
     def exception(self) -> Exception | None:
         """What was raised instead of the value, if anything. It is built if necessary."""
-        self._refresh()
-        return self._exception
+        return self._refreshed().exception
 
     def get(self) -> T:
         """Return the value.
@@ -90,10 +111,10 @@ class Deferred(Generic[T]):
         Raises:
             ToolError: it cannot be built; the reason is logged.
         """
-        self._refresh()
-        if self._problem or self._value is None:
+        built = self._refreshed()
+        if built.problem or built.value is None:
             raise self._unavailable()
-        return self._value
+        return built.value
 
     def build(self) -> T:
         """Return a value that is built now and not kept.
@@ -130,22 +151,24 @@ class Deferred(Generic[T]):
             self.logged.add(problem)
             return None, exc
 
-    def _refresh(self) -> None:
-        if time.monotonic() < self._expires:
-            return
+    def _refreshed(self) -> _Built[T]:
+        built = self._known()
+        if time.monotonic() < built.expires:
+            return built
         with self._lock:
-            if time.monotonic() < self._expires:
-                return
+            if time.monotonic() < built.expires:
+                return built
             try:
                 value, exception = self._try()
             except SynchronousOnlyOperation:
                 # On an event loop, where it may not query the database; a thread builds it.
-                return
+                return built
             problem = "" if exception is None else _text_of(exception)
-            if problem != self._problem or _schema_of(value) != _schema_of(self._value):
-                self._version += 1
-            self._value, self._problem, self._exception = value, problem, exception
-            self._expires = time.monotonic() + (RETRY_AFTER if problem else MAX_AGE)
+            if problem != built.problem or _schema_of(value) != _schema_of(built.value):
+                built.version += 1
+            built.value, built.problem, built.exception = value, problem, exception
+            built.expires = time.monotonic() + (RETRY_AFTER if problem else MAX_AGE)
+        return built
 
 
 _all_deferred: WeakSet[Deferred[Any]] = WeakSet()

@@ -20,6 +20,7 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy, MCPDjangoError
 from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.tasks import runs
+from mcp_django.tenants import as_tenant, by_tenant
 
 logger = logging.getLogger("mcp_django")
 
@@ -85,7 +86,8 @@ def _run_in_thread(pk: str, run: int) -> None:
     row = task_run.row
     # All clients of a user share one limit: the key is the user's part, before "@". Only anonymous
     # callers have a network.
-    caller, _, _ = row.principal.partition("@")
+    with as_tenant(row.tenant):
+        caller = by_tenant(row.principal.partition("@")[0])
     key = Member(caller, row.network) if row.network else caller
     try:
         get_pool("task").submit(partial(_perform_logged, task_run), key=key)

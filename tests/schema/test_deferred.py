@@ -14,6 +14,7 @@ from mcp_django.schema import deferred
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.compiled import JSONSchemaArguments
 from mcp_django.schema.deferred import Deferred, DeferredArguments
+from mcp_django.tenants import as_tenant, current_tenant
 
 
 class Clock:
@@ -145,3 +146,20 @@ def test_a_lock_of_the_parent_stops_no_child():
         if not child:
             os._exit(0 if made.problem == "" else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_each_tenant_has_a_value_of_its_own(settings):
+    """It may name rows: a choice that a form has looked up, for example."""
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
+    built = []
+
+    def build():
+        built.append(current_tenant())
+        return built[-1]
+
+    deferred = Deferred(build, what="a tool")
+    for _ in range(2):
+        for tenant in ("alpha", "beta"):
+            with as_tenant(tenant):
+                assert deferred.get() == tenant
+    assert built == ["alpha", "beta"]
