@@ -359,6 +359,22 @@ async def test_a_task_runs_as_the_tenant_and_is_unknown_to_others(mount):
     assert (await Task.objects.aget()).tenant == "beta"
 
 
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.django_db(transaction=True)
+async def test_the_health_check_needs_no_tenant(mount, settings):
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "HEALTH": True}
+    answers = set()
+    for tenant in ("alpha", None):
+        if mount == "wsgi":
+            answer = await in_thread(
+                wsgi, "/mcp/health", b"", verb="GET", client=Client(), x_tenant=tenant
+            )
+        else:
+            answer = await send(application(mount), "/mcp/health", b"", verb="GET", x_tenant=tenant)
+        answers.add(answer.status)
+    assert answers == {200}
+
+
 @pytest.mark.parametrize("mount", WITH_MIDDLEWARE)
 @pytest.mark.django_db(transaction=True)
 async def test_an_approval_is_one_of_the_tenant(mount, tokens):
