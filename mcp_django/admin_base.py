@@ -93,10 +93,15 @@ class MCPModelAdmin(_Themed):
     """The lookups that links of this package use in addition to the list filters."""
 
     @property
+    def _has_tenant(self) -> bool:
+        """Whether a row says of which tenant it is; a model of the site may have such a name."""
+        return self.model._meta.app_label == "mcp_django" and hasattr(self.model, "tenant")
+
+    @property
     def _is_closed(self) -> bool:
         """Whether the rows name users of any tenant, of whom the same key is another one here."""
         return (
-            not hasattr(self.model, "tenant")
+            not self._has_tenant
             and has_tenant_users()
             and not is_tenant_app(self.model._meta.app_config.name)
         )
@@ -126,7 +131,7 @@ class MCPModelAdmin(_Themed):
         rows = super().get_queryset(request)
         if thread_context() is None:
             return rows
-        if hasattr(self.model, "tenant"):
+        if self._has_tenant:
             return rows.filter(tenant=current_tenant())
         return rows.none() if self._is_closed else rows
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -85,8 +86,8 @@ class ThreadContext:
         """Return the tenant, by at most 255 characters; empty for none.
 
         On mounts without the site's middleware nothing but the ``request`` says it. Elsewhere its
-        middleware has run in this thread. ``None`` asks for what this thread is in, for example in
-        a signal or a command.
+        middleware has run in this thread. ``None`` asks for what this thread is in: in the admin,
+        in a command, and in signals of each saved object that is exposed, so it has to be cheap.
 
         Raises:
             Http404: there is no such tenant; the client gets a 404.
@@ -96,10 +97,12 @@ class ThreadContext:
     def enter(self, tenant: str) -> AbstractContextManager[object]:
         """Return a context manager in which this thread works for a tenant, and not afterwards.
 
-        It gets what ``capture`` returned, perhaps much later and in another process.
+        It gets what ``capture`` returned, perhaps much later and in another process. It may be
+        nested, so it restores what was set before.
 
         Raises:
-            Exception: there is no such tenant any more. Nothing is done for it then.
+            Exception: there is no such tenant any more. What needed this thread fails, and nothing
+                else.
         """
         raise NotImplementedError
 
@@ -167,6 +170,8 @@ _tenant: ContextVar[str | None] = ContextVar("mcp_django.tenant", default=None)
 
 def current_tenant() -> str:
     """Return the tenant of what runs now; empty on a site without tenants.
+
+    Outside of a request to a server it asks ``ThreadContext.capture``.
 
     Raises:
         ThreadContextError: the site's class does not return one.
@@ -248,9 +253,16 @@ def knows_tenant() -> bool:
     try:
         current_tenant()
     except (ThreadContextError, SynchronousOnlyOperation) as exc:
-        logger.warning("Subscribers are not notified of a change: %s", exc)
+        if not _is_unknown.is_set():
+            # Once: it may be asked for each of a million rows.
+            _is_unknown.set()
+            logger.warning("Subscribers are not notified of changes: %s", exc)
         return False
+    _is_unknown.clear()
     return True
+
+
+_is_unknown = threading.Event()
 
 
 class _Bound:
@@ -269,7 +281,11 @@ class _Bound:
 
 
 def as_tenant(tenant: str) -> AbstractContextManager[None]:
-    """Do what is inside for a tenant, without entering it in this thread."""
+    """Do what is inside for a tenant, without entering it in this thread.
+
+    So queries of this thread see the rows that they saw before; what is sent to other threads, and
+    what is notified, is of the tenant. The name is not checked. Do not yield inside.
+    """
     return _Bound(tenant)
 
 
@@ -369,6 +385,12 @@ def tenant_middleware() -> Any:
         if isinstance(middleware, type) and issubclass(middleware, TenantMainMiddleware):
             return middleware
     return None
+
+
+def is_shared(tenant: str) -> bool:
+    """Return whether a tenant is none, or the schema that all tenants share."""
+    is_schema = isinstance(thread_context(), DjangoTenants)
+    return not tenant or (is_schema and tenant == _shared_schema())
 
 
 def current_schema() -> str:

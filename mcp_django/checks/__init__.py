@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from functools import wraps
+from typing import Any
+
 from django.core import checks
 
 from mcp_django.checks import components, site
 from mcp_django.conf import Check, skip_if_settings_invalid
+from mcp_django.tenants import as_tenant
 
 TAG = "mcp_django"
 
 
 def _skip_all_if_settings_invalid(*functions: Check) -> tuple[Check, ...]:
     # Created once, so that calling ``ready`` again registers the same objects.
-    return tuple(map(skip_if_settings_invalid, functions))
+    return tuple(skip_if_settings_invalid(_of_no_tenant(check)) for check in functions)
+
+
+def _of_no_tenant(check: Check) -> Check:
+    """Return a check that looks at the code, whatever a tenant of the site has decided."""
+
+    @wraps(check)
+    def inner(app_configs: Any, **kwargs: Any) -> list[checks.CheckMessage]:
+        with as_tenant(""):
+            return check(app_configs, **kwargs)
+
+    return inner
 
 
 # The other checks need valid settings.

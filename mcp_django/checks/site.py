@@ -40,7 +40,6 @@ from mcp_django.tasks.worker import task_backends
 from mcp_django.tenants import (
     DjangoTenants,
     UnknownContext,
-    as_tenant,
     is_tenant_app,
     tenant_middleware,
     thread_context,
@@ -70,16 +69,14 @@ def system_check(
 
     def decorator(find_problems: Callable[..., Iterable[Problem]]) -> Check:
         def check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-            # On a site with tenants they look at the code, whatever a tenant has decided.
-            with as_tenant(""):
-                if each is None:
-                    return [message(what, hint=hint, id=id) for what, hint in find_problems()]
-                return [
-                    message(what, hint=hint, obj=server, id=id)
-                    for server in all_servers()
-                    for one in each(server)
-                    for what, hint in find_problems(one)
-                ]
+            if each is None:
+                return [message(what, hint=hint, id=id) for what, hint in find_problems()]
+            return [
+                message(what, hint=hint, obj=server, id=id)
+                for server in all_servers()
+                for one in each(server)
+                for what, hint in find_problems(one)
+            ]
 
         # Not ``functools.wraps``: Django looks at the signature of the function behind it.
         check.__name__, check.__doc__ = find_problems.__name__, find_problems.__doc__

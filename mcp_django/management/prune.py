@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django.auth.principal import find_user_by_name, key_of
 from mcp_django.storage.cleanup import anonymize_user, delete_expired, delete_tenant
+from mcp_django.tenants import DjangoTenants, thread_context
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -38,7 +40,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Delete what is wanted, and print the number of rows of each kind."""
     found: dict[str, int] = {}
     if options["forget_tenant"] is not None:
-        found = delete_tenant(options["forget_tenant"])
+        found = _forget_tenant(options["forget_tenant"])
     elif options["forget"] is not None:
         found = _forget_user(options["forget"])
     else:
@@ -48,6 +50,30 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         return
     for name, count in found.items():
         command.stdout.write(f"{count:>8}  {name}")
+
+
+def _forget_tenant(tenant: str) -> dict[str, int]:
+    """Delete the rows of a tenant, and return the number of rows of each kind.
+
+    Raises:
+        CommandError: it is not named, the site has no tenants, or it still exists.
+    """
+    context = thread_context()
+    if context is None:
+        raise CommandError("--forget-tenant names a tenant, and the site has none.")
+    if not tenant:
+        raise CommandError("--forget-tenant needs the name of a tenant.")
+    if isinstance(context, DjangoTenants) and _exists(context, tenant):
+        raise CommandError(f"The tenant {tenant!r} exists; delete it first.")
+    return delete_tenant(tenant)
+
+
+def _exists(context: DjangoTenants, tenant: str) -> bool:
+    try:
+        with context.enter(tenant):
+            return True
+    except ObjectDoesNotExist:
+        return False
 
 
 def _forget_user(username: str) -> dict[str, int]:

@@ -17,7 +17,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -159,7 +159,9 @@ def _subscribable_specs(mark: Version) -> list[ExposureSpec]:
         overrides = override_cache.overrides_at(mark).values()
         every = [spec for decisions in overrides for spec in decisions.exposures]
     else:
-        every = [spec for specs in read_exposures(of_all=True).values() for spec in specs]
+        # Tenants that expose a model in the same way share its receivers.
+        exposed = read_exposures(of_all=True).values()
+        every = [*dict.fromkeys(replace(spec, pk=0) for specs in exposed for spec in specs)]
     return [spec for spec in every if _allows_subscriptions(spec)]
 
 

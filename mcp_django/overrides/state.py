@@ -58,7 +58,7 @@ from mcp_django.storage.cache import confirm_seconds, keep_confirmed
 from mcp_django.storage.databases import CompiledQuery, tables
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
-from mcp_django.tenants import current_tenant, of_tenant
+from mcp_django.tenants import current_tenant, of_tenant, thread_context
 
 if TYPE_CHECKING:
     from mcp_django.components.registry import Registrar
@@ -334,7 +334,13 @@ class VersionCache:
 
 
 def has_no_tables() -> bool:
-    """Return whether the tables are missing; false if the database is unavailable."""
+    """Return whether the tables are missing; false if the database is unavailable.
+
+    On a site with tenants they are not looked for: in the schema of a tenant, Django lists only
+    the tables of that schema.
+    """
+    if thread_context() is not None:
+        return False
     connection = connections[_alias()]
     try:
         return tables.Component._meta.db_table not in connection.introspection.table_names()
@@ -415,6 +421,7 @@ class Overrides:
 
     def __init__(self, server: Registrar, tenant: str = "") -> None:
         self._server = server
+        self._is_of_tenant = bool(tenant)
         self._cache = _tenant_cache(tenant) if tenant else override_cache
         self._seen: Version | None = None
         self._decisions = NO_OVERRIDES
@@ -461,6 +468,11 @@ class Overrides:
             return None
         return built[1]
 
+    def _refresh_first(self) -> None:
+        """Load the overrides of a tenant: what a process knew of it may have been dropped."""
+        if self._is_of_tenant and self._seen is None:
+            self.refresh()
+
     def reset(self) -> None:
         """Assume that overrides do not exist, until the next ``refresh``."""
         self._set_overrides(NO_OVERRIDES, None)
@@ -482,6 +494,7 @@ class Overrides:
     @property
     def declared_catalog(self) -> Catalog:
         """The catalog before overrides, as of the last ``refresh``."""
+        self._refresh_first()
         return build_declared_catalog(self._server, self._decisions)
 
     @property
@@ -490,6 +503,7 @@ class Overrides:
 
         The admission calls ``refresh`` before any request is served.
         """
+        self._refresh_first()
         # Read once: another thread may replace the overrides in the meantime.
         generation, decisions = self._server.registry.generation, self._decisions
         built = self._built

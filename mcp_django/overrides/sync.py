@@ -353,7 +353,9 @@ class CatalogRows:
 
     def _write_if_changed(self) -> None:
         declared = read_declared(self._find_servers(), is_fresh=False)
-        if declared.digest != self._written.get(current_tenant()):
+        tenant = current_tenant()
+        # A tenant may have been deleted, and made again.
+        if tenant or declared.digest != self._written.get(tenant):
             self._write_unless_unmigrated()
 
     # When the admin changes the catalog -----------------------------------------------------------

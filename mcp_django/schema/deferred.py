@@ -47,9 +47,10 @@ _NOTHING: Schema = {"type": "object", "properties": {}, "additionalProperties": 
 class _Built(Generic[T]):
     """What was built last, or why it could not be."""
 
-    __slots__ = ("exception", "expires", "problem", "value", "version")
+    __slots__ = ("exception", "expires", "lock", "problem", "value", "version")
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
         self.value: T | None = None
         self.problem = ""
         self.exception: Exception | None = None
@@ -73,12 +74,12 @@ class Deferred(Generic[T]):
         self.logged: set[str] = set() if logged is None else logged
         self._built: _Built[T] = _Built()
         self._built_for: dict[str, _Built[T]] = {}
-        self.renew_lock()
         _all_deferred.add(self)
 
     def renew_lock(self) -> None:
-        """Set the lock of building, which a thread of the parent may have held."""
-        self._lock = threading.Lock()
+        """Set the locks of building, which threads of the parent may have held."""
+        for built in (self._built, *self._built_for.values()):
+            built.lock = threading.Lock()
 
     def _known(self) -> _Built[T]:
         """Return what was built last for the current tenant."""
@@ -155,7 +156,7 @@ class Deferred(Generic[T]):
         built = self._known()
         if time.monotonic() < built.expires:
             return built
-        with self._lock:
+        with built.lock:
             if time.monotonic() < built.expires:
                 return built
             try:

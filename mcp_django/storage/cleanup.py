@@ -28,6 +28,7 @@ from mcp_django.tenants import (
     DjangoTenants,
     bound_tenant,
     current_tenant,
+    is_shared,
     is_tenant_app,
     thread_context,
 )
@@ -90,7 +91,7 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
 
 def _is_of_other_tenants(due: QuerySet[Any]) -> bool:
     """Return whether each tenant has such rows in tables of its own, and none is entered here."""
-    if thread_context() is None or bound_tenant():
+    if thread_context() is None or not is_shared(bound_tenant()):
         return False
     return is_tenant_app(due.model._meta.app_config.name)
 
@@ -193,8 +194,9 @@ def delete_tenant(tenant: str) -> dict[str, int]:
 def connect_tenants() -> None:
     """Delete the rows of each tenant of django-tenants that the site deletes."""
     # Not by ``thread_context``: the site's class may not be importable yet.
-    if apps.is_installed("django_tenants"):
-        model = apps.get_model(str(getattr(django_settings, "TENANT_MODEL", "")))
+    name = getattr(django_settings, "TENANT_MODEL", None)
+    if apps.is_installed("django_tenants") and name:
+        model = apps.get_model(name)
         post_delete.connect(_tenant_deleted, sender=model, dispatch_uid="mcp_django.tenants")
 
 

@@ -230,7 +230,10 @@ async def tenant_of(exchange: Exchange, reader: BodyReader, send: Send) -> str |
 
     ``None`` if it has none, or none that can be told; then the request is answered.
     """
-    capture = partial(run_with_request_signals, partial(capture_tenant, exchange.request()))
+
+    def capture() -> str:
+        return run_with_request_signals(lambda: capture_tenant(exchange.request()))
+
     try:
         async with asyncio.timeout(get_settings().queue_seconds):
             return await get_pool("short").run(capture, key=exchange.presumed_share())

@@ -177,8 +177,8 @@ def tenant_refusal(exc: Exception) -> Reply:
     """Return the reply to a request whose tenant the site's ``THREAD_CONTEXT`` cannot tell."""
     if isinstance(exc, Http404):
         return jsonrpc_error_reply(404, "There is no MCP server at this address.")
-    if isinstance(exc, SuspiciousOperation):
-        return jsonrpc_error_reply(400, "The Host header is not valid here.")
+    if isinstance(exc, (SuspiciousOperation, UnicodeDecodeError)):
+        return jsonrpc_error_reply(400, "The Host header or the path is not valid here.")
     if isinstance(exc, (TimeoutError, InterfaceError, OperationalError)):
         logger.warning("The tenant of a request cannot be looked up (%s).", type(exc).__name__)
         return error_reply(Busy("The server is busy; try again in a moment."), None)

@@ -9,6 +9,7 @@ import sys
 import weakref
 from dataclasses import dataclass, replace
 from importlib.metadata import Distribution
+from inspect import unwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -718,7 +719,7 @@ def test_a_rate_needs_a_cache_that_all_processes_share(backend, rate, expected, 
 def test_the_checks_run_with_the_others():
     registered = django_checks.registry.registry.get_checks(include_deployment_checks=True)
     ours = {*checks.FIRST, *checks.ALL, *checks.DEPLOY, *checks.DATABASE}
-    functions = {getattr(one, "__wrapped__", one) for one in ours}
+    functions = {*map(unwrap, ours)}
     for module in (components, site):
         assert functions >= {one for name, one in vars(module).items() if name.startswith("check_")}
     assert ours <= set(registered)

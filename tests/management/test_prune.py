@@ -183,3 +183,14 @@ def test_a_tenant_is_forgotten_and_no_other(settings):
     }
     for model in (AccessToken, PromptText, PromptVersion):
         assert [row.tenant for row in model.objects.all()] == ["new"]
+
+
+@pytest.mark.parametrize("tenant", ["", "old"])
+def test_no_tenant_is_forgotten_where_there_is_none(settings, tenant):
+    AccessToken.objects.issue(person(), name="test")
+    with pytest.raises(CommandError, match="--forget-tenant"):
+        call_command("mcp", "prune", "--forget-tenant", tenant)
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
+    with pytest.raises(CommandError, match="needs the name of a tenant"):
+        call_command("mcp", "prune", "--forget-tenant", "")
+    assert AccessToken.objects.exists()

@@ -258,3 +258,14 @@ def test_a_prompt_is_one_of_the_tenant(server, settings):
         assert names(clients["alpha"]) == ["in_code"]
     with as_tenant("beta"):
         assert names(clients["beta"]) == ["in_code", "letter"]
+
+
+def test_what_was_dropped_of_a_tenant_is_loaded_before_it_counts(server, settings):
+    """Of more tenants than a process keeps, for example."""
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
+    with as_tenant("alpha"):
+        saved()
+        server._overrides_of.cache_clear()
+        assert set(server.catalog.prompts) == {"in_code", "letter"}
+        server._overrides_of.cache_clear()
+        assert set(server.declared_catalog.prompts) == {"in_code", "letter"}

@@ -486,7 +486,8 @@ async def test_a_class_that_hangs_is_not_waited_for(mount, settings, monkeypatch
 )
 def test_a_class_that_cannot_be_used_is_named(settings, path, reason):
     settings.MCP_DJANGO = {"THREAD_CONTEXT": path}
-    [problem] = [one for one in run_checks(tags=["mcp_django"]) if one.id == "mcp_django.E018"]
+    every = run_checks(tags=["mcp_django"])
+    [problem] = [message for message in every if message.id == "mcp_django.E018"]
     assert path in problem.msg
     assert reason in problem.msg
 

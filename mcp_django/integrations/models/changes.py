@@ -26,7 +26,7 @@ from mcp_django.integrations.models.uris import URIVariables, related_names
 from mcp_django.storage.databases import in_batches, is_test_transaction
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey, list_topic, resource_topic
-from mcp_django.tenants import knows_tenant
+from mcp_django.tenants import as_tenant, current_tenant, knows_tenant, run_as_tenant
 
 if TYPE_CHECKING:
     from django.db.models.signals import ModelSignal
@@ -231,7 +231,9 @@ class ModelSignalReceivers:
             self._publish_for("pk", pk_set, using)
 
     def _publish_for(self, column: str, values: Iterable[Any], using: str) -> None:
-        publish_after_commit(using, find=TopicFinder(self, column, using), values=values)
+        if knows_tenant():
+            finder = TopicFinder(self, column, using, current_tenant())
+            publish_after_commit(using, find=finder, values=values)
 
     # Topics -----------------------------------------------------------------------------------
 
@@ -281,10 +283,13 @@ class TopicFinder:
     changes: ModelSignalReceivers
     column: str
     using: str
+    tenant: str
+    """The tenant that the thread was in when an object changed; it may be another one later."""
 
     def __call__(self, values: Sequence[Any]) -> list[TopicKey]:
         """Return the topics of the objects with these values."""
-        return self.changes.find_topics(self.column, self.using, values)
+        with as_tenant(self.tenant):
+            return run_as_tenant(lambda: self.changes.find_topics(self.column, self.using, values))
 
 
 def _model_and_subclasses(model: type[Model]) -> list[type[Model]]:

@@ -216,4 +216,4 @@ def test_an_object_is_saved_where_no_tenant_can_be_told(told, commit, subscribed
     with commit():
         made.delete()
     assert told == []
-    assert "Subscribers are not notified of a change" in caplog.text
+    assert "Subscribers are not notified of changes" in caplog.text

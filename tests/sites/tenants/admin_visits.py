@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
 import django
 from django.test import Client
 
+PATIENCE = 60
 PROMPT = {
     "server": "tenants",
     "name": "greeting",
@@ -66,6 +68,7 @@ def pages(browsers: dict[str, Client]) -> dict[str, Any]:
     status of the page of a row of each at beta's host.
     """
     from django.contrib import admin
+    from django.contrib.admin.utils import quote
 
     found = {}
     for model in admin.site._registry:
@@ -76,10 +79,14 @@ def pages(browsers: dict[str, Client]) -> dict[str, Any]:
         rows = model._default_manager.all()
         if kind := {"ModelExposure": "model", "ViewExposure": "view"}.get(model.__name__):
             rows = rows.filter(kind=kind)
-        keys = {tenant: [str(row.pk) for row in rows.filter(tenant=tenant)] for tenant in browsers}
+        keys = {
+            tenant: [quote(row.pk) for row in rows.filter(tenant=tenant)] for tenant in browsers
+        }
         found[model.__name__] = {
             "status": answer.status_code,
-            "linked": {tenant: len(linked.intersection(pks)) for tenant, pks in keys.items()},
+            "linked": {
+                tenant: len(linked.intersection(map(str, pks))) for tenant, pks in keys.items()
+            },
             "opened": {
                 tenant: browsers["beta"].get(address(model, "change", pks[0])).status_code
                 for tenant, pks in keys.items()
@@ -153,19 +160,22 @@ def visit() -> dict[str, Any]:
     from django.contrib.auth.models import User
     from django_tenants.utils import schema_context
 
-    from mcp_django.models import Server
-    from mcp_django.overrides.sync import sync_rows
-    from mcp_django.server import all_servers
+    from mcp_django.models import Component, Server
     from tests.sites.tenants.fill import TENANTS, USERS
 
     browsers = {}
     for tenant in TENANTS:
         browsers[tenant] = Client(headers={"host": f"{tenant}.tenants.test"})
         with schema_context(tenant):
-            sync_rows(all_servers())
             user = User.objects.get(username=USERS[tenant])
             browsers[tenant].force_login(user)
             add_rows(tenant, user)
+    for tenant, browser in browsers.items():
+        # The first visit has the rows of components written.
+        deadline = time.monotonic() + PATIENCE
+        while not Component.objects.filter(tenant=tenant, key="sync_items").exists():
+            browser.get(address(Component, "changelist"))
+            assert time.monotonic() < deadline
     found = {**decisions(browsers), "pages": pages(browsers)}
     server = Server.objects.get(tenant="alpha", name="tenants")
     for page in ("try", "seen", "charts"):
