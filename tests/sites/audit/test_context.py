@@ -324,7 +324,7 @@ def test_the_setting_gets_the_user_and_the_request(server, settings, monkeypatch
 @pytest.mark.parametrize("tool", ["write", "write_later"])
 @pytest.mark.parametrize("mount", ["wsgi", "view", "lane"])
 async def test_middleware_of_the_site_finds_the_caller_late(mount, tool, ada, settings):
-    settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
+    settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.audit.contexts.NoTenant"}
     for name, caller in {"ada": ada, NOBODY: Caller()}.items():
         wanted = ToolCall(server="notes", tool=tool, arguments={"text": name})
         assert (await call(mount, caller, wanted)).is_done
