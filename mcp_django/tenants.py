@@ -20,6 +20,7 @@ import asyncio
 import logging
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -34,7 +35,7 @@ from django.core.signals import setting_changed
 from django.db import connection, router
 from django.db.models import Model, QuerySet
 from django.dispatch import receiver
-from django.http import Http404
+from django.http import Http404, HttpResponse
 from django.urls import get_urlconf, set_urlconf
 from django.utils.module_loading import import_string
 
@@ -76,12 +77,13 @@ class TenantUnavailable(InternalError):
     """A thread could not enter a tenant, for example because it was deleted; nothing was done."""
 
 
-class ThreadContext:
+class ThreadContext(ABC):
     """What a site's middleware keeps on the thread or the connection: base class of the setting.
 
     One instance serves the process, from any thread; neither method runs on an event loop.
     """
 
+    @abstractmethod
     def capture(self, request: HttpRequest | None) -> str:
         """Return the tenant, by at most 255 characters; empty for none.
 
@@ -92,8 +94,8 @@ class ThreadContext:
         Raises:
             Http404: there is no such tenant; the client gets a 404.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def enter(self, tenant: str) -> AbstractContextManager[object]:
         """Return a context manager in which this thread works for a tenant, and not afterwards.
 
@@ -104,7 +106,6 @@ class ThreadContext:
             Exception: there is no such tenant any more. What needed this thread fails, and nothing
                 else.
         """
-        raise NotImplementedError
 
 
 @cache
@@ -345,7 +346,7 @@ class DjangoTenants(ThreadContext):
         current: Any = connection
         urlconf, tenant = get_urlconf(), current.tenant
         try:
-            refusal = middleware(_no_response).process_request(request)
+            refusal = middleware(HttpResponse).process_request(request)
         finally:
             set_urlconf(urlconf)
             current.set_tenant(tenant)
@@ -369,10 +370,6 @@ class DjangoTenants(ThreadContext):
             row = get_tenant_model()._default_manager.get(schema_name=tenant)
         with tenant_context(row):
             yield
-
-
-def _no_response(request: HttpRequest) -> Any:
-    raise NotImplementedError
 
 
 @cache

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import weakref
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import Distribution
 from inspect import unwrap
@@ -571,6 +572,16 @@ ENTERING = {"THREAD_CONTEXT": "tests.checks.test_checks.Entering"}
 class Entering(ThreadContext):
     """Enters nothing."""
 
+    def capture(self, request: Any) -> str:
+        return ""
+
+    def enter(self, tenant: str) -> nullcontext[None]:
+        return nullcontext()
+
+
+class Unfinished(ThreadContext):
+    """Has no methods."""
+
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
@@ -589,6 +600,11 @@ class Entering(ThreadContext):
         (["django_pgschemas"], {"KEEP_CONNECTIONS": True, "THREAD_CONTEXT": False}, ""),
         ([], {"THREAD_CONTEXT": "tests.nowhere.Context"}, "cannot be used: 'tests.nowhere."),
         ([], {"THREAD_CONTEXT": "tests.checks.test_checks.ids"}, "cannot be used: 'tests.checks."),
+        (
+            [],
+            {"THREAD_CONTEXT": "tests.checks.test_checks.Unfinished"},
+            "abstract class Unfinished",
+        ),
         ([], {"THREAD_CONTEXT": "builtins.dict"}, "'builtins.dict', which is not a class derived"),
     ],
 )

@@ -206,6 +206,9 @@ class Lost(ThreadContext):
     def capture(self, request):
         raise RuntimeError("no tenant here")
 
+    def enter(self, tenant):
+        raise AssertionError("there is none to enter")
+
 
 @db
 def test_an_object_is_saved_where_no_tenant_can_be_told(told, commit, subscribed, settings, caplog):

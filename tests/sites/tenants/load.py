@@ -176,7 +176,6 @@ class Client:
             if reply.response.get("result", {}).get("status") != "working":
                 break
             assert time.monotonic() < deadline, reply.text
-            time.sleep(0.01)
         if version == HANDSHAKE and "result" in reply.response:
             body = request("tasks/result", {"taskId": task_id})
             return self.ask_in_session(body, **options)
