@@ -36,7 +36,7 @@ from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import request_id_of
 from mcp_django.storage.cache import receive_forgotten
-from mcp_django.tenants import as_tenant, capture_tenant, thread_context
+from mcp_django.tenants import TenantUnavailable, as_tenant, capture_tenant, thread_context
 from mcp_django.transports.answer import InFlight, wait_until_deadline
 from mcp_django.transports.drain import is_draining
 from mcp_django.transports.exchange import (
@@ -44,6 +44,7 @@ from mcp_django.transports.exchange import (
     Exchange,
     Message,
     error_reply,
+    internal_error_reply,
     tenant_refusal,
 )
 from mcp_django.transports.http import (
@@ -380,3 +381,5 @@ async def _serve_in_thread(request: IncomingHTTPRequest, serve: Callable[[], Out
     except Busy as exc:
         call_log.log_rejected(request.server, request.message, exc, transport="http")
         return error_reply(exc, request_id_of(request.message))
+    except TenantUnavailable:
+        return internal_error_reply(request_id_of(request.message))

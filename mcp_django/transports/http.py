@@ -62,6 +62,7 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.methods import LIST_METHODS
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
 from mcp_django.storage.sessions import SessionKey, SessionRecord, session_cache
+from mcp_django.tenants import TenantUnavailable
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
     MAX_UNVERIFIED_BYTES,
@@ -608,6 +609,8 @@ class BodyReader:
             refused = await get_pool("short").run(work, key=exchange.presumed_share())
         except Busy as exc:
             return error_reply(exc, None)
+        except TenantUnavailable:
+            return internal_error_reply(None)
         self._is_authorized = refused is None
         return refused
 

@@ -141,7 +141,7 @@ def test_a_failed_statement_leaves_the_transaction_usable(clock):
 @pytest.mark.outside
 def test_a_lock_of_the_parent_stops_no_child():
     made: Deferred[Any] = Deferred(Source("a"), what="the tool")
-    with made._lock:
+    with made._built.lock:
         child = os.fork()
         if not child:
             os._exit(0 if made.problem == "" else 1)

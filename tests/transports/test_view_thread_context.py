@@ -486,7 +486,8 @@ async def test_a_class_that_hangs_is_not_waited_for(mount, settings, monkeypatch
 )
 def test_a_class_that_cannot_be_used_is_named(settings, path, reason):
     settings.MCP_DJANGO = {"THREAD_CONTEXT": path}
-    every = run_checks(tags=["mcp_django"])
+    # Since Django 6.0, no databases means all of them.
+    every = run_checks(tags=["mcp_django"], databases=[])
     [problem] = [message for message in every if message.id == "mcp_django.E018"]
     assert path in problem.msg
     assert reason in problem.msg
@@ -508,6 +509,19 @@ async def test_a_tenant_that_is_deleted_while_its_stream_is_open(mount, monkeypa
         assert "updated" not in str((await listening.rest()).body)
     answer = await ask(mount, tool_call("slow_tenant"), x_tenant="alpha")
     assert "alpha" not in str(answer.body)
+
+
+@pytest.mark.parametrize("mount", ["raw", "consumer"])
+@pytest.mark.parametrize("size", [1, 70_000])
+@pytest.mark.django_db(transaction=True)
+async def test_a_tenant_that_cannot_be_entered_any_more_is_a_server_error(mount, size):
+    gone.add("alpha")
+    body = message("tools/call", {"name": "sync_tenant", "arguments": {"x": "x" * size}})
+    answer = await ask(mount, body, x_tenant="alpha", content_length=str(len(json.dumps(body))))
+    assert answer.status == 500
+    assert answer.json()["error"]["code"] == -32603
+    assert "alpha" not in str(answer.body)
+    assert (await ask(mount, tool_call("sync_tenant"), x_tenant="beta")).status == 200
 
 
 @pytest.mark.parametrize("mount", ["lane", "view"])

@@ -34,8 +34,12 @@ def settings_of(site: str) -> str:
 
 
 @cache
-def environ_of(site: str) -> Mapping[str, str]:
-    """The environment of processes that serve a site, whose database is made and filled."""
+def environ_of(site: str, use: str = "served") -> Mapping[str, str]:
+    """The environment of processes that serve a site, whose database is made and filled.
+
+    Each `use` of a site has a database of its own: tests that delete rows do not share one with
+    tests that read them.
+    """
     stack = ExitStack()
     atexit.register(stack.close)
     own = {"DJANGO_SETTINGS_MODULE": settings_of(site)}
@@ -44,7 +48,7 @@ def environ_of(site: str) -> Mapping[str, str]:
         own["MCP_TEST_DATABASES"] = directory
         run({**own, "MCP_TEST_SITE": site}, "tests.sites.tenants.fill")
         return own
-    name = f"mcp_tenants_{site}_{os.getpid()}"
+    name = f"mcp_tenants_{site}_{use}_{os.getpid()}"
     place = urlsplit(os.environ.get("MCP_TEST_DATABASE_URL") or DATABASE_SERVER)
     url = place._replace(path=f"/{name}").geturl()
     if site == "rows":

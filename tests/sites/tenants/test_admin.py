@@ -20,7 +20,7 @@ def visits():
     process = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.sites.tenants.admin_visits"],
         cwd=REPOSITORY,
-        env={**os.environ, **environ_of("users")},
+        env={**os.environ, **environ_of("users", "admin")},
         capture_output=True,
         text=True,
         timeout=120,
