@@ -24,7 +24,7 @@ from benchmarks.process import (
     SERVERS,
     NotStarted,
     Process,
-    cache_directory,
+    database_file,
     serve_asgi,
 )
 from benchmarks.rounds import QUICK, THOROUGH, Plan, measure_rows
@@ -101,7 +101,7 @@ def prepared(database: str) -> str:
 
 def run(plan: Plan, options: argparse.Namespace) -> Any:
     """Measure and print everything; return all figures for JSON."""
-    database = str(cache_directory() / "rows.sqlite3")
+    database = str(database_file())
     with ExitStack() as stack:
         rows: list[Row] = [bare_row(), *own_rows(prepared(database))]
         servers = {OWN: stack.enter_context(start_site(options.server, database))}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from benchmarks.load import HOST
@@ -163,3 +164,14 @@ def cache_directory() -> Path:
     found = Path(os.environ.get("BENCH_CACHE") or Path(base) / "mcp-django-benchmarks")
     found.mkdir(parents=True, exist_ok=True)
     return found
+
+
+def database_file() -> Path:
+    """Return the SQLite file for the tables of today's migrations; files of others are deleted."""
+    migrations = sorted((REPOSITORY / "mcp_django").glob("**/migrations/*.py"))
+    digest = sha256(b"".join(path.read_bytes() for path in migrations)).hexdigest()[:12]
+    wanted = cache_directory() / f"rows-{digest}.sqlite3"
+    for path in cache_directory().glob("rows*.sqlite3*"):
+        if not path.name.startswith(wanted.name):
+            path.unlink()
+    return wanted

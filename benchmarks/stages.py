@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.process import cache_directory
+from benchmarks.process import database_file
 from benchmarks.report import markdown_table as markdown
 from benchmarks.rounds import format_number
 
@@ -58,7 +58,7 @@ def set_up_site() -> None:
     """Set up the site in this process."""
     from benchmarks.__main__ import prepare_database
 
-    prepare_database(cache_directory() / "rows.sqlite3")
+    prepare_database(database_file())
 
 
 def measure_stages(stages: Sequence[Stage], *, iterations: int, batches: int) -> list[Timing]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from benchmarks.process import cache_directory
+from benchmarks.process import database_file
 from benchmarks.site import STARTPROJECT
 from mcp_django.oauth import provider_settings
 
@@ -82,7 +82,7 @@ def database(value: str) -> dict[str, Any]:
     parts = urlsplit(value)
     if not parts.scheme.startswith("postgres"):
         options = WAL if os.environ.get("BENCH_WAL") == "1" else {}
-        name = value or cache_directory() / "rows.sqlite3"
+        name = value or database_file()
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": name, "OPTIONS": options}
     return {
         "ENGINE": "django.db.backends.postgresql",
