@@ -35,12 +35,12 @@ DIALECTS = {
 # Numbers in names begin at 1000, so that all names have the same length. Each tool is called on the
 # server that has it. A day has about 10 000 calls.
 CALLS = """
-INSERT INTO mcp_django_call (token, at, server, kind, component, uri, origin, user_key, user_name,
-  acting_user, client_id, client, revision, transport, session, trace_id, writes, outcome, code,
-  reason, ms, "rows", bytes, argument_names, arguments_digest, arguments, problems)
+INSERT INTO mcp_django_call (tenant, token, at, server, kind, component, uri, origin, user_key,
+  user_name, acting_user, client_id, client, revision, transport, session, trace_id, writes,
+  outcome, code, reason, ms, "rows", bytes, argument_names, arguments_digest, arguments, problems)
 {numbers}
-SELECT 'call-' || i, {ago}, 'server-' || (i % 4), 'tool', 'tool-' || (1000 + i * 7917 % 1000), '',
-  'client', 'user:' || (i % 5000), 'user-' || (i % 5000), '', '', 'client ' || (i % 10),
+SELECT '', 'call-' || i, {ago}, 'server-' || (i % 4), 'tool', 'tool-' || (1000 + i * 7917 % 1000),
+  '', 'client', 'user:' || (i % 5000), 'user-' || (i % 5000), '', '', 'client ' || (i % 10),
   '2026-07-28', 'http', '', '0000000000000000' || (1000000000000000 + i), i % 5 = 0,
   CASE WHEN i % 50 = 0 THEN 'failed' ELSE 'ok' END, NULL, '', (i % 200) / 2.0, i % 30, 500,
   CAST('["a", "b"]' AS {json}), '{digest}', NULL, CAST('[]' AS {json})
