@@ -54,10 +54,8 @@ def callback():
 
 
 @pytest.fixture
-def live(transactional_db, site, monkeypatch):
+def live(transactional_db, site):
     """The OAuth test site on a port, with its static files; the start of its addresses."""
-    # Playwright leaves a running loop in this thread, which Django takes for asynchronous code.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
     site.MIDDLEWARE = [*site.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]
     thread = LiveServerThread("127.0.0.1", static_handler=StaticFilesHandler)
     thread.daemon = True
@@ -74,7 +72,9 @@ def chrome():
     """A running Chromium."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # It leaves a running loop in this thread, which Django takes for asynchronous code.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield browser
         browser.close()
