@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -72,8 +72,12 @@ class Process:
 
     def open_files(self, path: Path) -> int:
         """Return how often a file is open; for a SQLite database, its number of connections."""
-        opened = [file.readlink() for one in self._all for file in (one / "fd").iterdir()]
-        return opened.count(path.resolve())
+        wanted, found = path.resolve(), 0
+        for file in (file for directory in self._all for file in (directory / "fd").iterdir()):
+            # It may be closed meanwhile.
+            with suppress(FileNotFoundError):
+                found += file.readlink() == wanted
+        return found
 
 
 def _ticks(stat: Path) -> int:
