@@ -9,32 +9,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import queue
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import Executor, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
-from contextvars import Context, ContextVar, copy_context
-from dataclasses import dataclass
+from contextvars import Context, copy_context
 from functools import cache, partial
 from time import monotonic
 from types import CoroutineType
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from asgiref.sync import (
-    AsyncToSync,
-    SyncToAsync,
-    ThreadSensitiveContext,
-    async_to_sync,
-    sync_to_async,
-)
+from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.signals import setting_changed
 from django.db import InterfaceError, OperationalError
 from django.dispatch import receiver
 from django.utils import timezone
 
-from mcp_django.auth.limits import ShareKey
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
 from mcp_django.components.context import Cancellation, ClientPort
 from mcp_django.conf import get_settings
@@ -64,7 +54,8 @@ from mcp_django.execution.call_log import alog_call, atraced, end_rejected_with_
 from mcp_django.execution.policy import admit_caller, authorize
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
 from mcp_django.execution.results import failure_from, wrap_abort
-from mcp_django.execution.threads import get_pool, run_in_this_thread, run_with_request_signals
+from mcp_django.execution.thread_sensitive import LeasedThread, run_in_this_thread
+from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.tenants import thread_context
 
 logger = logging.getLogger("mcp_django")
@@ -567,101 +558,6 @@ def _authorize_again(call: Call) -> None:
     approval = getattr(component, "approval", "")
     if approval and approval != getattr(call.component, "approval", ""):
         raise InvalidRequest(f"The {component} requires approval now; call it again.")
-
-
-# Threads of async functions -----------------------------------------------------------------------
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class LeasedThread(Executor):
-    """An executor with one tool thread for one async call, taken when first needed.
-
-    An async function that does not use the ORM takes no thread. ``around`` returns the context
-    manager in which the thread does all its work for the call; ``key`` identifies the caller.
-
-    The call owns it: ``enter`` is called in the context of the call before its first step, and
-    ``release`` at its end.
-    """
-
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-    key: Callable[[], ShareKey] = lambda: None
-    is_over: bool = False
-    """Whether the call is over, so that nothing may be submitted any more."""
-    is_taken: bool = False
-    """Whether a thread was needed, which has to be released."""
-    _calls: LeasedCalls | None = None
-    _thread: Future[None] | None = None
-
-    def enter(self) -> None:
-        """Let ``sync_to_async`` use this thread in the current context, which is the call's own."""
-        _lease.set(self)
-        SyncToAsync.thread_sensitive_context.set(_shared_context())
-        if getattr(AsyncToSync.executors, "current", None) is not None:
-            # A sync caller further up is waiting, and would otherwise run the work in its thread.
-            AsyncToSync.executors.current = None
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue one function for the leased thread.
-
-        Raises:
-            Busy: the tool threads' pool or the caller's share of it is full.
-            RuntimeError: the call is over; a task that it began has outlived it.
-        """
-        if self.is_over:
-            raise RuntimeError("The call that began this task is over; await tasks before it ends.")
-        future: Future[T] = Future()
-        if self._calls is None or self._thread is None:
-            self._calls = queue.SimpleQueue()
-            work = partial(run_with_request_signals, partial(self._run_surrounded, self._calls))
-            self._thread = get_pool("tool").submit(work, key=self.key())
-            self.is_taken = True
-        self._calls.put((future, partial(fn, *args, **kwargs)))
-        return future
-
-    def release(self) -> None:
-        """End the work of the thread."""
-        if self._calls is not None and self._thread is not None and not self._thread.cancel():
-            self._calls.put(None)
-
-    def _run_surrounded(self, calls: LeasedCalls) -> None:
-        try:
-            with self.around(), threads.roll_back_left_open():
-                while (call := calls.get()) is not None:
-                    future, function = call
-                    if not future.set_running_or_notify_cancel():
-                        continue
-                    try:
-                        future.set_result(function())
-                    except BaseException as exc:  # noqa: BLE001 - delivered to the caller
-                        future.set_exception(exc)
-        except threads.TransactionLeftOpen:
-            # The call has been answered already.
-            logger.exception("A transaction that an async call left open was rolled back.")
-
-
-LeasedCalls: TypeAlias = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
-_lease: ContextVar[LeasedThread] = ContextVar("mcp_django_lease")
-
-
-class _LeasedThreads(Executor):
-    """Passes each function to the leased thread of the call that submits it."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue one function."""
-        return _lease.get().submit(fn, *args, **kwargs)
-
-
-@cache
-def _shared_context() -> ThreadSensitiveContext:
-    """Return the context that all async calls share; entering one for each costs as much as a call.
-
-    It belongs to the process and is never left. It holds no thread, so a forked child keeps it.
-    """
-    shared = ThreadSensitiveContext(executor=_LeasedThreads())
-    # In a context of its own, since it also sets variables.
-    with suppress(StopIteration):
-        Context().run(shared.__aenter__().send, None)  # type: ignore[no-untyped-call]
-    return shared
 
 
 # Functions that do not wait -----------------------------------------------------------------------

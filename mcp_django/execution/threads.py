@@ -22,17 +22,15 @@ import atexit
 import contextvars
 import logging
 import os
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
-from asgiref.sync import AsyncToSync, SyncToAsync
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished, request_started, setting_changed
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, transaction
@@ -811,124 +809,3 @@ def call_on_loop(function: Callable[[], object]) -> Callable[[], None]:
             loop.call_soon_threadsafe(function)
 
     return call
-
-
-# Async functions in one thread --------------------------------------------------------------------
-
-# ``asgiref`` runs the body of an async function in another thread than its database calls, so a
-# ``threading.local()`` that middleware has set is empty there: a manager or a router that reads it
-# would choose the rows of no tenant, or of all. Here one thread does both in turn, on an event loop
-# of its own for each function. A database call holds up what else the function awaits meanwhile,
-# and nothing else.
-
-if sys.platform == "win32":
-    _BaseLoop = asyncio.ProactorEventLoop
-else:
-    _BaseLoop = asyncio.SelectorEventLoop
-
-
-def run_in_this_thread(
-    function: Callable[[], Coroutine[Any, Any, T]],
-    *,
-    context: contextvars.Context,
-    ends_with_request: bool,
-) -> T:
-    """Run a coroutine and its thread-sensitive work in this thread, which has no running loop.
-
-    The coroutine runs in ``context``, which has its changes afterwards. With ``ends_with_request``
-    it is cancelled when Django's own ASGI handler cancels the request that this thread serves,
-    because its client has left.
-
-    Raises:
-        BaseException: what the coroutine raises.
-    """
-    # What asgiref has told this thread of the loop that waits for it.
-    outer = vars(SyncToAsync.threadlocal)
-    before = dict(outer)
-    waiting = before.get("main_event_loop") if ends_with_request else None
-    # asgiref cancels its first member, which it expects to be the task of a coroutine.
-    tasks: list[Any] = before.get("task_context", [])
-    ended = waiting.create_future() if waiting is not None and not waiting.is_closed() else None
-    if ended is not None:
-        tasks.append(ended)
-    try:
-        with asyncio.Runner(loop_factory=ThreadLoop) as runner:
-            return runner.run(_run(function, ended), context=context)
-    finally:
-        if ended is not None:
-            tasks.remove(ended)
-        outer.clear()
-        outer.update(before)
-
-
-async def _run(
-    function: Callable[[], Coroutine[Any, Any, T]], ended: asyncio.Future[None] | None
-) -> T:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    if ended is not None:
-        cancel = call_on_loop(task.cancel)
-        ended.add_done_callback(lambda _: cancel())
-    # A sync caller further up, or Django's handler, would run the work in its thread.
-    AsyncToSync.executors.current = None
-    entered = SyncToAsync.thread_sensitive_context.set(None)  # type: ignore[arg-type]
-    AsyncToSync.loop_thread_executors[loop] = loop  # type: ignore[assignment]
-    try:
-        return await function()
-    finally:
-        del AsyncToSync.loop_thread_executors[loop]
-        SyncToAsync.thread_sensitive_context.reset(entered)
-
-
-class ThreadLoop(_BaseLoop):
-    """An event loop that is its own executor for the thread-sensitive work of ``asgiref``.
-
-    It belongs to one run and is closed at its end, so a fork or a test has nothing of it.
-    """
-
-    _works_in: int | None = None
-    """The thread in which it runs such work at the moment."""
-
-    def _work(
-        self, future: asyncio.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
-    ) -> None:
-        if future.cancelled():
-            return
-        # Sync code may use the database, or a loop of its own, as in any thread.
-        asyncio._set_running_loop(None)
-        self._works_in = threading.get_ident()
-        try:
-            result = function(*args)
-        except StopIteration as exc:
-            # No future can have it.
-            future.set_exception(RuntimeError(f"The function raised {exc!r}."))
-        except BaseException as exc:  # noqa: BLE001 - delivered to the coroutine
-            future.set_exception(exc)
-        else:
-            future.set_result(result)
-        finally:
-            self._works_in = None
-            asyncio._set_running_loop(self)
-
-    if not TYPE_CHECKING:
-        # The signatures of the base class differ between the versions of Python.
-
-        def run_in_executor(self, executor, func, *args):
-            """Run a function in the executor, or in the loop's thread if the loop is given."""
-            if executor is not self:
-                return super().run_in_executor(executor, func, *args)
-            future = self.create_future()
-            # Not at once: between two calls, what is cancelled or late has to be noticed.
-            self.call_soon(self._work, future, func, args)
-            return future
-
-        def call_soon_threadsafe(self, callback, *args, context=None):
-            """Schedule a callback from any thread.
-
-            Raises:
-                RuntimeError: sync code that the loop runs now would wait for the callback for ever;
-                    ``async_to_sync`` then uses another loop.
-            """
-            if self._works_in == threading.get_ident():
-                raise RuntimeError("The event loop waits for the function that uses it.")
-            return super().call_soon_threadsafe(callback, *args, context=context)

@@ -1,0 +1,258 @@
+"""Where the thread-sensitive work of async functions runs, which ``sync_to_async`` hands over.
+
+On the event loop of the server a call leases a tool thread for it (``LeasedThread``). In a thread
+that has no loop, one thread runs the function and this work in turn (``run_in_this_thread``).
+
+This module alone uses internals of asgiref, read against 3.13: ``ThreadSensitiveContext(executor)``
+and its ``__aenter__``; ``SyncToAsync.thread_sensitive_context`` and ``SyncToAsync.threadlocal``
+with its ``main_event_loop`` and ``task_context``; ``AsyncToSync.executors.current`` and
+``AsyncToSync.loop_thread_executors``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import queue
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+
+from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext
+
+from mcp_django.auth.limits import ShareKey
+from mcp_django.execution.threads import (
+    TransactionLeftOpen,
+    call_on_loop,
+    get_pool,
+    roll_back_left_open,
+    run_with_request_signals,
+)
+
+logger = logging.getLogger("mcp_django")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+# On the loop of a server --------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class LeasedThread(Executor):
+    """An executor with one tool thread for one async call, taken when first needed.
+
+    An async function that does not use the ORM takes no thread. ``around`` returns the context
+    manager in which the thread does all its work for the call; ``key`` identifies the caller.
+
+    The call owns it: ``enter`` is called in the context of the call before its first step, and
+    ``release`` at its end.
+    """
+
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    key: Callable[[], ShareKey] = lambda: None
+    is_over: bool = False
+    """Whether the call is over, so that nothing may be submitted any more."""
+    is_taken: bool = False
+    """Whether a thread was needed, which has to be released."""
+    _calls: LeasedCalls | None = None
+    _thread: Future[None] | None = None
+
+    def enter(self) -> None:
+        """Let ``sync_to_async`` use this thread in the current context, which is the call's own."""
+        _lease.set(self)
+        SyncToAsync.thread_sensitive_context.set(_shared_context())
+        if getattr(AsyncToSync.executors, "current", None) is not None:
+            # A sync caller further up is waiting, and would otherwise run the work in its thread.
+            AsyncToSync.executors.current = None
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue one function for the leased thread.
+
+        Raises:
+            Busy: the tool threads' pool or the caller's share of it is full.
+            RuntimeError: the call is over; a task that it began has outlived it.
+        """
+        if self.is_over:
+            raise RuntimeError("The call that began this task is over; await tasks before it ends.")
+        future: Future[T] = Future()
+        if self._calls is None or self._thread is None:
+            self._calls = queue.SimpleQueue()
+            work = partial(run_with_request_signals, partial(self._run_surrounded, self._calls))
+            self._thread = get_pool("tool").submit(work, key=self.key())
+            self.is_taken = True
+        self._calls.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def release(self) -> None:
+        """End the work of the thread."""
+        if self._calls is not None and self._thread is not None and not self._thread.cancel():
+            self._calls.put(None)
+
+    def _run_surrounded(self, calls: LeasedCalls) -> None:
+        try:
+            with self.around(), roll_back_left_open():
+                while (call := calls.get()) is not None:
+                    future, function = call
+                    if not future.set_running_or_notify_cancel():
+                        continue
+                    try:
+                        future.set_result(function())
+                    except BaseException as exc:  # noqa: BLE001 - delivered to the caller
+                        future.set_exception(exc)
+        except TransactionLeftOpen:
+            # The call has been answered already.
+            logger.exception("A transaction that an async call left open was rolled back.")
+
+
+LeasedCalls: TypeAlias = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+_lease: ContextVar[LeasedThread] = ContextVar("mcp_django_lease")
+
+
+class _LeasedThreads(Executor):
+    """Passes each function to the leased thread of the call that submits it."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue one function."""
+        return _lease.get().submit(fn, *args, **kwargs)
+
+
+@cache
+def _shared_context() -> ThreadSensitiveContext:
+    """Return the context that all async calls share; entering one for each costs as much as a call.
+
+    It belongs to the process and is never left. It holds no thread, so a forked child keeps it.
+    """
+    shared = ThreadSensitiveContext(executor=_LeasedThreads())
+    # In a context of its own, since it also sets variables.
+    with suppress(StopIteration):
+        Context().run(shared.__aenter__().send, None)  # type: ignore[no-untyped-call]
+    return shared
+
+
+# In a thread without a loop -----------------------------------------------------------------------
+
+# ``asgiref`` runs the body of an async function in another thread than its database calls, so a
+# ``threading.local()`` that middleware has set is empty there: a manager or a router that reads it
+# would choose the rows of no tenant, or of all. Here one thread does both in turn, on an event loop
+# of its own for each function. A database call holds up what else the function awaits meanwhile,
+# and nothing else.
+
+if sys.platform == "win32":
+    _BaseLoop = asyncio.ProactorEventLoop
+else:
+    _BaseLoop = asyncio.SelectorEventLoop
+
+
+def run_in_this_thread(
+    function: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    context: contextvars.Context,
+    ends_with_request: bool,
+) -> T:
+    """Run a coroutine and its thread-sensitive work in this thread, which has no running loop.
+
+    The coroutine runs in ``context``, which has its changes afterwards. With ``ends_with_request``
+    it is cancelled when Django's own ASGI handler cancels the request that this thread serves,
+    because its client has left.
+
+    Raises:
+        BaseException: what the coroutine raises.
+    """
+    # What asgiref has told this thread of the loop that waits for it.
+    outer = vars(SyncToAsync.threadlocal)
+    before = dict(outer)
+    waiting = before.get("main_event_loop") if ends_with_request else None
+    # asgiref cancels its first member, which it expects to be the task of a coroutine.
+    tasks: list[Any] = before.get("task_context", [])
+    ended = waiting.create_future() if waiting is not None and not waiting.is_closed() else None
+    if ended is not None:
+        tasks.append(ended)
+    try:
+        with asyncio.Runner(loop_factory=ThreadLoop) as runner:
+            return runner.run(_run(function, ended), context=context)
+    finally:
+        if ended is not None:
+            tasks.remove(ended)
+        outer.clear()
+        outer.update(before)
+
+
+async def _run(
+    function: Callable[[], Coroutine[Any, Any, T]], ended: asyncio.Future[None] | None
+) -> T:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    if ended is not None:
+        cancel = call_on_loop(task.cancel)
+        ended.add_done_callback(lambda _: cancel())
+    # A sync caller further up, or Django's handler, would run the work in its thread.
+    AsyncToSync.executors.current = None
+    entered = SyncToAsync.thread_sensitive_context.set(None)  # type: ignore[arg-type]
+    AsyncToSync.loop_thread_executors[loop] = loop  # type: ignore[assignment]
+    try:
+        return await function()
+    finally:
+        del AsyncToSync.loop_thread_executors[loop]
+        SyncToAsync.thread_sensitive_context.reset(entered)
+
+
+class ThreadLoop(_BaseLoop):
+    """An event loop that is its own executor for the thread-sensitive work of ``asgiref``.
+
+    It belongs to one run and is closed at its end, so a fork or a test has nothing of it.
+    """
+
+    _works_in: int | None = None
+    """The thread in which it runs such work at the moment."""
+
+    def _work(
+        self, future: asyncio.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        if future.cancelled():
+            return
+        # Sync code may use the database, or a loop of its own, as in any thread.
+        asyncio._set_running_loop(None)
+        self._works_in = threading.get_ident()
+        try:
+            result = function(*args)
+        except StopIteration as exc:
+            # No future can have it.
+            future.set_exception(RuntimeError(f"The function raised {exc!r}."))
+        except BaseException as exc:  # noqa: BLE001 - delivered to the coroutine
+            future.set_exception(exc)
+        else:
+            future.set_result(result)
+        finally:
+            self._works_in = None
+            asyncio._set_running_loop(self)
+
+    if not TYPE_CHECKING:
+        # The signatures of the base class differ between the versions of Python.
+
+        def run_in_executor(self, executor, func, *args):
+            """Run a function in the executor, or in the loop's thread if the loop is given."""
+            if executor is not self:
+                return super().run_in_executor(executor, func, *args)
+            future = self.create_future()
+            # Not at once: between two calls, what is cancelled or late has to be noticed.
+            self.call_soon(self._work, future, func, args)
+            return future
+
+        def call_soon_threadsafe(self, callback, *args, context=None):
+            """Schedule a callback from any thread.
+
+            Raises:
+                RuntimeError: sync code that the loop runs now would wait for the callback for ever;
+                    ``async_to_sync`` then uses another loop.
+            """
+            if self._works_in == threading.get_ident():
+                raise RuntimeError("The event loop waits for the function that uses it.")
+            return super().call_soon_threadsafe(callback, *args, context=context)
