@@ -18,7 +18,7 @@ from time import monotonic
 from types import CoroutineType
 from typing import Any, ParamSpec, TypeVar
 
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.signals import setting_changed
 from django.db import InterfaceError, OperationalError
@@ -54,7 +54,11 @@ from mcp_django.execution.call_log import alog_call, atraced, end_rejected_with_
 from mcp_django.execution.policy import admit_caller, authorize
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
 from mcp_django.execution.results import failure_from, wrap_abort
-from mcp_django.execution.thread_sensitive import LeasedThread, run_in_this_thread
+from mcp_django.execution.thread_sensitive import (
+    LeasedThread,
+    run_coroutine,
+    run_in_this_thread,
+)
 from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.tenants import thread_context
 
@@ -65,7 +69,7 @@ P = ParamSpec("P")
 
 
 def run(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
-    """Run the function in this thread; an async one gets its own event loop.
+    """Run the function in this thread; an async one gets an event loop here.
 
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
@@ -134,7 +138,7 @@ def _perform(call: Call, port: ClientPort | None, stop: Cancellation | None) -> 
             threads.roll_back_left_open(),
         ):
             if not needs_thread():
-                return async_to_sync(acall)()
+                return run_coroutine(acall)
             context = copy_context()
             try:
                 # A client that leaves cancels its call, but not in a session.
@@ -260,7 +264,7 @@ async def _acall_in_thread(
     assert task is not None
 
     def interrupt() -> None:
-        # If the call is already over, its loop is closed.
+        # If the call is already over, its loop does not run.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(task.cancel)
 

@@ -3,29 +3,31 @@
 On the event loop of the server a call leases a tool thread for it (``LeasedThread``). In a thread
 that has no loop, one thread runs the function and this work in turn (``run_in_this_thread``).
 
-This module alone uses internals of asgiref, read against 3.13: ``ThreadSensitiveContext(executor)``
-and its ``__aenter__``; ``SyncToAsync.thread_sensitive_context`` and ``SyncToAsync.threadlocal``
-with its ``main_event_loop`` and ``task_context``; ``AsyncToSync.executors.current`` and
-``AsyncToSync.loop_thread_executors``.
+This module alone uses internals of asgiref, read against 3.13: the executor of a
+``ThreadSensitiveContext``, and its ``__aenter__``; ``SyncToAsync.thread_sensitive_context``;
+``SyncToAsync.threadlocal`` with ``main_event_loop``, ``main_event_loop_pid`` and ``task_context``;
+``AsyncToSync.executors.current`` and ``AsyncToSync.loop_thread_executors``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import logging
+import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext
+from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext, async_to_sync
 
 from mcp_django.auth.limits import ShareKey
 from mcp_django.execution.threads import (
@@ -139,16 +141,39 @@ def _shared_context() -> ThreadSensitiveContext:
 
 # In a thread without a loop -----------------------------------------------------------------------
 
-# ``asgiref`` runs the body of an async function in another thread than its database calls, so a
-# ``threading.local()`` that middleware has set is empty there: a manager or a router that reads it
-# would choose the rows of no tenant, or of all. Here one thread does both in turn, on an event loop
-# of its own for each function. A database call holds up what else the function awaits meanwhile,
-# and nothing else.
+# ``async_to_sync`` makes a thread and an event loop for each call, which costs more than what most
+# functions do. It also runs the body of an async function in another thread than its database
+# calls, so a ``threading.local()`` that middleware has set is empty there: a manager or a router
+# that reads it would choose the rows of no tenant, or of all. Here one thread does both in turn, on
+# a loop that is used again. A database call holds up what else the function awaits meanwhile, and
+# nothing else.
+
+MAX_IDLE_LOOPS = 32
+"""The number of event loops that are kept for the next call; each has three open files."""
 
 if sys.platform == "win32":
     _BaseLoop = asyncio.ProactorEventLoop
 else:
     _BaseLoop = asyncio.SelectorEventLoop
+
+
+def run_coroutine(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine from this thread, which has no running loop: ``async_to_sync``, but faster.
+
+    If an event loop waits for this thread, as Django's ASGI handler does for a view, the coroutine
+    runs on that one. What it changes in its context variables does not reach this thread.
+
+    Raises:
+        RuntimeError: this thread has a running event loop.
+        BaseException: what the coroutine raises.
+    """
+    above = vars(SyncToAsync.threadlocal)
+    loop = above.get("main_event_loop")
+    # asgiref leaves a closed loop there, and a fork copies one that never ends.
+    if loop and loop.is_running() and above.get("main_event_loop_pid") == os.getpid():
+        return async_to_sync(function)()
+    context = contextvars.copy_context()
+    return run_in_this_thread(function, context=context, ends_with_request=False)
 
 
 def run_in_this_thread(
@@ -164,8 +189,11 @@ def run_in_this_thread(
     because its client has left.
 
     Raises:
+        RuntimeError: this thread has a running event loop.
         BaseException: what the coroutine raises.
     """
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("This thread has a running event loop: await the function there.")
     # What asgiref has told this thread of the loop that waits for it.
     outer = vars(SyncToAsync.threadlocal)
     before = dict(outer)
@@ -176,13 +204,91 @@ def run_in_this_thread(
     if ended is not None:
         tasks.append(ended)
     try:
-        with asyncio.Runner(loop_factory=ThreadLoop) as runner:
-            return runner.run(_run(function, ended), context=context)
+        with _borrowed_loop() as loop:
+            task = loop.create_task(_run(function, ended), context=context)
+            return loop.run_until_complete(task)
     finally:
         if ended is not None:
             tasks.remove(ended)
         outer.clear()
         outer.update(before)
+
+
+@contextmanager
+def _borrowed_loop() -> Iterator[ThreadLoop]:
+    """Lend a loop, and keep it for the next call if this one leaves nothing on it."""
+    # A loop keeps the context in which it was made.
+    loop = _take_idle_loop() or Context().run(ThreadLoop)
+    try:
+        yield loop
+    finally:
+        if len(_idle_loops) < MAX_IDLE_LOOPS and _is_as_new(loop):
+            _idle_loops.append(loop)
+        else:
+            _end(loop)
+
+
+def _take_idle_loop() -> ThreadLoop | None:
+    while True:
+        try:
+            loop = _idle_loops.pop()
+        except IndexError:
+            return None
+        # Code that has kept it may have used it meanwhile.
+        if _is_as_new(loop):
+            return loop
+        _end(loop)
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what was not awaited, end the threads, and close the loop, as ``asyncio.run`` does."""
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop()
+
+
+def _is_as_new(loop: ThreadLoop) -> bool:
+    """Return whether nothing of a call is left on a loop: it may be used for another one."""
+    if loop.is_known_elsewhere or not isinstance(loop, asyncio.SelectorEventLoop):
+        # That of Windows cannot be asked.
+        return False
+    internals = vars(loop)
+    try:
+        return (
+            not asyncio.all_tasks(loop)
+            and not any(internals[name] for name in _EMPTY)
+            and all(timer.cancelled() for timer in internals["_scheduled"])
+            and not internals.get("_signal_handlers")
+            # Its own pipe, which wakes it.
+            and len(internals["_selector"].get_map()) == 1
+        )
+    except (AttributeError, KeyError):
+        # A version of Python that is not known here.
+        return False
+
+
+# What a new loop has none of, in Python 3.11 to 3.14.
+_EMPTY = ("_ready", "_asyncgens", "_default_executor", "_exception_handler", "_task_factory")
+_idle_loops: list[ThreadLoop] = []
+"""Loops that no call uses. The threads of the process share them."""
+_loops_of_parent: list[ThreadLoop] = []
+
+
+@atexit.register
+def close_idle_loops() -> None:
+    """Close the loops that no call uses."""
+    while _idle_loops:
+        _idle_loops.pop().close()
+
+
+def _leave_loops_to_parent() -> None:
+    """Keep loops that are the parent's: to close a copy would take that one its wake-ups."""
+    _loops_of_parent.extend(_idle_loops)
+    _idle_loops.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    # Another thread may give one back before the fork, so the child looks again.
+    os.register_at_fork(before=close_idle_loops, after_in_child=_leave_loops_to_parent)
 
 
 async def _run(
@@ -207,9 +313,11 @@ async def _run(
 class ThreadLoop(_BaseLoop):
     """An event loop that is its own executor for the thread-sensitive work of ``asgiref``.
 
-    It belongs to one run and is closed at its end, so a fork or a test has nothing of it.
+    One call at a time uses it.
     """
 
+    is_known_elsewhere = False
+    """Whether ``asgiref`` has told another thread of it, which may use it after the call."""
     _works_in: int | None = None
     """The thread in which it runs such work at the moment."""
 
@@ -240,6 +348,7 @@ class ThreadLoop(_BaseLoop):
         def run_in_executor(self, executor, func, *args):
             """Run a function in the executor, or in the loop's thread if the loop is given."""
             if executor is not self:
+                self.is_known_elsewhere = True
                 return super().run_in_executor(executor, func, *args)
             future = self.create_future()
             # Not at once: between two calls, what is cancelled or late has to be noticed.
@@ -250,9 +359,11 @@ class ThreadLoop(_BaseLoop):
             """Schedule a callback from any thread.
 
             Raises:
-                RuntimeError: sync code that the loop runs now would wait for the callback for ever;
-                    ``async_to_sync`` then uses another loop.
+                RuntimeError: sync code that the loop runs now, or code that outlives the call,
+                    would wait for the callback for ever; ``async_to_sync`` then uses another loop.
             """
             if self._works_in == threading.get_ident():
                 raise RuntimeError("The event loop waits for the function that uses it.")
+            if not self.is_running():
+                raise RuntimeError("The call is over for which the event loop ran.")
             return super().call_soon_threadsafe(callback, *args, context=context)

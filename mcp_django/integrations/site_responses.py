@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from email.message import Message as EmailMessage
+from functools import partial
 from time import monotonic
 from typing import Any, NoReturn, cast
 from urllib.parse import parse_qs, urljoin, urlsplit
 
-from asgiref.sync import async_to_sync
 from django import forms
 from django.conf import settings as django_settings
 from django.contrib.auth import REDIRECT_FIELD_NAME
@@ -33,6 +33,7 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import ToolError
 from mcp_django.execution import results
 from mcp_django.execution.results import to_text
+from mcp_django.execution.thread_sensitive import run_coroutine
 from mcp_django.integrations.html_text import html_to_text, strip_markup
 from mcp_django.integrations.site_requests import CallerRequest
 from mcp_django.protocol.content import (
@@ -143,7 +144,7 @@ def _read_body(
         # The text is passed on unchanged, so the limit of a result applies; HTML gets shorter.
         limit = get_settings().max_result_bytes
     if response.is_async:
-        return async_to_sync(_aread)(response, limit, is_over)
+        return run_coroutine(partial(_aread, response, limit, is_over))
     return _read(iter(response), limit, is_over)
 
 
