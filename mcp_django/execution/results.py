@@ -11,7 +11,6 @@ because of their size: a list loses its last items, a text its end.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -153,8 +152,12 @@ def _is_content(value: Any) -> bool:
 
 
 def to_text(value: Any) -> str:
-    """Return a value as JSON text without character escapes; NaN and infinity are rejected."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    """Return plain JSON as text without spaces, for which agents pay, and without escapes.
+
+    Raises:
+        ValueError: the value contains NaN, Infinity or a lone surrogate.
+    """
+    return jsonrpc.encode(value).decode()
 
 
 def resource_result(

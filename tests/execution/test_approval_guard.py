@@ -384,7 +384,7 @@ def test_a_call_that_somebody_else_decides_keeps_no_connection_waiting(version, 
         "the same arguments."
     )
     assert decide(decider(), row).status_code == 302
-    assert client.call_tool("close_desk", {"desk": 3}).text == '{"desk": 3}'
+    assert client.call_tool("close_desk", {"desk": 3}).text == '{"desk":3}'
 
 
 def test_the_owner_may_let_a_tool_wait_and_never_let_it_go(ada):

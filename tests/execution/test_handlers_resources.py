@@ -120,7 +120,7 @@ def test_a_listed_template_has_its_template_and_is_no_resource():
         (b"\x00\xff", {}, {"mimeType": "application/octet-stream", "blob": "AP8="}),
         (b"", {}, {"mimeType": "application/octet-stream", "blob": ""}),
         (b"x", {"mime_type": "image/png"}, {"mimeType": "image/png", "blob": "eA=="}),
-        ({"a": 1}, {}, {"mimeType": "application/json", "text": '{"a": 1}'}),
+        ({"a": 1}, {}, {"mimeType": "application/json", "text": '{"a":1}'}),
         ([], {}, {"mimeType": "application/json", "text": "[]"}),
         (
             ResourceContents("x", mime_type="text/css", meta={"com.example/a": 1}),

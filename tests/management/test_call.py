@@ -105,7 +105,7 @@ def test_an_error_of_the_protocol_is_named_with_its_code():
 def test_a_template_is_read_by_uri_or_by_its_variables(arguments):
     person()
     Group.objects.create(name="editors")
-    assert run("call", *arguments, "--user", "ada").out == '{"name": "editors"}\n'
+    assert run("call", *arguments, "--user", "ada").out == '{"name":"editors"}\n'
 
 
 @pytest.mark.django_db

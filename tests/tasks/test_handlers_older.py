@@ -112,7 +112,7 @@ def test_a_client_does_what_the_tool_declares(client):
 def test_before_there_are_no_tasks(version, db):
     client = older(protocol_version=version)
     added = client.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {}})
-    assert added["content"][0]["text"] == '{"total": 3}'
+    assert added["content"][0]["text"] == '{"total":3}'
     only = client.call_tool("only", check=False)
     assert only.is_error
     assert "runs only as a task" in only.text

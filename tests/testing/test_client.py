@@ -180,7 +180,7 @@ class AsyncTests(TestCase):
         client = MCPClient(server=mcp, user=user)
         assert (await client.acall_tool("count_groups")).text == "1"
         assert (await client.acall_tool("count_groups_later")).text == "1"
-        assert (await client.aread_resource("shop://groups/a"))[0]["text"] == '{"name": "a"}'
+        assert (await client.aread_resource("shop://groups/a"))[0]["text"] == '{"name":"a"}'
 
     def test_so_they_do_in_a_synchronous_test(self):
         Group.objects.create(name="a")

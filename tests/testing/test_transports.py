@@ -48,7 +48,7 @@ def asked(request):
 @pytest.mark.every_mount
 def test_a_tool_is_called(mine):
     result = mine.call_tool("add", {"a": 1, "b": 2})
-    assert result.text == '{"sum": 3}'
+    assert result.text == '{"sum":3}'
     assert not result.is_error
     if mine._client.revision.version not in (A, B):
         assert result.structured == {"sum": 3}
@@ -57,7 +57,7 @@ def test_a_tool_is_called(mine):
 async def test_the_first_requests_may_come_together(mine):
     calls = (mine.acall_tool("add", {"a": 1, "b": n}) for n in range(3))
     assert [one.text for one in await asyncio.gather(*calls)] == [
-        f'{{"sum": {n}}}' for n in (1, 2, 3)
+        f'{{"sum":{n}}}' for n in (1, 2, 3)
     ]
     assert await Session.objects.acount() <= 1
 
@@ -70,7 +70,7 @@ def test_failures_are_told_apart(mine):
     with pytest.raises(MCPError, match="No tool named 'nothing'") as caught:
         mine.call_tool("nothing")
     assert caught.value.code == -32602
-    assert mine.call_tool("add", {"a": 1, "b": 1}).text == '{"sum": 2}'
+    assert mine.call_tool("add", {"a": 1, "b": 1}).text == '{"sum":2}'
 
 
 def test_lists_are_read_to_the_last_page(mine):

@@ -137,7 +137,7 @@ async def test_generators_ask_between_their_values():
     for tool in (later, now):
         client = serving(tool)
         result = await client.acall_tool("tool", answers=["a", "b"])
-        assert result.text == '["0", "a", "b"]'
+        assert result.text == '["0","a","b"]'
         called = await sync_to_async(client.call_tool)("tool", answers=["a", "b"])
         assert called.text == result.text
 

@@ -170,7 +170,7 @@ def test_with_a_uri_the_objects_are_resources_too():
     mcp = client(uri="desk://orders/{number}")
     assert [one["uri"] for one in mcp.list_resources()] == ["desk://orders/A1"]
     (contents,) = mcp.read_resource("desk://orders/A1")
-    assert '"number": "A1"' in contents["text"]
+    assert '"number":"A1"' in contents["text"]
 
 
 # What is code --------------------------------------------------------------------------------

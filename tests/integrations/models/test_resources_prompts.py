@@ -80,7 +80,7 @@ def test_what_the_model_calls_itself_is_not_said():
     assert text["content"]["text"] == (
         "Summarize customer ada@x (shop://c/ada%40x) for a new colleague."
     )
-    assert embedded["content"]["resource"]["text"] == '{"email": "ada@x"}'
+    assert embedded["content"]["resource"]["text"] == '{"email":"ada@x"}'
 
 
 def test_variables_the_uri_and_braces_can_be_written():

@@ -111,7 +111,7 @@ def test_a_session_that_a_view_begins_is_thrown_away(client_of):
 @pytest.mark.parametrize(
     ("word", "text", "is_kept"),
     [
-        ("good", '{"in_transaction": true}', True),
+        ("good", '{"in_transaction":true}', True),
         ("bad", "word: is bad", False),
         ("told", "word: is told", True),
         ("bug", "post_make", False),

@@ -78,7 +78,7 @@ def test_a_json_list_reaches_every_revision(server, version):
     client = MCPClient(server=server, protocol_version=version)
     result = client.call_tool("list")
     found = [{"n": 0}, {"n": 1}, {"n": 2}]
-    assert result.text == '[{"n": 0}, {"n": 1}, {"n": 2}]'
+    assert result.text == '[{"n":0},{"n":1},{"n":2}]'
     assert result.structured == (found if version == "2026-07-28" else {"result": found})
 
 

@@ -54,7 +54,7 @@ def test_with_a_uri_it_is_a_resource_template(server):
         {
             "uri": "shop://price-list/winter",
             "mimeType": "application/json",
-            "text": '{"season": "winter", "prices": [1, 2]}',
+            "text": '{"season":"winter","prices":[1,2]}',
         }
     ]
 
@@ -79,7 +79,7 @@ def test_a_fixed_uri_is_a_resource_and_a_picture_a_blob(server):
 def test_a_query_is_part_of_a_uri(server):
     server.register_view("search", uri="shop://search{?q,page}", query={"q": str, "page": int})
     (contents,) = MCPClient(server=server).read_resource("shop://search?q=red%26blue&page=2")
-    assert contents["text"] == '{"query": {"q": ["red&blue"], "page": ["2"]}}'
+    assert contents["text"] == '{"query":{"q":["red&blue"],"page":["2"]}}'
 
 
 def test_a_view_writes_a_prompt(server):
