@@ -26,10 +26,21 @@ from benchmarks.process import (
     Process,
     database_file,
     serve_asgi,
+    serve_wsgi,
 )
 from benchmarks.rounds import QUICK, THOROUGH, Plan, measure_rows
 from benchmarks.streams import KINDS, StreamFigures, measure_streams
-from benchmarks.works import APP, OWN, OWN_POSTGRES, Row, bare_row, own_rows, peer_rows
+from benchmarks.works import (
+    ADD,
+    APP,
+    FLOOR,
+    ON_POSTGRES,
+    OWN,
+    WSGI_APP,
+    Processes,
+    Row,
+    own_rows,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,7 +68,9 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--json", metavar="FILE", type=Path, help="also write all figures to this file"
     )
-    made.add_argument("--only", metavar="TEXT", help="works whose name contains this")
+    made.add_argument(
+        "--only", metavar="TEXT", help="rows whose block, work or column contains this"
+    )
     made.add_argument("--no-peers", action="store_true", help="measure this package only")
     made.add_argument("--no-streams", action="store_true", help="do not measure open streams")
     made.add_argument(
@@ -102,29 +115,37 @@ def prepared(database: str) -> str:
 def run(plan: Plan, options: argparse.Namespace) -> Any:
     """Measure and print everything; return all figures for JSON."""
     database = str(database_file())
+    databases = {"": database, **({ON_POSTGRES: options.postgres} if options.postgres else {})}
     with ExitStack() as stack:
-        rows: list[Row] = [bare_row(), *own_rows(prepared(database))]
-        servers = {OWN: stack.enter_context(start_site(options.server, database))}
-        if options.postgres:
-            rows += own_rows(prepared(options.postgres), OWN_POSTGRES)
-            site = start_site(options.server, options.postgres)
-            servers[OWN_POSTGRES] = stack.enter_context(site)
-        versions = {}
-        for peer in () if options.no_peers else PEERS:
-            print_progress(f"preparing {peer.title}")
+        rows: list[Row] = []
+        servers: dict[str, Process] = {}
+        versions: dict[str, str] = {}
+        for suffix, address in databases.items():
+            processes = Processes(f"{OWN}, gunicorn{suffix}", f"{OWN}, {options.server}{suffix}")
+            rows += own_rows(prepared(address), processes, suffix)
+            environ = {"BENCH_DB": address}
+            servers[processes.gunicorn] = stack.enter_context(serve_wsgi(WSGI_APP, environ))
+            servers[processes.uvicorn] = stack.enter_context(start_site(options.server, address))
+        own = {*servers}
+        for peer, (suffix, address) in product(PEERS, databases.items()):
+            if options.no_peers:
+                break
+            name = peer.title + suffix
+            print_progress(f"preparing {name}")
             try:
                 versions[peer.distribution] = peer.install()
-                servers[peer.title] = stack.enter_context(peer.start(database))
+                servers[name] = stack.enter_context(peer.start(address))
             except (NotInstalled, NotStarted) as exc:
-                print_progress(f"{peer.title} is skipped: {exc}")
+                print_progress(f"{name} is skipped: {exc}")
                 continue
-            rows += peer_rows(peer.title, through_middleware=peer.through_middleware)
+            rows += peer.rows(name, suffix)
         chosen = [row for row in rows if is_chosen(row, options.only)]
-        peers = {peer.title for peer in PEERS}
-        results = measure_rows(chosen, servers, plan, say=print_progress, may_fail=peers)
+        results = measure_rows(chosen, servers, plan, say=print_progress, may_fail={*servers} - own)
         memory = {name: server.memory / 2**20 for name, server in servers.items()}
     streams = [] if options.no_streams else stream_figures(plan, database, options)
-    print_result(report.work_table(results, streams, memory))
+    for block, table in report.block_tables(results, streams):
+        print_result(f"**{block}**\n\n{table}")
+    print_result(report.memory_table(memory))
     print_result(report.figure_table(results))
     if streams:
         print_result(report.stream_table(streams))
@@ -134,8 +155,11 @@ def run(plan: Plan, options: argparse.Namespace) -> Any:
 
 
 def is_chosen(row: Row, text: str | None) -> bool:
-    """Return whether a row is to be measured; all others are compared with the bare response."""
-    return not text or row.work == bare_row().work or text in row.work
+    """Return whether a row is to be measured: by a part of its block, work and column.
+
+    Floors of the same works are always measured, since all others are compared with them.
+    """
+    return not text or text in str(row) or (row.column == FLOOR and row.work == ADD)
 
 
 def start_site(server: str, database: str, **environ: str) -> AbstractContextManager[Process]:

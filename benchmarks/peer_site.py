@@ -17,7 +17,7 @@ from typing import Any
 import django
 from django.conf import settings
 
-from benchmarks.site import STARTPROJECT
+from benchmarks.site import STARTPROJECT, database
 
 FILLERS = 45
 PEER = os.environ.get("BENCH_PEER", "")
@@ -28,12 +28,7 @@ if not settings.configured:
         ALLOWED_HOSTS=["localhost", "127.0.0.1", "[::1]"],
         ROOT_URLCONF=__name__,
         USE_TZ=True,
-        DATABASES={
-            "default": {
-                "ENGINE": "django.db.backends.sqlite3",
-                "NAME": os.environ.get("BENCH_DB", ""),
-            }
-        },
+        DATABASES={"default": database(os.environ.get("BENCH_DB", ""))},
         INSTALLED_APPS=[
             "django.contrib.auth",
             "django.contrib.contenttypes",

@@ -9,8 +9,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.load import HOST
-from benchmarks.process import Process, cache_directory, free_port, run_server, serve_asgi
+from benchmarks.process import (
+    Process,
+    cache_directory,
+    free_port,
+    run_server,
+    serve_asgi,
+    serve_wsgi,
+)
+from benchmarks.works import (
+    BOLT,
+    FASTMCP,
+    MCPZ,
+    MCPZ_GUNICORN,
+    SDK,
+    Row,
+    mcpz_rows,
+    peer_rows,
+)
 
 UVICORN = "uvicorn[standard]>=0.35"
 DJANGO = "django>=5.2,<6.1"
@@ -34,8 +50,12 @@ class Peer:
     server: str = "uvicorn"
     python: tuple[int, int] = (3, 11)
     """The oldest Python that it supports."""
-    through_middleware: bool = False
-    """Whether it has only an endpoint behind Django's middleware, and no sessions."""
+
+    def rows(self, process: str, suffix: str = "") -> Sequence[Row]:
+        """Return what is measured of it."""
+        if self.name == "mcpz":
+            return mcpz_rows(process, on_gunicorn=self.server == "gunicorn", suffix=suffix)
+        return peer_rows(self.title, process, suffix)
 
     @property
     def _python(self) -> Path:
@@ -59,7 +79,7 @@ class Peer:
             raise NotInstalled(f"{self.distribution} cannot be installed here ({exc})") from exc
 
     def start(self, database: str) -> AbstractContextManager[Process]:
-        """Start the server with one worker.
+        """Start the server with one worker and a database.
 
         Raises:
             NotStarted: the server exited, or did not listen in time.
@@ -68,15 +88,11 @@ class Peer:
         python = str(self._python)
         if self.server == "uvicorn":
             return serve_asgi(f"{MODULE}:application", environ, python=python)
+        if self.server == "gunicorn":
+            return serve_wsgi(f"{MODULE}:wsgi", environ, python=python)
         port = free_port()
-        if self.server == "runbolt":
-            code = f"from {MODULE} import run_bolt; run_bolt({port})"
-            return run_server([python, "-c", code], environ, port=port)
-        # A thread for each of the persistent connections.
-        options = ["-b", f"{HOST}:{port}", "-w", "1", "-k", "gthread", "--threads", "16"]
-        quiet = ["--log-level", "error", "--keep-alive", "30"]
-        command = [python, "-m", "gunicorn", *options, *quiet, f"{MODULE}:wsgi"]
-        return run_server(command, environ, port=port)
+        code = f"from {MODULE} import run_bolt; run_bolt({port})"
+        return run_server([python, "-c", code], environ, port=port)
 
 
 def _run(*command: str) -> str:
@@ -84,32 +100,38 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
+POSTGRES = "psycopg[binary]>=3.2"
 PEERS = (
     Peer(
-        title="official SDK",
-        name="sdk",
-        distribution="mcp",
-        requirements=("mcp>=2,<3", DJANGO, UVICORN),
-    ),
-    Peer(
-        title="FastMCP",
-        name="fastmcp",
-        distribution="fastmcp",
-        requirements=("fastmcp>=4,<5", DJANGO, UVICORN),
-    ),
-    Peer(
-        title="django-mcpz, gunicorn",
+        title=MCPZ_GUNICORN,
         name="mcpz",
         distribution="django-mcpz",
-        requirements=("django-mcpz>=1,<2", DJANGO, "gunicorn>=23"),
+        requirements=("django-mcpz>=1,<2", DJANGO, UVICORN, "gunicorn>=23", POSTGRES),
         server="gunicorn",
-        through_middleware=True,
     ),
     Peer(
-        title="bolt-mcp",
+        title=MCPZ,
+        name="mcpz",
+        distribution="django-mcpz",
+        requirements=("django-mcpz>=1,<2", DJANGO, UVICORN, "gunicorn>=23", POSTGRES),
+    ),
+    Peer(
+        title=SDK,
+        name="sdk",
+        distribution="mcp",
+        requirements=("mcp>=2,<3", DJANGO, UVICORN, POSTGRES),
+    ),
+    Peer(
+        title=FASTMCP,
+        name="fastmcp",
+        distribution="fastmcp",
+        requirements=("fastmcp>=4,<5", DJANGO, UVICORN, POSTGRES),
+    ),
+    Peer(
+        title=BOLT,
         name="bolt",
         distribution="bolt-mcp",
-        requirements=("bolt-mcp>=0.2,<0.3", DJANGO),
+        requirements=("bolt-mcp>=0.2,<0.3", DJANGO, POSTGRES),
         server="runbolt",
         python=(3, 12),
     ),

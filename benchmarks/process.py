@@ -105,6 +105,27 @@ def serve_asgi(
         yield process
 
 
+# As many threads as docs/howto/deploy.md has.
+GUNICORN_THREADS = 8
+
+
+@contextmanager
+def serve_wsgi(
+    app: str, environ: Mapping[str, str], *, python: str = sys.executable
+) -> Iterator[Process]:
+    """Run a WSGI application on gunicorn with one worker that has threads.
+
+    Raises:
+        NotStarted: the server exited or did not listen in time; the text is its output.
+    """
+    port = free_port()
+    worker = ["-w", "1", "-k", "gthread", "--threads", str(GUNICORN_THREADS)]
+    options = ["-b", f"{HOST}:{port}", "--log-level", "error", "--keep-alive", "30"]
+    command = [python, "-m", "gunicorn", *worker, *options, app]
+    with run_server(command, environ, port=port) as process:
+        yield process
+
+
 @contextmanager
 def run_server(
     command: Sequence[str], environ: Mapping[str, str], *, port: int

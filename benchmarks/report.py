@@ -7,15 +7,31 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from benchmarks.rounds import Plan, RowResult, Spread, format_number, ratios, spread
 from benchmarks.streams import GET, StreamFigures
-from benchmarks.works import BARE, EVENT, GOALS, OWN, STREAM
+from benchmarks.works import (
+    ADD,
+    BOLT,
+    EVENT,
+    FASTMCP,
+    FLOOR,
+    GOALS,
+    MCPZ,
+    MCPZ_GUNICORN,
+    ON_POSTGRES,
+    OWN,
+    RAW,
+    SDK,
+    STREAM,
+    WORKS,
+    Goal,
+)
 
 PACKAGES = ("django", "asgiref", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
-MEMORY = "memory of the worker, MB"
-MEMORY_GOAL = "≤ 78"
+COLUMNS = (MCPZ, MCPZ_GUNICORN, SDK, FASTMCP, BOLT)
 
 
 def describe_environment() -> dict[str, str]:
@@ -50,48 +66,94 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return f"| {' | '.join(padded)} |"
 
 
-# Times bare ---------------------------------------------------------------------------------------
+# Blocks -------------------------------------------------------------------------------------------
 
 
-def times_bare(
+class Cell(NamedTuple):
+    """A work in a column of a block."""
+
+    block: str
+    work: str
+    column: str
+
+
+def cpu_of(
     results: Sequence[RowResult], streams: Sequence[StreamFigures]
-) -> Mapping[tuple[str, str], Spread]:
-    """Return the CPU of each work of each server as a multiple of that of the bare response.
-
-    Rows are compared round by round, streams with the median.
-    """
-    bare = next(result for result in results if result.row.work == BARE)
-    base = [one.cpu for one in bare.samples]
-    found = {
-        (one.row.work, one.row.server): ratios((sample.cpu for sample in one.samples), base)
-        for one in results
-        if one is not bare
+) -> Mapping[Cell, Sequence[float]]:
+    """Return the microseconds of CPU of each cell, by round."""
+    found: dict[Cell, Sequence[float]] = {
+        Cell(result.row.block, result.row.work, result.row.column): [
+            sample.cpu for sample in result.samples
+        ]
+        for result in results
     }
-    standing = [one for one in streams if one.kind == GET]
-    for work, costs in (
-        (STREAM, [one.open_cpu for one in standing]),
-        (EVENT, [one.event_cpu for one in standing]),
-    ):
-        if costs:
-            found[work, OWN] = spread(cost / bare.cpu.median for cost in costs)
+    opened = [figures for figures in streams if figures.kind == GET]
+    if opened:
+        found[Cell(RAW, STREAM, OWN)] = [figures.open_cpu for figures in opened]
+        found[Cell(RAW, EVENT, OWN)] = [figures.event_cpu for figures in opened]
     return found
 
 
-def work_table(
-    results: Sequence[RowResult],
-    streams: Sequence[StreamFigures],
-    memory: Mapping[str, float],
-) -> str:
-    """Return the table of the works beside the servers, as multiples of the bare response."""
-    found = times_bare(results, streams)
-    servers = list(dict.fromkeys((OWN, *(one.row.server for one in results))))
-    lines = []
-    for work, goal in GOALS.items():
-        cells = [str(found.get((work, server), "-")) for server in servers]
-        if any(cell != "-" for cell in cells):
-            lines.append((work, *cells, "" if goal is None else f"≤ {goal:g}"))
-    cells = [f"{memory[server]:.0f}" if server in memory else "-" for server in servers]
-    return markdown_table(("times bare", *servers, "goal"), [*lines, (MEMORY, *cells, MEMORY_GOAL)])
+def ratio(cpu: Mapping[Cell, Sequence[float]], cell: Cell, column: str) -> Spread | None:
+    """Return how many times the CPU of another column a work costs.
+
+    They are compared round by round, so that what slows the machine slows both, or else with the
+    median. A work that has no floor of its own is compared with the floor of ``add``.
+    """
+    other = cpu.get(cell._replace(column=column))
+    if other is None and column == FLOOR:
+        other = cpu.get(cell._replace(column=column, work=ADD))
+    if other is None or cell not in cpu:
+        return None
+    if len(cpu[cell]) == len(other):
+        return ratios(cpu[cell], other)
+    return spread(value / median(other) for value in cpu[cell])
+
+
+def block_tables(
+    results: Sequence[RowResult], streams: Sequence[StreamFigures]
+) -> Sequence[tuple[str, str]]:
+    """Return the name and the table of each block: works beside columns, in microseconds of CPU."""
+    cpu = cpu_of(results, streams)
+    tables = []
+    for block in dict.fromkeys(cell.block for cell in cpu):
+        cells = [cell for cell in cpu if cell.block == block]
+        columns = sorted({cell.column for cell in cells}, key=[OWN, *COLUMNS, FLOOR].index)
+        lines = [
+            (
+                work,
+                *(
+                    str(spread(cpu[cell])) if (cell := Cell(block, work, column)) in cpu else "-"
+                    for column in columns
+                ),
+                _describe_goal(cpu, Cell(block, work, OWN)),
+            )
+            for work in WORKS
+            if any(cell.work == work for cell in cells)
+        ]
+        tables.append((block, markdown_table(("CPU µs/request", *columns, "goal"), lines)))
+    return tables
+
+
+def _describe_goal(cpu: Mapping[Cell, Sequence[float]], cell: Cell) -> str:
+    goal = goal_of(cell)
+    if goal is None:
+        return ""
+    times = ratio(cpu, cell, goal.of)
+    wanted = f"≤ {goal.times:g} times {goal.of}"
+    return wanted if times is None else f"{times}, {wanted}"
+
+
+def goal_of(cell: Cell) -> Goal | None:
+    """Return the goal of a work, on any database."""
+    return GOALS.get((cell.block.removesuffix(ON_POSTGRES), cell.work))
+
+
+def memory_table(memory: Mapping[str, float]) -> str:
+    """Return the table of the memory of each process."""
+    return markdown_table(
+        ("process", "MB"), [(name, f"{size:.0f}") for name, size in memory.items()]
+    )
 
 
 # Figures ------------------------------------------------------------------------------------------
@@ -101,7 +163,7 @@ def figure_table(results: Sequence[RowResult]) -> str:
     """Return the table of absolute figures, which are medians of the rounds."""
     lines = [
         (
-            f"{result.row.work}: {result.row.server}",
+            str(result.row),
             str(result.cpu),
             format_number(result.rate.median),
             format_number(result.p50.median),
@@ -151,24 +213,27 @@ def build_document(
     memory: Mapping[str, float],
 ) -> Any:
     """Return all figures as a JSON-serializable object."""
-    found = times_bare(results, figures)
-    return {
-        "plan": asdict(plan),
-        "rows": [
+    cpu = cpu_of(results, figures)
+    rows = []
+    for result in results:
+        row = result.row
+        cell = Cell(row.block, row.work, row.column)
+        goal = goal_of(cell) if row.column == OWN else None
+        times = None if goal is None else ratio(cpu, cell, goal.of)
+        rows.append(
             {
-                "work": result.row.work,
-                "server": result.row.server,
-                "times_bare": asdict(times)
-                if (times := found.get((result.row.work, result.row.server)))
-                else None,
+                **cell._asdict(),
                 "cpu_us": asdict(result.cpu),
                 "requests_per_second": asdict(result.rate),
                 "p50_ms": asdict(result.p50),
                 "p99_ms": asdict(result.p99),
-                "goal": GOALS.get(result.row.work),
+                "times": None if times is None else asdict(times),
+                "goal": None if goal is None else goal._asdict(),
             }
-            for result in results
-        ],
+        )
+    return {
+        "plan": asdict(plan),
+        "rows": rows,
         "streams": [asdict(one) for one in figures],
         "memory_mb": dict(memory),
     }

@@ -149,7 +149,8 @@ def measure_rows(
 ) -> list[RowResult]:
     """Warm up every row, then measure all of them round by round.
 
-    A row of a server that may fail is left out if it does, and ``say`` is told why.
+    ``servers`` are the running ones by name. A row of one that may fail is left out if it does, and
+    ``say`` is told why.
 
     Raises:
         UnexpectedResponse: a server did not respond in time, or not as its row expects.
@@ -161,21 +162,21 @@ def measure_rows(
         try:
             work(result)
         except (TimeoutError, UnexpectedResponse) as exc:
-            failure = f"{row.work}, {row.server}: {exc}"
-            if row.server not in may_fail:
+            failure = f"{row}: {exc}"
+            if row.process not in may_fail:
                 raise UnexpectedResponse(failure) from exc
             say(f"left out: {failure}")
             results.remove(result)
 
     for row in rows:
         results.append(RowResult(row=row))
-        attempt(partial(_warm_up, servers[row.server].port, plan), results[-1])
+        attempt(partial(_warm_up, servers[row.process].port, plan), results[-1])
     for comes_last in (False, True):
         for number in range(plan.rounds):
             say(f"round {number + 1} of {plan.rounds}")
             for result in [*results]:
                 if result.row.comes_last == comes_last:
-                    attempt(partial(_measure, servers[result.row.server], plan), result)
+                    attempt(partial(_measure, servers[result.row.process], plan), result)
     return results
 
 

@@ -1,8 +1,8 @@
 """One ASGI application with every mount.
 
 ``/mcp`` uses the fast handler and ``/raw`` the raw mount. ``/members/mcp`` and ``/members/raw`` are
-the same with an access token, and ``/writing/raw`` has a tool that may write. ``/bare`` is for
-comparison.
+the same with an access token, and ``/writing/raw`` has a tool that may write. ``/bare``,
+``/bare/rows`` and what is below ``/floor`` are for comparison.
 """
 
 from __future__ import annotations
@@ -18,27 +18,14 @@ from mcp_django.asgi import get_asgi_application
 fast_handler = get_asgi_application()
 
 from benchmarks.site.database import check_rows  # noqa: E402
+from benchmarks.site.floor import bare, bare_rows  # noqa: E402
 from benchmarks.site.mcp import members, server, writing  # noqa: E402
 
 check_rows()
 
-BARE_BODY = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"5"}]}}'
-
-
-async def bare(scope: Any, receive: Any, send: Any) -> None:
-    """Send the smallest possible response to a POST."""
-    while (await receive()).get("more_body", False):
-        pass
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(BARE_BODY)),
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": BARE_BODY})
-
-
 ROUTES: dict[str, Any] = {
     "/bare": bare,
+    "/bare/rows": bare_rows,
     "/raw": server.asgi,
     "/members/raw": members.asgi,
     "/writing/raw": writing.asgi,

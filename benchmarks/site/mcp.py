@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import path
 from pydantic import Field
 
+from benchmarks.site import floor
 from benchmarks.site.models import Row
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
@@ -112,4 +113,7 @@ urlpatterns = [
     path("mcp", server.urls),
     path("members/mcp", members.urls),
     path("admin/", admin.site.urls),
+    path("floor/add", floor.add),
+    path("floor/add_sync", floor.add_sync),
+    path("floor/rows", floor.rows),
 ]

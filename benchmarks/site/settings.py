@@ -10,13 +10,10 @@ deployment guide recommends), or ``BENCH_THREADS``, ``BENCH_CONFIRM_SECONDS`` an
 from __future__ import annotations
 
 import os
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from benchmarks.process import database_file
-from benchmarks.site import STARTPROJECT
+from benchmarks.site import STARTPROJECT, database
 from mcp_django.oauth import provider_settings
 
 # The site has no private data and listens on loopback only, so the key need not be secret.
@@ -70,29 +67,6 @@ TEMPLATES = [
         },
     },
 ]
-
-WAL = {
-    "transaction_mode": "IMMEDIATE",
-    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
-}
-
-
-def database(value: str) -> dict[str, Any]:
-    """Return the settings of a SQLite file, or of a PostgreSQL database given by its URL."""
-    parts = urlsplit(value)
-    if not parts.scheme.startswith("postgres"):
-        options = WAL if os.environ.get("BENCH_WAL") == "1" else {}
-        name = value or database_file()
-        return {"ENGINE": "django.db.backends.sqlite3", "NAME": name, "OPTIONS": options}
-    return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": parts.path.lstrip("/"),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": parts.port or "",
-    }
-
 
 DATABASES = {
     "default": {

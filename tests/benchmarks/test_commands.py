@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.works import BARE, DISCOVER, OWN
+from benchmarks.works import ADD, DISCOVER, FLOOR, OWN
 from tests.benchmarks.conftest import run
 
 pytestmark = [pytest.mark.outside, pytest.mark.heavy(turn=1)]
@@ -23,9 +23,11 @@ def test_a_quick_run_measures_what_was_chosen(cache, tmp_path):
     printed = run("-m", "benchmarks", "--quick", *chosen, cache=cache)
     assert f"| {DISCOVER} " in printed
     found = json.loads(file.read_text())
-    assert [row["work"] for row in found["rows"]] == [BARE, DISCOVER]
+    measured = [(row["work"], row["column"]) for row in found["rows"]]
+    assert measured == [(ADD, FLOOR)] * 3 + [(DISCOVER, OWN)]
     assert all(row["cpu_us"]["least"] > 0 for row in found["rows"])
-    assert 20 < found["memory_mb"][OWN] < 500
+    assert len(found["memory_mb"]) == 2
+    assert all(20 < size < 500 for size in found["memory_mb"].values())
     assert [one["mount"] for one in found["streams"]] == ["/mcp", "/raw"] * 2
     # None is a stream's; the process itself looks for changes, and confirms what it has cached.
     assert all(one["database_connections"] <= 2 for one in found["streams"])

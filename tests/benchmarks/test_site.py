@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.load import UnexpectedResponse, call, request_2026, send_load, send_once
-from benchmarks.process import NotStarted, Process, serve_asgi
+from benchmarks.process import NotStarted, Process, serve_asgi, serve_wsgi
 from benchmarks.streams import KINDS, open_streams
-from benchmarks.works import APP, bare_row, own_rows
+from benchmarks.works import APP, WSGI_APP, Processes, bare_row, own_rows
 from tests.benchmarks.conftest import TOOLS, run
 
 pytestmark = [pytest.mark.outside, pytest.mark.heavy(turn=3)]
@@ -93,8 +93,10 @@ def test_the_token_lets_in(database, cache):
     )
     bearer = run("-c", f"from pathlib import Path; {code}", cache=cache).strip()
     environ = {**SITE, "BENCH_DB": str(database)}
-    with serve_asgi(APP, environ) as site:
-        for row in (bare_row(), *own_rows(bearer)):
+    with serve_asgi(APP, environ) as uvicorn, serve_wsgi(WSGI_APP, environ) as gunicorn:
+        servers = {"uvicorn": uvicorn, "gunicorn": gunicorn}
+        for row in own_rows(bearer, Processes("gunicorn", "uvicorn")):
+            site = servers[row.process]
             requests = row.prepared(site.port)
             answer(site, requests[0][0], expects=row.expects)
             burst = send_load(site.port, requests, seconds=0.05, follow=row.follow)
@@ -119,7 +121,7 @@ def test_fillers_count_among_the_tools(cache):
 
 
 def test_the_bare_answer_is_as_long_as_what_it_stands_for(site):
-    ((bare,),) = bare_row().prepared(site.port)
+    ((bare,),) = bare_row("site").prepared(site.port)
     body = answer(site, bare).partition(b"\r\n\r\n")[2]
     assert json.loads(body)["result"]["content"] == [{"type": "text", "text": "5"}]
 

@@ -14,30 +14,42 @@ from benchmarks.__main__ import build_parser, is_chosen
 from benchmarks.load import CONNECTIONS, UnexpectedResponse, get
 from benchmarks.peers import PEERS, NotInstalled
 from benchmarks.report import (
-    MEMORY,
+    Cell,
+    block_tables,
     build_document,
+    cpu_of,
     figure_table,
+    memory_table,
+    ratio,
     stream_table,
-    times_bare,
-    work_table,
 )
 from benchmarks.rounds import QUICK, RowResult, Sample, Spread, measure_rows
 from benchmarks.streams import StreamFigures
 from benchmarks.works import (
     ADD,
-    BARE,
+    BOLT,
     EVENT,
+    FLOOR,
     GOALS,
+    GUNICORN,
     LIST,
+    MCPZ,
+    MCPZ_GUNICORN,
+    MIDDLEWARE,
+    ON_POSTGRES,
     OWN,
+    RAW,
+    ROWS,
     SESSION,
     STREAM,
+    WORKS,
+    Processes,
     Row,
     bare_row,
     own_rows,
-    peer_rows,
 )
 
+PROCESSES = Processes("own gunicorn", "own uvicorn")
 STREAMS = StreamFigures(
     mount="/raw",
     kind="GET",
@@ -52,31 +64,50 @@ STREAMS = StreamFigures(
 )
 
 
-def measured(work: str, *cpu: float, server: str = OWN) -> RowResult:
+def measured(work: str, *cpu: float, column: str = OWN, block: str = RAW) -> RowResult:
     """A row that took so many microseconds of CPU in each of its rounds."""
     samples = [
         Sample(requests=1000, seconds=one / 1000, cpu_seconds=one / 1000, latencies=[0.001])
         for one in cpu
     ]
-    row = Row(work=work, server=server, request=b"", expects=b"")
+    row = Row(block=block, work=work, column=column, process="", request=b"", expects=b"")
     return RowResult(row=row, samples=samples)
 
 
-def test_every_work_of_the_table_is_measured_once():
-    own = [row.work for row in own_rows("token")]
-    assert sorted([*own, STREAM, EVENT]) == sorted(GOALS)
-    assert not [row for row in own_rows("", "elsewhere") if row.server != "elsewhere"]
+def cells_of(rows: Any) -> list[Cell]:
+    return [Cell(row.block, row.work, row.column) for row in rows]
+
+
+def test_every_cell_is_measured_once_and_every_goal_can_be_told():
+    rows = [*own_rows("token", PROCESSES)]
     for peer in PEERS:
-        works = [row.work for row in peer_rows(peer.title, through_middleware=False)]
-        assert len({*works}) == len(works)
-        assert {*works} < {*GOALS}
+        rows += peer.rows(peer.title)
+    every = cells_of(rows)
+    assert len({*every}) == len(every)
+    assert {cell.work for cell in every} | {STREAM, EVENT} == {*WORKS}
+    for (block, work), goal in GOALS.items():
+        if work not in {STREAM, EVENT}:
+            assert Cell(block, work, OWN) in every
+        # A work without a floor of its own is compared with that of the smallest.
+        assert {Cell(block, work, goal.of), Cell(block, ADD, FLOOR)} & {*every}
 
 
-def test_a_peer_behind_middleware_has_no_sessions():
-    works = [row.work for row in peer_rows("mcpz", through_middleware=True)]
-    assert ADD not in works
-    assert SESSION not in works
-    assert LIST in works
+def test_another_database_has_blocks_and_servers_of_its_own():
+    other = own_rows("", Processes("other gunicorn", "other uvicorn"), ON_POSTGRES)
+    for peer in PEERS:
+        other = [*other, *peer.rows(f"other {peer.title}", ON_POSTGRES)]
+    assert all(row.block.endswith(ON_POSTGRES) for row in other)
+    assert all(row.process.startswith("other ") for row in other)
+
+
+def test_a_peer_behind_middleware_is_measured_on_both_servers():
+    both = {peer.server: cells_of(peer.rows(peer.title)) for peer in PEERS if peer.name == "mcpz"}
+    assert {(cell.block, cell.column) for cell in both["gunicorn"]} == {
+        (GUNICORN, MCPZ),
+        (MIDDLEWARE, MCPZ_GUNICORN),
+    }
+    assert {(cell.block, cell.column) for cell in both["uvicorn"]} == {(MIDDLEWARE, MCPZ)}
+    assert not [cell for cells in both.values() for cell in cells if cell.work == SESSION]
 
 
 def test_each_connection_has_a_session_of_its_own(monkeypatch):
@@ -86,16 +117,25 @@ def test_each_connection_has_a_session_of_its_own(monkeypatch):
         ports.append(port)
         return [b"request %d" % len(ports)]
 
-    row = replace(bare_row(), request=open_one)
+    bare = bare_row("own")
+    row = replace(bare, request=open_one)
     assert len({one for (one,) in row.prepared(7)}) == CONNECTIONS
     assert ports == [7] * CONNECTIONS
-    assert bare_row().prepared(7) == [[bare_row().request]]
+    assert bare.prepared(7) == [[bare.request]]
 
 
-def test_a_choice_of_works_keeps_the_bare_response():
-    chosen = [row.work for row in (bare_row(), *own_rows("")) if is_chosen(row, "list of 50 tools")]
-    assert chosen == [BARE, LIST]
-    assert all(is_chosen(row, build_parser().parse_args([]).only) for row in own_rows(""))
+def test_a_choice_of_rows_keeps_the_floors():
+    rows = own_rows("", PROCESSES)
+    chosen = cells_of(row for row in rows if is_chosen(row, "middleware: list of 50 tools"))
+    assert chosen == [
+        Cell(GUNICORN, LIST, OWN),
+        Cell(GUNICORN, ADD, FLOOR),
+        Cell(MIDDLEWARE, LIST, OWN),
+        Cell(MIDDLEWARE, ADD, FLOOR),
+        Cell(RAW, ADD, FLOOR),
+        Cell(RAW, LIST, OWN),
+    ]
+    assert all(is_chosen(row, build_parser().parse_args([]).only) for row in rows)
 
 
 def test_a_peer_that_needs_a_newer_python_is_not_installed(monkeypatch):
@@ -123,15 +163,15 @@ def test_a_peer_that_fails_is_left_out_and_told(monkeypatch):
 
     monkeypatch.setattr(rounds, "send_load", send_load)
     monkeypatch.setattr(rounds, "send_once", lambda *args, **options: b"")
-    good = Row(work=ADD, server="peer", request=get("/"), expects=b"")
+    good = Row(block=RAW, work=ADD, column="SDK", process="peer", request=get("/"), expects=b"")
     bad = replace(good, work=LIST, request=b"bad")
     told: list[str] = []
     servers: Any = {"peer": Server()}
     results = measure_rows([good, bad], servers, QUICK, say=told.append, may_fail=["peer"])
     assert [one.row.work for one in results] == [ADD]
     assert len(results[0].samples) == QUICK.rounds
-    assert told[0] == "left out: list of 50 tools, peer: No response."
-    with pytest.raises(UnexpectedResponse, match="list of 50 tools, peer: No response"):
+    assert told[0] == f"left out: {RAW}: list of 50 tools, SDK: No response."
+    with pytest.raises(UnexpectedResponse, match="list of 50 tools, SDK: No response"):
         measure_rows([good, bad], servers, QUICK, say=told.append)
 
 
@@ -144,7 +184,15 @@ def test_what_a_server_may_not_survive_comes_last(monkeypatch):
 
     monkeypatch.setattr(rounds, "send_load", send_load)
     monkeypatch.setattr(rounds, "send_once", lambda *args, **options: b"")
-    hard = Row(work=ADD, server="peer", request=b"hard", expects=b"", comes_last=True)
+    hard = Row(
+        block=RAW,
+        work=ADD,
+        column="SDK",
+        process="peer",
+        request=b"hard",
+        expects=b"",
+        comes_last=True,
+    )
     easy = replace(hard, work=LIST, request=b"easy", comes_last=False)
     servers: Any = {"peer": Server()}
     measure_rows([hard, easy], servers, QUICK, say=lambda text: None)
@@ -155,54 +203,71 @@ def test_what_a_server_may_not_survive_comes_last(monkeypatch):
 # Tables -------------------------------------------------------------------------------------------
 
 
-def test_a_work_is_compared_with_the_bare_response_of_its_round():
-    results = [measured(BARE, 100, 1000), measured(ADD, 200, 3000), measured(ADD, 50, 500)]
-    results[2].row = replace(results[2].row, server="peer")
-    found = times_bare(results, [STREAMS, replace(STREAMS, kind="listen", open_cpu=9999)])
-    assert found == {
-        (ADD, OWN): Spread(median=2.5, least=2, most=3),
-        (ADD, "peer"): Spread(median=0.5, least=0.5, most=0.5),
-        (STREAM, OWN): Spread(median=500 / 550, least=500 / 550, most=500 / 550),
-        (EVENT, OWN): Spread(median=12.5 / 550, least=12.5 / 550, most=12.5 / 550),
-    }
+def test_a_work_is_compared_with_another_column_of_its_round():
+    results = [
+        measured(ADD, 100, 1000, column=FLOOR),
+        measured(ADD, 200, 3000),
+        measured(ROWS, 400, 400, 400, column=BOLT),
+        measured(ROWS, 500, 600),
+        measured(ADD, 7, 7, block=GUNICORN),
+    ]
+    cpu = cpu_of(results, [STREAMS, replace(STREAMS, kind="listen", open_cpu=9999)])
+    assert ratio(cpu, Cell(RAW, ADD, OWN), FLOOR) == Spread(median=2.5, least=2, most=3)
+    # With the median, if one of them has lost a round.
+    assert ratio(cpu, Cell(RAW, ROWS, OWN), BOLT) == Spread(median=1.375, least=1.25, most=1.5)
+    assert ratio(cpu, Cell(RAW, STREAM, OWN), FLOOR) == spread_of(500 / 550)
+    assert ratio(cpu, Cell(RAW, EVENT, OWN), FLOOR) == spread_of(12.5 / 550)
+    assert ratio(cpu, Cell(GUNICORN, ADD, OWN), MCPZ) is None
+
+
+def spread_of(value: float) -> Spread:
+    return Spread(median=value, least=value, most=value)
 
 
 def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_the_table_has_a_column_for_each_server_and_a_line_for_each_work():
+def test_each_block_has_a_table_with_a_column_for_each_who_does_the_work():
     results = [
-        measured(BARE, 100),
-        measured(ADD, 200),
-        measured(LIST, 300, server="peer"),
+        measured(ADD, 150, column=FLOOR),
+        measured(LIST, 300, column=BOLT),
+        measured(ADD, 300),
+        measured(LIST, 600, block=GUNICORN + ON_POSTGRES),
+        measured(ROWS, 600, block=GUNICORN + ON_POSTGRES),
     ]
-    printed = work_table(results, [], {OWN: 77.6})
-    head, _, *lines = printed.splitlines()
-    assert len({len(line) for line in printed.splitlines()}) == 1
-    assert cells(head) == ["times bare", OWN, "peer", "goal"]
+    (raw, first), (gunicorn, second) = block_tables(results, [])
+    assert (raw, gunicorn) == (RAW, GUNICORN + ON_POSTGRES)
+    head, _, *lines = first.splitlines()
+    assert len({len(line) for line in first.splitlines()}) == 1
+    assert cells(head) == ["CPU µs/request", OWN, BOLT, FLOOR, "goal"]
     assert [cells(line) for line in lines] == [
-        [ADD, "2.00 (2.00 to 2.00)", "-", "≤ 2"],
-        [LIST, "-", "3.00 (3.00 to 3.00)", "≤ 2"],
-        [MEMORY, "78", "-", "≤ 78"],
+        [ADD, "300 (300 to 300)", "-", "150 (150 to 150)", "2.00 (2.00 to 2.00), ≤ 4 times floor"],
+        [LIST, "-", "300 (300 to 300)", "-", "≤ 2.5 times floor"],
+    ]
+    assert [cells(line) for line in second.splitlines()[2:]] == [
+        [ROWS, "600 (600 to 600)", "≤ 1.1 times django-mcpz"],
+        [LIST, "600 (600 to 600)", ""],
     ]
 
 
 def test_the_figures_are_there_beside_it():
-    line = figure_table([measured(ADD, 50, server="peer")]).splitlines()[-1]
-    assert cells(line) == ["add: peer", "50.0 (50.0 to 50.0)", "20000", "1.00", "1.00"]
+    line = figure_table([measured(ADD, 50, column="SDK")]).splitlines()[-1]
+    assert cells(line) == [f"{RAW}: add, SDK", "50.0 (50.0 to 50.0)", "20000", "1.00", "1.00"]
     line = stream_table([STREAMS]).splitlines()[-1]
     assert cells(line)[:4] == ["/raw", "GET", "100", "2.00"]
+    assert cells(memory_table({"one": 77.6}).splitlines()[-1]) == ["one", "78"]
 
 
 def test_everything_is_there_as_json():
-    results = [measured(BARE, 100), measured(ADD, 200)]
-    found = json.loads(json.dumps(build_document(QUICK, results, [STREAMS], {OWN: 77.0})))
-    bare, add = found["rows"]
-    assert bare["times_bare"] is None
-    assert add["times_bare"] == {"median": 2, "least": 2, "most": 2}
-    assert (add["work"], add["server"], add["goal"]) == (ADD, OWN, 2)
+    results = [measured(ADD, 100, column=FLOOR), measured(ADD, 200)]
+    document = json.loads(json.dumps(build_document(QUICK, results, [STREAMS], {"one": 77.0})))
+    floor, add = document["rows"]
+    assert (floor["times"], floor["goal"]) == (None, None)
+    assert add["times"] == {"median": 2, "least": 2, "most": 2}
+    assert add["goal"] == {"times": 4, "of": FLOOR}
+    assert (add["block"], add["work"], add["column"]) == (RAW, ADD, OWN)
     assert add["cpu_us"]["median"] == 200
-    assert found["streams"][0]["bytes_each"] == 2048
-    assert found["plan"]["rounds"] == QUICK.rounds
-    assert found["memory_mb"] == {OWN: 77}
+    assert document["streams"][0]["bytes_each"] == 2048
+    assert document["plan"]["rounds"] == QUICK.rounds
+    assert document["memory_mb"] == {"one": 77}
