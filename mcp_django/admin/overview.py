@@ -35,7 +35,7 @@ from mcp_django.admin_base import describe_entry
 from mcp_django.components.catalog import Catalog
 from mcp_django.components.tool import Tool
 from mcp_django.exceptions import Busy
-from mcp_django.hosts.addresses import server_urls
+from mcp_django.hosts.configuration import server_urls
 from mcp_django.models import (
     Approval,
     Call,

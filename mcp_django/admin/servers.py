@@ -42,7 +42,6 @@ from mcp_django.admin.override_forms import (
 from mcp_django.admin.statistics import ServerFigures, server_figures
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import is_open
-from mcp_django.hosts.addresses import is_public, server_urls
 from mcp_django.hosts.clients import (
     CLIENTS,
     DEFAULT_VARIABLE,
@@ -51,7 +50,13 @@ from mcp_django.hosts.clients import (
     Credential,
     KnownClient,
 )
-from mcp_django.hosts.configuration import entry_name, install_link, render_config
+from mcp_django.hosts.configuration import (
+    entry_name,
+    install_link,
+    is_public,
+    render_config,
+    server_urls,
+)
 from mcp_django.models import Component, Server
 from mcp_django.server import MCPServer
 from mcp_django.storage.versions import LISTS

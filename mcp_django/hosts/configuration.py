@@ -1,4 +1,7 @@
-"""The configuration of a client: as data, as text in its own format, and as an install link."""
+"""The configuration of a client: as data, as text in its own format, and as an install link.
+
+It has the addresses at which the site has its servers.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
+from django.urls import NoReverseMatch, reverse
 from django.utils.text import slugify
 
 from mcp_django.components.catalog import Server
+from mcp_django.conf import get_settings, is_loopback
 from mcp_django.hosts.clients import (
     CLIENTS,
     ConfigEntry,
@@ -26,6 +31,28 @@ from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import LATEST
 
 Config = dict[str, Any]
+# The default address of runserver; other sites set BASE_URL.
+LOCAL = "http://127.0.0.1:8000"
+
+
+def server_paths(server: Server) -> list[str]:
+    """Return the paths at which the URLconf mounts a server; empty if its URL needs arguments."""
+    try:
+        return [reverse(f"{server.namespace}:endpoint")]
+    except NoReverseMatch:
+        return []
+
+
+def server_urls(server: Server) -> list[str]:
+    """Return the URLs of a server: absolute ones if ``BASE_URL`` is set, else paths."""
+    base = get_settings().base_url
+    return [urljoin(base, path) for path in server_paths(server)]
+
+
+def is_public(url: str) -> bool:
+    """Return whether a vendor's cloud can connect to a URL."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" and not is_loopback(parts.hostname)
 
 
 def entry_name(server: Server) -> str:

@@ -15,7 +15,6 @@ from django.utils.translation import override
 
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import is_open
-from mcp_django.hosts.addresses import LOCAL, is_public
 from mcp_django.hosts.clients import (
     CLIENTS,
     DEFAULT_VARIABLE,
@@ -24,7 +23,7 @@ from mcp_django.hosts.clients import (
     Credential,
     KnownClient,
 )
-from mcp_django.hosts.configuration import build_config, entry_name, render_config
+from mcp_django.hosts.configuration import LOCAL, build_config, entry_name, is_public, render_config
 from mcp_django.management.lookups import (
     check_url,
     endpoint_url,

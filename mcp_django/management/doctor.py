@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django import __version__
 from mcp_django.conf import docs_url, get_settings
-from mcp_django.hosts.addresses import is_public, server_paths
+from mcp_django.hosts.configuration import is_public, server_paths
 from mcp_django.management.doctor_hosts import HOSTS, SDK_FORMS, HostProfile
 from mcp_django.management.doctor_oauth import (
     FIX_CHECK_LOG,

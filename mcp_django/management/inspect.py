@@ -17,7 +17,7 @@ from mcp_django.components.component import Component
 from mcp_django.components.tool import Tool
 from mcp_django.execution.handlers.entries import ESTIMATE, component_type, estimate_tokens
 from mcp_django.execution.policy import Verdict
-from mcp_django.hosts.addresses import server_urls
+from mcp_django.hosts.configuration import server_urls
 from mcp_django.integrations.models.form_tools import FormTools
 from mcp_django.integrations.skills import SkillFolder
 from mcp_django.management.lookups import (

@@ -12,7 +12,7 @@ from mcp_django.components.component import Component
 from mcp_django.components.resource import ReadableComponent
 from mcp_django.execution.handlers.entries import ESTIMATE, KINDS, ComponentType, estimate_tokens
 from mcp_django.execution.policy import is_visible
-from mcp_django.hosts.addresses import server_urls
+from mcp_django.hosts.configuration import server_urls
 from mcp_django.management.lookups import (
     DISABLED,
     PLURALS,

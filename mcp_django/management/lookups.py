@@ -38,7 +38,7 @@ from mcp_django.execution.handlers.entries import (
     estimate_tokens,
 )
 from mcp_django.execution.policy import Reason, Use, Verdict, explain, explain_connection
-from mcp_django.hosts.addresses import LOCAL, server_paths
+from mcp_django.hosts.configuration import LOCAL, server_paths
 from mcp_django.management.command_errors import TRACEBACK_HINT, describe_exception, safe_str
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.protocol.text import similar
