@@ -77,11 +77,9 @@ class Headers:
         underscores.
         """
         return cls(
-            (
-                name.replace("_", "-").encode("latin-1", "replace"),
-                str(value).encode("latin-1", "replace"),
-            )
-            for name, value in _environ_lines(environ)
+            (name, str(value).encode("latin-1", "replace"))
+            for key, value in environ.items()
+            if (name := _environ_name(key)) is not None and (value or key not in _CONTENT_KEYS)
         )
 
     def get(self, name: str) -> str | None:
@@ -144,12 +142,22 @@ def _key(name: str) -> bytes:
     return name.lower().encode()
 
 
-def _environ_lines(environ: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in environ.items():
-        if key.startswith("HTTP_"):
-            yield key.removeprefix("HTTP_"), value
-        elif key in ("CONTENT_TYPE", "CONTENT_LENGTH") and value:
-            yield key, value
+_CONTENT_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+# A client may send names of its own, without end.
+_MAX_CACHED_NAME = 64
+
+
+@lru_cache(maxsize=512)
+def _environ_name_of(key: str) -> bytes | None:
+    if not key.startswith("HTTP_") and key not in _CONTENT_KEYS:
+        return None
+    return key.removeprefix("HTTP_").replace("_", "-").lower().encode("latin-1", "replace")
+
+
+def _environ_name(key: str) -> bytes | None:
+    """Return the name of the header that a key of a WSGI environment stands for, if it does."""
+    is_short = len(key) <= _MAX_CACHED_NAME
+    return (_environ_name_of if is_short else _environ_name_of.__wrapped__)(key)
 
 
 def encode_value(text: str) -> str:

@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from mcp_django.auth.credentials import carry_caller
-from mcp_django.auth.limits import limit_source
+from mcp_django.auth.limits import limit_source, source_of_headers
 from mcp_django.components.catalog import Server
 from mcp_django.components.context import Cancellation
 from mcp_django.conf import get_settings
@@ -26,12 +26,14 @@ from mcp_django.tenants import as_tenant, capture_tenant, thread_context
 from mcp_django.transports.answer import InFlight
 from mcp_django.transports.bodies import BodyRefused, end_connection_if_unread, read_body
 from mcp_django.transports.exchange import (
+    MAX_UNVERIFIED_BYTES,
     Endpoint,
     Exchange,
     jsonrpc_error_reply,
     tenant_refusal,
 )
 from mcp_django.transports.http import (
+    POST_ENDPOINTS,
     IncomingHTTPRequest,
     check_request_head,
     needs_authorization_first,
@@ -40,7 +42,7 @@ from mcp_django.transports.http import (
     reject_unauthorized,
 )
 from mcp_django.transports.outcome import Outcome, RequestRefused
-from mcp_django.transports.request_checks import declared_length
+from mcp_django.transports.request_checks import declared_length, has_usual_head
 
 
 class EndpointView:
@@ -103,13 +105,17 @@ class EndpointView:
             return IncomingHTTPRequest(server, exchange, parse_request(server, exchange))
         if in_flight and in_flight.refusal is not None:
             raise RequestRefused(in_flight.refusal)
+        most = get_settings().max_body_bytes
         # Middleware may have set another URLconf than the one ``FastASGIHandler`` used.
         if not in_flight or in_flight.view is not self:
-            refused = check_request_head(server, exchange)
-            if refused is not None:
-                raise RequestRefused(refused)
+            if self.endpoint in POST_ENDPOINTS:
+                small = min(most, MAX_UNVERIFIED_BYTES)
+                exchange.is_usual = has_usual_head(exchange.headers, small)
+            if not exchange.is_usual:
+                refused = check_request_head(server, exchange)
+                if refused is not None:
+                    raise RequestRefused(refused)
             self._check_caller(exchange, declared_length(exchange.headers))
-        most = get_settings().max_body_bytes
         try:
             exchange.body = read_body(
                 request, most, check_caller=partial(self._check_caller, exchange)
@@ -141,16 +147,28 @@ class EndpointView:
 def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
     """Convert a Django request, without its body, to an ``Exchange``."""
     in_flight = _in_flight_of(request)
+    can_stream = isinstance(request, ASGIRequest)
+    if isinstance(request, ASGIRequest):
+        # The raw list: Django joins repeated headers, which would hide spoofed ones.
+        headers = Headers(request.scope["headers"])
+        find_source = partial(limit_source, request)
+    else:
+        # Without a Host header the server's name is used, as in Django.
+        environ = request.META
+        if "HTTP_HOST" not in environ:
+            environ = {"HTTP_HOST": environ.get("SERVER_NAME", ""), **environ}
+        headers = Headers.from_environ(environ)
+        find_source = partial(source_of_headers, headers, environ.get("REMOTE_ADDR", ""))
     return Exchange(
         verb=request.method or "",
         scheme=request.scheme or "",
-        headers=_headers(request),
+        headers=headers,
         query=request.META.get("QUERY_STRING", ""),
         path=request.path,
         endpoint=endpoint,
         build_request=lambda body: request,
-        find_source=partial(limit_source, request),
-        can_stream=isinstance(request, ASGIRequest),
+        find_source=find_source,
+        can_stream=can_stream,
         carry_caller=partial(carry_caller, request),
         cancellation=in_flight.cancellation if in_flight else Cancellation(),
     )
@@ -159,11 +177,3 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
 def _in_flight_of(request: HttpRequest) -> InFlight | None:
     """Return the ``InFlight`` of a request that ``FastASGIHandler`` serves, else ``None``."""
     return getattr(request, "mcp_in_flight", None)
-
-
-def _headers(request: HttpRequest) -> Headers:
-    if isinstance(request, ASGIRequest):
-        # The raw list: Django joins repeated headers, which would hide spoofed ones.
-        return Headers(request.scope["headers"])
-    # Without a Host header the server's name is used, as in Django.
-    return Headers.from_environ({"HTTP_HOST": request.META.get("SERVER_NAME", ""), **request.META})
