@@ -25,7 +25,7 @@ from mcp_django.execution import invoke
 from mcp_django.execution.pipeline import admit
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
-from mcp_django.execution.threads import get_pool, run_with_request_signals
+from mcp_django.execution.threads import get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import classify
 from mcp_django.protocol.jsonrpc import Request
@@ -187,16 +187,11 @@ def _threads(timed: TimedCall) -> Sequence[Stage]:
     request.mcp_in_flight = InFlight()
 
     async def hop() -> None:
-        await get_pool("tool").run(partial(run_with_request_signals, str))
+        await get_pool("tool").run(str)
 
     return (
         Stage(name="authenticate, in a thread", step=timed.authenticate),
         Stage(name="switch to a pooled thread and back, with Django's signals", astep=hop),
-        Stage(
-            name="signals around the work of a thread",
-            step=partial(run_with_request_signals, str),
-            part=True,
-        ),
         Stage(name="call, in the thread", step=partial(invoke.run, timed.work.call)),
         Stage(name="the raw mount, sync tool, in total", astep=partial(timed.through, server.asgi)),
         Stage(

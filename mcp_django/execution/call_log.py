@@ -34,7 +34,7 @@ from mcp_django.execution import call_record
 from mcp_django.execution.call import Call, Channel, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord, columns
 from mcp_django.execution.results import encode_result, is_too_large
-from mcp_django.execution.threads import BoundedPool, get_pool, run_with_request_signals
+from mcp_django.execution.threads import BoundedPool, get_pool
 from mcp_django.protocol.envelope import Envelope, error_revision_of
 from mcp_django.protocol.jsonrpc import Batch, Request
 from mcp_django.protocol.revisions import LATEST, Revision
@@ -385,7 +385,7 @@ def _needs_thread(signal: Signal, *, own_thread: bool) -> bool:
 
 async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
     if own_thread:
-        await get_pool("short").run(partial(run_with_request_signals, work))
+        await get_pool("short").run(work)
     else:
         await sync_to_async(work)()
 
@@ -439,7 +439,7 @@ async def run_or_log_busy(
         return work()
 
     try:
-        return await where.run(partial(run_with_request_signals, begin), key=key)
+        return await where.run(begin, key=key)
     except Busy as exc:
         if not has_begun:
             log_rejected(

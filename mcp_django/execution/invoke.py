@@ -59,7 +59,7 @@ from mcp_django.execution.thread_sensitive import (
     run_coroutine,
     run_in_this_thread,
 )
-from mcp_django.execution.threads import get_pool, run_with_request_signals
+from mcp_django.execution.threads import get_pool
 from mcp_django.tenants import thread_context
 
 logger = logging.getLogger("mcp_django")
@@ -254,7 +254,7 @@ def _has_approval(approval_guard: RequiredApproval, call: Call) -> bool:
 async def _run_guard_work(work: Callable[[], T], *, own_thread: bool) -> T:
     if not own_thread:
         return await sync_to_async(work)()
-    return await get_pool("short").run(partial(run_with_request_signals, work))
+    return await get_pool("short").run(work)
 
 
 async def _acall_in_thread(
@@ -437,7 +437,7 @@ LATE_SECONDS = 1.0
 def run_after_wait(call: Call, work: Callable[[], T]) -> T:
     """Run the work of a call in the thread of a pool, for which the call may have waited."""
     call.asks_again = call.asks_again or threads.has_waited()
-    return run_with_request_signals(work)
+    return work()
 
 
 def _asks_again(call: Call) -> bool:
@@ -465,8 +465,7 @@ async def _abegin(call: Call, *, own_thread: bool) -> None:
         check = partial(_check_again, call)
         try:
             if own_thread:
-                ask = partial(run_with_request_signals, check)
-                await get_pool("short").run(ask, key=call.thread_key)
+                await get_pool("short").run(check, key=call.thread_key)
             else:
                 await sync_to_async(check)()
         except MCPError as exc:

@@ -35,7 +35,6 @@ from mcp_django.execution.threads import (
     call_on_loop,
     get_pool,
     roll_back_left_open,
-    run_with_request_signals,
 )
 
 logger = logging.getLogger("mcp_django")
@@ -87,7 +86,7 @@ class LeasedThread(Executor):
         future: Future[T] = Future()
         if self._calls is None or self._thread is None:
             self._calls = queue.SimpleQueue()
-            work = partial(run_with_request_signals, partial(self._run_surrounded, self._calls))
+            work = partial(self._run_surrounded, self._calls)
             self._thread = get_pool("tool").submit(work, key=self.key())
             self.is_taken = True
         self._calls.put((future, partial(fn, *args, **kwargs)))

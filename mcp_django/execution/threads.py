@@ -70,6 +70,9 @@ TASK_QUEUE = 1000
 class BoundedPool:
     """A thread pool with a bounded queue and limits per caller.
 
+    A function runs between Django's request signals, so that stale connections are closed and the
+    queries of one do not stay with the next, and in the tenant of its caller.
+
     ``share`` is how many threads one caller may use simultaneously, by default half of all, and
     ``queue_share`` is how many calls of one caller may wait. ``key`` identifies the caller. Work
     without a key is the process's own, and no caller's limits apply to it.
@@ -130,13 +133,18 @@ class BoundedPool:
         finally:
             job.end()
 
-    def begin(self, function: Callable[[], T], *, key: ShareKey = None) -> LoopJob[T]:
+    def begin(
+        self, function: Callable[[], T], *, key: ShareKey = None, sends_signals: bool = False
+    ) -> LoopJob[T]:
         """Do the same as ``run``, but return the job, whose ``waiter`` to await and then ``end``.
+
+        A function that ``sends_signals`` sends Django's request signals itself.
 
         Raises:
             Busy: the pool or the caller's share of it is full.
         """
-        job = LoopJob(self, key, function)
+        work = function if sends_signals else partial(_run_with_signals, function)
+        job = LoopJob(self, key, work)
         self._enqueue(job)
         if job.is_waiting:
             job.limit_wait()
@@ -148,7 +156,7 @@ class BoundedPool:
         Raises:
             Busy: the pool or the caller's share of it is full.
         """
-        job = _FutureJob(self, key, function)
+        job = _FutureJob(self, key, partial(_run_with_signals, function))
         self._enqueue(job)
         job.future.add_done_callback(lambda done: self._withdraw(job) if done.cancelled() else None)
         return job.future
@@ -608,12 +616,8 @@ def _drain_at_exit() -> None:
             one.close(seconds=get_settings().drain_seconds)
 
 
-def run_with_request_signals(function: Callable[[], T], **details: Any) -> T:
-    """Run a function between request signals, so that Django closes stale connections.
-
-    Meanwhile the thread works for the current tenant.
-    """
-    request_started.send(sender=BoundedPool, **details)
+def _run_with_signals(function: Callable[[], T]) -> T:
+    request_started.send(sender=BoundedPool)
     try:
         return run_as_tenant(function)
     finally:
@@ -754,9 +758,7 @@ RETRY_SECONDS = 0.5
 
 async def run_in_short_thread(work: Callable[[], T]) -> T:
     """Run short database work in a short-task thread; retry while all of them are busy."""
-    return await retry_while_busy(
-        lambda: get_pool("short").run(partial(run_with_request_signals, work))
-    )
+    return await retry_while_busy(lambda: get_pool("short").run(work))
 
 
 async def retry_while_busy(ask: Callable[[], Awaitable[T]]) -> T:

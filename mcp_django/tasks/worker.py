@@ -18,7 +18,7 @@ from typing import Any
 from mcp_django.auth.limits import Member
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy, MCPDjangoError
-from mcp_django.execution.threads import get_pool, run_with_request_signals
+from mcp_django.execution.threads import get_pool
 from mcp_django.tasks import runs
 from mcp_django.tenants import as_tenant, by_tenant
 
@@ -100,7 +100,7 @@ def _run_in_thread(pk: str, run: int) -> None:
 
 def _perform_logged(taken: runs.TaskRun) -> None:
     try:
-        run_with_request_signals(taken.perform)
+        taken.perform()
     except BaseException:
         logger.exception("The outcome of the task %s could not be written.", taken.row.short_id)
 

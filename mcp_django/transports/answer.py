@@ -40,7 +40,6 @@ from mcp_django.execution.threads import (
     LoopJob,
     call_on_loop,
     get_pool,
-    run_with_request_signals,
 )
 from mcp_django.tenants import as_tenant
 from mcp_django.transports import drain, listen
@@ -184,7 +183,7 @@ async def _run_polled(work: Work) -> Answer:
             def store() -> Answer:
                 return _answered(work, result).finish()
 
-            return await get_pool("short").run(partial(run_with_request_signals, store))
+            return await get_pool("short").run(store)
         except MCPError as exc:
             return _failed(work, exc)
 

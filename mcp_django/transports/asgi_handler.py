@@ -31,7 +31,7 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy
 from mcp_django.execution import call_log
 from mcp_django.execution.pipeline import NeedsThread
-from mcp_django.execution.threads import get_pool, run_with_request_signals
+from mcp_django.execution.threads import get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import request_id_of
@@ -134,7 +134,7 @@ class FastASGIHandler(BaseHandler):
         if pool.is_crowded:
             await ask_ahead(in_flight.view.mcp_server, exchange)
         try:
-            job = pool.begin(work, key=caller)
+            job = pool.begin(work, key=caller, sends_signals=True)
             return await wait_until_deadline(in_flight, job)
         except Busy as exc:
             # The server is not known here: middleware may change the URLconf. And neither is the
@@ -233,7 +233,7 @@ async def tenant_of(exchange: Exchange, reader: BodyReader, send: Send) -> str |
     """
 
     def capture() -> str:
-        return run_with_request_signals(lambda: capture_tenant(exchange.request()))
+        return capture_tenant(exchange.request())
 
     try:
         async with asyncio.timeout(get_settings().queue_seconds):
@@ -376,7 +376,7 @@ async def _serve_in_thread(request: IncomingHTTPRequest, serve: Callable[[], Out
         caller = share_of(principal, exchange.find_source)
     try:
         pool = get_pool(pool_of(request.message, exchange))
-        job = pool.begin(partial(run_with_request_signals, work), key=caller)
+        job = pool.begin(work, key=caller)
         return await wait_until_deadline(in_flight, job)
     except Busy as exc:
         call_log.log_rejected(request.server, request.message, exc, transport="http")

@@ -41,7 +41,6 @@ from mcp_django.execution.threads import (
     count_job_for,
     get_pool,
     has_waited,
-    run_with_request_signals,
 )
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
@@ -604,7 +603,7 @@ class BodyReader:
         exchange = self.exchange
         # Before the body is complete, nothing may be read from it.
         head = replace(exchange, body=b"", django_request=None)
-        work = partial(run_with_request_signals, partial(reject_unauthorized, self.server, head))
+        work = partial(reject_unauthorized, self.server, head)
         try:
             refused = await get_pool("short").run(work, key=exchange.presumed_share())
         except Busy as exc:

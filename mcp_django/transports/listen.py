@@ -50,7 +50,6 @@ from mcp_django.execution.threads import (
     get_pool,
     retry_while_busy,
     run_in_short_thread,
-    run_with_request_signals,
     write_row,
 )
 from mcp_django.protocol import envelope, jsonrpc, projection, sse
@@ -156,7 +155,7 @@ async def _lists_in_doubt(topics: Iterable[TopicKey], caller: ShareKey) -> list[
         return []
     recently = partial(versions.recently_changed, lists, delay)
     try:
-        return await get_pool("short").run(partial(run_with_request_signals, recently), key=caller)
+        return await get_pool("short").run(recently, key=caller)
     except (Busy, Error):
         # One notification too many does no harm.
         return lists
@@ -283,8 +282,7 @@ class ListenSubscription:
                 return False
         elif self.resources.uris:
             check = partial(self.resources.authorize, self._call)
-            work = partial(run_with_request_signals, check)
-            await get_pool("short").run(work, key=self._call.thread_key)
+            await get_pool("short").run(check, key=self._call.thread_key)
         await self.check_rows(self.resources.uris)
         return True
 
@@ -308,8 +306,7 @@ class ListenSubscription:
             Busy: no thread became free for the check.
         """
         check = partial(self.resources.check_rows, self._call, unchecked[:ROWS_AT_ONCE])
-        work = partial(run_with_request_signals, check)
-        await get_pool("stream").run(work, key=self._call.thread_key)
+        await get_pool("stream").run(check, key=self._call.thread_key)
 
     def lifetime(self) -> float:
         """Return the seconds until the stream ends: its maximum age, or the credential's expiry."""
@@ -327,9 +324,8 @@ class ListenSubscription:
         """
         self.resources.forget_rows()
         caller = self._call.thread_key
-        work = partial(run_with_request_signals, self._reauthorize)
         try:
-            return await get_pool("short").run(work, key=caller)
+            return await get_pool("short").run(self._reauthorize, key=caller)
         except (AccessRefused, DatabaseError, TenantUnavailable):
             return False
 
@@ -501,9 +497,7 @@ class SessionSubscription(ListenSubscription):
         """
         if anew or self.resources.needs_authorization(self._call.server.catalog):
             check = partial(self.resources.authorize, self._call)
-            await get_pool("short").run(
-                partial(run_with_request_signals, check), key=self._call.thread_key
-            )
+            await get_pool("short").run(check, key=self._call.thread_key)
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         projected = projection.project_notification(method, params, self._call.revision)
