@@ -30,7 +30,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from django.db import Error, connections, router, transaction
 from django.db.models import Model
@@ -615,7 +615,8 @@ class LoopResults:
     _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopResults] = WeakKeyDictionary()
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._wake: Callable[[], object] = partial(_wake_loop, loop, self._deliver)
+        # Weak, since the loop is the key under which this is kept.
+        self._wake: Callable[[], object] = partial(_wake_loop, ref(loop), self._deliver)
         self._done: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
         self._lock = threading.Lock()
 
@@ -626,7 +627,7 @@ class LoopResults:
         return cls._by_loop.get(loop) or cls._by_loop.setdefault(loop, cls(loop))
 
     def post(self, waiter: asyncio.Future[Any], result: Any, exc: BaseException | None) -> None:
-        """Queue the result or exception of a item, from its thread, and wake the loop."""
+        """Queue the result or exception of an item, from its thread, and wake the loop."""
         with self._lock:
             is_first = not self._done
             self._done.append((waiter, result, exc))
@@ -648,12 +649,14 @@ class LoopResults:
                 waiter.set_result(result)
 
 
-def _wake_loop(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
+def _wake_loop(known: ref[asyncio.AbstractEventLoop], deliver: Callable[[], None]) -> None:
+    loop = known()
     try:
-        loop.call_soon_threadsafe(deliver)
+        if loop is not None:
+            loop.call_soon_threadsafe(deliver)
     except RuntimeError:
         # The loop is closed, so no caller waits any more.
-        logger.debug("The event loop was closed before the result of a item arrived.")
+        logger.debug("The event loop was closed before the result of an item arrived.")
 
 
 def _forget_loops() -> None:
