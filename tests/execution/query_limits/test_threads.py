@@ -15,7 +15,7 @@ from django.test import override_settings
 
 from mcp_django import Context, MCPServer
 from mcp_django.exceptions import MCPError
-from mcp_django.execution import invoke, threads
+from mcp_django.execution import invoke, thread_sensitive, threads
 from mcp_django.execution.call import Call
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.test import MCPClient
@@ -68,7 +68,7 @@ def _close():
 def thread(monkeypatch):
     """A work pool of one thread, which keeps its connection from call to call."""
     one = BoundedPool("governed", threads=1, queue=8, queue_seconds=PATIENCE)
-    for module in (threads, invoke):
+    for module in (threads, invoke, thread_sensitive):
         monkeypatch.setattr(module, "get_pool", lambda name: one)
     monkeypatch.setitem(connections["default"].settings_dict, "CONN_MAX_AGE", None)
     yield one
