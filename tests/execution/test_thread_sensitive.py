@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import gc
 import os
+import selectors
 import signal
 import socket
 import threading
@@ -342,10 +343,13 @@ def test_a_loop_without_references_is_freed_though_threads_gave_it_results():
         note_loop()
         await get_pool("short").run(str)
 
+    freed = threading.Event()
     run_coroutine(hop)
-    kept = weakref.ref(loops.pop())
+    kept = weakref.ref(loops.pop(), lambda _: freed.set())
     close_idle_loops()
     gc.collect()
+    # The thread that gave the result may not be done with it.
+    assert freed.wait(10)
     assert kept() is None
 
 
@@ -400,3 +404,75 @@ def test_parent_and_child_have_loops_of_their_own(on_loop):
     assert (asyncio.run(fork_on_loop()) if on_loop else fork()) == 0
     assert all(loop.is_closed() for loop in loops)
     assert ask("wait") == "done"
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    close_idle_loops()
+    looks = []
+    select = selectors.DefaultSelector.select
+
+    def noting(self, timeout=None):
+        looks.append(timeout)
+        return select(self, timeout)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", noting)
+    yield looks
+    close_idle_loops()
+
+
+def test_a_function_that_does_not_wait_never_releases_the_gil_to_look(looks):
+    async def take_steps() -> str:
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                await asyncio.sleep(0)
+        return "done"
+
+    assert run_coroutine(take_steps) == "done"
+    assert looks == []
+
+
+def test_a_function_with_a_file_is_told_of_it_at_once(looks):
+    async def receive() -> bytes:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.sendall(b"x")
+            return await asyncio.get_running_loop().sock_recv(ours, 1)
+
+    async def wait_for_file() -> bytes:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ready = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            loop.add_reader(ours, ready.set)
+            theirs.sendall(b"x")
+            # Always another step, so no look would wait.
+            steps = 0
+            while not ready.is_set():
+                await asyncio.sleep(0)
+                steps += 1
+                assert steps < 5
+            loop.remove_reader(ours)
+            return ours.recv(1)
+
+    assert run_coroutine(receive) == b"x"
+    assert run_coroutine(wait_for_file) == b"x"
+
+
+def test_a_busy_function_gets_signals_and_what_threads_send(looks):
+    async def spin() -> list[str]:
+        loop, events = asyncio.get_running_loop(), []
+        loop.add_signal_handler(signal.SIGUSR1, events.append, "signal")
+        pool.submit(loop.call_soon_threadsafe, events.append, "thread").result()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        steps = 0
+        while len(events) < 2:
+            await asyncio.sleep(0)
+            steps += 1
+            assert steps < 10 * thread_sensitive.MAX_LEFT_OUT
+        loop.remove_signal_handler(signal.SIGUSR1)
+        return sorted(events)
+
+    assert run_coroutine(spin) == ["signal", "thread"]
+    assert looks
