@@ -12,9 +12,9 @@ from django.http import Http404
 from mcp_django import Annotations, Context, MCPServer
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.auth.signing import CURSOR_SIGNER
 from mcp_django.components.resource import ListedResource, ListedResourcePage, ListEntries
 from mcp_django.exceptions import InvalidParams
+from mcp_django.execution.handlers.listing import CURSOR_SIGNER
 from mcp_django.protocol.cursors import Pager
 from mcp_django.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_django.test import ErrorResponse, MCPClient

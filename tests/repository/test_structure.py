@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FIGURES = {
     # Python files, without migrations.
-    "files": 296,
+    "files": 295,
     # Modules of the package that a function imports when it runs.
     "imports inside functions": 28,
     # Names that two modules have; so does an __init__ with more than an export.

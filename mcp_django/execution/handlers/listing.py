@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urljoin
 
 import msgspec
+from django.core.signing import BadSignature, Signer
 from django.utils.translation import get_language
 
 from mcp_django.auth import authentication
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
 from mcp_django.auth.principal import Principal
-from mcp_django.auth.signing import CURSOR_SIGNER
 from mcp_django.components.catalog import Catalog, Server
 from mcp_django.components.component import Component
 from mcp_django.conf import Settings, get_settings
@@ -36,6 +36,30 @@ from mcp_django.protocol.errors import SKILLS, TASKS, UI
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.projection import encode_entries
 from mcp_django.tenants import by_tenant
+
+
+class _CursorSigner:
+    """Signs the cursors of lists, with keys that rotate (``SECRET_KEY_FALLBACKS``)."""
+
+    salt = "mcp_django.cursors"
+
+    def sign(self, value: str) -> str:
+        """Return the value with its signature."""
+        return Signer(salt=self.salt).sign(value)
+
+    def unsign(self, value: str) -> str:
+        """Return the value without its signature.
+
+        Raises:
+            ValueError: the signature is invalid.
+        """
+        try:
+            return Signer(salt=self.salt).unsign(value)
+        except BadSignature as exc:
+            raise ValueError("the signature is invalid") from exc
+
+
+CURSOR_SIGNER = _CursorSigner()
 
 C = TypeVar("C", bound=Component)
 _by_key = attrgetter("key")

@@ -17,13 +17,13 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from pydantic import Field
 
-from mcp_django.auth.signing import CURSOR_SIGNER
 from mcp_django.components import declare
 from mcp_django.components.context import Context
 from mcp_django.components.declare import GeneratedArgument
 from mcp_django.components.tool import Tool
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution import results
+from mcp_django.execution.handlers.listing import CURSOR_SIGNER
 from mcp_django.integrations.models.declaration import ModelComponents, ModelTools
 from mcp_django.integrations.models.exposed_fields import RowLoader
 from mcp_django.integrations.models.filtering import Filters, Ordering, OrderTerm

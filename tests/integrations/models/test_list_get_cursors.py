@@ -180,7 +180,7 @@ def test_a_forged_cursor_is_refused_in_one_sentence(forge):
 
 
 def test_a_cursor_of_the_list_methods_is_none_of_a_tool():
-    from mcp_django.auth.signing import CURSOR_SIGNER
+    from mcp_django.execution.handlers.listing import CURSOR_SIGNER
     from mcp_django.protocol.cursors import Pager
 
     order("A"), order("B")

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from mcp_django import Context
-from mcp_django.auth.signing import CURSOR_SIGNER
+from mcp_django.execution.handlers.listing import CURSOR_SIGNER
 from mcp_django.integrations.models.resources import MAX_LISTED_TEXT
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, Pager
 from mcp_django.protocol.revisions import REVISIONS
