@@ -50,15 +50,9 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache, confirm_seconds
-from mcp_django.storage.databases import (
-    CompiledQuery,
-    is_on_loop,
-    numbered,
-    padded,
-    placeholders,
-    tables,
-)
+from mcp_django.storage.databases import is_on_loop, tables
 from mcp_django.storage.revocations import caller_tags
+from mcp_django.storage.statements import CompiledQuery, numbered, padded, placeholders
 from mcp_django.tenants import by_tenant, has_tenant_users, is_tenant_app, thread_context
 
 

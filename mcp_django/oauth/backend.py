@@ -37,7 +37,7 @@ from mcp_django.models import TOKEN_PREFIX, token_digest
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.upstream import bindings
 from mcp_django.storage.cache import Confirmed
-from mcp_django.storage.databases import CompiledQuery, numbered, padded, parameters
+from mcp_django.storage.statements import CompiledQuery, numbered, padded, parameters
 from mcp_django.storage.writer import note_use
 
 # Maximum length of a client id in a principal's key, which is stored in columns and cache keys; a

@@ -55,8 +55,9 @@ from mcp_django.overrides.texts import (
 )
 from mcp_django.protocol.uritemplate import lower_scheme
 from mcp_django.storage.cache import confirm_seconds, keep_confirmed
-from mcp_django.storage.databases import CompiledQuery, tables
+from mcp_django.storage.databases import tables
 from mcp_django.storage.pubsub import publish
+from mcp_django.storage.statements import CompiledQuery
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
 from mcp_django.tenants import current_tenant, of_tenant, thread_context
 

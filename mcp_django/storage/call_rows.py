@@ -21,7 +21,8 @@ from django.db import connections, router
 from django.db.models import DateTimeField, JSONField
 
 from mcp_django.conf import get_settings
-from mcp_django.storage.databases import CompiledInsert, tables
+from mcp_django.storage.databases import tables
+from mcp_django.storage.statements import CompiledInsert
 from mcp_django.storage.writer import BatchWriter, RowKind
 
 Fields = Mapping[str, Any]

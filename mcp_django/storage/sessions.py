@@ -44,16 +44,8 @@ from mcp_django.protocol.uritemplate import lower_scheme
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache, forget, list_delay
 from mcp_django.storage.cleanup import GRACE_SECONDS
 from mcp_django.storage.databases import (
-    CompiledInsert,
-    CompiledQuery,
-    CompiledUpdate,
-    Parameter,
     after_commit,
     digest_of_network,
-    numbered,
-    padded,
-    parameters,
-    placeholders,
     rows,
     seconds_ago,
     seconds_from_now,
@@ -61,6 +53,16 @@ from mcp_django.storage.databases import (
     write_alias,
 )
 from mcp_django.storage.pubsub import notify
+from mcp_django.storage.statements import (
+    CompiledInsert,
+    CompiledQuery,
+    CompiledUpdate,
+    Parameter,
+    numbered,
+    padded,
+    parameters,
+    placeholders,
+)
 from mcp_django.storage.streams import notify_get_streams
 from mcp_django.storage.versions import TopicKey, last_number
 from mcp_django.storage.writer import LOCK_SECONDS, RESOLUTION_SECONDS, note_seen, row_writer

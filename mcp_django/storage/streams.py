@@ -23,17 +23,10 @@ from django.db.models.functions import Now
 from mcp_django.conf import get_settings
 from mcp_django.protocol.jsonrpc import RequestId
 from mcp_django.storage.databases import (
-    CompiledInsert,
-    CompiledQuery,
-    CompiledUpdate,
     after_commit,
     atomic,
     in_batches,
     is_locked,
-    numbered,
-    padded,
-    placeholder,
-    placeholders,
     rows,
     seconds_from_now,
     tables,
@@ -41,6 +34,15 @@ from mcp_django.storage.databases import (
 )
 from mcp_django.storage.inbox import ensure_heartbeat, is_alive, worker_id
 from mcp_django.storage.pubsub import publish
+from mcp_django.storage.statements import (
+    CompiledInsert,
+    CompiledQuery,
+    CompiledUpdate,
+    numbered,
+    padded,
+    placeholder,
+    placeholders,
+)
 from mcp_django.storage.versions import topic_of_get_streams
 from mcp_django.storage.writer import LOCK_SECONDS
 

@@ -20,18 +20,14 @@ from django.db.models import F, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Now
 
 from mcp_django.storage.databases import (
-    CompiledQuery,
     atomic,
     limit_lock_wait,
-    numbered,
-    padded,
-    placeholder,
-    placeholders,
     rows,
     seconds_ago,
     tables,
     write_alias,
 )
+from mcp_django.storage.statements import CompiledQuery, numbered, padded, placeholder, placeholders
 from mcp_django.tenants import current_tenant
 
 # The maximum number of topics that get one number together; databases limit query parameters.

@@ -26,7 +26,7 @@ from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
 from mcp_django.storage.cache import Confirmed
-from mcp_django.storage.databases import CompiledQuery, numbered, padded, parameters
+from mcp_django.storage.statements import CompiledQuery, numbered, padded, parameters
 from mcp_django.storage.writer import note_use
 from mcp_django.tenants import current_tenant
 

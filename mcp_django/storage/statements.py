@@ -1,0 +1,289 @@
+"""The statements of hot paths, compiled once: building a query takes longer than running it.
+
+They read callers, sessions and versions, and write the rows of the writers. The
+process owns what it has compiled, for each alias at its first use, and nothing clears it: models do
+not change. A forked child goes on with it.
+
+This module alone uses internals of Django's ORM, read against 5.2 and 6.0: the compilers of
+queries (``as_sql``, ``get_converters``, ``select``, ``compile``), ``UpdateQuery`` and
+``InsertQuery``, ``QuerySet._query`` and ``_iterable_class``, and of the database operations
+``bulk_insert_sql``, ``insert_statement``, ``on_conflict_suffix_sql`` and ``bulk_batch_size``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import cache
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from django.db import connections
+from django.db.models import (
+    AutoField,
+    BooleanField,
+    CharField,
+    FloatField,
+    IntegerField,
+    Model,
+    QuerySet,
+    TextField,
+)
+from django.db.models.constants import OnConflict
+from django.db.models.expressions import RawSQL
+from django.db.models.sql import InsertQuery, UpdateQuery
+
+from mcp_django.storage.databases import in_batches
+from mcp_django.tenants import current_tenant
+
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+
+
+class Parameter(str):
+    """Stands for a text value in a query; its name is the key of the value."""
+
+    __slots__ = ()
+
+
+def placeholder(name: str) -> Any:
+    """Return an expression that stands for a number in a query."""
+    return RawSQL("%s", [Parameter(name)])
+
+
+def placeholders(count: int) -> list[Any]:
+    """Return so many of them, whose values are ``numbered``."""
+    return [placeholder(str(n)) for n in range(count)]
+
+
+def parameters(count: int) -> list[Parameter]:
+    """Return so many parameters, whose values are ``numbered``."""
+    return [Parameter(str(n)) for n in range(count)]
+
+
+def numbered(values: Sequence[Any]) -> dict[str, Any]:
+    """Return values by the names of ``placeholders`` or ``parameters``."""
+    return {str(n): value for n, value in enumerate(values)}
+
+
+def padded(values: Sequence[T]) -> Sequence[T]:
+    """Repeat the last value up to a power of two, so that few lengths have to be compiled."""
+    if not values:
+        return values
+    return [*values, *[values[-1]] * ((1 << (len(values) - 1).bit_length()) - len(values))]
+
+
+_NONE: Final[Mapping[str, Any]] = {}
+
+
+class _Compiled(NamedTuple):
+    queryset: Any
+    compiler: Any
+    sql: str
+    parameters: Sequence[Any]
+    converters: Any
+    """How the values of the columns are converted, as the compiler returns it."""
+
+
+class CompiledQuery(Generic[M]):
+    """A query, which ``build`` returns for an alias."""
+
+    def __init__(self, build: Callable[[str], QuerySet[M, Any]]) -> None:
+        self._build = build
+        self._compiled = cache(self._compile)
+
+    def _compile(self, alias: str) -> _Compiled:
+        queryset = self._build(alias)
+        compiler: Any = queryset.query.get_compiler(alias)
+        sql, parameters = compiler.as_sql()
+        columns = [column for column, *_ in compiler.select]
+        return _Compiled(queryset, compiler, sql, parameters, compiler.get_converters(columns))
+
+    def first(self, alias: str, values: Mapping[str, Any] = _NONE) -> Any:
+        """Return the row of a query for one, as the query yields it, or ``None``.
+
+        Raises:
+            DatabaseError: the database could not be asked.
+        """
+        return next(self.rows(alias, values), None)
+
+    def rows(self, alias: str, values: Mapping[str, Any]) -> Iterator[Any]:
+        """Yield the rows, as the query yields them; no other query may begin meanwhile.
+
+        Raises:
+            DatabaseError: the database could not be asked.
+        """
+        known = self._compiled(alias)
+        bound = _bound(known.parameters, values)
+        compiler = copy(known.compiler)
+        compiler.connection = connections[alias]
+        compiler.as_sql = lambda *args, **kwargs: (known.sql, bound)
+        compiler.get_converters = lambda columns: known.converters
+        # A query set is not copied by ``copy``, which would evaluate it.
+        found = object.__new__(type(known.queryset))
+        found.__dict__.update(known.queryset.__dict__, _query=_ReadyQuery(known.queryset, compiler))
+        return iter(found._iterable_class(found))
+
+
+def _bound(parameters: Sequence[Any], values: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(values[one] if isinstance(one, Parameter) else one for one in parameters)
+
+
+class CompiledUpdate:
+    """An update of the rows of one table; ``build`` returns them for an alias, and the changes."""
+
+    def __init__(self, build: Callable[[str], tuple[QuerySet[Any], Mapping[str, Any]]]) -> None:
+        self._build = build
+        self._compiled = cache(self._compile)
+
+    def _compile(self, alias: str) -> tuple[str, Sequence[Any]]:
+        found, changes = self._build(alias)
+        query: Any = found.order_by().query.chain(UpdateQuery)
+        query.add_update_values(changes)
+        statement: tuple[str, Sequence[Any]] = query.get_compiler(alias).as_sql()
+        return statement
+
+    def update(self, alias: str, values: Mapping[str, Any]) -> int:
+        """Update the rows, and return how many there were.
+
+        Raises:
+            DatabaseError: the database did not store it.
+        """
+        sql, parameters = self._compiled(alias)
+        with connections[alias].cursor() as cursor:
+            cursor.execute(sql, _bound(parameters, values))
+            count: int = cursor.rowcount
+            return count
+
+
+class CompiledInsert:
+    """Inserts rows of a model without instances, which would take longer than the rest.
+
+    The values of ``expressions``, by attribute name, are computed by the database in each row.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], type[Model]],
+        expressions: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self._model = model
+        self._expressions = expressions
+        self._compiled = cache(self._compile)
+
+    def _compile(self, alias: str) -> _CompiledInsert:
+        model, expressions = self._model(), self._expressions()
+        operations: Any = connections[alias].ops
+        query = InsertQuery(model)
+        compiler: Any = query.get_compiler(alias)
+        every = model._meta.concrete_fields
+        fields = [field for field in every if not isinstance(field, AutoField)]
+        values: dict[str, Any] = {}
+        prepared, places = [], []
+        for field in fields:
+            if field.attname in expressions:
+                found = expressions[field.attname]
+                found = found.resolve_expression(query, allow_joins=False, for_save=True)
+                place, parameters = compiler.compile(found)
+                values |= {f"{field.attname} {n}": one for n, one in enumerate(parameters)}
+            else:
+                place = "%s"
+                # Each row has to say its tenant: the thread that writes it has none.
+                default = "" if field.default is current_tenant else field.get_default()
+                if not isinstance(field, _PLAIN_FIELDS):
+                    ready = field.get_db_prep_save(default, connections[alias])
+                    prepared.append(_Prepared(len(values), field.get_db_prep_save, default, ready))
+                values[field.attname] = default
+            places.append(place)
+        names = ", ".join(operations.quote_name(field.column) for field in fields)
+        table = f"{operations.quote_name(model._meta.db_table)} ({names})"
+        one = operations.bulk_insert_sql(fields, [places])
+        return _CompiledInsert(fields, values, itemgetter(*values), prepared, places, table, one)
+
+    def insert(self, alias: str, rows: Sequence[Mapping[str, Any]], *, again: bool = False) -> None:
+        """Insert rows, each with its values by attribute name; the others have their defaults.
+
+        With ``again``, rows that exist are left as they are.
+
+        Raises:
+            DatabaseError: the database did not store them.
+        """
+        if not rows:
+            return
+        connection = connections[alias]
+        known = self._compiled(alias)
+        operations: Any = connection.ops
+        values = [known.values_of(row, connection) for row in rows]
+        # One statement for many rows: a driver releases the GIL with each, and gets it back late.
+        size = _rows_per_insert(connection, known.fields, values)
+        conflict = OnConflict.IGNORE if again else None
+        insert = f"{operations.insert_statement(on_conflict=conflict)} {known.table}"
+        suffix = operations.on_conflict_suffix_sql(known.fields, conflict, (), ())
+        with connection.cursor() as cursor:
+            for part in in_batches(values, size):
+                places = known.one
+                if len(part) > 1:
+                    places = operations.bulk_insert_sql(known.fields, [known.places] * len(part))
+                cursor.execute(f"{insert} {places} {suffix}", list(chain.from_iterable(part)))
+
+
+# The fields whose values need no preparation for the database.
+_PLAIN_FIELDS = (BooleanField, CharField, FloatField, IntegerField, TextField)
+
+
+def _rows_per_insert(connection: Any, fields: Sequence[Any], values: Sequence[Any]) -> int:
+    connection.ensure_connection()
+    # For SQLite, Django assumes the limit of old versions, a fraction of what this one allows.
+    if limit := getattr(connection.connection, "getlimit", None):
+        return max(1, int(limit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)) // len(values[0]))
+    size: int = connection.ops.bulk_batch_size(fields, values)
+    return size
+
+
+class _Prepared(NamedTuple):
+    """A value that has to be prepared for the database."""
+
+    place: int
+    prepare: Callable[..., Any]
+    default: Any
+    ready: Any
+    """The default, prepared."""
+
+
+class _CompiledInsert(NamedTuple):
+    fields: Sequence[Any]
+    defaults: Mapping[str, Any]
+    """The values of a row by attribute name, in the order of the columns."""
+    in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    """Returns them as a tuple."""
+    prepared: Sequence[_Prepared]
+    places: Sequence[str]
+    table: str
+    """The table with its columns."""
+    one: str
+    """The places of one row."""
+
+    def values_of(self, row: Mapping[str, Any], connection: Any) -> Sequence[Any]:
+        """Return the parameters of a row."""
+        values = [*self.in_order({**self.defaults, **row})]
+        for place, prepare, default, ready in self.prepared:
+            given = values[place]
+            values[place] = ready if given == default else prepare(given, connection)
+        return values
+
+
+class _ReadyQuery:
+    """A query that is compiled already."""
+
+    def __init__(self, queryset: Any, compiler: Any) -> None:
+        self._query = queryset.query
+        self._compiler = compiler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._query, name)
+
+    def get_compiler(self, using: str) -> Any:
+        """Return the compiler of the alias for which the query was compiled."""
+        return self._compiler
