@@ -413,8 +413,12 @@ class Settings:
     queue: Annotated[int, Ge(0)] = 64
     queue_seconds: Seconds = 10
     keep_connections: bool | None = None
-    """``None``: threads keep their database connections, except under a test runner and on sites
-    with tenants (``mcp_django.tenants``)."""
+    """``None``: threads keep their database connections, except with ``background`` at
+    ``"inline"`` and on sites with tenants (``mcp_django.tenants``)."""
+    background: Literal["threads", "inline"] | None = None
+    """Where work runs for which no request waits: in threads of the process, or in the thread of
+    the request (``storage.databases.is_inline``). ``None``: ``"threads"``, and ``"inline"`` under a
+    test runner."""
     thread_context: ImportPath | Literal[False] | None = None
     """The class that enters the tenant of a request in another thread (``mcp_django.tenants``).
     ``None``: that of django-tenants, if it is used; ``False``: no installed package is used."""
@@ -440,7 +444,7 @@ class Settings:
     confirm_seconds: Annotated[float, Ge(0), Le(10)] | None = None
     """How long what the database has confirmed is used; 0: each request asks. Other processes
     count on a heartbeat for as long (``storage.inbox``), so it has a limit. ``None``: 1, and 0
-    under a test runner."""
+    with ``background`` at ``"inline"``."""
     session_idle: Seconds = 3600
     session_max_age: Seconds = 24 * 3600
     sessions_per_principal: Annotated[int, Ge(1)] = 100

@@ -186,14 +186,14 @@ def call_log(_isolation, monkeypatch):
     from mcp_django.execution.call_record import CallRecord
     from mcp_django.storage.call_rows import call_log
 
-    began, log_abandoned = timezone.now(), CallRecord.log_abandoned
+    began, end = timezone.now(), CallRecord.__del__
 
-    def of_this_test(entry: CallRecord) -> None:
+    def end_of_this_test(record: CallRecord) -> None:
         # Calls of earlier tests may be garbage collected at any time.
-        if entry.at >= began:
-            log_abandoned(entry)
+        if record.given and record.given["at"] >= began:
+            end(record)
 
-    monkeypatch.setattr(CallRecord, "log_abandoned", of_this_test)
+    monkeypatch.setattr(CallRecord, "__del__", end_of_this_test)
     anonymous_limiter.clear()
     call_log.is_disabled = False
     call_log.lost = 0

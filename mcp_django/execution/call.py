@@ -60,6 +60,9 @@ class Channel:
     transport: str = ""
     origin: str = "client"
     acting_user: str = ""
+    shares_thread: bool = False
+    """Whether one thread does all database work of several calls: in tests, so that all of it is in
+    one transaction."""
     can_stream: bool = True
     """Whether more than one message can answer a request. Not under WSGI, for example."""
     find_source: Callable[[], str | None] = _same_process

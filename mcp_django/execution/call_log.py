@@ -2,7 +2,7 @@
 
 The record of a call that may write is written before the call runs and updated at its end; any
 other record is written at the end only. ``log_call`` is for a thread, ``alog_call`` for the event
-loop; ``storage.call_rows`` writes the rows.
+loop; both run the call in its span, if it has one. ``storage.call_rows`` writes the rows.
 
 ``execution.pipeline`` opens the ``CallRecord`` of a request, its handler notes the component that
 it found, and ``execution.invoke`` begins and ends it. This applies to every transport. A request
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -32,7 +32,14 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy, InvalidParams, MethodNotFound
 from mcp_django.execution import call_record
 from mcp_django.execution.call import Call, Channel, Result
-from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord, columns
+from mcp_django.execution.call_record import (
+    COMPONENT_METHODS,
+    CallOutcome,
+    CallRecord,
+    LoggedCall,
+    TracedRequest,
+    columns,
+)
 from mcp_django.execution.results import encode_result, is_too_large
 from mcp_django.execution.threads import BoundedPool, get_pool
 from mcp_django.protocol.envelope import Envelope, error_revision_of
@@ -62,8 +69,13 @@ class LogUnavailable(Busy):
         )
 
 
+def begin(call: LoggedCall, record: CallRecord) -> None:
+    """Begin the record of a request, if it is for a component and calls are logged."""
+    record.begin(call, _log_abandoned)
+
+
 def log_call(call: Call, work: Callable[[], Result]) -> Result:
-    """Log the call and return the result of the work.
+    """Run the work in this thread, log the call, and return the result of the work.
 
     The record is written when this function returns, or soon after.
 
@@ -71,99 +83,139 @@ def log_call(call: Call, work: Callable[[], Result]) -> Result:
         LogUnavailable: the call may write, and its record could not be written first; nothing has
             run.
     """
-    call_record = call.record
-    if not call_record.pending:
-        if call_record.is_written and call_record.writes:
+    record = call.record
+    if record.operation is not None:
+        with _span(record.operation, call) as results:
+            results.append(_log_call(call, work))
+        return results[0]
+    return _log_call(call, work)
+
+
+def _log_call(call: Call, work: Callable[[], Result]) -> Result:
+    record = call.record
+    if not record.is_open:
+        if record.state == "closed" and record.writes:
             raise LogUnavailable  # it timed out before its thread began
         return work()
     try:
-        _begin_record(call_record)
+        _begin_run(record)
         result = work()
     except BaseException as exc:
-        _end_record(call_record, _outcome_of_exception(call, exc))
+        _end(record, _outcome_of_exception(call, exc))
         raise
-    meaning = _outcome_of_return(call, result)
-    if meaning is not None:
-        _end_record(call_record, meaning)
+    end_answered(call, result)
     return result
 
 
-async def alog_call(
-    call: Call,
-    work: Callable[[], Awaitable[Result]],
-    *,
-    runs_here: bool = True,
-    own_thread: bool = True,
-) -> Result:
-    """``log_call`` for the event loop; without ``runs_here`` a thread calls ``log_call``."""
+async def alog_call(call: Call, work: Callable[[], Awaitable[Result]]) -> Result:
+    """Do the same as ``log_call``, for work of the event loop."""
     record = call.record
-    if not record.pending:
+    if record.operation is not None:
+        with _span(record.operation, call) as results:
+            results.append(await _alog_call(call, work))
+        return results[0]
+    return await _alog_call(call, work)
+
+
+async def _alog_call(call: Call, work: Callable[[], Awaitable[Result]]) -> Result:
+    record = call.record
+    if not record.is_open:
         return await work()
-    if runs_here:
-        is_wanted = record.writes or (
-            call_started.receivers and call_started.has_listeners(tables.Call)
-        )
-        if is_wanted and not call_log.is_disabled:
-            await _abegin_record(record, own_thread=own_thread)
-        elif record.was_asked:
-            record.resume()
+    await _abegin_run(call)
     try:
         result = await work()
     except asyncio.CancelledError as exc:
-        # A thread that runs the work logs its outcome. A cancelled task must not wait here.
-        if runs_here:
-            _end_record(record, _outcome_of_exception(call, exc), is_queued=True)
+        # A cancelled task must not wait here.
+        _end(record, _outcome_of_exception(call, exc))
         raise
     except BaseException as exc:
-        await _aend_record(record, _outcome_of_exception(call, exc), own_thread=own_thread)
+        await _aend(call, _outcome_of_exception(call, exc))
         raise
-    # A thread that ran the work may have ended the record already.
-    meaning = _outcome_of_return(call, result) if runs_here or record.pending else None
-    if meaning is not None:
-        await _aend_record(record, meaning, own_thread=own_thread)
+    if (outcome := _outcome_of_return(call, result)) is not None:
+        await _aend(call, outcome)
     return result
 
 
-def end_rejected(entry: CallRecord, exc: BaseException) -> None:
+async def alog_call_of_thread(call: Call, work: Callable[[], Awaitable[Result]]) -> Result:
+    """Await a call that a thread runs and logs, by ``log_call``; log what the thread does not.
+
+    The thread may not begin it, or not end it in time. Cancelled, it goes on.
+    """
+    record, operation = call.record, call.record.operation
+    with nullcontext() if operation is None else operation.activate():
+        try:
+            result = await work()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as exc:
+            if record.is_open:
+                await _aend(call, _outcome_of_exception(call, exc))
+            if operation is not None:
+                operation.end_raised(exc)
+            raise
+        outcome = _outcome_of_return(call, result) if record.is_open else None
+        if outcome is not None:
+            await _aend(call, outcome)
+    if operation is not None:
+        operation.end_returned(result, is_stateless=call.revision.stateless)
+    return result
+
+
+def end_rejected(record: CallRecord, exc: BaseException) -> None:
     """Log a request that was rejected before a function could run."""
-    if not entry.pending:
+    if not record.is_open:
         return
-    meaning, mark = call_record.outcome_before_run(exc), entry.preset_outcome
+    outcome, preset = call_record.outcome_before_run(exc), record.preset_outcome
     # An authorization error is logged as such, even if the component does not exist.
-    if mark is not None and (mark.outcome != "unknown" or isinstance(exc, NOT_FOUND_ERRORS)):
-        meaning = mark._replace(code=meaning.code)
-    _end_record(entry, meaning)
+    if preset is not None and (preset.outcome != "unknown" or isinstance(exc, NOT_FOUND_ERRORS)):
+        outcome = preset._replace(code=outcome.code)
+    _end(record, outcome)
+
+
+def end_rejected_with_span(record: CallRecord, exc: Exception) -> None:
+    """Log an authorized call that does not run because another call of its batch was rejected."""
+    if record.operation is not None:
+        record.operation.end_raised(exc)
+    end_rejected(record, exc)
 
 
 def end_answered(call: Call, result: Result) -> None:
-    """Log a request that was answered without running a function."""
-    record = call.record
-    meaning = _outcome_of_return(call, result) if record.pending else None
-    if meaning is not None:
-        _end_record(record, meaning)
+    """Log the result of a call, also of one that was answered without running a function."""
+    outcome = _outcome_of_return(call, result) if call.record.is_open else None
+    if outcome is not None:
+        _end(call.record, outcome)
 
 
-def log_abandoned(call_record: CallRecord) -> None:
+def _log_abandoned(record: CallRecord) -> None:
     """Log a call that was abandoned: it did not finish, or the client sent no answer."""
-    reason = "the client did not answer" if call_record.was_asked else "the call did not finish"
-    _end_record(
-        call_record,
-        CallOutcome("asked" if call_record.was_asked else "cancelled", None, reason),
-        is_queued=True,
-    )
+    reason = "the client did not answer" if record.was_asked else "the call did not finish"
+    row = _last_row(record, CallOutcome("asked" if record.was_asked else "cancelled", None, reason))
+    if row is not None:
+        # Never in this thread, which may be any.
+        _queue(row)
 
 
-CallRecord.log_abandoned = log_abandoned
+@contextmanager
+def _span(operation: TracedRequest, call: Call) -> Iterator[list[Result]]:
+    """Run the block in the span of the request, and end it with the result that it adds."""
+    results: list[Result] = []
+    with operation.activate():
+        try:
+            yield results
+        except BaseException as exc:
+            operation.end_raised(exc)
+            raise
+    operation.end_returned(results[0], is_stateless=call.revision.stateless)
 
 
 # The outcome of a call ----------------------------------------------------------------------------
 
 
 def _outcome_of_exception(call: Call, exc: BaseException) -> CallOutcome:
-    entry = call.record
-    if entry.preset_outcome is not None:
-        return entry.preset_outcome._replace(code=getattr(exc, "code", None))
-    return _with_cancellation_note(call_record.outcome_after_run(exc, entry.error_outcome), call)
+    record = call.record
+    if record.preset_outcome is not None:
+        return record.preset_outcome._replace(code=getattr(exc, "code", None))
+    return _with_cancellation_note(call_record.outcome_after_run(exc, record.error_outcome), call)
 
 
 OK = CallOutcome("ok")
@@ -203,118 +255,157 @@ def _outcome_of_return(call: Call, result: Result) -> CallOutcome | None:
     return _with_cancellation_note(outcome, call) if is_late else outcome
 
 
-def _with_cancellation_note(meaning: CallOutcome, call: Call) -> CallOutcome:
+def _with_cancellation_note(outcome: CallOutcome, call: Call) -> CallOutcome:
     """Add a note to the outcome of a call that finished although its client cancelled it."""
-    if (
-        meaning.reason
-        or meaning.outcome == "cancelled"
-        or not call.cancellation.requested_by_client
-    ):
-        return meaning
-    return meaning._replace(reason="the client cancelled the call")
+    is_noted = outcome.reason or outcome.outcome == "cancelled"
+    if is_noted or not call.cancellation.requested_by_client:
+        return outcome
+    return outcome._replace(reason="the client cancelled the call")
 
 
-# In a thread --------------------------------------------------------------------------------------
+# Before and after the run -------------------------------------------------------------------------
 
 
-def _begin_record(entry: CallRecord) -> None:
+def _begin_run(record: CallRecord) -> None:
     """Send ``call_started``; write the row of a call that may write, and wait for it.
 
     Raises:
         LogUnavailable: the row could not be written.
     """
-    row = _first_row(entry)
-    if row is None:
+    row = _first_row(record)
+    if row is not None:
+        with _storing(record):
+            call_log.insert(row)
+
+
+async def _abegin_run(call: Call) -> None:
+    """Do the same on an event loop; the record is ended if that fails."""
+    record = call.record
+    if not (record.writes or call_started.receivers) or call_log.is_disabled:
+        record.resume()
         return
     try:
-        call_log.insert(row)
-    except Exception as exc:  # noqa: BLE001 - decided there
-        _check_first_row(entry, exc)
-    else:
-        _check_first_row(entry, None)
+        if _needs_thread(call, call_started):
+            await _in_thread(call, partial(_begin_run, record))
+        elif (row := _first_row(record)) is not None:
+            with _storing(record):
+                await call_log.ainsert(row)
+    except asyncio.CancelledError:
+        # The row may be stored already, or be stored before the end that is queued here.
+        _log_abandoned(record)
+        raise
+    except BaseException as exc:
+        _end(record, call_record.outcome_before_run(exc))
+        raise
 
 
-def _first_row(entry: CallRecord) -> CallRow | None:
+def _first_row(record: CallRecord) -> CallRow | None:
     """Send ``call_started``, and return the row to write before the call, if there is one."""
-    entry.resume()
-    if entry.token or entry.was_asked or call_log.is_disabled:
+    record.resume()
+    if record.token or record.was_asked or call_log.is_disabled:
         return None
-    has_receivers, writes = call_started.has_listeners(tables.Call), entry.writes
-    if not (has_receivers or writes):
+    has_receivers = call_started.receivers and call_started.has_listeners(tables.Call)
+    if not (has_receivers or record.writes):
         return None
     token = call_log.new_token()
-    fields = {**columns(entry), "token": token}
+    fields = {**columns(record), "token": token}
     if has_receivers:
         call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
-    if not writes:
+    if not record.writes:
         return None
-    entry.token, entry.is_uncertain = token, True
+    if not record.store(token):
+        raise LogUnavailable
     return CallRow(fields)
 
 
-def _check_first_row(entry: CallRecord, exc: Exception | None) -> None:
-    """Decide whether the call runs after its row was written, or failed to be written."""
-    entry.is_uncertain = exc is not None
-    if isinstance(exc, Busy):
-        raise LogUnavailable from exc
-    if exc is not None:
-        if _is_blocked_by_test_runner(exc):
-            return
-        if not isinstance(exc, Error):
-            raise exc
-        logger.error("A call could not be logged before it ran.", exc_info=exc)
-    if (exc is not None and get_settings().audit_strict) or not entry.pending:
-        # If nothing is pending, it timed out before it began, and the timeout is logged already.
-        raise LogUnavailable from exc
+@contextmanager
+def _storing(record: CallRecord) -> Iterator[None]:
+    """Decide whether the call runs after the block wrote its row, or failed to.
 
-
-def _end_record(record: CallRecord, meaning: CallOutcome, *, is_queued: bool = False) -> None:
-    """Write the record: now where that is possible and necessary, otherwise soon.
-
-    With ``is_queued`` it is written soon in any case.
+    Raises:
+        LogUnavailable: it does not.
     """
-    row = _last_row(record, meaning)
+    failure: Exception | None = None
+    try:
+        yield
+    except Busy as exc:
+        raise LogUnavailable from exc
+    except Error as exc:
+        logger.exception("A call could not be logged before it ran.")
+        if get_settings().audit_strict:
+            raise LogUnavailable from exc
+        failure = exc
+    except (AssertionError, RuntimeError) as exc:
+        if not _is_blocked_by_test_runner(exc):
+            raise
+        failure = exc
+    if not record.mark_stored(is_certain=failure is None):
+        # It timed out before it began, and the timeout is logged already.
+        raise LogUnavailable from failure
+
+
+def _end(record: CallRecord, outcome: CallOutcome) -> None:
+    """Write the end of the record: now where that is possible and necessary, otherwise soon."""
+    # A call that did not run does not wait for its row.
+    waits = record.state == "stored"
+    row = _last_row(record, outcome)
     if row is None:
         return
-    is_heard = call_finished.receivers and call_finished.has_listeners(tables.Call)
-    is_queued = is_queued or is_on_loop()
-    if is_queued and is_heard:
-        # The background thread sends the signal.
-        call_log.add(row, _send_later)
+    if is_on_loop():
+        _queue(row)
         return
-    if is_heard:
+    if call_finished.receivers:
         _send_call_finished(row.fields)
-    # A call that did not run does not wait for its row.
-    if not is_queued and ((row.is_end and not row.is_uncertain) or call_log.is_immediate()):
-        _write(row)
+    if waits or call_log.is_immediate():
+        try:
+            call_log.insert(row)
+        except Exception as exc:  # noqa: BLE001 - queued, or raised again
+            _queue_after_failure(row, exc)
     else:
         call_log.add(row)
 
 
-def _last_row(record: CallRecord, meaning: CallOutcome) -> CallRow | None:
-    """End the record, and return the row to write, ``None`` if it has ended already."""
-    try:
-        # Another thread may end the record at the same time; one of them pops this.
-        record.pending.pop()
-    except IndexError:
+async def _aend(call: Call, outcome: CallOutcome) -> None:
+    """Do the same on an event loop."""
+    record = call.record
+    if _needs_thread(call, call_finished):
+        try:
+            await _in_thread(call, partial(_end, record, outcome))
+        except Busy:
+            _end(record, outcome)
+    elif record.state != "stored":
+        _end(record, outcome)
+    elif (row := _last_row(record, outcome)) is not None:
+        try:
+            await call_log.ainsert(row)
+        except asyncio.CancelledError:
+            call_log.add(row)
+            raise
+        except Exception as exc:  # noqa: BLE001 - queued, or raised again
+            _queue_after_failure(row, exc)
+
+
+def _last_row(record: CallRecord, outcome: CallOutcome) -> CallRow | None:
+    """Close the record, and return its row; ``None`` if it is closed already."""
+    if not record.close() or call_log.is_disabled:
         return None
-    if call_log.is_disabled:
-        return None
-    fields = columns(record, meaning)
+    fields = columns(record, outcome)
     if _call_logger.isEnabledFor(logging.INFO):
-        _log_columns(fields)
+        # ``mcp_call`` can be encoded as JSON.
+        shown = {**fields, "at": fields["at"].isoformat()}
+        parts = (fields["kind"], fields["component"], fields["outcome"])
+        _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": shown})
     fields["token"] = record.token or call_log.new_token()
-    return CallRow(fields, is_end=bool(record.token), is_uncertain=record.is_uncertain)
+    return CallRow(fields, is_end=bool(record.token))
 
 
-def _write(row: CallRow) -> None:
-    try:
-        call_log.insert(row)
-    except Exception as exc:  # noqa: BLE001 - queued, or raised again
-        _add_after_failure(row, exc)
+def _queue(row: CallRow) -> None:
+    """Write the row soon; the thread that writes it sends the signal before."""
+    is_heard = call_finished.receivers and call_finished.has_listeners(tables.Call)
+    call_log.add(row, _send_later if is_heard else None)
 
 
-def _add_after_failure(row: CallRow, exc: Exception) -> None:
+def _queue_after_failure(row: CallRow, exc: Exception) -> None:
     """Queue a row that could not be written: the function has run, so the call must not fail."""
     if isinstance(exc, Error):
         logger.error("A call could not be logged; it is tried again.", exc_info=exc)
@@ -322,80 +413,31 @@ def _add_after_failure(row: CallRow, exc: Exception) -> None:
         return
     elif not isinstance(exc, Busy):
         raise exc
-    call_log.add(row._replace(is_uncertain=True))
+    call_log.add(row)
 
 
-def _log_columns(fields: Fields) -> None:
-    # ``mcp_call`` can be encoded as JSON.
-    shown = {**fields, "at": fields["at"].isoformat()}
-    parts = (fields["kind"], fields["component"], fields["outcome"])
-    _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": shown})
+def _is_blocked_by_test_runner(exc: Exception) -> bool:
+    """Return whether a test may not use the database: one of Django, or of pytest-django."""
+    return type(exc).__name__ == "DatabaseOperationForbidden" or (
+        type(exc) is RuntimeError and str(exc).startswith("Database access not allowed")
+    )
 
 
-# On the loop --------------------------------------------------------------------------------------
-
-
-async def _abegin_record(entry: CallRecord, *, own_thread: bool) -> None:
-    try:
-        if _needs_thread(call_started, own_thread=own_thread):
-            await _in_thread(partial(_begin_record, entry), own_thread=own_thread)
-        elif (row := _first_row(entry)) is not None:
-            failure = None
-            try:
-                await call_log.ainsert(row)
-            except Exception as exc:  # noqa: BLE001 - decided below
-                failure = exc
-            _check_first_row(entry, failure)
-    except asyncio.CancelledError:
-        # The row may be stored already, or be stored before the end that is queued here.
-        log_abandoned(entry)
-        raise
-    except BaseException as exc:
-        _end_record(entry, call_record.outcome_before_run(exc), is_queued=True)
-        raise
-
-
-async def _aend_record(record: CallRecord, meaning: CallOutcome, *, own_thread: bool) -> None:
-    if _needs_thread(call_finished, own_thread=own_thread):
-        try:
-            await _in_thread(partial(_end_record, record, meaning), own_thread=own_thread)
-        except Busy:
-            _end_record(record, meaning, is_queued=True)
-    elif not record.token or record.is_uncertain:
-        _end_record(record, meaning, is_queued=True)
-    elif (row := _last_row(record, meaning)) is not None:
-        try:
-            await call_log.ainsert(row)
-        except asyncio.CancelledError:
-            call_log.add(row)
-            raise
-        except Exception as exc:  # noqa: BLE001 - queued, or raised again
-            _add_after_failure(row, exc)
-
-
-def _needs_thread(signal: Signal, *, own_thread: bool) -> bool:
+def _needs_thread(call: Call, signal: Signal) -> bool:
     """Return whether a record has to be written in a thread, or a receiver runs there."""
     return (
-        not own_thread
+        call.channel.shares_thread
         or call_log.is_stopping
-        or call_log.is_under_test()
+        or call_log.is_inline()
         or bool(signal.receivers and signal.has_listeners(tables.Call))
     )
 
 
-async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
-    if own_thread:
-        await get_pool("short").run(work)
-    else:
+async def _in_thread(call: Call, work: Callable[[], None]) -> None:
+    if call.channel.shares_thread:
         await sync_to_async(work)()
-
-
-def _is_blocked_by_test_runner(exc: Exception) -> bool:
-    """Return whether a test runner blocked the database.
-
-    The mail outbox alone does not prove it: a site may use the test mail backend.
-    """
-    return call_log.is_under_test() and isinstance(exc, (AssertionError, RuntimeError))
+    else:
+        await get_pool("short").run(work)
 
 
 # Rejected requests --------------------------------------------------------------------------------
@@ -496,7 +538,7 @@ class _RejectedRequest:
 
 def _log_rejected_request(rejected: _RejectedRequest, exc: Exception) -> None:
     record = CallRecord()
-    record.begin(rejected)
+    begin(rejected, record)
     server, request = rejected.server, rejected.request
     name = _requested_name(request)
     component = None
@@ -538,58 +580,3 @@ def _send_later(fields: Fields) -> None:
     """Send the signal from the thread that writes, which works for the tenant meanwhile."""
     with as_tenant(fields["tenant"]):
         run_as_tenant(partial(_send_call_finished, fields))
-
-
-# Call log and span together -----------------------------------------------------------------------
-
-
-def traced(call: Call, work: Callable[[], Result]) -> Result:
-    """``log_call`` within the tracing span of the request, if it has one.
-
-    Raises:
-        MCPError: the work raised it, or the call cannot be logged and so does not run.
-    """
-    operation = call.record.operation
-    if operation is None:
-        return log_call(call, work)
-    with operation.activate():
-        try:
-            result = log_call(call, work)
-        except BaseException as exc:
-            operation.end_raised(exc)
-            raise
-    operation.end_returned(result, is_stateless=call.revision.stateless)
-    return result
-
-
-async def atraced(
-    call: Call,
-    work: Callable[[], Awaitable[Result]],
-    *,
-    runs_here: bool = True,
-    own_thread: bool = True,
-) -> Result:
-    """``alog_call`` in the span; without ``runs_here`` the work calls ``traced`` in a thread."""
-    operation = call.record.operation
-    if operation is None:
-        return await alog_call(call, work, runs_here=runs_here, own_thread=own_thread)
-    with operation.activate():
-        try:
-            result = await alog_call(call, work, runs_here=runs_here, own_thread=own_thread)
-        except asyncio.CancelledError as exc:
-            # A thread that runs the work ends the span itself.
-            if runs_here:
-                operation.end_raised(exc)
-            raise
-        except BaseException as exc:
-            operation.end_raised(exc)
-            raise
-    operation.end_returned(result, is_stateless=call.revision.stateless)
-    return result
-
-
-def end_rejected_with_span(call_record: CallRecord, exc: Exception) -> None:
-    """Log an authorized call that does not run because another call of its batch was rejected."""
-    if call_record.operation is not None:
-        call_record.operation.end_raised(exc)
-    end_rejected(call_record, exc)

@@ -1,7 +1,7 @@
 """``CallRecord``: the record of one use of a component, from the request to its row.
 
 A ``CallRecord`` is not part of a reference cycle. If a call is never run or is abandoned,
-``__del__`` therefore logs its record as soon as the last reference is gone.
+``__del__`` therefore has its record logged as soon as the last reference is gone.
 
 The log always gets the names of the arguments and a keyed digest; it gets their values if the site
 owner enables that, and never a secret. The recorded reason for an exception contains no argument.
@@ -13,13 +13,15 @@ import asyncio
 import hashlib
 import hmac
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from django.conf import settings
@@ -61,7 +63,7 @@ from mcp_django.protocol.errors import (
     URL_ELICITATION_REQUIRED,
 )
 from mcp_django.protocol.jsonrpc import Request
-from mcp_django.protocol.revisions import error_code_in
+from mcp_django.protocol.revisions import REVISIONS, error_code_in
 from mcp_django.protocol.text import clip, escape_invisible
 from mcp_django.schema.arguments import UnknownNameProblem, ValidationProblem
 from mcp_django.schema.secrets import LOG, mask_secrets
@@ -84,6 +86,7 @@ class CallOutcome(NamedTuple):
 
 
 UNKNOWN = CallOutcome("unknown")
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 class LoggedChannel(Protocol):
@@ -143,76 +146,102 @@ class DatabaseUsage(Protocol):
     rows: int
 
 
-class CallRecord:
-    """The data of one use of a component; nothing is logged before ``begin`` is called."""
+RecordState: TypeAlias = Literal["off", "open", "storing", "stored", "closed"]
+"""Of a record: nothing is logged; the row is to be written at the end; a first row was given to the
+writer; it is stored; the end was given to the writer, or is written."""
 
-    # Every request has a record, whatever its method. These values are those of most of them.
+
+@dataclass(slots=True, eq=False, repr=False)
+class CallRecord:
+    """The record of one use of a component; nothing is logged before ``begin`` is called."""
+
     operation: TracedRequest | None = None
+    state: RecordState = "off"
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The columns that are known from the request."""
+    server: Any = None
     component: Component | None = None
     about: Identification | None = None
-    writes = False
+    writes: bool = False
     """Whether the call may change data, so that its record is written before it runs."""
-    name = uri = ""
+    name: str = ""
     arguments: bytes | Mapping[str, Any] = b"{}"
     problems: Sequence[str] = ()
     preset_outcome: CallOutcome | None = None
     error_outcome: CallOutcome | None = None
     usage: DatabaseUsage | None = None
-    token = ""
+    token: str = ""
     """Of the row that was written, or was to be written, before the run."""
-    is_uncertain = False
-    """Whether that row may not be stored."""
     size: int | None = None
-    was_asked = False
-    pending: list[None] = []
-    """Not empty while a record is to be written. Several threads may end it; the one that pops the
-    member writes it."""
-    elapsed = 0.0
+    was_asked: bool = False
+    elapsed: float = 0.0
     """The seconds that the call ran before it paused."""
-    clock: float | None
+    clock: float | None = None
     """When the call began to run, by ``time.perf_counter()``; ``None`` while it is paused."""
-
-    log_abandoned: ClassVar[Callable[[CallRecord], None]]
-    """Logs a call that was abandoned; set by ``call_log``."""
-
-    tenant = ""
-    kind: str
-    at: datetime
-    server: Any
-    principal: Principal
-    envelope: Envelope
-    session: str
-    origin: tuple[str, str]
-    transport: str
-
-    @property
-    def is_written(self) -> bool:
-        """Whether a record was begun and has been written."""
-        return not self.pending and hasattr(self, "kind")
+    abandon: Callable[[CallRecord], None] | None = None
+    """Logs a record whose call is lost, since nothing refers to it any more."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     # The request ----------------------------------------------------------------------------------
 
-    def begin(self, call: LoggedCall) -> None:
+    def begin(self, call: LoggedCall, abandon: Callable[[CallRecord], None]) -> None:
         """Begin a record, if the request is for a component and calls are logged."""
         kind = COMPONENT_METHODS.get(call.request.method)
         if kind is None or not get_settings().log_calls:
             return
-        self.kind = kind
-        self.tenant = bound_tenant()
-        self.at = timezone.now()
-        self.clock = time.perf_counter()
+        principal, envelope, channel = call.principal, call.envelope, call.channel
+        self.state, self.abandon = "open", abandon
         self.server = call.server
-        self.principal = call.principal
-        self.envelope = call.envelope
-        self.session = "" if call.session is None else call.session.digest
-        channel = call.channel
-        self.origin = (channel.origin, channel.acting_user)
-        self.transport = channel.transport
-        self.pending = [None]
+        self.clock = time.perf_counter()
+        acting = channel.acting_user
+        trace_id = self.operation.trace_id if self.operation is not None else ""
+        if not trace_id and envelope.trace:
+            trace_id = envelope.trace.get("traceparent", "--").split("-")[1][:32]
+        self.given = {
+            **_columns_of_caller(principal, envelope.client_info),
+            "at": timezone.now(),
+            "tenant": bound_tenant(),
+            "server": _clean(call.server.name, 100),
+            "kind": kind,
+            "origin": channel.origin,
+            "acting_user": _clean_text(acting, 255) if acting else "",
+            "revision": envelope.revision.version,
+            "transport": channel.transport,
+            "session": "" if call.session is None else call.session.digest,
+            "trace_id": trace_id,
+        }
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the end of the record is to be written."""
+        return self.state not in ("off", "closed")
+
+    def store(self, token: str) -> bool:
+        """Note that a first row with the token is to be stored; return whether the record is open.
+
+        Another thread may end the record at any time.
+        """
+        with self._lock:
+            if self.is_open:
+                self.token, self.state = token, "storing"
+            return self.is_open
+
+    def mark_stored(self, *, is_certain: bool) -> bool:
+        """Note that the first row is stored, if that is certain; return whether it is open."""
+        with self._lock:
+            if is_certain and self.is_open:
+                self.state = "stored"
+            return self.is_open
+
+    def close(self) -> bool:
+        """Close the record, and return whether it was open: then the caller writes its end."""
+        with self._lock:
+            was_open, self.state = self.is_open, "closed" if self.is_open else self.state
+            return was_open
 
     def discard(self) -> None:
         """Discard the record, since the request is handled again elsewhere."""
-        self.pending = []
+        self.state = "off"
 
     # The component --------------------------------------------------------------------------------
 
@@ -228,32 +257,30 @@ class CallRecord:
         """
         if component is not None and self.operation is not None:
             self.operation.note_component(component, name)
-        if self.pending:
+        if self.is_open:
             self.name = name
             self.preset_outcome = UNKNOWN
             if component is not None:
                 self.component = component
                 self.about = about or identify(component, self.server)
                 self.writes = self.about.writes
-                if self.kind == "resource":
-                    self.uri = name
 
     def note_hidden_by(self, what: object) -> None:
         """Note for the site owner what hides the component, such as a permission."""
-        if self.pending:
+        if self.is_open:
             self.preset_outcome = CallOutcome("unknown", None, f"hidden by {what}")
 
     def note_authorized(self, given: bytes | Mapping[str, Any]) -> None:
         """Note that the caller is authorized, and the arguments."""
         if self.operation is not None:
             self.operation.note_authorized(given)
-        if self.pending:
+        if self.is_open:
             self.preset_outcome = None
             self.arguments = given
 
     def note_invalid_arguments(self, problems: Iterable[ValidationProblem]) -> None:
         """Note that the arguments are invalid, and where."""
-        if self.pending:
+        if self.is_open:
             self.preset_outcome = CallOutcome("invalid")
             self.problems = [_clean_path(one) for one in islice(problems, MAX_PROBLEMS)]
 
@@ -262,21 +289,21 @@ class CallRecord:
 
         ``outcome`` is a value of ``Call.Outcome``, such as ``limited``, ``refused``, ``timeout``.
         """
-        if self.pending:
+        if self.is_open:
             self.preset_outcome = CallOutcome(outcome, None, reason)
 
     # The run --------------------------------------------------------------------------------------
 
     def note_usage(self, usage: DatabaseUsage) -> None:
         """Note the object that counts the database use of the call."""
-        if self.pending:
+        if self.is_open:
             self.usage = usage
 
     def note_exception(self, exc: Exception) -> None:
         """Note the exception of the component's function, before it is converted to a result."""
         if self.operation is not None:
             self.operation.note_exception(exc)
-        if self.pending:
+        if self.is_open:
             self.error_outcome = outcome_of_failure(exc)
 
     def resume(self) -> None:
@@ -292,8 +319,8 @@ class CallRecord:
         self.was_asked = True
 
     def __del__(self) -> None:
-        if self.pending:
-            self.log_abandoned()
+        if self.abandon is not None and self.is_open:
+            self.abandon(self)
 
 
 def _clean_path(problem: ValidationProblem) -> str:
@@ -360,8 +387,8 @@ def outcome_after_run(exc: BaseException, error_outcome: CallOutcome | None) -> 
         return error_outcome or CallOutcome("failed", None, _safe_reason(exc))
     if error_outcome is not None:
         return error_outcome._replace(code=exc.code)
-    meaning = outcome_before_run(exc)
-    return meaning._replace(outcome="error") if meaning.outcome == "invalid" else meaning
+    outcome = outcome_before_run(exc)
+    return outcome._replace(outcome="error") if outcome.outcome == "invalid" else outcome
 
 
 def _safe_reason(exc: Any) -> str:
@@ -395,81 +422,59 @@ def identify(component: Component, server: Any) -> Identification:
     )
 
 
-def columns(call_record: CallRecord, meaning: CallOutcome | None = None) -> dict[str, Any]:
-    """Return the columns of the row: all of them, or those before the run without ``meaning``."""
-    principal, envelope = call_record.principal, call_record.envelope
-    about, component = call_record.about, call_record.component
-    client = envelope.client_info
-    origin, acting = call_record.origin
-    values, names, digest = summarize_arguments(call_record.arguments)
-    found = {
-        "at": call_record.at,
-        "tenant": call_record.tenant,
-        "server": _clean(call_record.server.name, 100),
-        "kind": about.kind if about else call_record.kind,
-        "component": about.key if about else _clean_text(_requested_name(call_record), 500),
-        "origin": origin,
-        "user_key": principal.user_key[:128],
-        "user_name": _clean_text(principal.username, 255),
-        "acting_user": _clean_text(acting, 255) if acting else "",
-        "client_id": _clean_text(principal.client_id, 255) if principal.client_id else "",
-        "client": _client_label(client) if client else "",
-        "revision": envelope.revision.version,
-        "transport": call_record.transport,
-        "session": call_record.session,
-        "trace_id": _trace_id(call_record) if envelope.trace or call_record.operation else "",
-        "writes": call_record.writes,
+def columns(record: CallRecord, outcome: CallOutcome | None = None) -> dict[str, Any]:
+    """Return the columns of the row: all of them, or those before the run without ``outcome``."""
+    about, component = record.about, record.component
+    values, names, digest = summarize_arguments(record.arguments)
+    row = {
+        **record.given,
+        "component": about.key if about else _clean_text(_requested_name(record), 500),
+        "writes": record.writes,
         "outcome": STARTED.outcome,
         "argument_names": names,
         "arguments_digest": digest,
         "arguments": None,
         "uri": "",
     }
-    if not found["client"] and principal.client_name:
-        found["client"] = _clean_text(principal.client_name, 255)
-    if about is not None and about.logs_arguments:
-        assert component is not None
-        found["arguments"] = component.mask(values)
-        if call_record.uri and not component.has_secrets:
-            found["uri"] = _clean_text(call_record.uri, 2000)
-    if meaning is None:
-        return found
-    found["outcome"], code, reason = meaning
+    if about is not None:
+        if about.logs_arguments:
+            assert component is not None
+            row["arguments"] = component.mask(values)
+            if record.given["kind"] == "resource" and not component.has_secrets:
+                row["uri"] = _clean_text(record.name, 2000)
+        row["kind"] = about.kind
+    if outcome is None:
+        return row
+    row["outcome"], code, reason = outcome
     if component is not None and component.aliases:
-        reason = "; ".join(filter(None, (_alias_note(component, call_record.name), reason)))
-    usage = call_record.usage
-    found["code"] = None if code is None else error_code_in(envelope.revision, code)
-    found["reason"] = _clean_text(reason, 255) if reason else ""
-    running = 0.0 if call_record.clock is None else time.perf_counter() - call_record.clock
-    found["ms"] = round((call_record.elapsed + running) * 1000, 3)
-    found["rows"] = None if usage is None else usage.rows
-    found["bytes"] = call_record.size
-    found["problems"] = list(call_record.problems)
-    return found
+        reason = "; ".join(filter(None, (_alias_note(component, record.name), reason)))
+    usage = record.usage
+    running = 0.0 if record.clock is None else time.perf_counter() - record.clock
+    version = record.given["revision"]
+    row["code"] = None if code is None else error_code_in(REVISIONS.get(version), code)
+    row["reason"] = _clean_text(reason, 255) if reason else ""
+    row["ms"] = round((record.elapsed + running) * 1000, 3)
+    row["rows"] = None if usage is None else usage.rows
+    row["bytes"] = record.size
+    row["problems"] = list(record.problems)
+    return row
 
 
 def _alias_note(component: Component, name: str) -> str:
     """Return a note with the alias that the call used, as declared and so without values."""
     if name == component.key:
         return ""
-    found = [one for one in component.aliases if one == name]
+    used = [alias for alias in component.aliases if alias == name]
     if isinstance(component, ResourceTemplate) and component.template.match(name) is None:
-        found = [one.template for one in component.alias_templates if one.match(name) is not None]
-    return f"called as {found[0]}" if found else ""
+        templates = component.alias_templates
+        used = [alias.template for alias in templates if alias.match(name) is not None]
+    return f"called as {used[0]}" if used else ""
 
 
-def _trace_id(call_record: CallRecord) -> str:
-    """Return the trace id of the call's span, or the client's without a span."""
-    known = call_record.operation.trace_id if call_record.operation is not None else ""
-    if not call_record.envelope.trace:
-        return known
-    return known or call_record.envelope.trace.get("traceparent", "--").split("-")[1][:32]
-
-
-def _requested_name(call_record: CallRecord) -> str:
+def _requested_name(record: CallRecord) -> str:
     """Return the name of an unknown component; of a URI, which may contain values, its start."""
-    name = call_record.name
-    if call_record.kind != "resource" or getattr(call_record.server, "log_arguments", False):
+    name = record.name
+    if record.given["kind"] != "resource" or getattr(record.server, "log_arguments", False):
         return name
     scheme, _, rest = name.partition(":")
     if not rest.startswith("//"):
@@ -478,13 +483,32 @@ def _requested_name(call_record: CallRecord) -> str:
     return f"{scheme}://{host}" if rest == f"//{host}" else f"{scheme}://{host}/…"
 
 
-def _client_label(info: Any) -> str:
-    """Return the name and version that the client sent, for display only."""
-    name, version = info.get("name"), info.get("version")
-    if not isinstance(name, str):
-        return _clean_text(version, 255) if isinstance(version, str) else ""
-    label = f"{name} {version}" if isinstance(version, str) else name
-    return _clean(label, 255) if len(label) <= MAX_CACHED_TEXT else _clean_text(label, 255)
+def _columns_of_caller(principal: Principal, client_info: Any) -> Mapping[str, str]:
+    client = ""
+    if client_info:
+        # For display only, and perhaps not even text.
+        name, version = client_info.get("name"), client_info.get("version")
+        client = name if isinstance(name, str) else ""
+        if isinstance(version, str):
+            client = f"{client} {version}" if client else version
+    # The same with each call of a client; long texts are not worth a place in the cache.
+    is_short = len(client) <= MAX_CACHED_TEXT
+    clean = _clean_columns_of_caller if is_short else _clean_columns_of_caller.__wrapped__
+    return clean(
+        principal.user_key, principal.username, principal.client_id, principal.client_name, client
+    )
+
+
+@lru_cache(maxsize=1024)
+def _clean_columns_of_caller(
+    user_key: str, username: str, client_id: str, client_name: str, client: str
+) -> Mapping[str, str]:
+    return {
+        "user_key": user_key[:128],
+        "user_name": _clean_text(username, 255),
+        "client_id": _clean_text(client_id, 255),
+        "client": _clean_text(client or client_name, 255),
+    }
 
 
 def _clean_text(text: str, limit: int) -> str:

@@ -25,6 +25,7 @@ from django.db import InterfaceError, OperationalError
 from django.dispatch import receiver
 from django.utils import timezone
 
+from mcp_django.auth.limits import ShareKey
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
 from mcp_django.components.context import Cancellation, ClientPort
 from mcp_django.conf import get_settings
@@ -50,7 +51,12 @@ from mcp_django.execution.audit import (
     keep_revision,
 )
 from mcp_django.execution.call import Call, ClientDialogue, RequiredApproval
-from mcp_django.execution.call_log import alog_call, atraced, end_rejected_with_span, traced
+from mcp_django.execution.call_log import (
+    alog_call,
+    alog_call_of_thread,
+    end_rejected_with_span,
+    log_call,
+)
 from mcp_django.execution.policy import admit_caller, authorize
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
 from mcp_django.execution.results import failure_from, wrap_abort
@@ -75,7 +81,7 @@ def run(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
     _begin(call)
-    return traced(call, partial(_run, call, port))
+    return log_call(call, partial(_run, call, port))
 
 
 def _run(
@@ -98,7 +104,7 @@ def run_until_cancelled(
         CancelledError: the function was interrupted.
     """
     _begin(call)
-    return traced(call, partial(_run, call, port, stop=stop or call.cancellation))
+    return log_call(call, partial(_run, call, port, stop=stop or call.cancellation))
 
 
 def run_unlogged(
@@ -155,8 +161,8 @@ def _audited(call: Call) -> AbstractContextManager[None]:
 
 
 def _call_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
-    component, entry = call.component, call.record
-    with _audited(call), limited(component, entry), threads.component_transactions(component):
+    component, record = call.component, call.record
+    with _audited(call), limited(component, record), threads.component_transactions(component):
         value = _bind(call, port)()
         if call.interaction is not None:
             _reraise_input_required(call, call.interaction)
@@ -190,9 +196,7 @@ def _input_required_result(call: Call) -> dict[str, Any]:
     return call.interaction.result()
 
 
-async def arun(
-    call: Call, port: ClientPort | None = None, *, own_thread: bool = True
-) -> dict[str, Any]:
+async def arun(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
     """Run an async function on this event loop, within its time limit.
 
     Its ORM calls run in one pooled thread, taken at the first of them and released at the end.
@@ -200,25 +204,21 @@ async def arun(
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
-    await _abegin(call, own_thread=own_thread)
-    work = partial(_arun, call, port, own_thread=own_thread)
-    log = alog_call if call.record.operation is None else atraced
-    return await log(call, work, own_thread=own_thread)
+    await _abegin(call)
+    return await alog_call(call, partial(_arun, call, port))
 
 
-async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dict[str, Any]:
+async def _arun(call: Call, port: ClientPort | None) -> dict[str, Any]:
     approval_guard = call.approval_guard
     if approval_guard is not None:
         try:
-            if not await _run_guard_work(
-                partial(_has_approval, approval_guard, call), own_thread=own_thread
-            ):
+            if not await _run_in_thread(call, partial(_has_approval, approval_guard, call)):
                 return _input_required_result(call)
         except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
             return _error_result(call, exc)
     context = copy_context()
     try:
-        if not own_thread:
+        if call.channel.shares_thread:
             async with limit_shared_thread(call.component, call.record):
                 return await _acall(call, port, context)
         thread = LeasedThread(
@@ -234,11 +234,9 @@ async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dic
                 thread.release()
     except InputRequired:
         if _starts_task(call):
-            return await _run_guard_work(
-                partial(_input_required_result, call), own_thread=own_thread
-            )
+            return await _run_in_thread(call, partial(_input_required_result, call))
         if approval_guard is not None:
-            await _run_guard_work(approval_guard.release, own_thread=own_thread)
+            await _run_in_thread(call, approval_guard.release)
         return _input_required_result(call)
 
 
@@ -251,10 +249,11 @@ def _has_approval(approval_guard: RequiredApproval, call: Call) -> bool:
     return True
 
 
-async def _run_guard_work(work: Callable[[], T], *, own_thread: bool) -> T:
-    if not own_thread:
+async def _run_in_thread(call: Call, work: Callable[[], T], *, key: ShareKey = None) -> T:
+    """Run short work of a call that may use the database."""
+    if call.channel.shares_thread:
         return await sync_to_async(work)()
-    return await get_pool("short").run(work)
+    return await get_pool("short").run(work, key=key)
 
 
 async def _acall_in_thread(
@@ -354,7 +353,7 @@ async def run_from_event_loop(call: Call, port: ClientPort | None = None) -> dic
     """
     if runs_as_coroutine(call):
         return await arun(call, port)
-    return await atraced(call, partial(_in_tool_thread, call, port), runs_here=False)
+    return await alog_call_of_thread(call, partial(_in_tool_thread, call, port))
 
 
 async def _in_tool_thread(call: Call, port: ClientPort | None) -> dict[str, Any]:
@@ -404,7 +403,7 @@ async def timeout_result(call: Call) -> dict[str, Any]:
     async def end_call() -> dict[str, Any]:
         return _timeout_result(call)
 
-    return await atraced(call, end_call, runs_here=False)
+    return await alog_call_of_thread(call, end_call)
 
 
 def _timeout_result(call: Call) -> dict[str, Any]:
@@ -459,15 +458,11 @@ def _begin(call: Call) -> None:
     call.has_begun = True
 
 
-async def _abegin(call: Call, *, own_thread: bool) -> None:
+async def _abegin(call: Call) -> None:
     """Do the same on an event loop."""
     if _asks_again(call) and not _is_unchanged(call):
-        check = partial(_check_again, call)
         try:
-            if own_thread:
-                await get_pool("short").run(check, key=call.thread_key)
-            else:
-                await sync_to_async(check)()
+            await _run_in_thread(call, partial(_check_again, call), key=call.thread_key)
         except MCPError as exc:
             end_rejected_with_span(call.record, exc)
             raise

@@ -259,7 +259,7 @@ def admit(call: Call, *, is_observed: bool = False) -> None:
         raise MethodNotFound(f"No method {name[:80]!r} in {version}.")
     record = call.record
     if name in COMPONENT_METHODS:
-        record.begin(call)
+        call_log.begin(call, record)
     try:
         catalog = call.catalog
         if catalog is None or name in CHECKED or method.capability not in catalog.capabilities:

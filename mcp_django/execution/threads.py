@@ -792,8 +792,7 @@ async def write_row(kind: RowKind, row: Any) -> Any:
     seconds = get_settings().queue_seconds
     while True:
         try:
-            if row_writer.is_under_test():
-                # No background thread may use the database.
+            if row_writer.is_inline():
                 work = partial(row_writer.write, kind, row, seconds=seconds)
                 return await run_in_short_thread(work)
             return await row_writer.awrite(kind, row, seconds=seconds)

@@ -37,7 +37,6 @@ from mcp_django.execution.threads import BoundedPool
 from mcp_django.integrations.views import ViewRunner
 from mcp_django.overrides.state import MAX_TENANTS, has_no_tables, shares_skill_override
 from mcp_django.storage import databases
-from mcp_django.storage.call_rows import call_log
 from mcp_django.storage.databases import retry_on_conflict, tables
 from mcp_django.tenants import (
     as_tenant,
@@ -311,7 +310,7 @@ class CatalogRows:
 
     def _on_post_migrate(self, *, using: str, **kwargs: Any) -> None:
         is_ours = using == router.db_for_write(tables.Component)
-        if is_ours and not call_log.is_under_test():
+        if is_ours:
             self._write_or_log(partial(self._write_unless_unmigrated, can_miss=False))
 
     # When the process serves ----------------------------------------------------------------------
@@ -326,7 +325,7 @@ class CatalogRows:
 
         On a site with tenants, it is that of each one whose admin was used since then.
         """
-        if call_log.is_under_test():
+        if databases.is_inline():
             return
         for tenant in take_seen_tenants():
             if time.monotonic() >= self._due_at.get(tenant, 0):
@@ -362,10 +361,8 @@ class CatalogRows:
 
     def write_after_commit(self) -> None:
         """Write after the current transaction commits, or immediately without one."""
-        if not call_log.is_under_test():
-            write = partial(self._write_or_log, self._write_unless_unmigrated)
-            alias = router.db_for_write(tables.Component)
-            transaction.on_commit(write, using=alias, robust=True)
+        write = partial(self._write_or_log, self._write_unless_unmigrated)
+        transaction.on_commit(write, using=router.db_for_write(tables.Component), robust=True)
 
     # --------------------------------------------------------------------------------------------
 
@@ -385,7 +382,12 @@ class CatalogRows:
             self._written[current_tenant()] = declared.digest
 
     def _write_or_log(self, write: Callable[[], None]) -> None:
-        """Write, and log an error: a migration, request or form must not fail because of it."""
+        """Write, and log an error: a migration, request or form must not fail because of it.
+
+        Not under a test runner, whose databases are migrated and emptied again and again.
+        """
+        if databases.is_under_test():
+            return
         try:
             write()
         except Exception as exc:

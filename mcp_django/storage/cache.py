@@ -12,8 +12,8 @@ process and, by pub/sub, in all others. An answer that was on its way meanwhile 
 The process owns the caches and the thread, and ``clear_caches`` empties them; a forked child begins
 with empty ones. Nothing but speed depends on the thread: without it, as under a WSGI server without
 threads, each request asks by itself. In an open transaction of the site nothing is cached, since
-what it reads may be rolled back. In a test no thread is used. With ``CONFIRM_SECONDS`` at 0 each
-request asks.
+what it reads may be rolled back. With ``BACKGROUND`` at ``"inline"`` no thread is used, and with
+``CONFIRM_SECONDS`` at 0 each request asks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,8 +47,8 @@ from mcp_django.storage.databases import (
     has_kept_connections,
     has_open_transaction,
     in_batches,
+    is_inline,
     is_on_loop,
-    is_under_test,
     keep_connections,
     run_with_fresh_connections,
 )
@@ -95,8 +95,8 @@ def wanted_seconds() -> float:
     wanted = get_settings().confirm_seconds
     if wanted is not None:
         return wanted
-    # What a test changes by ``update()`` counts at once.
-    return 0 if is_under_test() else 1
+    # No thread would confirm anything, and what a test changes by ``update()`` counts at once.
+    return 0 if is_inline() else 1
 
 
 class Confirmed(NamedTuple, Generic[V]):
@@ -211,7 +211,7 @@ class RefreshAheadCache(Generic[K, V]):
         known = self.get(key)
         if known is not None:
             return known
-        if not is_under_test():
+        if not is_inline():
             answer: Future[V | None] = Future()
             _thread.ask(self, key, partial(set_outcome, answer))
             try:
@@ -228,7 +228,7 @@ class RefreshAheadCache(Generic[K, V]):
             Busy: too many requests wait for an answer.
         """
         known = self.get(key)
-        if known is not None or is_under_test() or not confirm_seconds():
+        if known is not None or is_inline() or not confirm_seconds():
             return known
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[V | None] = loop.create_future()
@@ -396,7 +396,7 @@ _confirmables: list[Confirmable] = []
 
 def keep_confirmed(values: Confirmable) -> None:
     """Let the thread confirm what a request has read now, while requests use it."""
-    if confirm_seconds() and not is_under_test():
+    if confirm_seconds() and not is_inline():
         if values not in _confirmables:
             _confirmables.append(values)
         _thread.wake()
@@ -564,8 +564,7 @@ class _AskingThread:
         next_round = 0.0
         while True:
             pause: float | None = None
-            every = (*_caches, *_confirmables)
-            is_busy = not is_under_test() and any(one.is_in_use() for one in every)
+            is_busy = any(values.is_in_use() for values in self._values())
             if is_busy:
                 pause = max(0.0, next_round - monotonic())
             elif has_kept_connections():
@@ -583,8 +582,7 @@ class _AskingThread:
                 next_round = monotonic() + between
             if first is not None:
                 self._answer(first, questions)
-            # A thread that a test has started does nothing in the next one.
-            if monotonic() >= next_round and not is_under_test():
+            if monotonic() >= next_round:
                 self._confirm()
                 next_round = monotonic() + between
 
@@ -626,9 +624,13 @@ class _AskingThread:
             return failures
         return {}
 
+    def _values(self) -> Sequence[Confirmable]:
+        # A thread that a test has started does nothing in the next one.
+        return () if is_inline() else (*_caches, *_confirmables)
+
     def _confirm(self) -> None:
         try:
-            for values in (*_caches, *_confirmables):
+            for values in self._values():
                 run_with_fresh_connections(values.confirm)
         except Error as exc:
             # What cannot be confirmed becomes too old, so that requests ask, and get the error.

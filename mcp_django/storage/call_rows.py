@@ -35,12 +35,10 @@ _PREPARED_FIELDS = (DateTimeField, JSONField)
 
 
 class CallRow(NamedTuple):
-    """A row to write, or the end of the one with the same time and token."""
+    """A row to write, or the end of the one with the same time and token, if that is stored."""
 
     fields: Fields
     is_end: bool = False
-    is_uncertain: bool = False
-    """Whether it is not known if the row of this end was stored; if not, a row is added."""
 
 
 class _CallRows:
@@ -64,7 +62,7 @@ class _CallRows:
             new = [row for row in new if not _is_stored(alias, row)]
         _insert.insert(alias, [row.fields for row in new])
         for row in rows:
-            if row.is_end and not _update_row(alias, row) and row.is_uncertain:
+            if row.is_end and not _update_row(alias, row):
                 _insert.insert(alias, [row.fields])
         return [None] * len(rows)
 

@@ -258,7 +258,7 @@ def is_keepable(database: Mapping[str, Any]) -> bool:
     """
     wanted = get_settings().keep_connections
     return (
-        (not is_under_test() if wanted is None else wanted)
+        (not is_inline() if wanted is None else wanted)
         and thread_context() is None
         and database["CONN_MAX_AGE"] == 0
         and database["AUTOCOMMIT"]
@@ -266,8 +266,20 @@ def is_keepable(database: Mapping[str, Any]) -> bool:
     )
 
 
+# Work for which no request waits ------------------------------------------------------------------
+
+
+def is_inline() -> bool:
+    """Return whether no thread of this package works for several requests (``BACKGROUND``).
+
+    Then the thread of a request writes the rows of the request, and reads what it needs.
+    """
+    background = get_settings().background
+    return is_under_test() if background is None else background == "inline"
+
+
 def is_under_test() -> bool:
-    """Return whether a test runner has prepared the process."""
+    """Return whether a test runner has prepared the process; Django sends no signal then."""
     return hasattr(mail, "outbox")
 
 

@@ -25,8 +25,10 @@ from django.db.models import (
     AutoField,
     BooleanField,
     CharField,
+    DateTimeField,
     FloatField,
     IntegerField,
+    JSONField,
     Model,
     QuerySet,
     TextField,
@@ -193,8 +195,9 @@ class CompiledInsert:
                 # Each row has to say its tenant: the thread that writes it has none.
                 default = "" if field.default is current_tenant else field.get_default()
                 if not isinstance(field, _PLAIN_FIELDS):
+                    prepare = _preparing(field)
                     ready = field.get_db_prep_save(default, connections[alias])
-                    prepared.append(_Prepared(len(values), field.get_db_prep_save, default, ready))
+                    prepared.append(_Prepared(len(values), prepare, default, ready))
                 values[field.attname] = default
             places.append(place)
         names = ", ".join(operations.quote_name(field.column) for field in fields)
@@ -231,6 +234,35 @@ class CompiledInsert:
 
 # The fields whose values need no preparation for the database.
 _PLAIN_FIELDS = (BooleanField, CharField, FloatField, IntegerField, TextField)
+
+
+# How many lists of names are kept as a database stores them, for each JSON column.
+_KEPT_LISTS = 256
+
+
+def _preparing(field: Any) -> Callable[[Any, Any], Any]:
+    """Return the function that prepares a value of a column for a database connection."""
+    if isinstance(field, DateTimeField):
+        # All are aware; what a field does before takes as long as this.
+        return lambda value, connection: connection.ops.adapt_datetimefield_value(value)
+    prepare: Callable[[Any, Any], Any] = field.get_db_prep_save
+    if not isinstance(field, JSONField):
+        return prepare
+    kept: dict[tuple[str, ...], Any] = {}
+
+    def prepare_json(value: Any, connection: Any) -> Any:
+        # The names of the arguments are the same in each call of a tool.
+        if type(value) is not list or not all(type(item) is str for item in value):
+            return prepare(value, connection)
+        key = tuple(value)
+        ready = kept.get(key)
+        if ready is None:
+            if len(kept) >= _KEPT_LISTS:
+                kept.clear()
+            ready = kept[key] = prepare(value, connection)
+        return ready
+
+    return prepare_json
 
 
 def _rows_per_insert(connection: Any, fields: Sequence[Any], values: Sequence[Any]) -> int:

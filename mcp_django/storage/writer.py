@@ -6,8 +6,9 @@ in a thread (``write``) or on an event loop (``awrite``). A row without such a c
 is written within ``FLUSH_SECONDS``, or with ``FLUSH_ROWS`` others.
 
 The process owns the writers. Their thread starts at the first row; a forked child begins with an
-empty queue and no thread. In a transaction of the site, in a test and in a process that stops, a
-thread that may use the database writes by itself, immediately (``is_immediate``). At most
+empty queue and no thread. In a transaction of the site, with ``BACKGROUND`` at ``"inline"`` and
+in a process that stops, a thread that may use the database writes by itself, immediately
+(``is_immediate``). At most
 ``MAX_WAITING`` rows wait: then a caller that waits is refused, and of the others the oldest are
 dropped and counted. While the database is unavailable, rows without a caller are kept.
 """
@@ -43,7 +44,7 @@ from mcp_django.exceptions import Busy
 from mcp_django.storage.databases import (
     IDLE_SECONDS,
     close_kept_connections,
-    is_under_test,
+    is_inline,
     keep_connections,
     limit_lock_wait,
     run_with_fresh_connections,
@@ -126,7 +127,7 @@ class _QueuedRow:
 class BatchWriter:
     """Writes rows in one thread; thread-safe."""
 
-    is_under_test = staticmethod(is_under_test)
+    is_inline = staticmethod(is_inline)
 
     def __init__(self, name: str) -> None:
         self.is_stopping = False
@@ -158,10 +159,10 @@ class BatchWriter:
     def is_immediate(self, kind: RowKind) -> bool:
         """Return whether a thread that may use the database has to write a row by itself.
 
-        In a transaction of the site, other connections would not see the row; in a test, no
-        background thread may use the database; and a process that stops cannot wait.
+        In a transaction of the site, other connections would not see the row; no background thread
+        may use the database (``BACKGROUND``); or the process stops, and cannot wait.
         """
-        return self.is_stopping or self.is_under_test() or _is_in_transaction(kind.alias())
+        return self.is_stopping or self.is_inline() or _is_in_transaction(kind.alias())
 
     def write(self, kind: RowKind, row: Any, *, seconds: float) -> Any:
         """Write a row from a thread, and return its outcome after the commit.

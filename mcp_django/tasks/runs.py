@@ -259,7 +259,7 @@ def _prepare_call(row: Task, cancellation: Cancellation) -> Call:
         raise AuthenticationRequired("The caller of this task may not use the site any more.")
     call = _call_of(row, server, principal, cancellation)
     operation = telemetry.begin_operation(call)
-    call.record.begin(call)
+    call_log.begin(call, call.record)
     try:
         call.result = _prepare_authorized_call(row, call)
     except Exception as exc:
@@ -275,26 +275,26 @@ def _prepare_call(row: Task, cancellation: Cancellation) -> Call:
 
 
 def _prepare_authorized_call(row: Task, call: Call) -> dict[str, Any] | None:
-    server, principal, entry = call.server, call.principal, call.record
+    server, principal, record = call.server, call.principal, call.record
     raw = row.arguments.encode()
     admit_caller(server, lambda: principal)
     # The name is from when the task was created, perhaps before the last deployment.
     tool = server.catalog.find_tool(row.tool)
-    entry.note_component(row.tool, tool)
-    if tool is None or not authorize(principal, tool, call_record=entry):
+    record.note_component(row.tool, tool)
+    if tool is None or not authorize(principal, tool, call_record=record):
         raise InvalidParams(
             f"No tool named {row.tool[:80]!r} on server {row.server!r}; see tools/list."
         )
-    entry.note_authorized(raw)
+    record.note_authorized(raw)
     try:
         arguments = tool.arguments_for(principal).parse(raw)
     except InvalidArguments as exc:
-        entry.note_invalid_arguments(exc.problems)
+        record.note_invalid_arguments(exc.problems)
         return results.tool_error(str(exc))
     # If approval was required when the task was created, the approval was used up then.
     if tool.approval != row.caller.get("approval", "") and guard_for(tool, raw, arguments):
         unasked = NotApproved(f"{tool.name} requires approval now; call it again.")
-        entry.note_exception(unasked)
+        record.note_exception(unasked)
         return results.tool_error(str(unasked))
     call.interaction = _TaskInteraction(call, tool, raw, state=row.state, answers=_new_answers(row))
     call.task = _RunningTask(row.pk)

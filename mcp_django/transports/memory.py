@@ -235,7 +235,10 @@ class LocalClient(BaseClient):
         self._server = server
         self._principal = principal
         self._session = LocalSession(
-            server, channel=Channel(transport="memory", origin=origin, acting_user=acting)
+            server,
+            channel=Channel(
+                transport="memory", origin=origin, acting_user=acting, shares_thread=True
+            ),
         )
 
     def send(self, message: Message) -> Message:
@@ -342,7 +345,7 @@ class LocalClient(BaseClient):
 
 async def _arun(call: Call, port: ClientPort | None) -> Result:
     if invoke.runs_as_coroutine(call):
-        return await invoke.arun(call, port, own_thread=False)
+        return await invoke.arun(call, port)
     return await sync_to_async(invoke.run)(call, port)
 
 

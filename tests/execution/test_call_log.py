@@ -368,7 +368,7 @@ async def write_later(name: str) -> str:
 @pytest.mark.parametrize("tool", [write, write_later])
 def test_nothing_is_written_without_a_line(tool, call_log):
     added: list[Any] = []
-    call_log.add = added.append
+    call_log.add = lambda row, receiver=None: added.append(row)
     try:
         with pytest.raises(MCPError) as caught:
             real_client(server=server(tool)).call_tool(tool.__name__, {"name": "crew"})
@@ -393,7 +393,7 @@ def test_without_strictness_it_goes_on(call_log, monkeypatch, caplog):
 @pytest.mark.usefixtures("broken")
 def test_what_reads_needs_no_line(call_log, monkeypatch):
     added: list[Any] = []
-    monkeypatch.setattr(call_log, "add", added.append)
+    monkeypatch.setattr(call_log, "add", lambda row, receiver=None: added.append(row))
     result = real_client(server=server(read, read_only=True)).call_tool("read")
     assert not result.is_error
     assert [one.fields["outcome"] for one in added] == ["ok"]
@@ -517,7 +517,7 @@ def test_a_call_that_nobody_runs_is_told_of():
     from mcp_django.storage.call_rows import call_log
 
     added: list[Any] = []
-    call_log.add = added.append
+    call_log.add = lambda row, receiver=None: added.append(row)
     try:
         del opened
     finally:

@@ -43,7 +43,7 @@ async def write_later() -> str:
 def log(call_log, monkeypatch):
     """A call log as a serving process has it, without calls of earlier tests."""
     assert keeping.call_log is call_log
-    monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
+    monkeypatch.setattr(CallLog, "is_inline", lambda self: False)
     made = CallLog()
     monkeypatch.setattr(keeping, "call_log", made)
     RAN.clear()

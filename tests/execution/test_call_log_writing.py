@@ -37,7 +37,7 @@ def written() -> list[str]:
 @pytest.fixture
 def log(monkeypatch):
     """A call log as a serving process has it, that waits for long."""
-    monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
+    monkeypatch.setattr(CallLog, "is_inline", lambda self: False)
     monkeypatch.setattr(writer, "FLUSH_SECONDS", 3600.0)
     made = CallLog()
     made._flush_delay = 3600.0

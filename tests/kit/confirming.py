@@ -52,7 +52,7 @@ def _clock(settings, monkeypatch):
 @pytest.fixture(name="serving")
 def _serving(monkeypatch):
     """A thread asks, as in a process that serves."""
-    monkeypatch.setattr(cache, "is_under_test", lambda: False)
+    monkeypatch.setattr(cache, "is_inline", lambda: False)
     monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
     yield
     cache.clear_caches()

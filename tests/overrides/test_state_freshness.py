@@ -103,7 +103,7 @@ def test_a_version_in_use_is_confirmed(shed):
 
 def test_a_thread_confirms_it(shed, settings, monkeypatch):
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 0.01}
-    monkeypatch.setattr(cache, "is_under_test", lambda: False)
+    monkeypatch.setattr(cache, "is_inline", lambda: False)
     confirmed = threading.Event()
 
     def confirm(self: object) -> int:

@@ -17,7 +17,6 @@ from mcp_django.models import Component, PromptText, Server, Skill, ViewExposure
 from mcp_django.overrides import sync as module
 from mcp_django.overrides.sync import CHECK_SECONDS, catalog_rows
 from mcp_django.storage import databases
-from mcp_django.storage.call_rows import CallLog
 from tests.admin.staff import superuser
 from tests.overrides.site import server_of
 
@@ -63,7 +62,7 @@ def serving(monkeypatch):
     """A process that no test runner has prepared."""
     site = Site()
     server._servers.add(site.shop)
-    monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
+    monkeypatch.setattr(databases, "is_under_test", lambda: False)
     monkeypatch.setattr(databases, "submit_to_db_thread", site.submit)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: site.now))
     return site
@@ -127,7 +126,7 @@ def test_the_first_request_has_the_rows_written_and_does_not_write_itself(servin
 def test_the_thread_of_the_store_writes(monkeypatch):
     shop = server_of("shop", "sell")
     server._servers.add(shop)
-    monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
+    monkeypatch.setattr(databases, "is_under_test", lambda: False)
     with transaction.atomic():
         # One of the site, that is never committed.
         Client().get(PAGE)

@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.fixture
 def _serving(monkeypatch):
     """Rows are written as in a process that serves."""
-    monkeypatch.setattr(BatchWriter, "is_under_test", lambda self: self is not row_writer)
+    monkeypatch.setattr(BatchWriter, "is_inline", lambda self: self is not row_writer)
     yield
     row_writer.flush()
     close_asgiref_connections()

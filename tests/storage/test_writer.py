@@ -51,7 +51,7 @@ def groups():
 @pytest.fixture
 def made(monkeypatch):
     """A writer as a serving process has it."""
-    monkeypatch.setattr(BatchWriter, "is_under_test", lambda self: False)
+    monkeypatch.setattr(BatchWriter, "is_inline", lambda self: False)
     found = BatchWriter("test-writer")
     yield found
     found.close()

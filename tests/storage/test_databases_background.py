@@ -1,0 +1,93 @@
+"""``BACKGROUND``: where work runs for which no request waits, in a process without a test runner."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, sys, threading
+from django.conf import settings
+from django.core.management import call_command
+import django
+
+file, background, tool = sys.argv[1:]
+settings.configure(
+    ALLOWED_HOSTS=["*"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": file}},
+    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "mcp_django"],
+    MCP_DJANGO={"BACKGROUND": background or None},
+    ROOT_URLCONF="__main__",
+    SECRET_KEY="not a secret",
+    USE_TZ=True,
+)
+django.setup()
+call_command("migrate", verbosity=0)
+
+from django.test import Client
+from django.urls import path
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.models import Call, Component
+from mcp_django.storage.call_rows import call_log
+
+server = MCPServer("site", permission=AllowAny)
+
+@server.tool(read_only=True)
+def read() -> str:
+    return "done"
+
+@server.tool
+async def write() -> str:
+    return "done"
+
+urlpatterns = [path("mcp", server.view)]
+meta = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+params = {"name": tool, "arguments": {}, "_meta": meta}
+answer = Client().post(
+    "/mcp",
+    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+    content_type="application/json",
+    headers={
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    },
+)
+assert answer.json()["result"]["content"][0]["text"] == "done", answer.content
+rows = list(Call.objects.values_list("component", "outcome"))
+threads = {thread.name for thread in threading.enumerate()}
+call_log.flush()
+print(json.dumps({
+    "at once": rows, "later": list(Call.objects.values_list("component", "outcome")),
+    "threads": sorted(name for name in threads if name.startswith("mcp-")),
+}))
+"""
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("tool", ["read", "write"])
+@pytest.mark.parametrize("background", ["threads", "inline", ""])
+def test_rows_are_written_where_the_setting_says(tmp_path, background, tool):
+    made = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "db.sqlite3"), background, tool],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    found = json.loads(made.stdout)
+    assert found["later"] == [[tool, "ok"]]
+    if background == "inline":
+        assert found["at once"] == [[tool, "ok"]]
+        assert found["threads"] == []
+    else:
+        assert "mcp-calls" in found["threads"]
+        # What may write waits for its row.
+        assert found["at once"] == ([[tool, "ok"]] if tool == "write" else [])
