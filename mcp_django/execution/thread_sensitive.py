@@ -225,7 +225,7 @@ def _borrowed_loop() -> Iterator[ThreadLoop]:
     try:
         yield loop
     finally:
-        if len(_idle_loops) < MAX_IDLE_LOOPS and _is_as_new(loop):
+        if len(_idle_loops) < MAX_IDLE_LOOPS and _is_as_new(loop) and not asyncio.all_tasks(loop):
             _idle_loops.append(loop)
         else:
             _end(loop)
@@ -237,7 +237,7 @@ def _take_idle_loop() -> ThreadLoop | None:
             loop = _idle_loops.pop()
         except IndexError:
             return None
-        # Code that has kept it may have used it meanwhile.
+        # Code that has kept it may have used it meanwhile. A task would wait for its first step.
         if _is_as_new(loop):
             return loop
         _end(loop)
@@ -250,15 +250,14 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _is_as_new(loop: ThreadLoop) -> bool:
-    """Return whether nothing of a call is left on a loop: it may be used for another one."""
+    """Return whether nothing of a call is left on a loop but tasks that wait for something."""
     if loop.is_known_elsewhere or not isinstance(loop, asyncio.SelectorEventLoop):
         # That of Windows cannot be asked.
         return False
     internals = vars(loop)
     try:
         return (
-            not asyncio.all_tasks(loop)
-            and not any(internals[name] for name in _EMPTY)
+            not any(internals[name] for name in _EMPTY)
             and all(timer.cancelled() for timer in internals["_scheduled"])
             and not internals.get("_signal_handlers")
             # Its own pipe, which wakes it.

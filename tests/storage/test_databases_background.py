@@ -1,4 +1,4 @@
-"""``BACKGROUND``: where work runs for which no request waits, in a process without a test runner."""
+"""``BACKGROUND``: where work runs for which no request waits, without a test runner."""
 
 import json
 import subprocess
