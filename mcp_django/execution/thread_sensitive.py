@@ -245,8 +245,15 @@ def _take_idle_loop() -> ThreadLoop | None:
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel what was not awaited, end the threads, and close the loop, as ``asyncio.run`` does."""
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.get_loop()
+    # Not on the loop: to wait for threads lets other greenlets run.
+    threads = vars(loop).get("_default_executor")
+    loop._default_executor = None  # type: ignore[attr-defined]
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.get_loop()
+    finally:
+        if threads is not None:
+            threads.shutdown(wait=True)
 
 
 def _is_as_new(loop: ThreadLoop) -> bool:
@@ -312,6 +319,22 @@ async def _run(
         SyncToAsync.thread_sensitive_context.reset(entered)
 
 
+@contextmanager
+def _outside_of_loop() -> Iterator[None]:
+    """Run the block as in a thread without a running loop, where Django allows database calls.
+
+    Other greenlets of gevent, which run in this thread meanwhile, may have loops of their own.
+    """
+    loop, hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()
+    asyncio._set_running_loop(None)
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
+        sys.set_asyncgen_hooks(*hooks)
+
+
 class _PatientSelector(selectors.DefaultSelector):
     """A selector for functions that do not wait: it leaves out most looks that would not wait.
 
@@ -328,7 +351,8 @@ class _PatientSelector(selectors.DefaultSelector):
             self._left_out += 1
             return []
         self._left_out = 0
-        return super().select(timeout)
+        with _outside_of_loop():
+            return super().select(timeout)
 
 
 class ThreadLoop(_BaseLoop):
@@ -353,10 +377,10 @@ class ThreadLoop(_BaseLoop):
         if future.cancelled():
             return
         # Sync code may use the database, or a loop of its own, as in any thread.
-        asyncio._set_running_loop(None)
         self._works_in = threading.get_ident()
         try:
-            result = function(*args)
+            with _outside_of_loop():
+                result = function(*args)
         except StopIteration as exc:
             # No future can have it.
             future.set_exception(RuntimeError(f"The function raised {exc!r}."))
@@ -366,7 +390,6 @@ class ThreadLoop(_BaseLoop):
             future.set_result(result)
         finally:
             self._works_in = None
-            asyncio._set_running_loop(self)
 
     if not TYPE_CHECKING:
         # The signatures of the base class differ between the versions of Python.
@@ -375,7 +398,9 @@ class ThreadLoop(_BaseLoop):
             """Run a function in the executor, or in the loop's thread if the loop is given."""
             if executor is not self:
                 self.is_known_elsewhere = True
-                return super().run_in_executor(executor, func, *args)
+                # To start a thread lets other greenlets run.
+                with _outside_of_loop():
+                    return super().run_in_executor(executor, func, *args)
             future = self.create_future()
             # Not at once: between two calls, what is cancelled or late has to be noticed.
             self.call_soon(self._work, future, func, args)
