@@ -195,6 +195,24 @@ def test_content_that_cannot_be_written_is_an_internal_error(value, caplog):
     assert "tools/call cannot be encoded as JSON" in caplog.text
 
 
+MB = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("value", "note"),
+    [
+        ("x" * 50 * MB, "the first 100000 of 50000000 characters"),
+        ([{"n": n, "text": "x" * 10_000} for n in range(5000)], "the first 9 of 5000"),
+    ],
+    ids=["text", "rows"],
+)
+def test_a_result_of_50_mb_is_cut_with_a_note(value, note):
+    result = call(returning(value))
+    assert not result.is_error
+    assert note in result.text
+    assert len(result.text) < 101_000
+
+
 # With a declared result -----------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 
 from mcp_django.execution.thread_sensitive import close_idle_loops, run_coroutine
+from tests.kit.drivers import PATIENCE, headers_for, message
 from tests.kit.processes import REPOSITORY, START_SECONDS, serving
 
 SETTINGS, SITE = "tests.execution.greenlet_settings", "tests.execution.greenlet_site:wsgi"
@@ -81,24 +82,10 @@ def test_others_may_have_loops_of_their_own_meanwhile(switching):
 
 
 def call(url: str, tool: str) -> str:
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    params = {"name": tool, "arguments": {}, "_meta": meta}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    request = urllib.request.Request(
-        url,
-        json.dumps(body).encode(),
-        {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": "2026-07-28",
-            "Mcp-Method": "tools/call",
-            "Mcp-Name": tool,
-        },
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    body = message("tools/call", {"name": tool, "arguments": {}})
+    headers = headers_for(body, host=None)
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         result = json.load(answer)
     return result["result"]["content"][0]["text"] if "result" in result else str(result)
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.kit.processes import REPOSITORY
+
 PROGRAM = """
 import json, sys, threading
 from django.conf import settings
@@ -31,6 +33,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Call, Component
 from mcp_django.storage.call_rows import call_log
+from tests.kit.drivers import headers_for, message
 
 server = MCPServer("site", permission=AllowAny)
 
@@ -43,22 +46,9 @@ async def write() -> str:
     return "done"
 
 urlpatterns = [path("mcp", server.view)]
-meta = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-params = {"name": tool, "arguments": {}, "_meta": meta}
-answer = Client().post(
-    "/mcp",
-    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
-    content_type="application/json",
-    headers={
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2026-07-28",
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": tool,
-    },
-)
+body = message("tools/call", {"name": tool, "arguments": {}})
+sent = {"content_type": "application/json", "headers": headers_for(body)}
+answer = Client().post("/mcp", body, **sent)
 assert answer.json()["result"]["content"][0]["text"] == "done", answer.content
 rows = list(Call.objects.values_list("component", "outcome"))
 threads = {thread.name for thread in threading.enumerate()}
@@ -76,6 +66,7 @@ print(json.dumps({
 def test_rows_are_written_where_the_setting_says(tmp_path, background, tool):
     made = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "db.sqlite3"), background, tool],
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,42 @@
+"""A database of the call log that another connection has locked."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.kit.processes import REPOSITORY
+
+# As the program has them.
+QUEUE_SECONDS = 1
+
+
+@pytest.mark.outside
+def test_calls_that_read_go_on_and_those_that_write_are_refused(tmp_path):
+    made = subprocess.run(
+        [sys.executable, "-m", "tests.execution.locked_log", str(tmp_path / "db.sqlite3")],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    found = json.loads(made.stdout)
+    answers = found["answers"]
+    assert answers["read"] == answers["read_later"] == "done"
+    assert answers["write"].startswith("The call log cannot be written")
+    assert answers["write_later"] == answers["write"]
+    # A refused call waits for one attempt, not for ever.
+    assert found["seconds"] < 2 * (QUEUE_SECONDS + 1)
+    assert found["again"] == "done"
+    # What was refused has not run, and each call has its row.
+    assert found["ran"] == ["read", "read_later", "write"]
+    assert found["rows"] == sorted(
+        [
+            *(["read", "ok"], ["read", "ok"], ["read_later", "ok"]),
+            *(["write", "refused"], ["write", "ok"], ["write_later", "refused"]),
+        ]
+    )
+    assert found["lost"] == 0
