@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -141,23 +141,26 @@ async def alog_call_of_thread(call: Call, work: Callable[[], Awaitable[Result]])
 
     The thread may not begin it, or not end it in time. Cancelled, it goes on.
     """
-    record, operation = call.record, call.record.operation
-    with nullcontext() if operation is None else operation.activate():
-        try:
-            result = await work()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as exc:
-            if record.is_open:
-                await _aend(call, _outcome_of_exception(call, exc))
-            if operation is not None:
-                operation.end_raised(exc)
-            raise
-        outcome = _outcome_of_return(call, result) if record.is_open else None
-        if outcome is not None:
-            await _aend(call, outcome)
+    operation = call.record.operation
     if operation is not None:
-        operation.end_returned(result, is_stateless=call.revision.stateless)
+        with _span(operation, call, is_of_thread=True) as results:
+            results.append(await _alog_call_of_thread(call, work))
+        return results[0]
+    return await _alog_call_of_thread(call, work)
+
+
+async def _alog_call_of_thread(call: Call, work: Callable[[], Awaitable[Result]]) -> Result:
+    try:
+        result = await work()
+    except asyncio.CancelledError:
+        raise
+    except BaseException as exc:
+        if call.record.is_open:
+            await _aend(call, _outcome_of_exception(call, exc))
+        raise
+    outcome = _outcome_of_return(call, result) if call.record.is_open else None
+    if outcome is not None:
+        await _aend(call, outcome)
     return result
 
 
@@ -196,14 +199,20 @@ def _log_abandoned(record: CallRecord) -> None:
 
 
 @contextmanager
-def _span(operation: TracedRequest, call: Call) -> Iterator[list[Result]]:
-    """Run the block in the span of the request, and end it with the result that it adds."""
+def _span(
+    operation: TracedRequest, call: Call, *, is_of_thread: bool = False
+) -> Iterator[list[Result]]:
+    """Run the block in the span of the request, and end it with the result that it adds.
+
+    If the call ``is_of_thread``, its thread ends the span when the block is cancelled.
+    """
     results: list[Result] = []
     with operation.activate():
         try:
             yield results
         except BaseException as exc:
-            operation.end_raised(exc)
+            if not (is_of_thread and isinstance(exc, asyncio.CancelledError)):
+                operation.end_raised(exc)
             raise
     operation.end_returned(results[0], is_stateless=call.revision.stateless)
 
@@ -387,6 +396,7 @@ async def _aend(call: Call, outcome: CallOutcome) -> None:
 
 def _last_row(record: CallRecord, outcome: CallOutcome) -> CallRow | None:
     """Close the record, and return its row; ``None`` if it is closed already."""
+    is_uncertain = record.state == "storing"
     if not record.close() or call_log.is_disabled:
         return None
     fields = columns(record, outcome)
@@ -396,7 +406,7 @@ def _last_row(record: CallRecord, outcome: CallOutcome) -> CallRow | None:
         parts = (fields["kind"], fields["component"], fields["outcome"])
         _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": shown})
     fields["token"] = record.token or call_log.new_token()
-    return CallRow(fields, is_end=bool(record.token))
+    return CallRow(fields, is_end=bool(record.token), is_uncertain=is_uncertain)
 
 
 def _queue(row: CallRow) -> None:
@@ -413,7 +423,7 @@ def _queue_after_failure(row: CallRow, exc: Exception) -> None:
         return
     elif not isinstance(exc, Busy):
         raise exc
-    call_log.add(row)
+    call_log.add(row._replace(is_uncertain=True))
 
 
 def _is_blocked_by_test_runner(exc: Exception) -> bool:

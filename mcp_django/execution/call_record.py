@@ -190,7 +190,6 @@ class CallRecord:
         if kind is None or not get_settings().log_calls:
             return
         principal, envelope, channel = call.principal, call.envelope, call.channel
-        self.state, self.abandon = "open", abandon
         self.server = call.server
         self.clock = time.perf_counter()
         acting = channel.acting_user
@@ -210,6 +209,7 @@ class CallRecord:
             "session": "" if call.session is None else call.session.digest,
             "trace_id": trace_id,
         }
+        self.state, self.abandon = "open", abandon
 
     @property
     def is_open(self) -> bool:

@@ -1,7 +1,7 @@
 """OpenTelemetry: a span and a duration metric for every request, if its API is installed.
 
 ``execution.pipeline`` begins the ``Operation`` of a request, its handler notes the component that
-it found, and ``traced`` and ``atraced`` run the function inside the span and end it. Names
+it found, and ``execution.call_log`` runs the function inside the span and ends it. Names
 follow the semantic conventions for the Model Context Protocol
 (open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md).
 

@@ -245,15 +245,23 @@ def _take_idle_loop() -> ThreadLoop | None:
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel what was not awaited, end the threads, and close the loop, as ``asyncio.run`` does."""
-    # Not on the loop: to wait for threads lets other greenlets run.
-    threads = vars(loop).get("_default_executor")
-    loop._default_executor = None  # type: ignore[attr-defined]
+    threads = None
+    if _has_greenlets():
+        # Not on the loop: to wait for threads lets other greenlets run.
+        threads = vars(loop).get("_default_executor")
+        loop._default_executor = None  # type: ignore[attr-defined]
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.get_loop()
     finally:
         if threads is not None:
             threads.shutdown(wait=True)
+
+
+def _has_greenlets() -> bool:
+    """Return whether gevent has replaced the threads of the process."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def _is_as_new(loop: ThreadLoop) -> bool:

@@ -35,10 +35,12 @@ _PREPARED_FIELDS = (DateTimeField, JSONField)
 
 
 class CallRow(NamedTuple):
-    """A row to write, or the end of the one with the same time and token, if that is stored."""
+    """A row to write, or the end of the one with the same time and token."""
 
     fields: Fields
     is_end: bool = False
+    is_uncertain: bool = False
+    """Whether it is not known if the row of this end was stored; if not, a row is added."""
 
 
 class _CallRows:
@@ -62,7 +64,7 @@ class _CallRows:
             new = [row for row in new if not _is_stored(alias, row)]
         _insert.insert(alias, [row.fields for row in new])
         for row in rows:
-            if row.is_end and not _update_row(alias, row):
+            if row.is_end and not _update_row(alias, row) and row.is_uncertain:
                 _insert.insert(alias, [row.fields])
         return [None] * len(rows)
 
