@@ -69,17 +69,17 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         _record_rejected(credentials, reason="token in query string")
     presented = credentials.bearer is not None
     if not presented and not credentials.has_authorization:
-        known = _identify(names, credentials)
-        if known is None:
+        principal = _identify(names, credentials)
+        if principal is None:
             # Only browsers have a login cookie; MCP clients cannot get one.
             return anonymous_principal(may_sign_in=not SESSION_BACKENDS.issuperset(names))
-        limits.remember_login(credentials.headers, by_tenant(known.user_key))
-        return known
+        limits.remember_login(credentials.headers, by_tenant(principal.user_key))
+        return principal
     key = caller_key(names, credentials)
-    known = _known_in_thread(key) if key is not None else None
-    if known is not None:
-        limits.keep_accepted(credentials.headers, by_tenant(known.user_key))
-        return known
+    principal = _known_in_thread(key) if key is not None else None
+    if principal is not None:
+        limits.keep_accepted(credentials.headers, by_tenant(principal.user_key))
+        return principal
     fingerprint = limits.check_attempts(credentials)
     principal = _ask_for_caller(key, credentials) if key is not None else None
     if principal is None:
@@ -171,10 +171,10 @@ def confirm_principal(
         return None
     key = caller_key(names, credentials)
     if is_on_loop():
-        known = known_caller(key) if key is not None else None
-        if known is None or known.key != principal.key:
+        current = known_caller(key) if key is not None else None
+        if current is None or current.key != principal.key:
             raise SynchronousOnlyOperation("The caller has to be asked for in a thread.")
-        return known
+        return current
     if key is not None:
         current = _known_in_thread(key) or _ask_for_caller(key, credentials)
         if current is not None and current.key == principal.key:
@@ -257,8 +257,8 @@ def _issuers_in_both(backends: tuple[str, ...]) -> list[str]:
     if backends.index("jwt") < backends.index("introspection"):
         return []
     settings = get_settings()
-    introspected = {one.issuer for one in settings.introspection}
-    return [one.issuer for one in settings.jwt if one.issuer in introspected]
+    introspected = {issuer.issuer for issuer in settings.introspection}
+    return [issuer.issuer for issuer in settings.jwt if issuer.issuer in introspected]
 
 
 def _why_model_is_unknown(user: Any, backends: tuple[str, ...]) -> str:
@@ -294,16 +294,16 @@ def _read_callers_of(
     alias: str, keys: Collection[CallerKey]
 ) -> dict[CallerKey, Confirmed[Principal]]:
     """Return the callers of one database."""
-    found: dict[CallerKey, Confirmed[Principal]] = {}
+    callers: dict[CallerKey, Confirmed[Principal]] = {}
     # Each key's backends in their order: the first that knows a bearer decides about it.
     for backends in dict.fromkeys(key.backends for key in keys):
-        left = {key for key in keys if key.backends == backends}
+        remaining = {key for key in keys if key.backends == backends}
         for name in backends:
-            found.update(get_backend(name).confirm(left, alias) if left else {})
-            left -= found.keys()
-    users = (one.value.user for one in found.values())
+            callers.update(get_backend(name).confirm(remaining, alias) if remaining else {})
+            remaining -= callers.keys()
+    users = (caller.value.user for caller in callers.values())
     accounts = _read_accounts(alias, {user.pk: user for user in users})
-    return {key: _with_account(one, accounts) for key, one in found.items()}
+    return {key: _with_account(caller, accounts) for key, caller in callers.items()}
 
 
 def _with_account(
@@ -325,11 +325,11 @@ def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:
     if limited:
         own, through_groups, memberships = _account_queries(get_user_model(), len(limited))
         prepare = get_user_model()._meta.pk.get_db_prep_value
-        named = numbered([prepare(pk, connections[alias]) for pk in limited])
+        values = numbered([prepare(pk, connections[alias]) for pk in limited])
         for query in (own, through_groups):
-            for pk, app, codename in query.rows(alias, named):
+            for pk, app, codename in query.rows(alias, values):
                 codenames[pk].add(f"{app}.{codename}")
-        for pk, name in memberships.rows(alias, named):
+        for pk, name in memberships.rows(alias, values):
             groups[pk].add(name)
     return {
         pk: Account(
@@ -352,11 +352,11 @@ def _account_queries(users: Any, count: int) -> tuple[CompiledQuery[Any], ...]:
     from django.contrib.auth.models import Group, Permission
 
     def query(model: Any, owner: str, *columns: str) -> CompiledQuery[Any]:
-        named = {f"{owner}__pk__in": placeholders(count)}
+        conditions = {f"{owner}__pk__in": placeholders(count)}
         return CompiledQuery(
             lambda alias: (
                 model._default_manager.using(alias)
-                .filter(**named)
+                .filter(**conditions)
                 .order_by()
                 .values_list(owner, *columns)
             )
@@ -416,17 +416,17 @@ def _place_of(backends: tuple[str, ...], credentials: Credentials) -> tuple[str,
     hosts = lines.get(b"host"), lines.get(b"x-forwarded-host"), lines.get(b"x-forwarded-port")
     url = (credentials.scheme, credentials.path, credentials.declared_resource)
     raw = (backends, credentials.server, *url, *hosts)
-    found = _places.get(raw)
-    if found is None:
+    place = _places.get(raw)
+    if place is None:
         is_own = "oauth" in backends
         issuers = get_backend("oauth").issuers(credentials.request()) if is_own else ()
-        found = credentials.resource, "".join(issuers)
+        place = credentials.resource, "".join(issuers)
         is_short = len(repr(raw)) <= MAX_PLACE
         if credentials.scheme and credentials.path and hosts[0] and is_short:
             if len(_places) >= MAX_PLACES:
                 _places.clear()
-            _places[raw] = found
-    return found
+            _places[raw] = place
+    return place
 
 
 def known_caller(key: CallerKey) -> Principal | None:
@@ -454,12 +454,12 @@ async def ask_for_caller(key: CallerKey, headers: Headers) -> Principal | None:
     is_proven = limits.presumed_caller(headers) != limits.UNPROVEN
     if not is_proven and not unknown_callers.has_room():
         return None
-    found = _with_own_user(await caller_cache.afetch(key))
-    if found is not None:
-        limits.keep_accepted(headers, by_tenant(found.user_key))
+    principal = _with_own_user(await caller_cache.afetch(key))
+    if principal is not None:
+        limits.keep_accepted(headers, by_tenant(principal.user_key))
     elif not is_proven:
         unknown_callers.allows()
-    return found
+    return principal
 
 
 def _ask_for_caller(key: CallerKey, credentials: Credentials) -> Principal | None:

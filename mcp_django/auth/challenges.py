@@ -58,11 +58,11 @@ def protected_resource(request: HttpRequest, path: str | None = None) -> HttpRes
         return HttpResponse(status=204, headers={"Allow": METHODS, **PUBLIC_HEADERS})
     if request.method not in {"GET", "HEAD"}:
         return _error_response(405, "Use GET.", Allow=METHODS)
-    found = _requested_endpoint(request, path or "")
-    issuers = _issuers_of(found[1].server, request) if found else []
-    if found is None or not issuers:
+    match = _requested_endpoint(request, path or "")
+    issuers = _issuers_of(match[1].server, request) if match else []
+    if match is None or not issuers:
         return _error_response(404, "This site has no protected resource at this path.")
-    url, endpoint = found
+    url, endpoint = match
     cached = {"Cache-Control": f"public, max-age={MAX_AGE_SECONDS}"}
     metadata = _build_metadata(url, endpoint.server, issuers)
     return JsonResponse(metadata, headers={**cached, **PUBLIC_HEADERS})
@@ -134,8 +134,10 @@ def _requested_endpoint(request: HttpRequest, path: str) -> tuple[str, ServerEnd
 
 def _issuers_of(server: Any, request: HttpRequest) -> list[str]:
     """Return the issuers whose tokens a server accepts, of all its backends."""
-    found = [one for name in server.auth for one in get_backend(name).issuers(request, server.name)]
-    return list(dict.fromkeys(found))
+    issuers = [
+        issuer for name in server.auth for issuer in get_backend(name).issuers(request, server.name)
+    ]
+    return list(dict.fromkeys(issuers))
 
 
 def _error_response(status: int, description: str, **headers: str) -> HttpResponse:
@@ -169,7 +171,7 @@ def build_challenge(
     values = {"realm": "mcp"}
     if rejection.error:
         values["error"] = rejection.error
-    needed = [one for one in (scopes or rejection.scopes) if one and one != OFFLINE_ACCESS]
+    needed = [scope for scope in (scopes or rejection.scopes) if scope and scope != OFFLINE_ACCESS]
     # Clients read an empty scope as one whose name is two quotes.
     if needed:
         values["scope"] = " ".join(needed)

@@ -127,8 +127,8 @@ def without_credentials(request: HttpRequest, principal: Principal) -> HttpReque
         lines = [line for line in copied.scope["headers"] if line[0].lower() not in secret]
         # Servers and Channels derive cookies, a session and a user from the credentials.
         added = {"cookies", "session", "user"}
-        kept = {name: value for name, value in copied.scope.items() if name not in added}
-        copied.scope = {**kept, "headers": lines}
+        scope = {name: value for name, value in copied.scope.items() if name not in added}
+        copied.scope = {**scope, "headers": lines}
     copied.user = principal.user
     copied.auser = _make_auser(principal)
     return copied  # type: ignore[no-any-return]
@@ -226,14 +226,14 @@ def client_ip(request: HttpRequest) -> str | None:
 def find_client_ip(peer: str, forwarded: str) -> str | None:
     """Do the same for the address of the connection and the header ``X-Forwarded-For``."""
     proxies = get_settings().proxies
-    found = peer
+    address = peer
     if proxies:
         hops = forwarded.rsplit(",", proxies)
-        found = hops[-proxies] if len(hops) >= proxies else hops[0]
-        found = found.strip()
-        if written := _WITH_PORT.fullmatch(found):
-            found = written[1] or written[2]
-    return _normalize_address(found) if len(found) <= MAX_ADDRESS else None
+        address = hops[-proxies] if len(hops) >= proxies else hops[0]
+        address = address.strip()
+        if written := _WITH_PORT.fullmatch(address):
+            address = written[1] or written[2]
+    return _normalize_address(address) if len(address) <= MAX_ADDRESS else None
 
 
 @lru_cache(maxsize=1024)
@@ -251,16 +251,16 @@ def rate_limit_source(address: str) -> str:
     One subscriber has all of a /64. An IPv4-mapped IPv6 address, as dual-stack sockets report it,
     counts as the IPv4 address.
     """
-    found = ip_address(address)
-    if not isinstance(found, IPv6Address):
+    ip = ip_address(address)
+    if not isinstance(ip, IPv6Address):
         return address
-    return str(found.ipv4_mapped or IPv6Network((int(found), 64), strict=False))
+    return str(ip.ipv4_mapped or IPv6Network((int(ip), 64), strict=False))
 
 
 def wide_network(source: str) -> str:
     """Return the IPv4 /24 or IPv6 /48 that contains a source: one customer may have all of it."""
-    found = ip_network(source)
-    return str(found.supernet(new_prefix=24 if found.version == 4 else 48))
+    network = ip_network(source)
+    return str(network.supernet(new_prefix=24 if network.version == 4 else 48))
 
 
 # The issuer of a bearer token ---------------------------------------------------------------------

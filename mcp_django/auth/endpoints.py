@@ -64,8 +64,8 @@ def canonicalize_url(url: str) -> str | None:
         return None
     if path.endswith("/"):
         return None
-    shown = "" if port in (None, _PORTS[scheme]) else f":{port}"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}{shown}{path}"
+    port_suffix = "" if port in (None, _PORTS[scheme]) else f":{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}{port_suffix}{path}"
 
 
 def _normalize_path(path: str) -> str:
@@ -160,8 +160,8 @@ def find_endpoint(url: str, request: HttpRequest) -> ServerEndpoint | None:
 
 def find_server(url: str, request: HttpRequest) -> Any | None:
     """Return the server whose endpoint a URL of this site names, ``None`` for any other URL."""
-    found = find_endpoint(url, request)
-    return found.server if found else None
+    endpoint = find_endpoint(url, request)
+    return endpoint.server if endpoint else None
 
 
 def server_of(resource: str) -> Any | None:
@@ -169,12 +169,12 @@ def server_of(resource: str) -> Any | None:
 
     For code that has no request; the script name is that of the thread.
     """
-    named = canonicalize_url(resource)
-    if named is None:
+    url = canonicalize_url(resource)
+    if url is None:
         return None
-    if server := _declared_servers.get(named):
+    if server := _declared_servers.get(url):
         return server
-    path = unquote(urlsplit(named).path).removesuffix("/")
+    path = unquote(urlsplit(url).path).removesuffix("/")
     view = _view_at(path, get_script_prefix().rstrip("/"), None)
     return None if view is None or view.mcp_server.resource_url else view.mcp_server
 
@@ -204,13 +204,13 @@ def _resolve_view(path: str, urlconf: Any) -> Any | None:
 
 def find_resources(urls: Iterable[str], request: HttpRequest) -> list[str] | None:
     """Return the resources that URLs name if all are endpoints of this site, else ``None``."""
-    named = []
+    resources = []
     for url in urls:
-        found = find_endpoint(url, request)
-        if found is None:
+        endpoint = find_endpoint(url, request)
+        if endpoint is None:
             return None
-        named.append(found.resource)
-    return list(dict.fromkeys(named))
+        resources.append(endpoint.resource)
+    return list(dict.fromkeys(resources))
 
 
 def all_resources(request: HttpRequest) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def all_resources(request: HttpRequest) -> dict[str, Any]:
 
     For an endpoint under ``i18n_patterns``: the URL in the site's own language.
     """
-    found = dict(_declared_servers)
+    servers = dict(_declared_servers)
     start = origin_of(request) + quote_path(prefix_of(request))
     # Read from the patterns, since ``reverse`` finds only one of several mounts of a name.
     with translation.override(settings.LANGUAGE_CODE):
@@ -227,16 +227,16 @@ def all_resources(request: HttpRequest) -> dict[str, Any]:
     for path in paths:
         endpoint = find_endpoint(start + quote_path(path), request)
         if endpoint is not None:
-            found[endpoint.resource] = endpoint.server
-    return found
+            servers[endpoint.resource] = endpoint.server
+    return servers
 
 
 def _iter_paths(patterns: Iterable[Any], before: str) -> Iterator[str]:
     """Yield the paths of all endpoints that have no variables, without the script name."""
-    for one in patterns:
-        regex = before + one.pattern.regex.pattern.lstrip("^")
-        if isinstance(one, URLResolver):
-            yield from _iter_paths(one.url_patterns, regex)
-        elif getattr(one.callback, "endpoint", None) == "mcp":
+    for pattern in patterns:
+        regex = before + pattern.pattern.regex.pattern.lstrip("^")
+        if isinstance(pattern, URLResolver):
+            yield from _iter_paths(pattern.url_patterns, regex)
+        elif getattr(pattern.callback, "endpoint", None) == "mcp":
             # ``normalize`` returns each possible path with the variables in it.
             yield from (text for text, variables in normalize(regex) if not variables)

@@ -49,34 +49,34 @@ def count_event(name: str, key: str, *, limit: int, seconds: int, count: int = 1
 
     ``count`` counts several events together, all of which have to be within the limit.
     """
-    entry, left = _current_window(name, key, seconds)
+    window_key, remaining = _current_window(name, key, seconds)
     try:
-        cache.add(entry, 0, timeout=seconds + 1)
-        counted = cache.incr(entry, count)
+        cache.add(window_key, 0, timeout=seconds + 1)
+        counted = cache.incr(window_key, count)
     except ValueError:  # it was evicted in between, or the cache stores nothing
         return 0
     except Exception as exc:  # noqa: BLE001 - the site's cache, which may be a service that is down
         _log_cache_failure(name, exc)
         return 0
-    return left if counted > limit else 0
+    return remaining if counted > limit else 0
 
 
 def check_limit(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
     """Return what ``count_event`` would return now, without counting anything."""
-    entry, left = _current_window(name, key, seconds)
+    window_key, remaining = _current_window(name, key, seconds)
     try:
-        counted = cache.get(entry, 0)
+        counted = cache.get(window_key, 0)
     except Exception as exc:  # noqa: BLE001 - as above
         _log_cache_failure(name, exc)
         return 0
-    return left if counted + count > limit else 0
+    return remaining if counted + count > limit else 0
 
 
 def uncount_event(name: str, key: str, *, seconds: int, count: int = 1) -> None:
     """Undo what ``count_event`` has counted for an event that did not happen after all."""
-    entry, _ = _current_window(name, key, seconds)
+    window_key, _ = _current_window(name, key, seconds)
     try:
-        cache.decr(entry, count)
+        cache.decr(window_key, count)
     except ValueError:  # its window is over
         return
     except Exception as exc:  # noqa: BLE001 - as above
@@ -134,8 +134,8 @@ def _current_window(name: str, key: str, seconds: int) -> tuple[str, int]:
     now = time.time()
     # memcached keys are short and contain no spaces, and addresses must not appear in the cache.
     digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32]
-    entry = f"mcp_django:limit:{name}:{digest}:{int(now // seconds)}"
-    return entry, seconds - int(now % seconds)
+    window_key = f"mcp_django:limit:{name}:{digest}:{int(now // seconds)}"
+    return window_key, seconds - int(now % seconds)
 
 
 def _log_cache_failure(name: str, exc: Exception) -> None:
@@ -347,16 +347,16 @@ def anonymous_network(
     """
     if principal.is_authenticated:
         return None
-    found = request()
-    return (limit_source(found) or "") if found is not None else "local"
+    http_request = request()
+    return (limit_source(http_request) or "") if http_request is not None else "local"
 
 
 def _is_public_address(address: str | None) -> bool:
     """Return whether an address is public, so that it is not that of the site's own proxy."""
     if address is None:
         return False
-    found = ip_address(address)
-    return (getattr(found, "ipv4_mapped", None) or found).is_global
+    ip = ip_address(address)
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_global
 
 
 def _warn_about_proxy(address: str | None) -> None:

@@ -169,16 +169,16 @@ logger = logging.getLogger("mcp_django.security")
 
 def get_signed(kind: str, name: str) -> Any:
     """Return the cached value, ``None`` if it is missing or expired."""
-    entry = cache_key(kind, name)
+    key = cache_key(kind, name)
     try:
-        found = cache.get(entry)
+        signed = cache.get(key)
     except Exception:  # the site's cache, which may be a service that is down
         logger.exception("The cache could not be read for %r.", kind)
         return None
-    if found is None:
+    if signed is None:
         return None
     try:
-        return signing.loads(found, salt=entry)
+        return signing.loads(signed, salt=key)
     except (signing.BadSignature, TypeError, AttributeError):
         logger.warning("An entry of kind %r in the cache is not signed by this site.", kind)
         return None
@@ -186,9 +186,9 @@ def get_signed(kind: str, name: str) -> Any:
 
 def put_signed(kind: str, name: str, value: Any, *, seconds: float) -> None:
     """Cache a JSON-serializable value for so many seconds."""
-    entry = cache_key(kind, name)
+    key = cache_key(kind, name)
     try:
-        cache.set(entry, signing.dumps(value, salt=entry, compress=True), timeout=seconds)
+        cache.set(key, signing.dumps(value, salt=key, compress=True), timeout=seconds)
     except Exception:  # as above
         logger.exception("The cache could not be written for %r.", kind)
 
@@ -259,8 +259,8 @@ def resolve_host(host: str, port: int) -> list[str]:
     Raises:
         OSError: it has none.
     """
-    found = socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
+    infos = socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 def is_public(address: str) -> bool:
@@ -301,12 +301,12 @@ def public_addresses(host: str, port: int, resolve: Resolve = resolve_host) -> l
             entirely, so that a retry cannot reach an internal address.
     """
     try:
-        found = resolve(host, port)
+        addresses = resolve(host, port)
     except (OSError, UnicodeError) as exc:
         raise FetchFailed(NO_PUBLIC_ADDRESS) from exc
-    if not found or not all(map(is_public, found)):
+    if not addresses or not all(map(is_public, addresses)):
         raise FetchFailed(NO_PUBLIC_ADDRESS)
-    return found
+    return addresses
 
 
 def https_get(

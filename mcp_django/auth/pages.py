@@ -82,8 +82,8 @@ def inline_style(path: str) -> str:
 
     A site's own file of the same name takes precedence, as with ``collectstatic``.
     """
-    found = finders.find(path) if settings.DEBUG and path in SHEETS else None
-    return Path(found).read_text() if found else ""
+    sheet = finders.find(path) if settings.DEBUG and path in SHEETS else None
+    return Path(sheet).read_text() if sheet else ""
 
 
 def csp_hash_source(text: str) -> str:

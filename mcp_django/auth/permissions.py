@@ -93,8 +93,8 @@ class HasCodename(BasePermission):
         backends = [*settings.AUTHENTICATION_BACKENDS]
         if backends != [MODEL_BACKEND] or not hasattr(manager, "with_perm"):
             return None
-        found = manager.with_perm(self.codename, backend=MODEL_BACKEND)
-        return users.filter(pk__in=found.values("pk"))
+        holders = manager.with_perm(self.codename, backend=MODEL_BACKEND)
+        return users.filter(pk__in=holders.values("pk"))
 
 
 class InGroups(BasePermission):
@@ -126,7 +126,7 @@ def filter_allowed(permission: BasePermission, users: QuerySet[Any]) -> QuerySet
     A subclass that only has another ``has_permission`` does not inherit the query.
     """
     query, rule = (
-        next(one for one in type(permission).__mro__ if name in vars(one))
+        next(base for base in type(permission).__mro__ if name in vars(base))
         for name in ("filter_users", "has_permission")
     )
     return permission.filter_users(users) if issubclass(query, rule) else None
@@ -161,7 +161,9 @@ def parse_permissions(declared: Any) -> tuple[BasePermission, ...]:
     if declared is None:
         return ()
     if isinstance(declared, Sequence) and not isinstance(declared, str):
-        return tuple(permission for one in declared for permission in parse_permissions(one))
+        return tuple(
+            permission for declaration in declared for permission in parse_permissions(declaration)
+        )
     if isinstance(declared, BasePermission):
         return (declared,)
     if isinstance(declared, (str, type)):
@@ -192,5 +194,5 @@ def find_codenames(declared: Any) -> list[str]:
     if isinstance(declared, HasCodename):
         return [declared.codename]
     if isinstance(declared, Sequence):
-        return [codename for one in declared for codename in find_codenames(one)]
+        return [codename for declaration in declared for codename in find_codenames(declaration)]
     return []

@@ -164,11 +164,11 @@ def key_of(user: Any) -> str:
 
 def _group_names(user: Any) -> frozenset[str]:
     """Return the names of a user's groups; one query for each user object."""
-    known: frozenset[str] | None = getattr(user, "_mcp_group_names", None)
-    if known is None:
+    names: frozenset[str] | None = getattr(user, "_mcp_group_names", None)
+    if names is None:
         # Cached on the user object, as Django caches permissions.
-        known = user._mcp_group_names = frozenset(user.groups.values_list("name", flat=True))
-    return known
+        names = user._mcp_group_names = frozenset(user.groups.values_list("name", flat=True))
+    return names
 
 
 def find_user_by_name(name: str) -> Any:

@@ -51,11 +51,11 @@ def record_event(
     logged as an error, since it is a mistake in the calling code.
     """
     _report_secret_names(details)
-    known = user is not None and user.is_authenticated
+    is_known = user is not None and user.is_authenticated
     event = tables.AuthEvent(
         kind=kind,
-        user=user if known else None,
-        username=user.get_username()[:150] if known else "",
+        user=user if is_known else None,
+        username=user.get_username()[:150] if is_known else "",
         client_id=mask(client_id, {}, limits=EVENT)[:255],
         server=mask(server, {}, limits=EVENT)[:100],
         address=client_ip(request) if request is not None else None,
@@ -66,8 +66,8 @@ def record_event(
     by, reason = event.details.get("by"), event.details.get("reason")
     # Untranslated: the log is not for the user whose request this is.
     with override(None):
-        told = f"{event}{f', by {by}' if by else ''}{f': {reason}' if reason else ''}"
-    logger.log(level, "%s", told, extra={"auth_event": event.as_dict()})
+        message = f"{event}{f', by {by}' if by else ''}{f': {reason}' if reason else ''}"
+    logger.log(level, "%s", message, extra={"auth_event": event.as_dict()})
     alias = router.db_for_write(tables.AuthEvent)
     try:
         # A savepoint if in a transaction: after an error PostgreSQL rejects all other statements.

@@ -65,9 +65,9 @@ def authentication_classes() -> list[type[BaseAuthentication]]:
     Raises:
         ImportError: ``MCP_DJANGO["DRF"]`` names something that does not exist.
     """
-    named = get_settings().drf
-    if named:
-        return [import_string(one) for one in named]
+    names = get_settings().drf
+    if names:
+        return [import_string(name) for name in names]
     default: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES  # already imported
     return list(default)
 

@@ -71,7 +71,7 @@ IssuerT = TypeVar("IssuerT", bound=ExternalIssuer)
 
 def entries_for(entries: Iterable[IssuerT], server: str) -> list[IssuerT]:
     """Return the entries that apply to the server of this name."""
-    return [entry for entry in entries if not entry.servers or server in entry.servers]
+    return [issuer for issuer in entries if not issuer.servers or server in issuer.servers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class Verified:
 
 
 def read_verified(
-    entry: ExternalIssuer,
+    issuer: ExternalIssuer,
     claims: Mapping[str, Any],
     resource: str,
     *,
@@ -136,13 +136,13 @@ def read_verified(
             subject.
     """
     _check_kind(claims)
-    _check_audience(entry, claims, resource, is_typed=is_typed)
+    _check_audience(issuer, claims, resource, is_typed=is_typed)
     return Verified(
-        entry=entry,
+        entry=issuer,
         subject=_read_subject(claims),
         client=_client_of(claims),
-        scopes=_scopes_of(entry, claims),
-        groups=_read_groups(entry, claims),
+        scopes=_scopes_of(issuer, claims),
+        groups=_read_groups(issuer, claims),
         claims=Claims(json.dumps(claims)),
         credential=credential,
         audience=resource,
@@ -181,7 +181,7 @@ class ExternalBackend(BaseBackend):
         """Return the issuer's entry for a bearer on this server, ``None`` if there is none."""
 
     @abstractmethod
-    def verify(self, entry: Any, bearer: str, resource: str) -> Verified | None:
+    def verify(self, issuer: Any, bearer: str, resource: str) -> Verified | None:
         """Return what a token says; ``None`` if the issuer does not know it.
 
         Raises:
@@ -194,7 +194,7 @@ class ExternalBackend(BaseBackend):
 
         Only requests are checked with the issuer: its tokens are not stored.
         """
-        if all(entry.issuer != principal.issuer for entry in self.entries()):
+        if all(issuer.issuer != principal.issuer for issuer in self.entries()):
             return False
         identity = find_identity(principal.issuer, principal.subject)
         return (
@@ -205,7 +205,7 @@ class ExternalBackend(BaseBackend):
 
     def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
         """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
-        return [entry.issuer for entry in entries_for(self.entries(), server)]
+        return [issuer.issuer for issuer in entries_for(self.entries(), server)]
 
     @sensitive_variables("bearer")
     def authenticate(self, credentials: Credentials) -> Principal | None:
@@ -217,17 +217,17 @@ class ExternalBackend(BaseBackend):
             AuthenticationRequired: the token is not valid here, or its subject has no active user.
             AuthenticationUnavailable: the issuer does not respond.
         """
-        entry, bearer = self._presented(credentials)
-        if entry is None:
+        issuer, bearer = self._presented(credentials)
+        if issuer is None:
             return None
         try:
-            verified = self._verify(entry, bearer, credentials)
+            verified = self._verify(issuer, bearer, credentials)
         except AuthenticationRequired as exc:
-            logger.info("A token of %s was rejected: %s", entry.issuer, exc)
+            logger.info("A token of %s was rejected: %s", issuer.issuer, exc)
             raise
         if verified is None:
             return None
-        return verified.principal(find_user(entry, verified.claims), self.name)
+        return verified.principal(find_user(issuer, verified.claims), self.name)
 
     @sensitive_variables("bearer")
     def _presented(self, credentials: Credentials) -> tuple[Any, str]:
@@ -243,18 +243,18 @@ class ExternalBackend(BaseBackend):
 
     @sensitive_variables("bearer")
     def _verify(
-        self, entry: ExternalIssuer, bearer: str, credentials: Credentials
+        self, issuer: ExternalIssuer, bearer: str, credentials: Credentials
     ) -> Verified | None:
         """Verify a token, and remember what it says."""
         resource = credentials.resource
-        verified = self.verify(entry, bearer, resource)
+        verified = self.verify(issuer, bearer, resource)
         if verified is not None and confirm_seconds() and verified.is_worth_remembering():
             place = (token_digest(bearer), credentials.server)
             # Its claims are read for this request; the text alone is kept.
-            kept = replace(verified, claims=Claims(verified.claims.text))
+            stored = replace(verified, claims=Claims(verified.claims.text))
             with self._lock:
                 self._verified.pop(place, None)
-                self._verified[place] = kept
+                self._verified[place] = stored
                 while len(self._verified) > MAX_VERIFIED:
                     del self._verified[next(iter(self._verified))]
         return verified
@@ -265,41 +265,43 @@ class ExternalBackend(BaseBackend):
 
     def find_verified(self, key: CallerKey) -> Verified | None:
         """Return what the bearer of a key says, ``None`` if it has to be verified first."""
-        found = self._verified.get((key.digest, key.server))
-        if found is None or found.audience != key.resource or found.until <= time.time():
+        verified = self._verified.get((key.digest, key.server))
+        if verified is None or verified.audience != key.resource or verified.until <= time.time():
             return None
-        return found if self.is_proven(found) else None
+        return verified if self.is_proven(verified) else None
 
     def confirm(
         self, keys: Collection[CallerKey], alias: str
     ) -> dict[CallerKey, Confirmed[Principal]]:
         """Return the users of verified tokens; one query, and two more if entries map groups."""
-        verified = {key: one for key in keys if (one := self.find_verified(key)) is not None}
-        if not verified:
+        verified_by_key = {
+            key: verified for key in keys if (verified := self.find_verified(key)) is not None
+        }
+        if not verified_by_key:
             return {}
         identities = {
             (identity.issuer, identity.subject): identity
             for identity in ExternalIdentity.objects.using(alias)
             .select_related("user")
             .filter(
-                issuer__in={one.entry.issuer for one in verified.values()},
-                subject__in={one.subject for one in verified.values()},
+                issuer__in={verified.entry.issuer for verified in verified_by_key.values()},
+                subject__in={verified.subject for verified in verified_by_key.values()},
                 user__is_active=True,
             )
         }
         callers = {
-            key: (one, identities[one.entry.issuer, one.subject])
-            for key, one in verified.items()
-            if (one.entry.issuer, one.subject) in identities
+            key: (verified, identities[verified.entry.issuer, verified.subject])
+            for key, verified in verified_by_key.items()
+            if (verified.entry.issuer, verified.subject) in identities
         }
-        found: dict[CallerKey, Confirmed[Principal]] = {}
+        confirmed: dict[CallerKey, Confirmed[Principal]] = {}
         for key in callers.keys() - _with_other_groups(alias, callers):
-            one, identity = callers[key]
+            verified, identity = callers[key]
             note_use(identity)
-            principal = one.principal(identity.user, self.name)
+            principal = verified.principal(identity.user, self.name)
             tags = frozenset({identity_tag(identity.pk)})
-            found[key] = Confirmed(principal, tags, one.until - time.time())
-        return found
+            confirmed[key] = Confirmed(principal, tags, verified.until - time.time())
+        return confirmed
 
 
 def _replace_locks() -> None:
@@ -344,7 +346,7 @@ def _check_kind(claims: Mapping[str, Any]) -> None:
 
 
 def _check_audience(
-    entry: ExternalIssuer, claims: Mapping[str, Any], resource: str, *, is_typed: bool
+    issuer: ExternalIssuer, claims: Mapping[str, Any], resource: str, *, is_typed: bool
 ) -> None:
     """Check that the token was issued for this endpoint (RFC 8707).
 
@@ -357,11 +359,15 @@ def _check_audience(
     if not resource:
         # The URL has no canonical form (an invalid port, a dot segment), so no audience matches it.
         reject_token("The request's URL is not a valid resource URL; use the server's own URL.")
-    named = [one for one in _as_list(claims.get("aud")) if isinstance(one, str)]
-    meant = [one for one in named if one in entry.audiences or canonicalize_url(one) == resource]
+    audiences = [audience for audience in _as_list(claims.get("aud")) if isinstance(audience, str)]
+    meant = [
+        audience
+        for audience in audiences
+        if audience in issuer.audiences or canonicalize_url(audience) == resource
+    ]
     if not meant:
         reject_token("The token was not issued for this server.")
-    if not is_typed and all(one == _client_of(claims) for one in meant):
+    if not is_typed and all(audience == _client_of(claims) for audience in meant):
         reject_token("The token was issued for its own client, as ID tokens are.")
 
 
@@ -375,23 +381,23 @@ def _client_of(claims: Mapping[str, Any]) -> str:
     return next((value for value in values if isinstance(value, str) and value), "")
 
 
-def _scopes_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
+def _scopes_of(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
     """Return the token's scopes, mapped to the site's own."""
-    names = [entry.scope_claim] if entry.scope_claim else ["scope", "scp"]
-    found = next((claims[name] for name in names if claims.get(name) is not None), "")
-    said = found.split() if isinstance(found, str) else _as_list(found)
+    names = [issuer.scope_claim] if issuer.scope_claim else ["scope", "scp"]
+    claim = next((claims[name] for name in names if claims.get(name) is not None), "")
+    scopes = claim.split() if isinstance(claim, str) else _as_list(claim)
     return frozenset(
         meant
-        for scope in said
+        for scope in scopes
         if isinstance(scope, str)
-        for meant in entry.scopes.get(scope, (scope,))
+        for meant in issuer.scopes.get(scope, (scope,))
     )
 
 
 def _to_datetime(seconds: float) -> datetime:
     """Return the time of a claim (seconds since the epoch), aware or naive as ``USE_TZ`` says."""
-    found = datetime.fromtimestamp(min(seconds, _LAST_DATE - 86_400), tz=UTC)
-    return found if settings.USE_TZ else make_naive(found)
+    moment = datetime.fromtimestamp(min(seconds, _LAST_DATE - 86_400), tz=UTC)
+    return moment if settings.USE_TZ else make_naive(moment)
 
 
 def _key_client(issuer: str, client: str) -> str:
@@ -409,7 +415,7 @@ def _key_client(issuer: str, client: str) -> str:
 MAX_SUBJECT = 255
 
 
-def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
+def find_user(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     """Return the active user that the ``sub`` of verified claims identifies.
 
     One query for a known subject, one more if the entry maps groups.
@@ -419,12 +425,12 @@ def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
             not tell which.
     """
     subject = _read_subject(claims)
-    identity = find_identity(entry.issuer, subject) or _link_identity(entry, subject, claims)
+    identity = find_identity(issuer.issuer, subject) or _link_identity(issuer, subject, claims)
     if not identity.user.is_active:
         raise _no_account_error()
     note_use(identity)
-    if entry.groups:
-        _sync_groups(entry, identity.user, claims)
+    if issuer.groups:
+        _sync_groups(issuer, identity.user, claims)
     return identity.user
 
 
@@ -462,16 +468,16 @@ def _no_account_error() -> AuthenticationRequired:
 
 
 def _link_identity(
-    entry: ExternalIssuer, subject: str, claims: Mapping[str, Any]
+    issuer: ExternalIssuer, subject: str, claims: Mapping[str, Any]
 ) -> ExternalIdentity:
     """Return the identity of an unknown subject, which is stored if the entry allows the user."""
     with suppress(IntegrityError), transaction.atomic(using=router.db_for_write(ExternalIdentity)):
-        user = import_string(entry.user)(dict(claims), entry.issuer) if entry.user else None
-        user = user or _find_or_create_user(entry, claims)
+        user = import_string(issuer.user)(dict(claims), issuer.issuer) if issuer.user else None
+        user = user or _find_or_create_user(issuer, claims)
         if user is not None and user.is_active:
-            return link_identity(entry.issuer, subject, user)
+            return link_identity(issuer.issuer, subject, user)
     # A concurrent request may have stored the same subject, and created the user of this name.
-    identity = find_identity(entry.issuer, subject)
+    identity = find_identity(issuer.issuer, subject)
     if identity is None:
         raise _no_account_error()
     return identity
@@ -488,27 +494,27 @@ def link_identity(issuer: str, subject: str, user: Any) -> ExternalIdentity:
     return identity
 
 
-def _find_or_create_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
+def _find_or_create_user(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     """Return the user whose name is in a claim: an existing or a new one, as the entry allows.
 
     The name is a user's if it is the same, character for character: a database may ignore case,
     accents and blanks, and Unicode has names that only look alike.
     """
-    name = claims.get(entry.username_claim)
-    if entry.unknown_users == "refuse" or not isinstance(name, str) or not name:
+    name = claims.get(issuer.username_claim)
+    if issuer.unknown_users == "refuse" or not isinstance(name, str) or not name:
         return None
-    if entry.username_claim == "email" and claims.get("email_verified") is not True:
+    if issuer.username_claim == "email" and claims.get("email_verified") is not True:
         return None
     model = get_user_model()
     if name != model.normalize_username(storable(name)):
         # Django stores the normalized name, which may be another user's, now or later.
-        logger.info("A token of %s names a user %a, which is not normalized.", entry.issuer, name)
+        logger.info("A token of %s names a user %a, which is not normalized.", issuer.issuer, name)
         return None
     user = model._default_manager.filter(**{model.USERNAME_FIELD: name}).first()
     if user is not None:
         is_same = user.get_username() == name
-        return user if is_same and "link" in entry.unknown_users else None
-    return _create_user(name, claims) if "create" in entry.unknown_users else None
+        return user if is_same and "link" in issuer.unknown_users else None
+    return _create_user(name, claims) if "create" in issuer.unknown_users else None
 
 
 def _create_user(name: str, claims: Mapping[str, Any]) -> Any:
@@ -534,27 +540,27 @@ def _create_user(name: str, claims: Mapping[str, Any]) -> Any:
     return user
 
 
-def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:
+def _sync_groups(issuer: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:
     """Add and remove the groups that the entry maps; a missing claim removes all of them."""
-    wanted, mapped = _read_groups(entry, claims), set(entry.groups.values())
+    names, mapped = _read_groups(issuer, claims), set(issuer.groups.values())
     # A database that ignores case finds groups of other names too.
     held = mapped.intersection(user.groups.filter(name__in=mapped).values_list("name", flat=True))
-    if wanted == held:
+    if names == held:
         return
-    changed = Group.objects.filter(name__in=wanted ^ held)
-    given = [group for group in changed if group.name in wanted - held]
-    user.groups.add(*given)
-    user.groups.remove(*(group for group in changed if group.name in held - wanted))
-    absent = wanted - held - {group.name for group in given}
+    changed = Group.objects.filter(name__in=names ^ held)
+    added = [group for group in changed if group.name in names - held]
+    user.groups.add(*added)
+    user.groups.remove(*(group for group in changed if group.name in held - names))
+    absent = names - held - {group.name for group in added}
     if absent:
-        logger.warning("%s maps to groups that do not exist: %s", entry.issuer, sorted(absent))
+        logger.warning("%s maps to groups that do not exist: %s", issuer.issuer, sorted(absent))
 
 
-def _read_groups(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
+def _read_groups(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the groups that the entry maps the token's to."""
-    said = _as_list(_read_claim(claims, entry.groups_claim))
+    names = _as_list(_read_claim(claims, issuer.groups_claim))
     return frozenset(
-        entry.groups[one] for one in said if isinstance(one, str) and one in entry.groups
+        issuer.groups[name] for name in names if isinstance(name, str) and name in issuer.groups
     )
 
 
@@ -565,9 +571,9 @@ def _with_other_groups(
     mapped = {key: caller for key, caller in callers.items() if caller[0].entry.groups}
     if not mapped:
         return set()
-    names = {name for one, _ in mapped.values() for name in one.entry.groups.values()}
+    names = {name for verified, _ in mapped.values() for name in verified.entry.groups.values()}
     groups = Group._default_manager.using(alias).filter(name__in=names).order_by()
-    known = set(groups.values_list("name", flat=True))
+    existing = set(groups.values_list("name", flat=True))
     held: defaultdict[Any, set[str]] = defaultdict(set)
     member = get_user_model()._meta.get_field("groups").related_query_name()
     members = groups.filter(
@@ -577,8 +583,9 @@ def _with_other_groups(
         held[pk].add(name)
     return {
         key
-        for key, (one, identity) in mapped.items()
-        if held[identity.user_id].intersection(one.entry.groups.values()) != one.groups & known
+        for key, (verified, identity) in mapped.items()
+        if held[identity.user_id].intersection(verified.entry.groups.values())
+        != verified.groups & existing
     }
 
 
@@ -586,7 +593,7 @@ def _read_claim(claims: Mapping[str, Any], path: str) -> Any:
     """Return a claim by its name; if there is none, use dots as a path into nested objects."""
     if path in claims:
         return claims[path]
-    found: Any = claims
+    value: Any = claims
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

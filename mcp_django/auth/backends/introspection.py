@@ -56,23 +56,23 @@ class IntrospectionBackend(ExternalBackend):
     @sensitive_variables("bearer")
     def find_entry(self, bearer: str, server: str) -> IntrospectionIssuer | None:
         """Return the issuer's entry for a bearer; no other one if the token names its issuer."""
-        issuer = read_issuer(bearer)
-        for entry in entries_for(self.entries(), server):
-            if bearer.startswith(entry.prefix) and issuer in (None, entry.issuer):
-                return entry
+        issuer_url = read_issuer(bearer)
+        for issuer in entries_for(self.entries(), server):
+            if bearer.startswith(issuer.prefix) and issuer_url in (None, issuer.issuer):
+                return issuer
         return None
 
     @sensitive_variables("bearer")
-    def verify(self, entry: IntrospectionIssuer, bearer: str, resource: str) -> Verified | None:
+    def verify(self, issuer: IntrospectionIssuer, bearer: str, resource: str) -> Verified | None:
         """Ask the issuer about a token, unless a cached response says what it is."""
         digest = token_digest(bearer)
-        claims, until = _introspect(entry, bearer, digest)
+        claims, until = _introspect(issuer, bearer, digest)
         if claims.get("active") is not True:
             return None
         expires_at = _check_times(claims)
-        _check_issuer_and_type(entry, claims)
+        _check_issuer_and_type(issuer, claims)
         return read_verified(
-            entry,
+            issuer,
             claims,
             resource,
             credential=f"introspection:{digest}",
@@ -84,10 +84,10 @@ class IntrospectionBackend(ExternalBackend):
 
 @sensitive_variables("bearer")
 def _introspect(
-    entry: IntrospectionIssuer, bearer: str, digest: str
+    issuer: IntrospectionIssuer, bearer: str, digest: str
 ) -> tuple[dict[str, Any], float]:
     """Return the issuer's response about a token, perhaps cached, and until when it may be used."""
-    name = f"{entry.url} {entry.client_id} {digest}"
+    name = f"{issuer.url} {issuer.client_id} {digest}"
     cached = outbound.get_signed("introspection", name)
     if cached is None:
         lock = _LOCKS[int(digest[:2], 16) % len(_LOCKS)]
@@ -96,16 +96,16 @@ def _introspect(
         try:
             cached = outbound.get_signed("introspection", name)
             if cached is None:
-                cached = _cache_response(entry, name, _request_introspection(entry, bearer))
+                cached = _cache_response(issuer, name, _request_introspection(issuer, bearer))
         finally:
             lock.release()
     return cached["answer"], cached["until"]
 
 
 def _cache_response(
-    entry: IntrospectionIssuer, name: str, answer: dict[str, Any]
+    issuer: IntrospectionIssuer, name: str, answer: dict[str, Any]
 ) -> dict[str, Any]:
-    seconds = entry.cache_seconds
+    seconds = issuer.cache_seconds
     if answer.get("active") is not True:
         answer, seconds = {"active": False}, INACTIVE_SECONDS
     elif _is_number(answer.get("exp")):
@@ -117,27 +117,27 @@ def _cache_response(
 
 
 @sensitive_variables("bearer", "form", "headers")
-def _request_introspection(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
+def _request_introspection(issuer: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
     """Send an introspection request and return the response.
 
     Raises:
         AuthenticationUnavailable: it failed, or another one failed less than ``DOWN_SECONDS`` ago.
     """
-    if outbound.get_signed("introspection-down", entry.url) is not None:
+    if outbound.get_signed("introspection-down", issuer.url) is not None:
         raise _unavailable_error()
     form = {"token": bearer, "token_type_hint": "access_token"}
     headers = {"Content-Type": FORM}
-    if entry.auth_method == "post":
-        form |= {"client_id": entry.client_id, "client_secret": entry.client_secret}
+    if issuer.auth_method == "post":
+        form |= {"client_id": issuer.client_id, "client_secret": issuer.client_secret}
     else:
         # RFC 6749, section 2.3.1: both parts are form-encoded before they are joined.
-        pair = f"{quote_plus(entry.client_id)}:{quote_plus(entry.client_secret)}"
+        pair = f"{quote_plus(issuer.client_id)}:{quote_plus(issuer.client_secret)}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     try:
-        return outbound.fetch_json(entry.url, body=urlencode(form).encode(), headers=headers)
+        return outbound.fetch_json(issuer.url, body=urlencode(form).encode(), headers=headers)
     except outbound.FetchFailed as exc:
-        logger.error("Token introspection by the issuer %s failed: %s", entry.issuer, exc)  # noqa: TRY400 - the traceback would show the token
-        outbound.put_signed("introspection-down", entry.url, 1, seconds=DOWN_SECONDS)
+        logger.error("Token introspection by the issuer %s failed: %s", issuer.issuer, exc)  # noqa: TRY400 - the traceback would show the token
+        outbound.put_signed("introspection-down", issuer.url, 1, seconds=DOWN_SECONDS)
         raise _unavailable_error() from None
 
 
@@ -160,8 +160,8 @@ def _check_times(claims: dict[str, Any]) -> float:
     return float(expires_at)
 
 
-def _check_issuer_and_type(entry: IntrospectionIssuer, claims: dict[str, Any]) -> None:
-    if claims.get("iss", entry.issuer) != entry.issuer:
+def _check_issuer_and_type(issuer: IntrospectionIssuer, claims: dict[str, Any]) -> None:
+    if claims.get("iss", issuer.issuer) != issuer.issuer:
         reject_token("The token is from another issuer.")
     kind = claims.get("token_type")
     if kind is not None and str(kind).lower() not in {"bearer", "access_token", "at+jwt"}:

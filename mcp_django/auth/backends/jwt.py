@@ -56,9 +56,9 @@ class JWTBackend(ExternalBackend):
     @sensitive_variables("bearer")
     def find_entry(self, bearer: str, server: str) -> JWTIssuer | None:
         """Return the entry of the issuer that a JWT names."""
-        issuer = read_issuer(bearer)
+        issuer_url = read_issuer(bearer)
         entries = entries_for(self.entries(), server)
-        return next((one for one in entries if one.issuer == issuer), None)
+        return next((issuer for issuer in entries if issuer.issuer == issuer_url), None)
 
     @sensitive_variables("bearer")
     def prepare(self, key: CallerKey, credentials: Credentials) -> None:
@@ -71,45 +71,45 @@ class JWTBackend(ExternalBackend):
             return
         # ``authenticate`` rejects it, unless another backend knows it.
         with suppress(AuthenticationRequired):
-            entry, bearer = self._presented(credentials)
-            if entry is not None:
-                self._verify(entry, bearer, credentials)
+            issuer, bearer = self._presented(credentials)
+            if issuer is not None:
+                self._verify(issuer, bearer, credentials)
 
     @sensitive_variables("bearer")
-    def verify(self, entry: JWTIssuer, bearer: str, resource: str) -> Verified:
+    def verify(self, issuer: JWTIssuer, bearer: str, resource: str) -> Verified:
         """Verify a JWT with the keys of its issuer."""
         header = _read_header(bearer)
         typ = str(header.get("typ", "")).lower().removeprefix("application/")
-        if typ != ACCESS_TOKEN and (entry.strict_typ or typ not in {"", "jwt"}):
+        if typ != ACCESS_TOKEN and (issuer.strict_typ or typ not in {"", "jwt"}):
             reject_token("The token's typ is not that of an access token.")
         algorithm, kid = header.get("alg"), header.get("kid")
-        if algorithm not in entry.algorithms:
+        if algorithm not in issuer.algorithms:
             reject_token("The token is signed with an algorithm that is not allowed.")
         if kid is not None and not isinstance(kid, str):
             reject_token("The token's kid is not a string.")
-        keys = key_store(entry).find_keys(kid, algorithm)
-        claims = _decode(entry, bearer, keys.find(kid, algorithm), algorithm)
+        keys = key_store(issuer).find_keys(kid, algorithm)
+        claims = _decode(issuer, bearer, keys.find(kid, algorithm), algorithm)
         expires_at = int(claims["exp"])
         return read_verified(
-            entry,
+            issuer,
             claims,
             resource,
             credential=_credential_of(claims, bearer),
             expires_at=expires_at,
-            until=min(expires_at, key_store(entry).renewal_of(keys)),
+            until=min(expires_at, key_store(issuer).renewal_of(keys)),
             is_typed=typ == ACCESS_TOKEN,
             source=keys.keys,
         )
 
     def is_proven(self, verified: Verified) -> bool:
         """Return whether the keys are still those that the token was verified with."""
-        entry = verified.entry
-        current = key_store(entry).current if isinstance(entry, JWTIssuer) else None
+        issuer = verified.entry
+        current = key_store(issuer).current if isinstance(issuer, JWTIssuer) else None
         return current is not None and current.keys is verified.source
 
 
 @sensitive_variables("bearer")
-def _decode(entry: JWTIssuer, bearer: str, key: PyJWK | None, algorithm: str) -> dict[str, Any]:
+def _decode(issuer: JWTIssuer, bearer: str, key: PyJWK | None, algorithm: str) -> dict[str, Any]:
     if key is None:
         reject_token("The token is signed with a key that its issuer does not publish.")
     try:
@@ -117,8 +117,8 @@ def _decode(entry: JWTIssuer, bearer: str, key: PyJWK | None, algorithm: str) ->
             bearer,
             key=key,
             algorithms=[algorithm],
-            issuer=entry.issuer,
-            leeway=entry.leeway,
+            issuer=issuer.issuer,
+            leeway=issuer.leeway,
             # ``read_verified`` compares the audience as a URL, not as a string.
             options={"require": list(REQUIRED), "verify_aud": False},
         )
@@ -152,8 +152,8 @@ def _error_text(exc: Exception) -> str:
 def _credential_of(claims: Mapping[str, Any], bearer: str) -> str:
     """Return the name by which the token could be revoked: a digest of its id or of itself."""
     jti = claims.get("jti")
-    named = f"{claims['iss']} {jti}" if isinstance(jti, str) and jti else bearer
-    return f"jwt:{token_digest(named)}"
+    name = f"{claims['iss']} {jti}" if isinstance(jti, str) and jti else bearer
+    return f"jwt:{token_digest(name)}"
 
 
 # The public keys of issuers -----------------------------------------------------------------------
@@ -314,16 +314,16 @@ class KeyStore:
         if keys is None or (held is not None and keys.fetched_at <= held.fetched_at):
             return
         if held is not None and held.keys == keys.keys:
-            # What was verified with them stays verified.
+            # Tokens that were verified with them stay verified.
             keys = replace(held, fetched_at=keys.fetched_at)
         self._keys = keys
 
     def _read_shared(self, seconds: float) -> IssuerKeys | None:
         """Return newer keys that another process has fetched, within so many seconds."""
-        found = outbound.get_signed("jwks", self._name)
-        if not isinstance(found, dict):
+        stored = outbound.get_signed("jwks", self._name)
+        if not isinstance(stored, dict):
             return None
-        keys = IssuerKeys(fetched_at=float(found["fetched_at"]), keys=tuple(found["keys"]))
+        keys = IssuerKeys(fetched_at=float(stored["fetched_at"]), keys=tuple(stored["keys"]))
         held = self._keys
         is_newer = held is None or keys.fetched_at > held.fetched_at
         return keys if is_newer and self._age(keys) < seconds else None
@@ -392,8 +392,8 @@ def _find_jwks_url(issuer: str) -> str:
         if document.get("issuer") != issuer:
             reasons.append(f"{url} belongs to another issuer than {issuer}.")
             continue
-        found = document.get("jwks_uri")
-        if isinstance(found, str) and found:
-            return found
+        jwks_url = document.get("jwks_uri")
+        if isinstance(jwks_url, str) and jwks_url:
+            return jwks_url
         reasons.append(f"{url} has no jwks_uri.")
     raise outbound.FetchFailed(" ".join(reasons))

@@ -76,7 +76,7 @@ class TokenBackend(BaseBackend):
             return {}
         rows = _tokens(len(digests)).rows(alias, numbered(digests))
         tokens = {token.digest: token for token in rows}
-        found: dict[CallerKey, Confirmed[Principal]] = {}
+        callers: dict[CallerKey, Confirmed[Principal]] = {}
         for key in keys:
             token = tokens.get(key.digest)
             if token is None or not token.is_usable:
@@ -84,8 +84,8 @@ class TokenBackend(BaseBackend):
             # No network contains an address that is not known.
             if token.allows(server=key.server, address=None):
                 note_use(token)
-                found[key] = Confirmed(_principal(token), frozenset())
-        return found
+                callers[key] = Confirmed(_principal(token), frozenset())
+        return callers
 
     def is_current(self, principal: Principal) -> bool:
         """Return whether the token is still valid."""
