@@ -326,7 +326,7 @@ class ToolResult:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the result; `content` is always present, even if it is empty."""
-        wire: dict[str, Any] = {"content": [_to_block(item).to_wire() for item in self.content]}
+        wire: dict[str, Any] = {"content": [_to_block(part).to_wire() for part in self.content]}
         if self.structured is not UNSET:
             wire["structuredContent"] = self.structured
         if self.is_error:

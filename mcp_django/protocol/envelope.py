@@ -148,12 +148,12 @@ def _is_traceparent(value: str) -> bool:
 
 def _is_tracestate(value: str) -> bool:
     members = [member.strip(" \t") for member in value.split(",")]
-    named = [member for member in members if member]
-    keys = {member.partition("=")[0] for member in named}
+    non_empty = [member for member in members if member]
+    keys = {member.partition("=")[0] for member in non_empty}
     return (
-        0 < len(named) <= MAX_STATE_MEMBERS
-        and len(keys) == len(named)
-        and all(_STATE_MEMBER.fullmatch(member) for member in named)
+        0 < len(non_empty) <= MAX_STATE_MEMBERS
+        and len(keys) == len(non_empty)
+        and all(_STATE_MEMBER.fullmatch(member) for member in non_empty)
     )
 
 
@@ -275,8 +275,8 @@ def classify_request(
     if client_info is not None and not isinstance(client_info, dict):
         raise InvalidEnvelope(f"params._meta: {CLIENT_INFO!r} must be an object")
     # The handler rejects a body without the name that its method requires.
-    known = REQUESTS.get(method)
-    field = known and known.name_member
+    definition = REQUESTS.get(method)
+    field = definition and definition.name_member
     name = getattr(params, _NAME_FIELDS[field]) if field else None
     if not isinstance(name, str):
         name = None
@@ -341,7 +341,7 @@ def trim_client_info(client_info: Mapping[str, Any]) -> dict[str, Any]:
     names = {
         name: client_info[name] for name in ("name", "title", "version") if name in client_info
     }
-    return {name: clip(one) for name, one in names.items() if isinstance(one, str)}
+    return {name: clip(value) for name, value in names.items() if isinstance(value, str)}
 
 
 def trim_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -352,7 +352,7 @@ def trim_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """
     if len(encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
         return dict(capabilities)
-    standard = {name: one for name, one in capabilities.items() if name != "experimental"}
+    standard = {name: value for name, value in capabilities.items() if name != "experimental"}
     size = len(encode(standard))
     if size > MAX_CAPABILITIES_BYTES:
         raise InvalidParams(
@@ -365,15 +365,15 @@ def trim_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 def _classify_without_envelope(
     method: str, params: _Params, header: str | None, enabled: Sequence[str]
 ) -> Handshake:
-    named = REVISIONS.get(header or "")
-    if method != "initialize" and named and not named.stateless and header in enabled:
+    revision = REVISIONS.get(header or "")
+    if method != "initialize" and revision and not revision.stateless and header in enabled:
         return Handshake()
     if method == "initialize" and _supports_handshake(enabled):
         return Handshake()
     if method == "initialize":
         # Older clients show only the error, so the error lists the supported versions.
-        asked = params.protocol_version
-        raise _unsupported_version(asked if isinstance(asked, str) else "", enabled)
+        requested = params.protocol_version
+        raise _unsupported_version(requested if isinstance(requested, str) else "", enabled)
     _check_version_header(header, enabled)
     if _is_stateless_version(header) or not _supports_handshake(enabled):
         raise InvalidEnvelope(

@@ -214,8 +214,8 @@ def check_capability_name(name: str) -> None:
         ValueError: the name is unknown; the message lists the known names.
     """
     if name not in KNOWN_CAPABILITIES:
-        known = ", ".join(map(repr, KNOWN_CAPABILITIES))
-        raise ValueError(f"{name!r} is not a client capability; use one of {known}")
+        names = ", ".join(map(repr, KNOWN_CAPABILITIES))
+        raise ValueError(f"{name!r} is not a client capability; use one of {names}")
 
 
 def declares_capability(capabilities: Mapping[str, Any], name: str) -> bool:
@@ -238,13 +238,13 @@ def declares_capability(capabilities: Mapping[str, Any], name: str) -> bool:
 def capabilities_declaration(names: Iterable[str]) -> dict[str, Any]:
     """Return the capabilities `names` in the format in which a client declares them."""
     required: dict[str, Any] = {}
-    wanted = frozenset(names)
-    for name in sorted(wanted):
+    needed = frozenset(names)
+    for name in sorted(needed):
         kind, _, mode = name.partition(".")
         within = required.setdefault(kind, {})
         if mode:
             within[mode] = {}
-    if {"elicitation", "elicitation.url"} <= wanted:
+    if {"elicitation", "elicitation.url"} <= needed:
         # If another mode is declared, form mode must be declared explicitly.
         required["elicitation"]["form"] = {}
     return required

@@ -121,7 +121,8 @@ def protocol_version(headers: Headers) -> str | None:
     if line is None or (isinstance(line, bytes) and b"," not in line):
         return headers.get(MCP_PROTOCOL_VERSION)
     values = [
-        one.strip(_WHITESPACE) for one in ",".join(headers.getlist(MCP_PROTOCOL_VERSION)).split(",")
+        value.strip(_WHITESPACE)
+        for value in ",".join(headers.getlist(MCP_PROTOCOL_VERSION)).split(",")
     ]
     return ", ".join(dict.fromkeys(values))
 
@@ -130,10 +131,10 @@ def _collect_lines(
     pairs: Iterable[tuple[bytes, bytes]],
 ) -> dict[bytes, bytes | tuple[bytes, ...]]:
     """Return all values of each header, whose name may be repeated and in any case."""
-    found: dict[bytes, tuple[bytes, ...]] = {}
+    lines_by_name: dict[bytes, tuple[bytes, ...]] = {}
     for name, value in pairs:
-        found[name.lower()] = (*found.get(name.lower(), ()), value)
-    return {name: lines[0] if len(lines) == 1 else lines for name, lines in found.items()}
+        lines_by_name[name.lower()] = (*lines_by_name.get(name.lower(), ()), value)
+    return {name: lines[0] if len(lines) == 1 else lines for name, lines in lines_by_name.items()}
 
 
 @lru_cache(maxsize=256)
@@ -211,18 +212,18 @@ def check_routing_headers(headers: Headers, *, version: str, method: str, name: 
         HeaderMismatch: a header is missing, repeated, malformed or different.
     """
     if name is None or len(name) <= _MAX_USUAL_NAME:
-        given = tuple(map(headers.lines.get, _ROUTING))
+        received = tuple(map(headers.lines.get, _ROUTING))
         expected = (version.encode(), method.encode(), None if name is None else name.encode())
-        if given == expected and _is_literal(*expected):
+        if received == expected and _is_literal(*expected):
             return
     if protocol_version(headers) != version:
         _check_equal(headers, "MCP-Protocol-Version", version)
     _check_equal(headers, "Mcp-Method", method)
     if name is None:
         return
-    named = decode_value(_single_value(headers, "Mcp-Name"))
-    if named != name:
-        raise HeaderMismatch(f"Mcp-Name is {clip(named)!r}, but the body says {clip(name)!r}")
+    sent_name = decode_value(_single_value(headers, "Mcp-Name"))
+    if sent_name != name:
+        raise HeaderMismatch(f"Mcp-Name is {clip(sent_name)!r}, but the body says {clip(name)!r}")
 
 
 _ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
@@ -393,10 +394,10 @@ def subschemas(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Any]]:
             yield (keyword,), schema[keyword]
     for keyword in _SEQUENCE:
         if keyword in schema and isinstance(schema[keyword], list | tuple):
-            yield from (((keyword, n), one) for n, one in enumerate(schema[keyword]))
+            yield from (((keyword, n), subschema) for n, subschema in enumerate(schema[keyword]))
     for keyword in _MAPPING:
         if keyword in schema and isinstance(schema[keyword], _OBJECT):
-            yield from (((keyword, name), one) for name, one in schema[keyword].items())
+            yield from (((keyword, name), subschema) for name, subschema in schema[keyword].items())
 
 
 def map_subschemas(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
@@ -416,7 +417,7 @@ def map_placed_subschemas(
             copy[keyword] = change((keyword,), schema[keyword])
     for keyword in _SEQUENCE:
         if keyword in schema and isinstance(schema[keyword], list | tuple):
-            copy[keyword] = [change((keyword, n), item) for n, item in enumerate(schema[keyword])]
+            copy[keyword] = [change((keyword, n), child) for n, child in enumerate(schema[keyword])]
     for keyword in _MAPPING:
         if keyword in schema and isinstance(schema[keyword], _OBJECT):
             members = schema[keyword].items()

@@ -238,9 +238,9 @@ def _decode_batch(body: bytes) -> Batch | DecodingFailure:
 
 def _decode_member(raw: bytes) -> Message | DecodingFailure:
     # An array within a batch is not a batch.
-    found = decode(raw) if raw.startswith(b"{") else _diagnose(raw)
-    assert not isinstance(found, Batch)
-    return found
+    message = decode(raw) if raw.startswith(b"{") else _diagnose(raw)
+    assert not isinstance(message, Batch)
+    return message
 
 
 def read_params(raw: bytes, type: type[T], *, lenient: bool = False) -> T:
@@ -283,8 +283,10 @@ def _with_objects(raw: bytes, expected: msgspec.inspect.Type) -> bytes:
     Only what the type describes is looked at: in members of a dictionary an empty array is data.
     """
     either = expected.types if isinstance(expected, msgspec.inspect.UnionType) else (expected,)
-    struct = next((one for one in either if isinstance(one, msgspec.inspect.StructType)), None)
-    is_dictionary = any(isinstance(one, msgspec.inspect.DictType) for one in either)
+    struct = next(
+        (option for option in either if isinstance(option, msgspec.inspect.StructType)), None
+    )
+    is_dictionary = any(isinstance(option, msgspec.inspect.DictType) for option in either)
     if (struct or is_dictionary) and is_empty_array(raw):
         return b"{}"
     if struct is None or not raw.startswith(b"{"):
@@ -292,11 +294,11 @@ def _with_objects(raw: bytes, expected: msgspec.inspect.Type) -> bytes:
     members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     meant = dict(members)
     for field in struct.fields:
-        given = bytes(members.get(field.encode_name, b""))
-        if given == b"null" and not field.required:
+        raw_value = bytes(members.get(field.encode_name, b""))
+        if raw_value == b"null" and not field.required:
             del meant[field.encode_name]
-        elif given:
-            meant[field.encode_name] = msgspec.Raw(_with_objects(given, field.type))
+        elif raw_value:
+            meant[field.encode_name] = msgspec.Raw(_with_objects(raw_value, field.type))
     return raw if meant == members else encode(meant)
 
 

@@ -55,7 +55,7 @@ def project_result(
     if projected["resultType"] != "complete" and method != "tools/call":
         projected.pop("ttlMs", None)
         projected.pop("cacheScope", None)
-    elif (known := REQUESTS.get(method)) is not None and known.cacheable:
+    elif (definition := REQUESTS.get(method)) is not None and definition.cacheable:
         projected.setdefault("ttlMs", 0)
         projected.setdefault("cacheScope", "private")
     meta = result.get("_meta")
@@ -95,7 +95,7 @@ def _project_member(method: str, projected: dict[str, Any], revision: Revision) 
     member, project = _MEMBERS[method]
     # The entries of a list are encoded already (`encode_entries`).
     if not isinstance(projected[member], msgspec.Raw):
-        projected[member] = [project(one, revision) for one in projected[member]]
+        projected[member] = [project(part, revision) for part in projected[member]]
 
 
 def encode_entries(
@@ -272,10 +272,10 @@ def _project_annotations(projected: dict[str, Any], revision: Revision) -> dict[
     """Remove the annotations that the revision lacks from a resource or block, in place."""
     annotations = projected.get("annotations")
     if annotations is not None and not revision.last_modified:
-        kept = _without(annotations, {"lastModified"})
+        remaining = _without(annotations, {"lastModified"})
         projected.pop("annotations")
-        if kept:
-            projected["annotations"] = kept
+        if remaining:
+            projected["annotations"] = remaining
     return projected
 
 
@@ -376,8 +376,8 @@ def _older_field(field: Wire) -> dict[str, Any]:
         older.pop("default", None)
     titled = older.pop("oneOf", None)
     if titled:
-        older["enum"] = [one["const"] for one in titled]
-        older["enumNames"] = [one["title"] for one in titled]
+        older["enum"] = [option["const"] for option in titled]
+        older["enumNames"] = [option["title"] for option in titled]
     return older
 
 

@@ -214,12 +214,12 @@ def advertised_versions(enabled: Iterable[str], *, requested: str | None = None)
     versions = frozenset(enabled)
     modern = [r.version for r in STATELESS if r.version in versions and not r.is_alias]
     handshake = [r.version for r in HANDSHAKE if r.version in versions]
-    asked = None if requested is None else REVISIONS.get(requested)
-    if asked is None:
+    revision = None if requested is None else REVISIONS.get(requested)
+    if revision is None:
         return modern + handshake
-    if asked.is_alias and asked.version in versions:
-        return [asked.version, *modern, *handshake]
-    if not asked.stateless and modern:
+    if revision.is_alias and revision.version in versions:
+        return [revision.version, *modern, *handshake]
+    if not revision.stateless and modern:
         return modern
     return modern + handshake
 

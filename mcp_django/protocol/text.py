@@ -26,8 +26,8 @@ _CELL_BREAKS = ("\t", "\r", "\n")
 
 def clip(text: object, *, limit: int = 80) -> str:
     """Return `text` in at most `limit` characters, since client input may be megabytes long."""
-    shown = str(text)
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+    string = str(text)
+    return string if len(string) <= limit else f"{string[: limit - 1]}…"
 
 
 def storable(value: Any) -> Any:
@@ -38,9 +38,9 @@ def storable(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode(errors="replace").decode().replace("\0", "\ufffd")
     if isinstance(value, Mapping):
-        return {storable(key): storable(one) for key, one in value.items()}
+        return {storable(key): storable(member) for key, member in value.items()}
     if isinstance(value, list):
-        return [storable(one) for one in value]
+        return [storable(item) for item in value]
     return value
 
 
@@ -52,7 +52,9 @@ def escape_invisible(text: str, *, lines: bool = True) -> str:
     if text.isprintable():
         return text
     allowed = _JOINERS_AND_LINES if lines else _JOINERS
-    return "".join(one if one in allowed else _escape_character(one) for one in text)
+    return "".join(
+        character if character in allowed else _escape_character(character) for character in text
+    )
 
 
 def _escape_character(character: str) -> str:
@@ -69,7 +71,9 @@ def one_line(text: str, *, limit: int = 120) -> str:
 def printable(text: str, *, limit: int = 120) -> str:
     """Return text as one line, without control, bidirectional and invisible characters."""
     spaced = " ".join(unicodedata.normalize("NFC", text).split())
-    return clip("".join(one for one in spaced if one.isprintable()).strip(), limit=limit)
+    return clip(
+        "".join(character for character in spaced if character.isprintable()).strip(), limit=limit
+    )
 
 
 def csv_line(values: Iterable[Any]) -> str:
@@ -96,21 +100,21 @@ def _csv_cell(value: Any) -> Any:
     return f"'{value}" if is_formula else value
 
 
-def similar(name: object, known: Iterable[str], *, most: int = 3, cutoff: float = 0.6) -> list[str]:
+def similar(name: object, names: Iterable[str], *, most: int = 3, cutoff: float = 0.6) -> list[str]:
     """Return up to `most` known names that resemble `name`, the nearest first.
 
     `cutoff` is how alike they have to be, from 0 to 1. A comparison takes milliseconds if the
     texts are long.
     """
-    return difflib.get_close_matches(str(name), known, n=most, cutoff=cutoff)
+    return difflib.get_close_matches(str(name), names, n=most, cutoff=cutoff)
 
 
-def nearest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+def nearest(name: object, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the known name that is most similar to `name`; `None` if none is."""
-    return next(iter(similar(name, known, most=1, cutoff=cutoff)), None)
+    return next(iter(similar(name, names, most=1, cutoff=cutoff)), None)
 
 
-def did_you_mean(name: object, known: Iterable[str], otherwise: str) -> str:
+def did_you_mean(name: object, names: Iterable[str], otherwise: str) -> str:
     """Return the end of a sentence that asks for the nearest known name, else `otherwise`."""
-    found = nearest(name, known)
-    return otherwise if found is None else f"did you mean {found!r}?"
+    suggestion = nearest(name, names)
+    return otherwise if suggestion is None else f"did you mean {suggestion!r}?"

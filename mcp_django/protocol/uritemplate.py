@@ -132,7 +132,7 @@ class URITemplate:
             return None
         if not uri.startswith(self._scheme):
             uri = lower_scheme(uri)
-        path, mark, query = uri.partition("?") if self._query else (uri, "", "")
+        path, separator, query = uri.partition("?") if self._query else (uri, "", "")
         decoded, texts = _decode(path), self._match_path(path)
         # A value and the literal next to it can also combine to "..".
         if decoded is None or texts is None or _has_parent_segment(decoded):
@@ -143,7 +143,7 @@ class URITemplate:
             if value is None or self._is_unsafe(variable, before, value):
                 return None
             values[variable.name] = value
-        arguments = self._match_query(query) if mark else {}
+        arguments = self._match_query(query) if separator else {}
         return None if arguments is None else values | arguments
 
     def expand(self, values: Mapping[str, str]) -> str:
