@@ -143,10 +143,10 @@ class Catalog:
         return self.templates.get(template) or self._find_by_alias("resource template", template)
 
     def _find_by_alias(self, kind: str, name: str) -> Any:
-        found = self.aliases.get((kind, name))
-        every = self.declared_catalog or self
+        component = self.aliases.get((kind, name))
+        catalog = self.declared_catalog or self
         # A disabled component keeps its name.
-        return None if found is None or name in every.by_kind[kind] else found
+        return None if component is None or name in catalog.by_kind[kind] else component
 
     def readable_components(self) -> Iterator[ReadableComponent]:
         """Yield the resources and templates that ``find_resource`` searches."""
@@ -160,14 +160,14 @@ class Catalog:
         and the most specific template wins. A disabled component keeps its URIs: otherwise another
         template that matches them would serve them, perhaps with a weaker permission.
         """
-        every = self.declared_catalog or self
+        catalog = self.declared_catalog or self
         uri = lower_scheme(uri)
-        found = _match_uri(uri, every.resources, every.templates, every.aliases)
-        if found is None:
+        match = _match_uri(uri, catalog.resources, catalog.templates, catalog.aliases)
+        if match is None:
             return None
-        resource, variables = found
-        left = self.by_kind[resource.kind].get(resource.key)
-        return None if left is None else (left, variables)
+        resource, variables = match
+        enabled_resource = self.by_kind[resource.kind].get(resource.key)
+        return None if enabled_resource is None else (enabled_resource, variables)
 
 
 def _match_uri(

@@ -55,14 +55,14 @@ class ComponentFunction:
 
         The context is added if the function has a parameter for it; otherwise it is not used.
         """
-        named = dict(arguments)
+        keywords = dict(arguments)
         if self.context_parameter is not None:
-            named[self.context_parameter] = context
+            keywords[self.context_parameter] = context
         names = _positional_only_names(self.function)
         if not names:
-            return functools.partial(self.function, **named)
-        positional = [named.pop(n) for n in names if n in named]
-        return functools.partial(self.function, *positional, **named)
+            return functools.partial(self.function, **keywords)
+        positional = [keywords.pop(n) for n in names if n in keywords]
+        return functools.partial(self.function, *positional, **keywords)
 
     @property
     def internal_parameters(self) -> frozenset[str]:
@@ -146,8 +146,8 @@ def _is_async_callable(function: Callable[..., Any]) -> bool:
     target = _unwrap_partial(function)
     call = getattr(target, "__call__", None)  # noqa: B004 - looks at the method, not callability
     return any(
-        asyncio.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
-        for one in (target, call)
+        asyncio.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
+        for candidate in (target, call)
     )
 
 
@@ -160,19 +160,26 @@ def _context_parameters(function: Callable[..., Any]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     variadic = [p.name for p in parameters if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
     return [
-        one.name for one in read_parameters(function, skip=variadic) if _is_context_hint(one.hint)
+        parameter.name
+        for parameter in read_parameters(function, skip=variadic)
+        if _is_context_hint(parameter.hint)
     ]
 
 
 def _has_bare_context(function: Callable[..., Any]) -> bool:
-    found = inspect.signature(function).parameters.get("ctx")
-    return found is not None and found.annotation is found.empty
+    parameter = inspect.signature(function).parameters.get("ctx")
+    return parameter is not None and parameter.annotation is parameter.empty
 
 
 def _is_context_hint(hint: Any) -> bool:
     """Return whether a type hint is ``Context`` or a union of it with ``None``."""
-    alternatives = [one for one in get_args(hint) if one is not type(None)] or [hint]
-    return all(isinstance(one, type) and issubclass(one, Context) for one in alternatives)
+    alternatives = [
+        alternative for alternative in get_args(hint) if alternative is not type(None)
+    ] or [hint]
+    return all(
+        isinstance(alternative, type) and issubclass(alternative, Context)
+        for alternative in alternatives
+    )
 
 
 # Component ----------------------------------------------------------------------------------------

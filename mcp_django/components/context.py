@@ -77,7 +77,11 @@ class _NoAsker:
         raise ElicitationUnavailable(
             "Client requests are not available here; only tools, resources and prompts can "
             "send them.",
-            data={"requiredCapabilities": capabilities_declaration(one.needs for one in questions)},
+            data={
+                "requiredCapabilities": capabilities_declaration(
+                    question.needs for question in questions
+                )
+            },
         )
 
 
@@ -124,7 +128,7 @@ class _ClientRequests:
 
     async def aask(self, *questions: Question) -> tuple[Any, ...]:
         """``ask`` for async code."""
-        if any(one.uses_database for one in questions):
+        if any(question.uses_database for question in questions):
             return await sync_to_async(self._asker.ask)(questions)
         return self._asker.ask(questions)
 
@@ -481,8 +485,8 @@ class Context(_ClientRequests):
             raise ImproperlyConfigured(
                 f"ctx.upstream({name!r}) needs 'mcp_django.oauth' in INSTALLED_APPS."
             )
-        found: UpstreamAccess = import_string(UPSTREAM_FUNCTION)(self, name)
-        return found
+        access: UpstreamAccess = import_string(UPSTREAM_FUNCTION)(self, name)
+        return access
 
     async def aupstream(self, name: str) -> UpstreamAccess:
         """``upstream`` for async code."""

@@ -46,12 +46,12 @@ LIST_OPTIONS = ("aliases", "icons", "needs", "scopes", "sensitive")
 def build_tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
     """Return the tool of a function."""
     inspected = inspect_function(function)
-    given = check_options("A tool", ToolOptions, options)
-    strict = given.pop("strict_schema", False)
-    sources = {source: given.pop(source, None) for source in SCHEMA_SOURCES}
-    output_schema = given.pop("output_schema", None)
+    tool_options = check_options("A tool", ToolOptions, options)
+    strict = tool_options.pop("strict_schema", False)
+    sources = {source: tool_options.pop(source, None) for source in SCHEMA_SOURCES}
+    output_schema = tool_options.pop("output_schema", None)
     return Tool(
-        **_component_fields(inspected, given),
+        **_component_fields(inspected, tool_options),
         arguments=_argument_source(inspected, sources, strict=strict),
         output=_output_adapter(inspected, output_schema),
     )
@@ -62,7 +62,7 @@ def build_resource(
 ) -> ReadableComponent:
     """Return the resource of a function, or a resource template if the URI has variables."""
     inspected = inspect_function(function)
-    given = _component_fields(inspected, check_options("A resource", ResourceOptions, options))
+    fields = _component_fields(inspected, check_options("A resource", ResourceOptions, options))
     try:
         template = URITemplate(uri)
     except ValueError as exc:
@@ -70,43 +70,46 @@ def build_resource(
     arguments = SignatureArguments(function, skip=inspected.internal_parameters)
     _check_template_parameters(inspected, uri, template, arguments)
     if not template.variables:
-        return Resource(**given, uri=uri)
-    if given.pop("size", None) is not None:
+        return Resource(**fields, uri=uri)
+    if fields.pop("size", None) is not None:
         raise ImproperlyConfigured(
             f"{uri!r} is a template; remove size, which only a fixed resource can have."
         )
-    return ResourceTemplate(**given, template=template, arguments=arguments)
+    return ResourceTemplate(**fields, template=template, arguments=arguments)
 
 
 def build_prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
     """Return the prompt of a function."""
     inspected = inspect_function(function)
-    given = check_options("A prompt", PromptOptions, options)
+    prompt_options = check_options("A prompt", PromptOptions, options)
     arguments = SignatureArguments(function, skip=inspected.internal_parameters)
-    return Prompt(**_component_fields(inspected, given), arguments=arguments)
+    return Prompt(**_component_fields(inspected, prompt_options), arguments=arguments)
 
 
 def build_completion(
     target: Prompt | ResourceTemplate, argument: str, function: Callable[..., Any]
 ) -> Completion:
     """Return the completion of one argument of a prompt or template."""
-    known = tuple(target.arguments.json_schema.get("properties", {}))
-    if argument not in known:
+    argument_names = tuple(target.arguments.json_schema.get("properties", {}))
+    if argument not in argument_names:
         raise ImproperlyConfigured(
-            f"{target} has no argument {argument!r}; it has {', '.join(known) or 'none'}."
+            f"{target} has no argument {argument!r}; it has {', '.join(argument_names) or 'none'}."
         )
     inspected = inspect_function(function)
-    names = [one.name for one in read_parameters(function, skip=inspected.internal_parameters)]
+    names = [
+        parameter.name
+        for parameter in read_parameters(function, skip=inspected.internal_parameters)
+    ]
     if not names:
         raise ImproperlyConfigured(
             f"{inspected.name}() completes {argument!r} but has no parameters; add one for the "
             "typed value."
         )
     for name in names[1:]:
-        if name not in known:
+        if name not in argument_names:
             raise ImproperlyConfigured(
                 f"{inspected.name}() has a parameter {name!r}, but {target} has no such argument; "
-                f"it has {', '.join(known)}."
+                f"it has {', '.join(argument_names)}."
             )
     return Completion(
         kind="prompt" if isinstance(target, Prompt) else "resource template",
@@ -116,15 +119,15 @@ def build_completion(
     )
 
 
-def check_options(what: str, known: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of options that ``known``, a ``TypedDict``, declares.
+def check_options(what: str, typed_dict: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of options that ``typed_dict`` declares.
 
     ``what`` begins the message for one that it does not, such as ``A tool``.
 
     Raises:
         ImproperlyConfigured: there is no such option; the message names similar ones.
     """
-    names = list(known.__annotations__)
+    names = list(typed_dict.__annotations__)
     for name in options:
         if name not in names:
             hint = did_you_mean(name, names, f"it has {', '.join(names)}.")
@@ -134,20 +137,20 @@ def check_options(what: str, known: Any, options: Mapping[str, Any]) -> dict[str
 
 def _component_fields(function: ComponentFunction, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a component that follow from its options and its function."""
-    given = dict(options)
+    fields = dict(options)
     for name in LIST_OPTIONS:
-        if name in given:
-            given[name] = _to_tuple(name, given[name])
-    if "rate" in given:
-        given["rates"] = _parse_rates(given.pop("rate"))
-    if "ui" in given:
-        given["ui"] = UI.from_option(given["ui"])
+        if name in fields:
+            fields[name] = _to_tuple(name, fields[name])
+    if "rate" in fields:
+        fields["rates"] = _parse_rates(fields.pop("rate"))
+    if "ui" in fields:
+        fields["ui"] = UI.from_option(fields["ui"])
     return {
-        **given,
+        **fields,
         "function": function,
-        "name": given.get("name") or function.name,
-        "description": given.get("description") or function.doc,
-        "meta": _to_dict("meta", given.get("meta") or {}),
+        "name": fields.get("name") or function.name,
+        "description": fields.get("description") or function.doc,
+        "meta": _to_dict("meta", fields.get("meta") or {}),
     }
 
 
@@ -185,7 +188,9 @@ def _argument_source(
     parameters = inspect.signature(function.function).parameters
     if used == ["input_schema"]:
         schema = _to_dict("input_schema", sources["input_schema"])
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        takes_any = any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+        )
         return JSONSchemaArguments(schema, closed=not takes_any)
     if used[0] not in parameters:
         raise ImproperlyConfigured(
@@ -235,10 +240,10 @@ def _check_template_parameters(
     properties = set(arguments.json_schema.get("properties", {}))
     variables = set(template.variables)
     for name in sorted(variables - properties):
-        known = ", ".join(sorted(properties)) or "none"
+        names = ", ".join(sorted(properties)) or "none"
         raise ImproperlyConfigured(
             f"{uri!r} has a variable {name!r}, but {function.name}() has no such parameter; "
-            f"it has {known}."
+            f"it has {names}."
         )
     for name in sorted(set(arguments.json_schema.get("required", ())) - variables):
         raise ImproperlyConfigured(
@@ -282,7 +287,7 @@ def build_arguments(
         """Do nothing; only the signature is used."""
 
     declared.__name__ = declared.__qualname__ = function_name
-    signature = Signature([one.to_parameter(name) for name, one in arguments.items()])
+    signature = Signature([argument.to_parameter(name) for name, argument in arguments.items()])
     declared.__signature__ = signature  # type: ignore[attr-defined]
     return SignatureArguments(declared)
 
@@ -292,8 +297,8 @@ def build_function(
 ) -> ComponentFunction:
     """Return the component function of ``call(ctx, arguments)``."""
 
-    def generated(ctx_: Context, **given: Any) -> Any:
-        return call(ctx_, given)
+    def generated(ctx_: Context, **arguments: Any) -> Any:
+        return call(ctx_, arguments)
 
     generated.__name__ = generated.__qualname__ = name
     return ComponentFunction(

@@ -87,8 +87,8 @@ class Question(ABC):
     @cached_property
     def digest(self) -> str:
         """A digest (128 bits) of the method and parameters, which identifies the question."""
-        asked = encode([self.method, self.to_params()])
-        return hashlib.sha256(asked).hexdigest()[:32]
+        encoded = encode([self.method, self.to_params()])
+        return hashlib.sha256(encoded).hexdigest()[:32]
 
 
 ANSWERABLE: Mapping[str, Any] = {
@@ -286,18 +286,18 @@ class ListRoots(Question):
         roots = answer.get("roots")
         if not isinstance(roots, list):
             raise MalformedAnswer("roots must be an array")
-        return [_parse_root(one) for one in roots]
+        return [_parse_root(root) for root in roots]
 
 
-def _parse_root(data: Any) -> Root:
-    uri = data.get("uri") if isinstance(data, Mapping) else None
+def _parse_root(root: Any) -> Root:
+    uri = root.get("uri") if isinstance(root, Mapping) else None
     if not isinstance(uri, str) or not uri.lower().startswith("file://"):
         raise MalformedAnswer("each root must have a uri that begins with file://")
     try:
         urlsplit(uri)
     except ValueError:
         raise MalformedAnswer("the uri of a root is not a valid URL") from None
-    name = data.get("name")
+    name = root.get("name")
     return Root(uri, name if isinstance(name, str) else "")
 
 
@@ -337,8 +337,8 @@ class ToolResultBlock:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the content block."""
-        many = [self.content] if isinstance(self.content, str) else self.content
-        blocks = [Text(one) if isinstance(one, str) else one for one in many]
+        parts = [self.content] if isinstance(self.content, str) else self.content
+        blocks = [Text(part) if isinstance(part, str) else part for part in parts]
         wire: dict[str, Any] = {
             "type": "tool_result",
             "toolUseId": self.tool_use_id,
@@ -361,13 +361,13 @@ class SampledMessage:
     @property
     def text(self) -> str:
         """The text of all text blocks, joined by newlines."""
-        return "\n".join(one["text"] for one in self.content if one.get("type") == "text")
+        return "\n".join(block["text"] for block in self.content if block.get("type") == "text")
 
     @property
     def tool_uses(self) -> list[ToolUse]:
         """The tool calls that the model requests, in its order."""
-        uses = [one for one in self.content if one.get("type") == "tool_use"]
-        return [ToolUse(one["id"], one["name"], one["input"]) for one in uses]
+        uses = [block for block in self.content if block.get("type") == "tool_use"]
+        return [ToolUse(block["id"], block["name"], block["input"]) for block in uses]
 
     def to_wire(self) -> dict[str, Any]:
         """Return the message for the next sampling request."""
@@ -420,7 +420,7 @@ class Sample(Question):
             stopSequences=list(stop_sequences),
             modelPreferences=_check_preferences(model_preferences),
             metadata=dict(metadata) if metadata is not None else None,
-            tools=[_check_tool(one) for one in tools],
+            tools=[_check_tool(tool) for tool in tools],
             toolChoice={"mode": tool_choice} if tool_choice else None,
         )
         has_tools = self._options.tools or self._options.toolChoice or _uses_tools(self._messages)
@@ -488,18 +488,18 @@ def _check_block(block: Any) -> dict[str, Any]:
 
 
 def _build_messages(messages: SamplingInput | Sequence[SamplingInput]) -> list[dict[str, Any]]:
-    many = [messages] if _is_single_message(messages) else messages
-    said = [_message_to_wire(one) for one in many]  # type: ignore[union-attr]
-    if not said:
+    inputs = [messages] if _is_single_message(messages) else messages
+    wire_messages = [_message_to_wire(message) for message in inputs]  # type: ignore[union-attr]
+    if not wire_messages:
         raise ValueError("messages is empty; pass at least one message.")
-    _check_tool_results(said)
-    return said
+    _check_tool_results(wire_messages)
+    return wire_messages
 
 
 def _is_single_message(messages: Any) -> bool:
     if isinstance(messages, str | Message | SampledMessage):
         return True
-    return bool(messages) and all(isinstance(one, ToolResultBlock) for one in messages)
+    return bool(messages) and all(isinstance(block, ToolResultBlock) for block in messages)
 
 
 def _message_to_wire(message_input: Any) -> dict[str, Any]:
@@ -524,10 +524,10 @@ def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
     """
     used: list[str] = []
     for message in messages:
-        given = _block_members(message, "tool_result", "toolUseId")
-        if sorted(used) != sorted(given):
+        result_ids = _block_members(message, "tool_result", "toolUseId")
+        if sorted(used) != sorted(result_ids):
             raise ValueError(
-                _RESULTS_MISMATCH.format(", ".join(used) or "no tool", ", ".join(given))
+                _RESULTS_MISMATCH.format(", ".join(used) or "no tool", ", ".join(result_ids))
             )
         used = _block_members(message, "tool_use", "id")
     if used:
@@ -542,7 +542,7 @@ def _block_members(message: Mapping[str, Any], kind: str, member: str) -> list[s
 
 def _uses_tools(messages: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the messages contain tool uses, which need ``sampling.tools``."""
-    return any(_block_members(one, "tool_use", "id") for one in messages)
+    return any(_block_members(message, "tool_use", "id") for message in messages)
 
 
 def _check_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -553,10 +553,10 @@ def _check_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return dict(tool)
 
 
-def _check_preferences(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if given is None:
+def _check_preferences(preferences: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if preferences is None:
         return None
-    for name, value in given.items():
+    for name, value in preferences.items():
         if name == "hints":
             if not all(isinstance(hint, Mapping) for hint in value):
                 raise ValueError(
@@ -568,4 +568,4 @@ def _check_preferences(given: Mapping[str, Any] | None) -> dict[str, Any] | None
             )
         elif not 0 <= value <= 1:
             raise ValueError(f"{name} is {value}; write a number from 0 to 1.")
-    return dict(given)
+    return dict(preferences)

@@ -88,8 +88,8 @@ class Registry:
         """Return the component of a kind with this name, URI or alias."""
         if kind in READABLE_KINDS:
             name = lower_scheme(name)
-        found: Component | None = self._tables().get(kind, {}).get(name)
-        return found or self._aliases.get((kind, name))
+        component: Component | None = self._tables().get(kind, {}).get(name)
+        return component or self._aliases.get((kind, name))
 
     def uris_of(self, uri: str) -> Iterator[str]:
         """Yield a URI and the former URIs (aliases) of the same resource."""
@@ -124,14 +124,14 @@ class Registry:
         Raises:
             NotRegistered: it is not registered.
         """
-        found = [c for c in self if _matches_target(c, target)]
-        if not found:
+        components = [c for c in self if _matches_target(c, target)]
+        if not components:
             raise NotRegistered(f"{target!r} is not registered on this server.")
         self.generation += 1
-        tools = {c.name for c in found if isinstance(c, Tool)}
+        tools = {c.name for c in components if isinstance(c, Tool)}
         for component in [
-            *found,
-            *(c for c in self.app_pages if c.tool in tools and c not in found),
+            *components,
+            *(c for c in self.app_pages if c.tool in tools and c not in components),
         ]:
             del self._table(component)[component.key]
             for alias in component.aliases:
@@ -142,7 +142,11 @@ class Registry:
     def declarations_of(self, model: type[Model]) -> list[Any]:
         """Return the declarations of a model, including those of its proxy models."""
         concrete = model._meta.concrete_model
-        return [one for one in self.declarations if one.model._meta.concrete_model is concrete]
+        return [
+            declaration
+            for declaration in self.declarations
+            if declaration.model._meta.concrete_model is concrete
+        ]
 
     def __iter__(self) -> Iterator[Component]:
         yield from self.tools.values()
@@ -153,7 +157,9 @@ class Registry:
     @property
     def app_pages(self) -> list[UIResource]:
         """The MCP App pages that tools declare."""
-        return [one for one in self.resources.values() if isinstance(one, UIResource)]
+        return [
+            resource for resource in self.resources.values() if isinstance(resource, UIResource)
+        ]
 
     def _table(self, component: Component) -> dict[str, Any]:
         return self._tables()[component.kind]

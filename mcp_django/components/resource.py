@@ -237,23 +237,23 @@ _NO_SKILLS = Skills(
 
 def find_skills(resources: Iterable[Resource]) -> Skills:
     """Return the skills that are among these resources."""
-    found = sorted(
-        (one for one in resources if isinstance(one, SkillFile)), key=lambda one: one.uri
+    all_files = sorted(
+        (file for file in resources if isinstance(file, SkillFile)), key=lambda file: file.uri
     )
-    if not found:
+    if not all_files:
         return _NO_SKILLS
-    entries = {one.uri: one for one in found if one.frontmatter is not None}
+    entries = {file.uri: file for file in all_files if file.frontmatter is not None}
     files: dict[str, list[SkillFile]] = {uri: [] for uri in entries}
     directories: dict[str, dict[str, SkillFile | None]] = {}
-    for one in found:
-        child: str = one.uri
-        for parent in parent_directories(one.uri):
-            directories.setdefault(parent, {})[child] = one if child == one.uri else None
+    for file in all_files:
+        child: str = file.uri
+        for parent in parent_directories(file.uri):
+            directories.setdefault(parent, {})[child] = file if child == file.uri else None
             if (holder := files.get(f"{parent}/{SKILL_MD}")) is not None:
-                holder.append(one)
+                holder.append(file)
             child = parent
     return Skills(
-        files={uri: tuple(each) for uri, each in files.items()},
+        files={uri: tuple(skill_files) for uri, skill_files in files.items()},
         entries=entries,
         directories=directories,
     )
@@ -306,7 +306,7 @@ def build_app_page(tool: Tool, server: str) -> UIResource | None:
         cache_ttl=ui.cache_ttl,
         cache_public=ui.cache_public,
         uri=ui.uri,
-        aliases=tuple(default_app_uri(server, one) for one in tool.aliases)
+        aliases=tuple(default_app_uri(server, alias) for alias in tool.aliases)
         if is_made_of_name
         else (),
         tool=tool.name,
@@ -362,8 +362,8 @@ def _make_urls_absolute(html: str, base: str) -> tuple[str, tuple[str, ...]]:
                 origins[_origin(parts.scheme or "https", parts.netloc)] = None
             continue
         # Where a URL may begin: after a quote, in url(), or in an attribute without quotes.
-        found = re.compile(rf"""(?<=["'(=]){re.escape(prefix)}""")
-        if not found.search(html):
+        pattern = re.compile(rf"""(?<=["'(=]){re.escape(prefix)}""")
+        if not pattern.search(html):
             continue
         if not base:
             logger.warning(
@@ -372,9 +372,9 @@ def _make_urls_absolute(html: str, base: str) -> tuple[str, tuple[str, ...]]:
                 prefix,
             )
             continue
-        html = found.sub(partial(_replacement, urljoin(base, prefix)), html)
-        own = urlsplit(base)
-        origins[_origin(own.scheme, own.netloc)] = None
+        html = pattern.sub(partial(_replacement, urljoin(base, prefix)), html)
+        base_parts = urlsplit(base)
+        origins[_origin(base_parts.scheme, base_parts.netloc)] = None
     return html, tuple(origins)
 
 
@@ -388,5 +388,5 @@ def _origin(scheme: str, host: str) -> str:
 
 def _file_url_prefixes() -> tuple[str, ...]:
     """Return the URL prefixes of static and media files, without ``/``, which fits every path."""
-    places = (settings.STATIC_URL, settings.MEDIA_URL)
-    return tuple(dict.fromkeys(str(one) for one in places if one and str(one) != "/"))
+    urls = (settings.STATIC_URL, settings.MEDIA_URL)
+    return tuple(dict.fromkeys(str(url) for url in urls if url and str(url) != "/"))

@@ -103,7 +103,7 @@ class Tool(Component):
             ("task", self.task, TaskSupport),
             ("ask", self.ask, TaskAsking),
         ):
-            words = [repr(one) for one in get_args(kinds) if one]
+            words = [repr(choice) for choice in get_args(kinds) if choice]
             self.require(
                 value in get_args(kinds), f"{option} is {value!r}; write {' or '.join(words)}."
             )
@@ -159,8 +159,8 @@ class Tool(Component):
         for_caller = getattr(self.arguments, "for_caller", None)
         if for_caller is None or principal is None:
             return self.arguments
-        found: ArgumentSource = for_caller(principal)
-        return found
+        arguments: ArgumentSource = for_caller(principal)
+        return arguments
 
 
 # MCP Apps: the ``UI`` of a tool -------------------------------------------------------------------
@@ -250,42 +250,44 @@ class UI:
 
     def _check_without_template(self) -> None:
         """Reject options that need a template, since only the page can declare them."""
-        said = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        names = [
+            option.name for option in fields(self) if getattr(self, option.name) != option.default
+        ]
         _require(
-            bool(said),
+            bool(names),
             "UI() has no options; write UI('app/view.html'), or UI(visibility=['app']) for a tool "
             "that only MCP Apps call",
         )
-        lost = [name for name in said if name not in OPTIONS_WITHOUT_TEMPLATE]
+        lost = [name for name in names if name not in OPTIONS_WITHOUT_TEMPLATE]
         _require(
             not lost,
             f"{', '.join(lost)}: these options need a template; set them where the template is "
             "declared",
         )
 
-    def _normalize_choices(self, option: str, known: Iterable[str]) -> None:
-        found = self._normalize(option)
-        wrong = [one for one in found if one not in known]
+    def _normalize_choices(self, option: str, choices: Iterable[str]) -> None:
+        values = self._normalize(option)
+        wrong = [value for value in values if value not in choices]
         _require(
             not wrong,
-            f"{option} contains {wrong}; write any of {', '.join(map(repr, known))}",
+            f"{option} contains {wrong}; write any of {', '.join(map(repr, choices))}",
         )
 
     def _normalize_origins(self, option: str) -> None:
-        for one in self._normalize(option):
+        for origin in self._normalize(option):
             _require(
-                isinstance(one, str) and ORIGIN.fullmatch(one),
-                f"{option} contains {one!r}; write origins without a path: "
+                isinstance(origin, str) and ORIGIN.fullmatch(origin),
+                f"{option} contains {origin!r}; write origins without a path: "
                 "'https://cdn.example.com', 'https://*.example.com'",
             )
 
     def _normalize(self, option: str) -> tuple[Any, ...]:
-        given = getattr(self, option)
-        is_list = isinstance(given, Iterable) and not isinstance(given, str)
-        _require(is_list, f"{option} is not a list; write {option}=[{given!r}]")
-        found = tuple(given)
-        object.__setattr__(self, option, found)
-        return found
+        value = getattr(self, option)
+        is_list = isinstance(value, Iterable) and not isinstance(value, str)
+        _require(is_list, f"{option} is not a list; write {option}=[{value!r}]")
+        values = tuple(value)
+        object.__setattr__(self, option, values)
+        return values
 
     @classmethod
     def from_option(cls, declared: UI | str | None) -> UI | None:
@@ -308,13 +310,13 @@ class UI:
 
     def tool_meta(self, *, is_linked: bool = True) -> dict[str, Any]:
         """Return the ``_meta`` of the tool; the URI is left out unless ``is_linked``."""
-        said: dict[str, Any] = {}
+        ui_meta: dict[str, Any] = {}
         if self.uri and is_linked:
-            said["resourceUri"] = self.uri
+            ui_meta["resourceUri"] = self.uri
         if self.visibility:
-            said["visibility"] = list(self.visibility)
-        meta: dict[str, Any] = {"ui": said} if said else {}
-        if "resourceUri" in said:
+            ui_meta["visibility"] = list(self.visibility)
+        meta: dict[str, Any] = {"ui": ui_meta} if ui_meta else {}
+        if "resourceUri" in ui_meta:
             meta[LEGACY_RESOURCE_URI_KEY] = self.uri
         return meta
 
@@ -326,21 +328,21 @@ class UI:
             "frameDomains": self.frames,
             "baseUriDomains": self.base_uris,
         }
-        said: dict[str, Any] = {}
-        if policy := {name: list(one) for name, one in csp.items() if one}:
-            said["csp"] = policy
+        ui_meta: dict[str, Any] = {}
+        if policy := {name: list(sources) for name, sources in csp.items() if sources}:
+            ui_meta["csp"] = policy
         if self.allow:
-            said["permissions"] = {FEATURES[one]: {} for one in self.allow}
+            ui_meta["permissions"] = {FEATURES[feature]: {} for feature in self.allow}
         if self.domain:
-            said["domain"] = self.domain
+            ui_meta["domain"] = self.domain
         if self.border is not None:
-            said["prefersBorder"] = self.border
-        return {"ui": said} if said else {}
+            ui_meta["prefersBorder"] = self.border
+        return {"ui": ui_meta} if ui_meta else {}
 
 
 def _check_uri(uri: Any) -> None:
-    is_one = isinstance(uri, str) and (not uri or uri.startswith(UI_SCHEME))
-    _require(is_one, f"uri is {uri!r}; write 'ui://shop/order', or leave it out")
+    is_valid = isinstance(uri, str) and (not uri or uri.startswith(UI_SCHEME))
+    _require(is_valid, f"uri is {uri!r}; write 'ui://shop/order', or leave it out")
     if uri:
         try:
             check_uri(uri)
