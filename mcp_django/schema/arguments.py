@@ -102,9 +102,9 @@ def invalid_argument(path: str, message: str, *, value: Any = MISSING) -> Invali
 def format_problems(problems: Sequence[ValidationProblem]) -> str:
     """Return one line for each problem, up to `MAX_SHOWN_PROBLEMS`, and the number of others."""
     lines = [str(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
-    left = len(problems) - MAX_SHOWN_PROBLEMS
-    if left > 0:
-        lines.append(f"and {left} more")
+    other_count = len(problems) - MAX_SHOWN_PROBLEMS
+    if other_count > 0:
+        lines.append(f"and {other_count} more")
     return "\n".join(lines)
 
 
@@ -135,10 +135,10 @@ def to_short_json(value: Any) -> str:
 
 
 def unknown_argument_problem(
-    name: str, known: Iterable[str], *, path: str = ""
+    name: str, known_names: Iterable[str], *, path: str = ""
 ) -> ValidationProblem:
     """Return the problem for a name that is not declared."""
-    names = tuple(known)
+    names = tuple(known_names)
     noun = "member" if path else "argument"
     return UnknownNameProblem(
         path=path,
@@ -165,13 +165,17 @@ def with_objects(raw: bytes, schema: Any) -> bytes:
     """
     if not isinstance(schema, Mapping):
         return raw
-    either = [one for one in schema.get("anyOf", (schema,)) if isinstance(one, Mapping)]
-    types = [_single_type(one) for one in either]
+    alternatives = [
+        alternative
+        for alternative in schema.get("anyOf", (schema,))
+        if isinstance(alternative, Mapping)
+    ]
+    types = [_single_type(alternative) for alternative in alternatives]
     takes_only_object = types.count("object") == 1 and not {"array", None} & {*types}
     if takes_only_object and is_empty_array(raw):
         return b"{}"
     if raw.startswith(b"{") and takes_only_object:
-        described = either[types.index("object")].get("properties", {})
+        described = alternatives[types.index("object")].get("properties", {})
         members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         meant = {
             name: msgspec.Raw(with_objects(bytes(value), described.get(name)))
@@ -180,7 +184,9 @@ def with_objects(raw: bytes, schema: Any) -> bytes:
         return raw if meant == members else encode(meant)
     if raw.startswith(b"[") and types == ["array"]:
         items = msgspec.json.decode(raw, type=list[msgspec.Raw])
-        fixed = [msgspec.Raw(with_objects(bytes(one), either[0].get("items"))) for one in items]
+        fixed = [
+            msgspec.Raw(with_objects(bytes(item), alternatives[0].get("items"))) for item in items
+        ]
         return raw if fixed == items else encode(fixed)
     return raw
 

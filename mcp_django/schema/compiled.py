@@ -68,8 +68,8 @@ class CompiledSchema:
 def _check_dialect(schema: Schema) -> None:
     dialect = schema.get("$schema", DIALECTS[0])
     if not isinstance(dialect, str) or dialect.removesuffix("#") not in DIALECTS:
-        known = ", ".join(DIALECTS)
-        raise ValueError(f"the dialect {dialect!r} is not supported; use one of {known}")
+        dialects = ", ".join(DIALECTS)
+        raise ValueError(f"the dialect {dialect!r} is not supported; use one of {dialects}")
 
 
 def _check_reference(root: Schema, schema: Schema) -> None:
@@ -168,8 +168,10 @@ def explain_violations(
     violations: Iterable[Violation], root: Schema
 ) -> tuple[ValidationProblem, ...]:
     """Return the problems of the data, in the order of the violations."""
-    found = (problem for one in violations for problem in _explain_violation(one, root))
-    problems = islice(found, MAX_KEPT_PROBLEMS)
+    all_problems = (
+        problem for violation in violations for problem in _explain_violation(violation, root)
+    )
+    problems = islice(all_problems, MAX_KEPT_PROBLEMS)
     # There is a violation for each missing member, and each of them lists all missing members.
     return tuple({str(problem): problem for problem in problems}.values())
 
@@ -199,18 +201,18 @@ def _missing_members(violation: Violation, required: Iterable[str]) -> Iterator[
 
 def _unknown_members(violation: Violation, root: Schema) -> Iterator[ValidationProblem]:
     members = list(alternatives(root, violation.schema))
-    known = dict.fromkeys(name for member in members for name in member.get("properties", ()))
+    names = dict.fromkeys(name for member in members for name in member.get("properties", ()))
     if any("patternProperties" in member for member in members):
         # The names are not matched against the patterns: the author's patterns, applied to the
         # caller's names by a backtracking engine, can take forever.
         yield ValidationProblem(
             path=format_path(violation.path),
-            message=f"has a member that is not allowed; known: {', '.join(known) or 'none'}",
+            message=f"has a member that is not allowed; known: {', '.join(names) or 'none'}",
         )
         return
     for name in violation.value:
-        if name not in known:
-            yield unknown_argument_problem(name, known, path=format_path(violation.path))
+        if name not in names:
+            yield unknown_argument_problem(name, names, path=format_path(violation.path))
 
 
 def _rule_text(keyword: str, limit: Any) -> str:
@@ -223,7 +225,9 @@ def _rule_text(keyword: str, limit: Any) -> str:
     if keyword == "type":
         return type_rule(*limit) if isinstance(limit, list) else type_rule(limit)
     if keyword == "anyOf" and DIGITS in limit:
-        return type_rule(*(str(one["type"]) for one in limit if one != DIGITS and "type" in one))
+        return type_rule(
+            *(str(schema["type"]) for schema in limit if schema != DIGITS and "type" in schema)
+        )
     if keyword in {"enum", "const"}:
         return enum_rule(limit if keyword == "enum" else [limit])
     return f"must fit {to_short_json({keyword: limit})}"
@@ -358,10 +362,10 @@ class JSONSchemaArguments:
             InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         arguments = decode_arguments(raw, parse_float=finite_float)
-        known = self.json_schema.get("properties", {})
-        if self._closed and (unknown := [name for name in arguments if name not in known]):
+        properties = self.json_schema.get("properties", {})
+        if self._closed and (unknown := [name for name in arguments if name not in properties]):
             raise InvalidArguments(
-                [unknown_argument_problem(name, known) for name in unknown[:MAX_KEPT_PROBLEMS]]
+                [unknown_argument_problem(name, properties) for name in unknown[:MAX_KEPT_PROBLEMS]]
             )
         if problems := self._schema.find_problems(arguments):
             raise InvalidArguments(problems)

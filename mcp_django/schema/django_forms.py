@@ -89,13 +89,13 @@ class FormArguments:
         Raises:
             InvalidArguments: a name is unknown or a type is wrong.
         """
-        known: dict[str, Any] = drop_nulls(arguments, self._shape, self._shape)
+        values: dict[str, Any] = drop_nulls(arguments, self._shape, self._shape)
         if problems := [
-            *islice(unknown_members(known, self._shape), MAX_KEPT_PROBLEMS),
-            *self._wrong_kinds(known),
+            *islice(unknown_members(values, self._shape), MAX_KEPT_PROBLEMS),
+            *self._wrong_kinds(values),
         ]:
             raise InvalidArguments(problems)
-        return known
+        return values
 
     def _wrong_kinds(self, arguments: dict[str, Any]) -> Iterator[ValidationProblem]:
         for name, value in arguments.items():

@@ -130,12 +130,12 @@ class _Form:
 
         Clients write a field that their user left empty as a missing member, null or empty text.
         """
-        known = self.json_schema.get("properties", {})
+        properties = self.json_schema.get("properties", {})
         required = self.json_schema.get("required", ())
         return {
             name: value
             for name, value in content.items()
-            if name in known
+            if name in properties
             and not (value is None and name not in required)
             and not (value == "" and name in self._left_out_if_empty)
         }
@@ -186,8 +186,8 @@ class _TypedForm(_Form):
     def __init__(self, hint: Any) -> None:
         self._is_single = not _has_fields(hint)
         self._arguments = SignatureArguments(_function_with_parameter(hint))
-        whole = self._arguments.json_schema
-        shape = whole if self._is_single else _add_labels(hint, whole["properties"][FIELD])
+        schema = self._arguments.json_schema
+        shape = schema if self._is_single else _add_labels(hint, schema["properties"][FIELD])
         self._publish(flat_form(shape))
         # Required members that may be null: in a form, an empty field means `None`.
         self._null_members = {
@@ -245,10 +245,10 @@ class _HandwrittenForm(_Form):
 
     def parse_answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer unchanged, without members that have no field."""
-        given = self._known_members(content)
-        if problems := self._compiled.find_problems(given):
+        answer = self._known_members(content)
+        if problems := self._compiled.find_problems(answer):
             raise InvalidArguments(problems)
-        return given
+        return answer
 
 
 def _function_with_parameter(hint: Any) -> Any:
@@ -284,8 +284,12 @@ def _add_labels(hint: Any, shape: Schema) -> Schema:
     properties = dict(shape.get("properties", {}))
     for name, annotation in hints.items():
         metadata = (*_metadata(annotation), fields.get(name))
-        words = [one for one in metadata if isinstance(one, str)]
-        titles = [one.title for one in metadata if isinstance(one, FieldInfo) and one.title]
+        words = [value for value in metadata if isinstance(value, str)]
+        titles = [
+            field_info.title
+            for field_info in metadata
+            if isinstance(field_info, FieldInfo) and field_info.title
+        ]
         alias = getattr(fields.get(name), "validation_alias", None)
         key = alias if isinstance(alias, str) else name
         if key in properties:
@@ -316,10 +320,10 @@ def _add_titles(field: Any, member: Schema) -> Schema:
     titles = [{"const": value, "title": labels.get(value, value)} for value in values]
     if is_multiple:
         return {**member, "items": {"anyOf": titles}}
-    kept = {key: value for key, value in member.items() if key not in {"enum", "description"}}
+    keywords = {key: value for key, value in member.items() if key not in {"enum", "description"}}
     if field.help_text:
-        kept["description"] = str(field.help_text)
-    return {**kept, "type": "string", "oneOf": titles}
+        keywords["description"] = str(field.help_text)
+    return {**keywords, "type": "string", "oneOf": titles}
 
 
 # Flat schemas -------------------------------------------------------------------------------------
@@ -361,12 +365,12 @@ def flat_form(schema: Schema) -> Schema:
     Raises:
         NotFlatError: a member is not text, a number, a boolean or a choice, or asks for a secret.
     """
-    given = schema.get("properties", {})
+    members = schema.get("properties", {})
     if schema.get("type") != "object" or schema.get("additionalProperties", False) is not False:
         raise NotFlatError("a form must be an object with named fields and no others")
     # In a form, an empty field means null.
-    properties = {name: _form_field(name, member) for name, member in given.items()}
-    may_be_null = {name for name, member in given.items() if without_null(member) != member}
+    properties = {name: _form_field(name, member) for name, member in members.items()}
+    may_be_null = {name for name, member in members.items() if without_null(member) != member}
     required = [n for n in schema.get("required", ()) if n in properties and n not in may_be_null]
     form: Schema = {"type": "object", "properties": properties}
     return {**form, "required": required} if required else form
@@ -406,8 +410,8 @@ def _form_field(name: str, member: Any) -> Schema:
             f"{name} looks like a secret, which must not pass through the client; send the user "
             "to a page of your site with elicit_url"
         )
-    chosen = next((keyword for keyword in ("enum", "oneOf") if keyword in member), "")
-    if chosen and not _is_choice(member):
+    choice_keyword = next((keyword for keyword in ("enum", "oneOf") if keyword in member), "")
+    if choice_keyword and not _is_choice(member):
         raise NotFlatError(
             f"{name} is a choice whose values are not all text, or only some of them have a title"
         )
@@ -417,15 +421,15 @@ def _form_field(name: str, member: Any) -> Schema:
             f"{name} is not text, a number, a boolean, a date, a choice or a list of choices; "
             "forms cannot be nested"
         )
-    keywords = _ALWAYS | _KEYWORDS[chosen or kind]
-    kept = {key: value for key, value in member.items() if key in keywords}
-    if kept.get("format") not in _FORMATS:
-        kept.pop("format", None)
-    if not _is_default(kept.get("default"), kind):
-        kept.pop("default", None)
+    keywords = _ALWAYS | _KEYWORDS[choice_keyword or kind]
+    form_field = {key: value for key, value in member.items() if key in keywords}
+    if form_field.get("format") not in _FORMATS:
+        form_field.pop("format", None)
+    if not _is_default(form_field.get("default"), kind):
+        form_field.pop("default", None)
     if kind == "array":
-        kept["items"] = _choice_items(name, member.get("items"))
-    return _inclusive_bounds(kept, member) if kind == "integer" else kept
+        form_field["items"] = _choice_items(name, member.get("items"))
+    return _inclusive_bounds(form_field, member) if kind == "integer" else form_field
 
 
 def _without_digits(member: Schema) -> Schema:
@@ -433,7 +437,7 @@ def _without_digits(member: Schema) -> Schema:
     members = member.get("anyOf", ())
     if DIGITS not in members:
         return member
-    others = [one for one in members if one != DIGITS]
+    others = [alternative for alternative in members if alternative != DIGITS]
     notes = {key: value for key, value in member.items() if key != "anyOf"}
     return {**others[0], **notes} if len(others) == 1 else {**notes, "anyOf": others}
 
@@ -455,8 +459,8 @@ def _is_choice(member: Schema) -> bool:
 def _are_titled_choices(options: Any) -> bool:
     """Return whether these are choices with titles."""
     return bool(options) and all(
-        isinstance(one, dict) and isinstance(one.get("const"), str) and "title" in one
-        for one in options
+        isinstance(option, dict) and isinstance(option.get("const"), str) and "title" in option
+        for option in options
     )
 
 
@@ -475,8 +479,8 @@ def _is_default(value: Any, kind: str) -> bool:
     return isinstance(value, _DEFAULTS[kind]) and (kind == "boolean") == isinstance(value, bool)
 
 
-def _inclusive_bounds(kept: Schema, member: Schema) -> Schema:
+def _inclusive_bounds(form_field: Schema, member: Schema) -> Schema:
     """Return the schema of an integer with exclusive bounds converted to inclusive ones."""
     low, high = number_bounds(member)
     bounds = {"minimum": low, "maximum": high}
-    return {**kept, **{name: bound for name, bound in bounds.items() if math.isfinite(bound)}}
+    return {**form_field, **{name: bound for name, bound in bounds.items() if math.isfinite(bound)}}

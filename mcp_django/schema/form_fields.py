@@ -104,13 +104,13 @@ def field_shape(schema: Any, root: Schema, *, can_nest: bool = True) -> FieldSha
     if not isinstance(schema, dict):
         return FieldShape(kind="json", schema={})
     settled, is_nullable = _resolve_schema(schema, root)
-    chosen = choices_of(settled)
-    if chosen and any(value is None for value, _ in chosen):
+    choices = choices_of(settled)
+    if choices and any(value is None for value, _ in choices):
         is_nullable = True
-        chosen = [one for one in chosen if one[0] is not None]
-    if chosen:
+        choices = [choice for choice in choices if choice[0] is not None]
+    if choices:
         return FieldShape(
-            kind="choice", schema=settled, is_nullable=is_nullable, choices=tuple(chosen)
+            kind="choice", schema=settled, is_nullable=is_nullable, choices=tuple(choices)
         )
     kind, details = _control_kind(settled, root, can_nest=can_nest)
     return FieldShape(kind=kind, schema=settled, is_nullable=is_nullable, **details)
@@ -125,10 +125,11 @@ def choices_of(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
     """Return the choices as pairs of value and title; empty if the values are not enumerated."""
     if "const" in schema:
         return [(schema["const"], display_text(schema["const"]))]
-    titled = schema.get("oneOf") or schema.get("anyOf")
-    if titled and all(isinstance(one, dict) and "const" in one for one in titled):
+    members = schema.get("oneOf") or schema.get("anyOf")
+    if members and all(isinstance(member, dict) and "const" in member for member in members):
         return [
-            (one["const"], str(one.get("title") or display_text(one["const"]))) for one in titled
+            (member["const"], str(member.get("title") or display_text(member["const"])))
+            for member in members
         ]
     values = schema.get("enum")
     if not isinstance(values, list):
@@ -143,7 +144,9 @@ def _control_kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str,
     if schema.get("anyOf") or schema.get("oneOf"):
         members = schema.get("anyOf") or schema.get("oneOf") or ()
         kinds = {
-            _resolve_schema(one, root)[0].get("type") for one in members if isinstance(one, dict)
+            _resolve_schema(member, root)[0].get("type")
+            for member in members
+            if isinstance(member, dict)
         }
         return ("mixed" if kinds <= _SCALARS else "json"), {}
     kind = schema.get("type")
@@ -166,9 +169,9 @@ def _text_kind(schema: Schema) -> str:
         return "secret"
     if schema.get("contentEncoding") == "base64":
         return "file"
-    known = _FORMATS.get(str(schema.get("format")))
-    if known is not None:
-        return known
+    kind = _FORMATS.get(str(schema.get("format")))
+    if kind is not None:
+        return kind
     if "format" in schema or "pattern" in schema:
         return "text"
     limit = schema.get("maxLength")
@@ -194,8 +197,8 @@ def _resolve_schema(schema: Schema, root: Schema) -> tuple[Schema, bool]:
         elif len(schema.get("allOf") or ()) == 1:
             schema = _merge_target(schema["allOf"][0], schema, "allOf")
         else:
-            keyword = next((one for one in ("anyOf", "oneOf") if schema.get(one)), "")
-            others = [one for one in schema.get(keyword, ()) if not _is_null(one)]
+            keyword = next((name for name in ("anyOf", "oneOf") if schema.get(name)), "")
+            others = [member for member in schema.get(keyword, ()) if not _is_null(member)]
             is_nullable = is_nullable or len(others) < len(schema.get(keyword, ()))
             if not keyword or len(others) == len(schema[keyword]) > 1:
                 break
@@ -205,8 +208,8 @@ def _resolve_schema(schema: Schema, root: Schema) -> tuple[Schema, bool]:
             schema = _merge_target(others[0], schema, keyword)
     kinds = schema.get("type")
     if isinstance(kinds, list) and "null" in kinds:
-        left = [one for one in kinds if one != "null"]
-        return {**schema, "type": left[0] if len(left) == 1 else left}, True
+        other_kinds = [kind for kind in kinds if kind != "null"]
+        return {**schema, "type": other_kinds[0] if len(other_kinds) == 1 else other_kinds}, True
     return schema, is_nullable
 
 
@@ -297,28 +300,28 @@ def _time(text: str, shape: FieldShape) -> str:
 
 def _datetime(text: str, shape: FieldShape) -> str:
     """Return a date and time in ISO 8601; text without an offset is in the site's time zone."""
-    wrong = _("Enter a date and a time, such as 2026-03-01T14:30.")
-    found: datetime = _parse_with(text, parse_datetime, wrong)
-    if settings.USE_TZ and timezone.is_naive(found):
-        found = timezone.make_aware(found)
-    return found.isoformat()
+    message = _("Enter a date and a time, such as 2026-03-01T14:30.")
+    value: datetime = _parse_with(text, parse_datetime, message)
+    if settings.USE_TZ and timezone.is_naive(value):
+        value = timezone.make_aware(value)
+    return value.isoformat()
 
 
 def _parse_with(text: str, parse: Callable[[str], Any], otherwise: Any) -> Any:
     try:
-        found = parse(text.strip())
+        value = parse(text.strip())
     except ValueError:
-        found = None
-    if found is None:
+        value = None
+    if value is None:
         raise ValidationError(otherwise)
-    return found
+    return value
 
 
 def _boolean(text: str, shape: FieldShape) -> bool:
-    found = BOOLEAN_WORDS.get(text.strip().lower())
-    if found is None:
+    value = BOOLEAN_WORDS.get(text.strip().lower())
+    if value is None:
         raise ValidationError(_("Enter true or false."))
-    return found
+    return value
 
 
 def _lines(text: str, shape: FieldShape) -> list[Any]:

@@ -107,19 +107,19 @@ class _Rewriter:
             self.is_dot_all |= "s" in flags[1]
             self.is_ecma |= "a" in flags[1]
 
-    def _quantifier(self, found: re.Match[str], *, can_repeat: bool) -> str:
-        low, comma, high, _ = found.groups()
+    def _quantifier(self, match: re.Match[str], *, can_repeat: bool) -> str:
+        low, comma, high, _ = match.groups()
         if not can_repeat or (low == comma == high == ""):
-            raise UnportablePattern(f"{found[0]!r} repeats nothing")
-        self.at = found.end()
+            raise UnportablePattern(f"{match[0]!r} repeats nothing")
+        self.at = match.end()
         if self.text.startswith("+", self.at):
-            raise UnportablePattern(f"ECMA-262 has no possessive {found[0]}+")
+            raise UnportablePattern(f"ECMA-262 has no possessive {match[0]}+")
         if _QUANTIFIER.match(self.text, self.at):
-            raise UnportablePattern(f"ECMA-262 cannot repeat {found[0]!r} again")
-        if found[0].startswith("{") and not low:
+            raise UnportablePattern(f"ECMA-262 cannot repeat {match[0]!r} again")
+        if match[0].startswith("{") and not low:
             # Python's {,3}.
-            return "{0" + found[0][1:]
-        return found[0]
+            return "{0" + match[0][1:]
+        return match[0]
 
     def _part(self) -> str:
         character = self.text[self.at]
@@ -159,11 +159,11 @@ class _Rewriter:
         if comment := _COMMENT.match(self.text, self.at):
             self.at = comment.end()
             return ""
-        if named := _NAMED_GROUP.match(self.text, self.at):
-            self.at = named.end()
+        if group := _NAMED_GROUP.match(self.text, self.at):
+            self.at = group.end()
             self.group_count += 1
             self.open.append(False)
-            self.groups[named[1]] = self.group_count
+            self.groups[group[1]] = self.group_count
             return "("
         if reference := _NAMED_REFERENCE.match(self.text, self.at):
             return self._reference(reference)
@@ -178,11 +178,11 @@ class _Rewriter:
         self.open.append(False)
         return "("
 
-    def _reference(self, found: re.Match[str]) -> str:
-        name = found[1] or found[2]
+    def _reference(self, match: re.Match[str]) -> str:
+        name = match[1] or match[2]
         if name not in self.groups:
-            raise UnportablePattern(f"{found[0]!r} refers to a group that is not there")
-        self.at = found.end()
+            raise UnportablePattern(f"{match[0]!r} refers to a group that is not there")
+        self.at = match.end()
         # A group, so that a digit after it does not become a part of the number.
         return f"(?:\\{self.groups[name]})"
 
@@ -212,12 +212,12 @@ class _Rewriter:
             raise UnportablePattern(f"not every engine has \\{letter}")
         return f"\\{letter}" if letter in _SYNTAX else self._literal(letter)
 
-    def _code(self, found: re.Match[str]) -> str:
+    def _code(self, match: re.Match[str]) -> str:
         """Return the character of an escape with its code."""
-        self.at = found.end()
-        number = int(next(filter(None, found.groups())), 16)
+        self.at = match.end()
+        number = int(next(filter(None, match.groups())), 16)
         if number > sys.maxunicode or 0xD800 <= number <= 0xDFFF:
-            raise UnportablePattern(f"{found[0]!r} is not a character")
+            raise UnportablePattern(f"{match[0]!r} is not a character")
         return chr(number)
 
     def _shorthand(self, letter: str) -> str:
@@ -277,16 +277,16 @@ class _Rewriter:
         if not (first.isascii() and last.isascii()):
             raise UnportablePattern("ECMA-262 has no (?i), and a range has several cases")
         covered = {chr(code) for code in range(ord(first), ord(last) + 1)}
-        letters = {one.lower() for one in covered if one.isalpha()}
+        letters = {character.lower() for character in covered if character.isalpha()}
         whole = f"{_in_class(first)}-{_in_class(last)}"
         if not letters:
             return whole
         low, high = min(letters), max(letters)
         others = () if self.is_negated else sorted(letters & _OTHER_CASE.keys())
-        more = "".join(_OTHER_CASE[one] for one in others)
+        more = "".join(_OTHER_CASE[letter] for letter in others)
         if len(letters) == ord(high) - ord(low) + 1:
             return f"{whole}{low}-{high}{low.upper()}-{high.upper()}{more}"
-        return whole + "".join(f"{one}{one.upper()}" for one in sorted(letters)) + more
+        return whole + "".join(f"{letter}{letter.upper()}" for letter in sorted(letters)) + more
 
     def _class_character(self) -> str:
         if code := _HEX.match(self.text, self.at):

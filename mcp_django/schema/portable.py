@@ -84,9 +84,9 @@ def portable_input(schema: Schema, source: SchemaSource = SchemaSource.TYPE) -> 
     tidy, changes = _rewrite(schema, _Use(is_input=True, source=source))
     if tidy.get("type") != "object" or "anyOf" in tidy:
         raise ValueError("Arguments have names, so the root of their schema must be an object.")
-    kept = {key: tidy[key] for key in ("required", "$defs", "definitions") if tidy.get(key)}
+    keywords = {key: tidy[key] for key in ("required", "$defs", "definitions") if tidy.get(key)}
     properties = tidy.get("properties", {})
-    closed = {"type": "object", "properties": properties, **kept, "additionalProperties": False}
+    closed = {"type": "object", "properties": properties, **keywords, "additionalProperties": False}
     return PortableSchema(closed, changes)
 
 
@@ -151,7 +151,7 @@ def _plain_references(schema: Schema) -> Schema:
     The validators of clients differ in `$anchor`, `$dynamicRef` and `$recursiveRef`, which is the
     same as `$ref` where there is one document, and in what stands beside a reference in draft-07.
     """
-    named = {
+    paths_by_name = {
         member[keyword]: path
         for path, member in walk(schema)
         for keyword in ("$anchor", "$dynamicAnchor")
@@ -167,12 +167,14 @@ def _plain_references(schema: Schema) -> Schema:
             if keyword in result and "$ref" not in result:
                 result["$ref"] = result.pop(keyword)
         name = str(result.get("$ref", ""))[1:]
-        if name in named:
-            steps = (str(step).replace("~", "~0").replace("/", "~1") for step in named[name])
+        if name in paths_by_name:
+            steps = (
+                str(step).replace("~", "~0").replace("/", "~1") for step in paths_by_name[name]
+            )
             result["$ref"] = "/".join(("#", *steps))
         if ignores_siblings and "$ref" in result:
-            kept = ("$ref", "$schema", *_DEFINITIONS)
-            return {k: v for k, v in result.items() if k in kept or is_annotation(k)}
+            keywords = ("$ref", "$schema", *_DEFINITIONS)
+            return {k: v for k, v in result.items() if k in keywords or is_annotation(k)}
         return result
 
     plain: Schema = rewrite(schema)
@@ -189,14 +191,18 @@ def _without_anchors(schema: Any) -> Any:
     """Return a schema without the names of its parts, of which there may be copies."""
     if not isinstance(schema, dict):
         return schema
-    kept = {key: one for key, one in schema.items() if key not in {"$anchor", "$dynamicAnchor"}}
-    return map_subschemas(kept, _without_anchors)
+    plain = {
+        key: value for key, value in schema.items() if key not in {"$anchor", "$dynamicAnchor"}
+    }
+    return map_subschemas(plain, _without_anchors)
 
 
 def _with_named_root(schema: Schema) -> Schema:
     """Return a recursive schema with its root in `$defs`, where FastMCP 4 reads lists too."""
-    known = schema.get("$defs", {})
-    name = next(f"Root{'_' * n}" for n in range(len(known) + 1) if f"Root{'_' * n}" not in known)
+    taken_names = schema.get("$defs", {})
+    name = next(
+        f"Root{'_' * n}" for n in range(len(taken_names) + 1) if f"Root{'_' * n}" not in taken_names
+    )
 
     def rewrite(member: Any) -> Any:
         if not isinstance(member, dict):
@@ -506,8 +512,8 @@ def _standard_formats(schema: Schema, use: _Use) -> Schema:
     name = schema.get("format")
     if name is None:
         return schema
-    known = _FORMATS if use.is_input else _KEPT_OUTPUT_FORMATS[use.source]
-    if name in known or (use.is_input and use.source is SchemaSource.BY_HAND):
+    formats = _FORMATS if use.is_input else _KEPT_OUTPUT_FORMATS[use.source]
+    if name in formats or (use.is_input and use.source is SchemaSource.BY_HAND):
         return schema
     lost = {"format"} if use.is_input or name not in _ENCODED else {"format", *_LENGTHS}
     result = {key: value for key, value in schema.items() if key not in lost}
@@ -579,7 +585,9 @@ def _readable_pattern_properties(schema: Schema, use: _Use) -> Schema:
         return schema
     result = dict(schema)
     written = {_try_pattern(pattern, use): member for pattern, member in members.items()}
-    result["patternProperties"] = {key: one for key, one in written.items() if isinstance(key, str)}
+    result["patternProperties"] = {
+        key: member for key, member in written.items() if isinstance(key, str)
+    }
     if len(result["patternProperties"]) < len(members):
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             result.pop(keyword, None)

@@ -39,8 +39,8 @@ def explain_errors(
 ) -> tuple[ValidationProblem, ...]:
     """Return the problems of `data`; `schema` provides the known names and choices."""
     if exc.error_count() > MAX_KEPT_PROBLEMS:
-        known = ", ".join(schema.get("properties", ())) or "none"
-        message = f"the arguments have {exc.error_count()} errors; known: {known}"
+        names = ", ".join(schema.get("properties", ())) or "none"
+        message = f"the arguments have {exc.error_count()} errors; known: {names}"
         return (ValidationProblem(path="", message=message),)
     located = [_locate(details, data) for details in exc.errors(include_url=False)]
     # A union inside a union reports the same problem several times.
@@ -150,8 +150,8 @@ def _names(schemas: Iterable[Schema]) -> list[str]:
 
 
 def _choices(schemas: Iterable[Schema]) -> list[Any]:
-    found = [value for schema in schemas for value in schema.get("enum", ())]
-    return found + [schema["const"] for schema in schemas if "const" in schema]
+    values = [value for schema in schemas for value in schema.get("enum", ())]
+    return values + [schema["const"] for schema in schemas if "const" in schema]
 
 
 # Rules in plain words -----------------------------------------------------------------------------

@@ -133,8 +133,8 @@ def mask_secrets(text: str, hidden: str = HIDDEN) -> str:
     return SECRET_VALUE.sub(partial(_mask_match, hidden=hidden), text)
 
 
-def _mask_match(found: re.Match[str], *, hidden: str) -> str:
-    name, before = found["name"], found["before"] or ""
+def _mask_match(match: re.Match[str], *, hidden: str) -> str:
+    name, before = match["name"], match["before"] or ""
     return f"{name}={hidden}" if name else before + hidden
 
 
@@ -142,7 +142,7 @@ def _mask_match(found: re.Match[str], *, hidden: str) -> str:
 
 
 def _replace_unprintable(text: str) -> str:
-    return "".join(one if one.isprintable() else "\ufffd" for one in text)
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,18 +160,18 @@ class MaskLimits:
     total: int = sys.maxsize
     """The characters of all texts and names together; other values count as eight."""
     cut: str = ""
-    """What follows a text that is cut, whose ``size`` was larger."""
+    """The suffix of a text that is cut; ``size`` is its original length."""
     more: str = ""
-    """What a list or object of a larger ``size`` has instead of the ``more`` that are left out."""
+    """The placeholder for the ``more`` elements that are left out, of ``size`` in total."""
     hidden: str | None = HIDDEN
-    """What replaces a secret; with ``None`` it is left out, and texts and names stay as they are.
-    """
+    """The replacement of a secret; with ``None``, secrets are left out, and other texts and names
+    are not changed."""
     words: Words = VALUE_WORDS
     """The words of names that mark a secret."""
     clean: Callable[[str], str] = str
-    """What is done with a text before secrets are searched in it."""
+    """Applied to a text before it is searched for secrets."""
     escape: Callable[[str], str] = str
-    """What is done with it afterwards."""
+    """Applied to the text after the search."""
 
 
 LOG = MaskLimits(
@@ -246,7 +246,7 @@ class _Masker:
         self.limits = limits
         self.left = limits.total
         self.root = _Place("", 0, list(alternatives(schema, schema)))
-        # By the place around it. Items of a list have one place, so their members have, too.
+        # By the surrounding place. All items of a list share one place, and so do their members.
         self.places: dict[tuple[int, str | int], _Place] = {}
 
     def find_place(self, place: _Place, step: str | int) -> _Place:
@@ -266,7 +266,7 @@ class _Masker:
             is_inside
             or name in self.sensitive
             # A name that is not declared may be a misspelling of one that is.
-            or any(is_hidden_field(name, one, words) for one in schemas or [_UNKNOWN])
+            or any(is_hidden_field(name, schema, words) for schema in schemas or [_UNKNOWN])
         )
         return _Place(name, place.depth + 1, schemas, is_secret, is_inside)
 
@@ -291,34 +291,34 @@ class _Masker:
         return value
 
     def _mask_members(self, value: Mapping[Any, Any], place: _Place) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for number, (name, member) in enumerate(islice(value.items(), self.limits.members), 1):
             inner = self.find_place(place, str(name))
             if self._is_left_out(inner):
                 continue
             key = clip(self._hide(str(name)[: self.limits.text]), limit=self.limits.name)
-            while key in found:
+            while key in members:
                 key = f"{key} ({number})"
             self.left -= len(key)
-            found[key] = self.mask(member, inner)
+            members[key] = self.mask(member, inner)
         if len(value) > self.limits.members:
-            found["…"] = self._describe_rest(value, self.find_place(place, "…"))
-        return found
+            members["…"] = self._describe_rest(value, self.find_place(place, "…"))
+        return members
 
     def _mask_items(self, value: Sequence[Any], place: _Place) -> list[Any]:
-        fixed = max((len(one.get("prefixItems", ())) for one in place.schemas), default=0)
+        fixed = max((len(schema.get("prefixItems", ())) for schema in place.schemas), default=0)
         places = chain(
             (self.find_place(place, n) for n in range(fixed)),
             repeat(self.find_place(place, fixed)),
         )
-        found = [
-            self.mask(one, inner)
-            for one, inner in zip(value[: self.limits.members], places, strict=False)
+        items = [
+            self.mask(item, inner)
+            for item, inner in zip(value[: self.limits.members], places, strict=False)
             if not self._is_left_out(inner)
         ]
         if len(value) > self.limits.members:
-            found.append(self._describe_rest(value, next(places), before="… "))
-        return found
+            items.append(self._describe_rest(value, next(places), before="… "))
+        return items
 
     def _is_left_out(self, place: _Place) -> bool:
         return place.is_secret and self.limits.hidden is None
@@ -331,10 +331,10 @@ class _Masker:
 
     def _mask_text(self, text: str) -> str:
         limit = self.limits.text
-        shown = self._hide(text[: _SEARCHED * limit])
-        if len(shown) <= limit:
-            return shown
-        return shown[:limit] + self.limits.cut.format(size=len(text))
+        masked = self._hide(text[: _SEARCHED * limit])
+        if len(masked) <= limit:
+            return masked
+        return masked[:limit] + self.limits.cut.format(size=len(text))
 
     def _hide(self, text: str) -> str:
         text, hidden = self.limits.clean(text), self.limits.hidden
@@ -368,14 +368,14 @@ class _SecretMaskingFilter(logging.Filter):
         # logging handler reports it; the request must not fail.
         with suppress(Exception):
             message = record.getMessage()
-            shown = mask_secrets(message)
-            if shown != message:
-                record.msg, record.args = shown, ()
+            masked = mask_secrets(message)
+            if masked != message:
+                record.msg, record.args = masked, ()
         if record.exc_info:
-            told = "".join(traceback.format_exception(*record.exc_info)).rstrip()
-            shown = mask_secrets(told)
-            if shown != told:
-                record.exc_info, record.exc_text = None, shown
+            traceback_text = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+            masked = mask_secrets(traceback_text)
+            if masked != traceback_text:
+                record.exc_info, record.exc_text = None, masked
         return True
 
 

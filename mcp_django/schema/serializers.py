@@ -113,8 +113,8 @@ def explain_errors(
 def _make_partial(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
-    kept = {name: rule for name, rule in schema.items() if name not in {"required", "default"}}
-    return map_subschemas(kept, _make_partial)
+    rules = {name: rule for name, rule in schema.items() if name not in {"required", "default"}}
+    return map_subschemas(rules, _make_partial)
 
 
 def _field_schema(field: Any) -> Schema:

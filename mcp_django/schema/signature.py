@@ -135,7 +135,9 @@ def read_parameters(
 def positional_names(function: AnyCallable) -> tuple[str, ...]:
     """Return the names of the positional-only parameters, in order."""
     parameters = inspect.signature(function).parameters.values()
-    return tuple(one.name for one in parameters if one.kind is Parameter.POSITIONAL_ONLY)
+    return tuple(
+        parameter.name for parameter in parameters if parameter.kind is Parameter.POSITIONAL_ONLY
+    )
 
 
 def return_annotation(function: AnyCallable) -> Any:
@@ -474,8 +476,8 @@ class SignatureArguments:
 
         `values` contains the result of `parse` and the values of the skipped parameters.
         """
-        named = dict(values)
-        return tuple(named.pop(name) for name in self._positional), named
+        arguments = dict(values)
+        return tuple(arguments.pop(name) for name in self._positional), arguments
 
     def _prepare(self, raw: bytes) -> bytes:
         """Return the JSON text without optional nulls and without floats that would be rounded."""
@@ -500,7 +502,9 @@ def _build(
     try:
         return _compile(parameters)
     except _NOT_BUILDABLE as exc:
-        culprit = next((one for one in parameters if not _is_buildable(one)), None)
+        culprit = next(
+            (parameter for parameter in parameters if not _is_buildable(parameter)), None
+        )
         what = f"{culprit.name!r} as {format_hint(culprit.hint)}" if culprit else "its parameters"
         reason = error_reason(exc)
         raise ImproperlyConfigured(
@@ -523,7 +527,7 @@ def _compile(
     parameters: Sequence[DeclaredParameter],
 ) -> tuple[TypeAdapter[dict[str, Any]], Schema]:
     create: Any = TypedDict
-    fields = {one.name: _annotation(one) for one in parameters}
+    fields = {parameter.name: _annotation(parameter) for parameter in parameters}
     return typed_dict_adapter(create("Arguments", fields), _CONFIG)
 
 
@@ -808,16 +812,16 @@ def _is_structured(annotation: Any) -> bool:
         return False
     if issubclass(origin, str):
         return issubclass(origin, Enum)
-    known = (BaseModel, *_COLLECTIONS, *_SCALARS)
+    structured_types = (BaseModel, *_COLLECTIONS, *_SCALARS)
     is_pydantic = hasattr(origin, "__get_pydantic_core_schema__")
-    return issubclass(origin, known) or is_dataclass(origin) or is_pydantic
+    return issubclass(origin, structured_types) or is_dataclass(origin) or is_pydantic
 
 
 def _members(annotation: Any) -> list[Any]:
     """Return the types of a union, or the type."""
     hint = _unwrap_annotation(annotation)
     if get_origin(hint) in _UNIONS:
-        return [one for member in get_args(hint) for one in _members(member)]
+        return [inner for member in get_args(hint) for inner in _members(member)]
     return [hint]
 
 

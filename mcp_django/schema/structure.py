@@ -88,10 +88,10 @@ def alternatives(root: Schema, schema: Any) -> Iterator[Schema]:
 
 def schemas_at(root: Schema, path: Sequence[str | int]) -> list[Schema]:
     """Return every schema that may apply to the value at `path`."""
-    found = list(alternatives(root, root))
+    schemas = list(alternatives(root, root))
     for step in path:
-        found = schemas_below(root, found, step)
-    return found
+        schemas = schemas_below(root, schemas, step)
+    return schemas
 
 
 def schemas_below(root: Schema, schemas: Iterable[Schema], step: str | int) -> list[Schema]:
@@ -129,9 +129,13 @@ def accepts_null(root: Schema, schema: Any) -> bool:
 
 def without_null(schema: Any) -> Any:
     """Return the only alternative to `null`, else the schema."""
-    found = schema.get("anyOf", ()) if isinstance(schema, dict) else ()
-    others = [one for one in found if not (isinstance(one, dict) and one.get("type") == "null")]
-    if len(others) != 1 or len(others) == len(found) or not isinstance(others[0], dict):
+    members = schema.get("anyOf", ()) if isinstance(schema, dict) else ()
+    others = [
+        member
+        for member in members
+        if not (isinstance(member, dict) and member.get("type") == "null")
+    ]
+    if len(others) != 1 or len(others) == len(members) or not isinstance(others[0], dict):
         return schema
     return {**others[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
 
@@ -258,11 +262,11 @@ def _pointers(schema: Any) -> Iterator[str]:
 
 
 def _reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+    pointers: set[str] = set()
     pending = list(edges[start])
     while pending:
         pointer = pending.pop()
-        if pointer not in found:
-            found.add(pointer)
+        if pointer not in pointers:
+            pointers.add(pointer)
             pending.extend(edges.get(pointer, ()))
-    return found
+    return pointers

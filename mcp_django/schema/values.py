@@ -106,12 +106,12 @@ def is_too_deep(raw: bytes, value: Any) -> bool:
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(one.values())
-            elif isinstance(one, list):
-                inner.extend(one)
-        level = [one for one in inner if isinstance(one, dict | list)]
+        for member in level:
+            if isinstance(member, dict):
+                inner.extend(member.values())
+            elif isinstance(member, list):
+                inner.extend(member)
+        level = [member for member in inner if isinstance(member, dict | list)]
         if not level:
             return False
     return True
@@ -125,7 +125,7 @@ def sorted_members(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: sorted_members(value[name]) for name in sorted(value)}
     if isinstance(value, list):
-        return [sorted_members(one) for one in value]
+        return [sorted_members(item) for item in value]
     return value
 
 
@@ -358,8 +358,8 @@ def _decimal(value: Decimal, path: Path) -> str:
 
 
 def _mapping(value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
-    named = ((_key(key, path), member) for key, member in value.items())
-    return {name: _convert(member, (*path, name)) for name, member in named}
+    members = ((_key(key, path), member) for key, member in value.items())
+    return {name: _convert(member, (*path, name)) for name, member in members}
 
 
 def _key(key: Any, path: Path) -> str:
