@@ -233,8 +233,8 @@ class ApprovalGuard:
 
 
 def _client_name(call: Call) -> str:
-    said = (call.envelope.client_info or {}).get("name", "")
-    name = call.principal.client_name or (said if isinstance(said, str) else "")
+    declared_name = (call.envelope.client_info or {}).get("name", "")
+    name = call.principal.client_name or (declared_name if isinstance(declared_name, str) else "")
     return escape_invisible(name)[:MAX_NAME]
 
 
@@ -251,21 +251,21 @@ class DryRunPreview:
     is_too_large: bool = False
 
     @classmethod
-    def from_stored(cls, kept: Any) -> DryRunPreview | None:
+    def from_stored(cls, stored: Any) -> DryRunPreview | None:
         """Return a preview from its stored form; ``None`` if there is none."""
-        if kept is None:
+        if stored is None:
             return None
-        if not isinstance(kept, dict):
-            return cls(rest=(("", _display_text(kept)),))
-        if kept.get("too_large") is True:
+        if not isinstance(stored, dict):
+            return cls(rest=(("", _display_text(stored)),))
+        if stored.get("too_large") is True:
             return cls(is_too_large=True)
-        kept = {name: value for name, value in kept.items() if name != "preview"}
-        changes = kept.pop("changes", {})
+        stored = {name: value for name, value in stored.items() if name != "preview"}
+        changes = stored.pop("changes", {})
         if not isinstance(changes, dict):
-            changes, kept = {}, {**kept, "changes": changes}
+            changes, stored = {}, {**stored, "changes": changes}
         return cls(
-            changes=tuple(_change(name, one) for name, one in changes.items()),
-            rest=text_items(kept),
+            changes=tuple(_change(name, change) for name, change in changes.items()),
+            rest=text_items(stored),
         )
 
 
@@ -376,18 +376,18 @@ def parse_arguments(raw: bytes) -> dict[str, Any]:
             f"A person has to approve this call, and its arguments have {len(raw)} bytes; send at "
             f"most {MAX_BYTES}."
         )
-    found: dict[str, Any] = json.loads(
+    arguments: dict[str, Any] = json.loads(
         raw, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=_unique_names
     )
-    return found
+    return arguments
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         # JSON parsers disagree: some take the first, others the last.
         raise ToolError("An argument is named twice; name each once.")
-    return found
+    return members
 
 
 def approval_digest(server: str, tool: str, arguments: Mapping[str, Any]) -> str:
@@ -401,16 +401,16 @@ def approval_digest(server: str, tool: str, arguments: Mapping[str, Any]) -> str
 
 def stored_preview(tool: Tool, result: Mapping[str, Any]) -> Any:
     """Return the result of a dry run, for the page."""
-    found = result.get("structuredContent")
-    if found is None:
-        found = _result_text(result.get("content", ()))
-    found = tool.mask(found, limits=PERSON)
-    return found if len(encode(found)) <= MAX_PREVIEW_BYTES else TOO_LARGE
+    preview = result.get("structuredContent")
+    if preview is None:
+        preview = _result_text(result.get("content", ()))
+    preview = tool.mask(preview, limits=PERSON)
+    return preview if len(encode(preview)) <= MAX_PREVIEW_BYTES else TOO_LARGE
 
 
 def _result_text(content: Iterable[Mapping[str, Any]]) -> str:
     """Return the text of a result."""
-    return "\n".join(str(one["text"]) for one in content if one.get("type") == "text")
+    return "\n".join(str(block["text"]) for block in content if block.get("type") == "text")
 
 
 # Mail to approvers --------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> No
     """
     if approval.by != approval.By.STAFF:
         return
-    addresses = [found for found in map(_email_address, _approvers(approval)) if found]
+    addresses = [address for address in map(_email_address, _approvers(approval)) if address]
     if not addresses:
         return
     # Users choose their names, and line breaks must not get into the mail.
@@ -444,8 +444,8 @@ def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> No
 
 def _approvers(approval: Any) -> list[Any]:
     """Return the users who may decide about a call: all with the permission but the caller."""
-    found = get_user_model()._default_manager.with_perm(PERMISSION, backend=BACKEND)
-    return [user for user in found if key_of(user) != approval.user_key]
+    users = get_user_model()._default_manager.with_perm(PERMISSION, backend=BACKEND)
+    return [user for user in users if key_of(user) != approval.user_key]
 
 
 def _email_address(user: Any) -> str:

@@ -116,7 +116,14 @@ def _installed_packages() -> tuple[str, ...]:
 def _find_middleware(base: type) -> type[Any] | None:
     """Return the class of the site's middleware that is ``base`` or a subclass, if there is one."""
     used = map(import_string, settings.MIDDLEWARE)
-    return next((one for one in used if isinstance(one, type) and issubclass(one, base)), None)
+    return next(
+        (
+            middleware
+            for middleware in used
+            if isinstance(middleware, type) and issubclass(middleware, base)
+        ),
+        None,
+    )
 
 
 def _forget_packages(*, setting: str, **kwargs: Any) -> None:

@@ -402,9 +402,9 @@ def _last_row(record: CallRecord, outcome: CallOutcome) -> CallRow | None:
     fields = columns(record, outcome)
     if _call_logger.isEnabledFor(logging.INFO):
         # ``mcp_call`` can be encoded as JSON.
-        shown = {**fields, "at": fields["at"].isoformat()}
+        json_fields = {**fields, "at": fields["at"].isoformat()}
         parts = (fields["kind"], fields["component"], fields["outcome"])
-        _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": shown})
+        _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": json_fields})
     fields["token"] = record.token or call_log.new_token()
     return CallRow(fields, is_end=bool(record.token), is_uncertain=is_uncertain)
 
@@ -562,18 +562,18 @@ def _find_template(server: Server, uri: str) -> ReadableComponent | None:
     """Return the template to record instead of a URI that contains the values of its variables."""
     with suppress(ValueError):
         check_uri(uri)
-        if (found := server.catalog.find_resource(uri)) is not None:
-            return found[0]
+        if (match := server.catalog.find_resource(uri)) is not None:
+            return match[0]
     return None
 
 
 def _requested_name(request: Request) -> str:
     try:
-        named = msgspec.json.decode(request.params or b"{}", type=_NameParams)
+        params = msgspec.json.decode(request.params or b"{}", type=_NameParams)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return ""
-    found = named.uri if request.method == "resources/read" else named.name
-    return found if isinstance(found, str) else ""
+    name = params.uri if request.method == "resources/read" else params.name
+    return name if isinstance(name, str) else ""
 
 
 # Signals and the logger ``mcp_django.calls`` ------------------------------------------------------

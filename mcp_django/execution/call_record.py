@@ -124,7 +124,7 @@ class TracedRequest(Protocol):
     def note_component(self, component: Component, name: str) -> None:
         """Note the component, and the name by which it was requested."""
 
-    def note_authorized(self, given: bytes | Mapping[str, Any]) -> None:
+    def note_authorized(self, arguments: bytes | Mapping[str, Any]) -> None:
         """Note that the caller is authorized, and the arguments."""
 
     def note_exception(self, exc: Exception) -> None:
@@ -270,19 +270,19 @@ class CallRecord:
         if self.is_open:
             self.preset_outcome = CallOutcome("unknown", None, f"hidden by {what}")
 
-    def note_authorized(self, given: bytes | Mapping[str, Any]) -> None:
+    def note_authorized(self, arguments: bytes | Mapping[str, Any]) -> None:
         """Note that the caller is authorized, and the arguments."""
         if self.operation is not None:
-            self.operation.note_authorized(given)
+            self.operation.note_authorized(arguments)
         if self.is_open:
             self.preset_outcome = None
-            self.arguments = given
+            self.arguments = arguments
 
     def note_invalid_arguments(self, problems: Iterable[ValidationProblem]) -> None:
         """Note that the arguments are invalid, and where."""
         if self.is_open:
             self.preset_outcome = CallOutcome("invalid")
-            self.problems = [_clean_path(one) for one in islice(problems, MAX_PROBLEMS)]
+            self.problems = [_clean_path(problem) for problem in islice(problems, MAX_PROBLEMS)]
 
     def preset(self, outcome: str, reason: str = "") -> None:
         """Note an outcome that cannot be derived from the result or error of the call.
@@ -551,14 +551,14 @@ def summarize_arguments(arguments: bytes | Mapping[str, Any]) -> ArgumentSummary
         values = None
     names = tuple(values)[:MAX_NAMES] if isinstance(values, dict) else ()
     is_short = len(arguments) <= MAX_CACHED_TEXT
-    shown = (_clean_names if is_short else _clean_names.__wrapped__)(names)
+    clean_names = (_clean_names if is_short else _clean_names.__wrapped__)(names)
     try:
         text = _canonical(values)
     except (ValueError, TypeError, RecursionError):
-        return ArgumentSummary(values, list(shown), "")
+        return ArgumentSummary(values, list(clean_names), "")
     digest = _keyed_digest(settings.SECRET_KEY).copy()
     digest.update(text)
-    return ArgumentSummary(values, list(shown), digest.hexdigest())
+    return ArgumentSummary(values, list(clean_names), digest.hexdigest())
 
 
 @lru_cache(maxsize=1024)
@@ -575,5 +575,5 @@ def _keyed_digest(secret: str | bytes) -> hmac.HMAC:
 
 def logs_arguments(component: Component, server: Any) -> bool:
     """Return whether the values of the arguments are logged."""
-    wanted = component.log_arguments
-    return bool(server.log_arguments if wanted is None else wanted)
+    setting = component.log_arguments
+    return bool(server.log_arguments if setting is None else setting)

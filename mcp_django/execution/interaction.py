@@ -193,13 +193,16 @@ class Interaction:
         with self._lock:
             first, self._position = self._position, self._position + len(questions)
         numbered = list(enumerate(questions, start=first))
-        given = {n: self._find_answer(n, one) for n, one in numbered}
-        settled = {n for n, one in numbered if given[n] is None and one.is_settled}
-        left = [one for n, one in numbered if n not in settled]
-        self._client.require_capabilities([one.needs for one in left])
-        self._client.check_expressible(left)
+        responses = {n: self._find_answer(n, question) for n, question in numbered}
+        settled = {n for n, question in numbered if responses[n] is None and question.is_settled}
+        unsettled = [question for n, question in numbered if n not in settled]
+        self._client.require_capabilities([question.needs for question in unsettled])
+        self._client.check_expressible(unsettled)
         # If one was declined, this raises before any question is sent.
-        answers = [None if n in settled else self._answer(n, one, given[n]) for n, one in numbered]
+        answers = [
+            None if n in settled else self._answer(n, question, responses[n])
+            for n, question in numbered
+        ]
         for n, answer in enumerate(answers):
             if isinstance(answer, Unanswered):
                 self._add_request(first + n, questions[n], answer.params)
@@ -265,8 +268,12 @@ class Interaction:
 
     def _has_changed(self, position: int, question: Question) -> bool:
         """Return whether another question, answered or open, had this number before."""
-        open_ones = self._current_state.asked.values()
-        digests = {one.digest for one in open_ones if one.position == position}
+        open_questions = self._current_state.asked.values()
+        digests = {
+            open_question.digest
+            for open_question in open_questions
+            if open_question.position == position
+        }
         if position in self._answered:
             digests.add(self._answered[position].digest)
         return not digests <= {question.digest}
@@ -276,13 +283,17 @@ class Interaction:
         if self._is_first:
             # The client may answer in advance a question whose key it knows.
             return [_question_key(position, question)]
-        asked = OpenQuestion(position, question.digest)
-        return [key for key, one in self._current_state.asked.items() if one == asked]
+        open_question = OpenQuestion(position, question.digest)
+        return [key for key, other in self._current_state.asked.items() if other == open_question]
 
     def _drop_from(self, position: int) -> None:
-        self._answered = {n: one for n, one in self._answered.items() if n < position}
+        self._answered = {n: answer for n, answer in self._answered.items() if n < position}
         if self._state is not None:
-            still = {k: one for k, one in self._state.asked.items() if one.position < position}
+            still = {
+                k: question
+                for k, question in self._state.asked.items()
+                if question.position < position
+            }
             self._state = replace(self._state, asked=still)
 
     # Questions ------------------------------------------------------------------------------------
@@ -345,14 +356,14 @@ class Interaction:
         return self._next_state().sign()
 
     def _next_state(self) -> RequestState:
-        known = self._current_state
+        state = self._current_state
         port = self._port
         return replace(
-            known,
+            state,
             answered=self._answered,
             asked=self._asked,
-            progress=port.progress_count if port else known.progress,
-            logs=port.log_count if port else known.logs,
+            progress=port.progress_count if port else state.progress,
+            logs=port.log_count if port else state.logs,
         )
 
     # State ----------------------------------------------------------------------------------------
@@ -401,8 +412,8 @@ def _with_objects(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
     if question.method != "sampling/createMessage":
         return answer
     blocks = [
-        {**one, "input": {}} if isinstance(one, dict) and one.get("input") == [] else one
-        for one in (content if isinstance(content, list) else [content])
+        {**block, "input": {}} if isinstance(block, dict) and block.get("input") == [] else block
+        for block in (content if isinstance(content, list) else [content])
     ]
     return {**answer, "content": blocks if isinstance(content, list) else blocks[0]}
 
@@ -469,15 +480,15 @@ class _ClientCapabilities:
             MissingCapability: it cannot; names what it lacks.
         """
         revision = self._revision
-        for one in questions:
-            lacking = find_inexpressible(one.method, one.to_params(), revision)
+        for question in questions:
+            lacking = find_inexpressible(question.method, question.to_params(), revision)
             if lacking is not None:
-                is_form = one.needs.startswith("elicitation")
+                is_form = question.needs.startswith("elicitation")
                 kind = ElicitationUnavailable if is_form else MissingCapability
                 raise kind(
                     f"{self._component} asks with {lacking}, which {revision.version} does not "
                     "support.",
-                    data={"requiredCapabilities": capabilities_declaration([one.needs])},
+                    data={"requiredCapabilities": capabilities_declaration([question.needs])},
                 )
 
 
@@ -547,13 +558,13 @@ class RequestState:
 
     def from_position(self, first: int) -> RequestState:
         """Return the state of a run whose first question is the one at this position."""
-        answered = {n - first: one for n, one in self.answered.items() if n >= first}
-        asked = {
-            key: OpenQuestion(one.position - first, one.digest)
-            for key, one in self.asked.items()
-            if one.position >= first
+        answered = {n - first: answer for n, answer in self.answered.items() if n >= first}
+        open_questions = {
+            key: OpenQuestion(question.position - first, question.digest)
+            for key, question in self.asked.items()
+            if question.position >= first
         }
-        return replace(self, answered=answered, asked=asked)
+        return replace(self, answered=answered, asked=open_questions)
 
     def sign(self) -> str:
         """Return the state as signed text.

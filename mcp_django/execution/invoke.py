@@ -300,7 +300,7 @@ async def _acall_function(call: Call, port: ClientPort | None) -> dict[str, Any]
         else:
             value = _bind(call, port)()
         if inspect.isasyncgen(value):
-            value = [item async for item in value]
+            value = [part async for part in value]
         else:
             value = await value
         if call.interaction is not None:

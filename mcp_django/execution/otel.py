@@ -48,8 +48,8 @@ class Span:
     @property
     def trace_id(self) -> str:
         """The trace id as 32 hexadecimal digits; empty without a trace."""
-        found = self._span.get_span_context()
-        return trace.format_trace_id(found.trace_id) if found.is_valid else ""
+        span_context = self._span.get_span_context()
+        return trace.format_trace_id(span_context.trace_id) if span_context.is_valid else ""
 
     def activate(self) -> AbstractContextManager[None]:
         """Return a context manager in which the span is the parent of new spans."""
@@ -68,9 +68,9 @@ class Span:
 
         Baggage is left out, since it may contain the site's internal data.
         """
-        found: dict[str, str] = {}
-        _trace_context.inject(found, self._context)
-        return found
+        carrier: dict[str, str] = {}
+        _trace_context.inject(carrier, self._context)
+        return carrier
 
     def end(self, *, error: str = "", description: str = "") -> None:
         """End the span, with status ``ERROR`` if there was an error."""

@@ -203,9 +203,11 @@ class IncomingRequest(ABC, Generic[Answered]):
 
 
 # The methods that use a component, which has a plan.
-METHODS_WITH_PLANS = {one.name: one for one in (tools.CALL, resources.READ, prompts.GET)}
+METHODS_WITH_PLANS = {method.name: method for method in (tools.CALL, resources.READ, prompts.GET)}
 # Lists are current, and an extension has to be in use.
-CHECKED = frozenset(one.name for one in REQUESTS.values() if one.is_list or one.extension)
+CHECKED = frozenset(
+    method.name for method in REQUESTS.values() if method.is_list or method.extension
+)
 # Other methods that never need the database or the cache.
 LOOP_METHODS = frozenset({"server/discover", "ping"})
 
@@ -315,9 +317,9 @@ def _check_method(call: Call, method: Method) -> None:
     ):
         _refresh_catalog(call, method)
     assert call.catalog is not None
-    known, capability = call.catalog.capabilities, method.capability
-    is_logging = capability == "logging" and bool(known) and call.channel.can_stream
-    if capability and capability not in known and not is_logging:
+    capabilities, capability = call.catalog.capabilities, method.capability
+    is_logging = capability == "logging" and bool(capabilities) and call.channel.can_stream
+    if capability and capability not in capabilities and not is_logging:
         raise MethodNotFound(f"This server has no {capability}.")
     if (
         method.extension

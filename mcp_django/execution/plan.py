@@ -71,7 +71,7 @@ def _approval(component: Component) -> str:
 
 
 def admission_of(
-    given: Circumstances, method: ComponentMethod, *, is_continued: bool = False
+    circumstances: Circumstances, method: ComponentMethod, *, is_continued: bool = False
 ) -> tuple[Step, ...]:
     """Return what happens before the function runs, in this order.
 
@@ -79,16 +79,16 @@ def admission_of(
     checked even if the component does not ask.
     """
     steps: list[Step] = [method.read_arguments]
-    if is_continued or interaction.may_ask(given.component):
+    if is_continued or interaction.may_ask(circumstances.component):
         steps.append(interaction.open_interaction)
-    if given.has_rates:
+    if circumstances.has_rates:
         steps.append(quotas.consume)
-    if given.needs_approval:
+    if circumstances.needs_approval:
         steps.append(approval_guard.open_guard)
-    if given.may_be_task:
+    if circumstances.may_be_task:
         steps = [partial(admit_task, rest=tuple(steps))]
-    if given.is_guarded:
-        # First: who may not see a component learns nothing from its arguments.
+    if circumstances.is_guarded:
+        # First: a caller that may not see a component learns nothing from its arguments.
         steps = [authorize_component, *steps]
     return tuple(steps)
 
@@ -156,18 +156,18 @@ def _make_plan(
     revision: Revision,
 ) -> Plan:
     rates, siblings = bool(server.rates), [*method.siblings(catalog)]
-    # What a hidden component does, where the most demanding one does it.
+    # The only step of a hidden component; it runs where the most demanding component runs.
     admission: tuple[Step, ...] = (authorize_component,)
     continued = nested = admission
     if component is None:
         deciding, about = siblings, None
     else:
-        given = Circumstances(component, revision, catalog, rates)
-        admission = admission_of(given, method)
-        continued = admission_of(given, method, is_continued=True)
-        guards = (authorize_component,) if given.is_guarded else ()
+        circumstances = Circumstances(component, revision, catalog, rates)
+        admission = admission_of(circumstances, method)
+        continued = admission_of(circumstances, method, is_continued=True)
+        guards = (authorize_component,) if circumstances.is_guarded else ()
         nested = (*guards, method.read_arguments)
-        deciding = siblings if given.is_guarded else [component]
+        deciding = siblings if circumstances.is_guarded else [component]
         about = identify(component, server)
     return Plan(
         method=method,

@@ -124,19 +124,19 @@ class _LimitedCall:
             self._monitors.append(
                 _ConnectionMonitor(kind(connection, self.usage.limits), self.usage)
             )
-        for watch in self._monitors:
-            watch.attach()
+        for monitor in self._monitors:
+            monitor.attach()
         defer_after_commit()
 
     def end(self, *, succeeded: bool) -> None:
         """Restore the state of every connection, including its transaction, as before the call."""
-        for watch in self._monitors:
-            watch.detach()
+        for monitor in self._monitors:
+            monitor.detach()
         with ExitStack() as stack:
             # Runs last, even after a failure.
             stack.callback(end_deferral, succeeded=succeeded)
-            for watch in self._monitors:
-                stack.callback(watch.end, succeeded=succeeded)
+            for monitor in self._monitors:
+                stack.callback(monitor.end, succeeded=succeeded)
 
 
 # Every statement of one connection ----------------------------------------------------------------
@@ -157,9 +157,9 @@ UNWRAPPED_METHODS = (
 class _ConnectionMonitor:
     """A Django ``execute_wrapper`` that limits one connection from its first statement on."""
 
-    def __init__(self, enforcement: _Enforcement, spending: QueryUsage) -> None:
+    def __init__(self, enforcement: _Enforcement, usage: QueryUsage) -> None:
         self.enforcement = enforcement
-        self._usage = spending
+        self._usage = usage
         self._is_enforcing = False
         self._has_ended = False
         connection = enforcement.connection
@@ -216,9 +216,9 @@ class _ConnectionMonitor:
             text = sql if isinstance(sql, str) else str(sql)
         if not text.startswith(BLOCK_STATEMENTS):
             self._usage.add_statement(text)
-        wanted = self._enforce(text)
+        limited_text = self._enforce(text)
         counted = self._count_cursor(context["cursor"])
-        sql = sql if wanted is text else wanted
+        sql = sql if limited_text is text else limited_text
         result = self.run_timed(lambda: execute(sql, params, many, context), text)
         # Drivers return their cursor, from which rows could be read without being counted.
         return counted if result is counted.raw else result
@@ -314,10 +314,10 @@ class _ConnectionMonitor:
         return counted
 
     def _raise_limit_error(self, exc: Exception, sql: str) -> None:
-        meaning = self.enforcement.classify_error(exc)
-        if meaning == "write":
+        kind = self.enforcement.classify_error(exc)
+        if kind == "write":
             raise WriteRefused(self._usage.component, sql) from exc
-        if meaning == "time":
+        if kind == "time":
             self._usage.raise_limit_reached("seconds", cause=exc)
 
 
@@ -327,9 +327,9 @@ class _ConnectionMonitor:
 class _CountingCursor:
     """A proxy for the driver's cursor that counts the fetched rows."""
 
-    def __init__(self, raw: Any, watch: _ConnectionMonitor) -> None:
+    def __init__(self, raw: Any, monitor: _ConnectionMonitor) -> None:
         self.raw = raw
-        self.monitor = watch
+        self.monitor = monitor
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
@@ -344,9 +344,9 @@ class _CountingCursor:
 
     def fetchall(self) -> Any:
         """Fetch and count all remaining rows, up to the limit."""
-        left = self.monitor.rows_left
+        remaining = self.monitor.rows_left
         # One row more than the limit is enough to exceed it.
-        return self.raw.fetchall() if left is None else self.fetchmany(left + 1)
+        return self.raw.fetchall() if remaining is None else self.fetchmany(remaining + 1)
 
     def __iter__(self) -> Iterator[Any]:
         while (row := self.fetchone()) is not None:
@@ -382,8 +382,8 @@ class WriteRefused(ExplainedFault):
 
     def __init__(self, component: Component, sql: str) -> None:
         what = (
-            f"write to {found}"
-            if (found := _find_table(_WRITTEN_TABLE, sql))
+            f"write to {table}"
+            if (table := _find_table(_WRITTEN_TABLE, sql))
             else "change the database"
         )
         super().__init__(
@@ -479,8 +479,8 @@ LIMIT_MESSAGES = {
 
 def _find_table(pattern: re.Pattern[str], sql: str) -> str:
     """Return the first table name in a statement that matches the pattern, or an empty text."""
-    found = pattern.search(sql)
-    return re.sub(r"[\"`\[\]]", "", found.group(1)) if found else ""
+    match = pattern.search(sql)
+    return re.sub(r"[\"`\[\]]", "", match.group(1)) if match else ""
 
 
 # What a database can enforce ----------------------------------------------------------------------
@@ -535,9 +535,9 @@ class _Enforcement:
 
 def _driver_error_attribute(exc: BaseException, attribute: str) -> object:
     """Return an attribute of the driver's exception, which Django's may wrap."""
-    for one in (exc, exc.__cause__):
-        if getattr(one, attribute, None) is not None:
-            return getattr(one, attribute)
+    for error in (exc, exc.__cause__):
+        if getattr(error, attribute, None) is not None:
+            return getattr(error, attribute)
     return None
 
 
@@ -758,7 +758,7 @@ _FIRST_WORD = re.compile(r"\A(?:[\s(]|/\*.*?\*/|(?:#|--(?=\s))[^\n]*(?:\n|\Z))*(
 READING_WORDS = frozenset(
     {"SELECT", "SHOW", "EXPLAIN", "DESCRIBE", "DESC", "WITH", "VALUES", "TABLE"}
 )
-# What writes although it begins with one of those words: locks and ``WITH … UPDATE`` too.
+# Statements that write although they begin with one of those words: locks, ``WITH … UPDATE``.
 _WRITES = re.compile(
     r"(?<![`.])\b(?:UPDATE|DELETE|INSERT|REPLACE\s+INTO)\b|\bSHARE\s+MODE\b|\bFOR\s+SHARE\b",
     re.IGNORECASE,

@@ -131,12 +131,12 @@ def _quotas_of(call: Call, component: Component) -> Iterator[_Quota]:
 
 def _lowest_rates(rates: tuple[Rate, ...]) -> list[Rate]:
     """Return the lowest rate for each period, since rates of one period share a count."""
-    found: dict[tuple[str, int], Rate] = {}
+    rate_by_period: dict[tuple[str, int], Rate] = {}
     for rate in rates:
-        known = found.get((rate.of, rate.seconds))
-        if known is None or rate.count < known.count:
-            found[rate.of, rate.seconds] = rate
-    return [*found.values()]
+        lowest = rate_by_period.get((rate.of, rate.seconds))
+        if lowest is None or rate.count < lowest.count:
+            rate_by_period[rate.of, rate.seconds] = rate
+    return [*rate_by_period.values()]
 
 
 def _key(*parts: object) -> str:
@@ -158,14 +158,14 @@ def _counted_subject(call: Call, rate: Rate) -> str:
 # The cache may be a network service, which must not block the event loop.
 @async_unsafe("Uses must be counted in a thread, not on the event loop.")
 def _consume_all(claims: Counter[_Quota]) -> None:
-    waits = {one: _check_quota(one, count) for one, count in claims.items()}
+    waits = {quota: _check_quota(quota, count) for quota, count in claims.items()}
     if any(waits.values()):
         raise _limit_error(waits)
     # Other requests count at the same time, so the check above may be out of date.
-    waits = {one: _count_use(one, count) for one, count in claims.items()}
+    waits = {quota: _count_use(quota, count) for quota, count in claims.items()}
     if any(waits.values()):
-        for one, count in claims.items():
-            limits.uncount_event(LIMIT_NAME, one.key, seconds=one.seconds, count=count)
+        for quota, count in claims.items():
+            limits.uncount_event(LIMIT_NAME, quota.key, seconds=quota.seconds, count=count)
         raise _limit_error(waits)
 
 
@@ -182,7 +182,7 @@ def _count_use(claim: _Quota, count: int) -> int:
 
 
 def _limit_error(waits: dict[_Quota, int]) -> TooManyRequests:
-    claim, wait = max(waits.items(), key=lambda one: one[1])
+    claim, wait = max(waits.items(), key=lambda item: item[1])
     return TooManyRequests(
         f"The limit of {claim.description} is reached; call again in {wait} seconds.",
         retry_after=wait,

@@ -165,8 +165,8 @@ def resource_result(
 ) -> dict[str, Any]:
     """Return the result of ``resources/read``, with at least one entry."""
     contents = [
-        one.to_wire(uri, component.mime_type or _mime_type(one))
-        for one in resource_contents(component, value)
+        block.to_wire(uri, component.mime_type or _mime_type(block))
+        for block in resource_contents(component, value)
     ]
     return {"contents": contents, **hints}
 
@@ -196,7 +196,7 @@ def prompt_result(prompt: Prompt, value: Any) -> dict[str, Any]:
     if prompt.template is not None:
         value = _render(prompt.template, value)
     many = value if isinstance(value, (list, tuple)) else [value]
-    messages = [_message(one) for one in many]
+    messages = [_message(part) for part in many]
     result: dict[str, Any] = {"messages": [message.to_wire() for message in messages]}
     if prompt.description:
         result["description"] = str(prompt.description)
@@ -212,12 +212,12 @@ def _message(value: Any) -> Message:
 
 
 def _render(template: str, context: Any) -> str:
-    found = get_template(template)
+    compiled_template = get_template(template)
     values = dict(context or {})
-    if not isinstance(found, DjangoTemplate) or template.endswith((".html", ".htm")):
-        return str(found.render(values)).strip()
+    if not isinstance(compiled_template, DjangoTemplate) or template.endswith((".html", ".htm")):
+        return str(compiled_template.render(values)).strip()
     # A prompt is text: "Tom & Jerry" must not become "Tom &amp; Jerry".
-    return str(found.template.render(TemplateContext(values, autoescape=False))).strip()
+    return str(compiled_template.template.render(TemplateContext(values, autoescape=False))).strip()
 
 
 def completion_result(values: Iterable[Any]) -> dict[str, Any]:
@@ -225,9 +225,9 @@ def completion_result(values: Iterable[Any]) -> dict[str, Any]:
     if isinstance(values, QuerySet):
         # Without a limit it would fetch every row.
         values = values[: MAX_COMPLETIONS + 1]
-    found = [str(value) for value in islice(values, MAX_COMPLETIONS + 1)]
-    completion: dict[str, Any] = {"values": found[:MAX_COMPLETIONS]}
-    if len(found) > MAX_COMPLETIONS:
+    suggestions = [str(value) for value in islice(values, MAX_COMPLETIONS + 1)]
+    completion: dict[str, Any] = {"values": suggestions[:MAX_COMPLETIONS]}
+    if len(suggestions) > MAX_COMPLETIONS:
         completion["hasMore"] = True
     return {"completion": completion}
 
@@ -248,8 +248,8 @@ def failure_from(exc: BaseException) -> Exception:
         InputRequired: all exceptions of the group are ``InputRequired``.
     """
     if isinstance(exc, BaseExceptionGroup):
-        asked, rest = exc.split(InputRequired)
-        if asked is not None and rest is None:
+        requests, rest = exc.split(InputRequired)
+        if requests is not None and rest is None:
             raise InputRequired from exc
     return wrap_abort(exc)
 
@@ -457,16 +457,16 @@ def _identity(call: Call) -> Any:
     if catalog is None:
         return server.identity()
     attributes = server.identity_attributes
-    known: _Identity | None = catalog.encoded_identity
+    cached: _Identity | None = catalog.encoded_identity
     if (
-        known is not None
-        and known.attributes == attributes
-        and known.server is server
-        and known.settings is settings
+        cached is not None
+        and cached.attributes == attributes
+        and cached.server is server
+        and cached.settings is settings
     ):
-        return known.encoded
+        return cached.encoded
     identity = server.identity()
-    if all(isinstance(one, str | tuple) for one in attributes):
+    if all(isinstance(attribute, str | tuple) for attribute in attributes):
         encoded = msgspec.Raw(jsonrpc.encode(identity))
         catalog.encoded_identity = _Identity(encoded, attributes, server, settings)
     return identity
@@ -482,9 +482,9 @@ def cut_text(text: str) -> str:
     raw = text.encode(errors="replace")
     if len(raw) <= limit:
         return raw.decode()
-    kept = raw[:limit].decode(errors="ignore")
+    prefix = raw[:limit].decode(errors="ignore")
     return (
-        f"{kept}\n\n[Cut: the first {len(kept)} of {len(text)} characters. "
+        f"{prefix}\n\n[Cut: the first {len(prefix)} of {len(text)} characters. "
         "Ask for less, or for one part at a time.]"
     )
 
@@ -513,9 +513,9 @@ def cut_structure(value: Any) -> CutStructure:
     if size <= limit:
         return CutStructure(value, text, "")
     if isinstance(value, list):
-        kept = _count_fitting(value, limit)
-        if kept:
-            return _cut(value[:kept], _cut_note(kept, len(value)))
+        count = _count_fitting(value, limit)
+        if count:
+            return _cut(value[:count], _cut_note(count, len(value)))
     if isinstance(value, dict):
         name = max(
             (k for k, v in value.items() if isinstance(v, list)),
@@ -524,16 +524,18 @@ def cut_structure(value: Any) -> CutStructure:
         )
         if name is not None:
             items = value[name]
-            kept = _count_fitting(items, limit - (size - _size(items)))
-            if kept:
-                return _cut({**value, name: items[:kept]}, f"{name}: {_cut_note(kept, len(items))}")
+            count = _count_fitting(items, limit - (size - _size(items)))
+            if count:
+                return _cut(
+                    {**value, name: items[:count]}, f"{name}: {_cut_note(count, len(items))}"
+                )
     raise ToolError(
         f"The result has {size} bytes; at most {limit} are allowed. Make the request more specific."
     )
 
 
-def _cut(left: Any, note: str) -> CutStructure:
-    return CutStructure(left, to_text(left), note)
+def _cut(value: Any, note: str) -> CutStructure:
+    return CutStructure(value, to_text(value), note)
 
 
 def count_fitting(items: list[Any]) -> int:
@@ -552,17 +554,17 @@ def fits(value: Any) -> bool:
 
 def _count_fitting(items: list[Any], limit: int) -> int:
     """Return how many items fit into the limit in bytes."""
-    used, kept = 2, 0
+    used, count = 2, 0
     for item in items:
         used += _size(item) + 2
         if used > limit:
             break
-        kept += 1
-    return kept
+        count += 1
+    return count
 
 
-def _cut_note(kept: int, total: int) -> str:
-    return f"[Cut: the first {kept} of {total}. Filter the request, or ask for the next part.]"
+def _cut_note(count: int, total: int) -> str:
+    return f"[Cut: the first {count} of {total}. Filter the request, or ask for the next part.]"
 
 
 def _size(value: Any) -> int:
@@ -583,13 +585,13 @@ def url_elicitation_error(
 
     For a client of 2025-11-25 that the server cannot send a request to.
     """
-    asked = [
+    elicitations = [
         projection.project_client_request(
-            one["method"], one["params"], revision, elicitation_id=id_of(key)
+            question["method"], question["params"], revision, elicitation_id=id_of(key)
         )
-        for key, one in questions.items()
+        for key, question in questions.items()
     ]
     return URLElicitationRequired(
         "The user must visit a page first; call again afterwards.",
-        data={"elicitations": asked},
+        data={"elicitations": elicitations},
     )

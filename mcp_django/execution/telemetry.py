@@ -57,12 +57,12 @@ _NETWORK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 @lru_cache(maxsize=1024)
 def _common_attributes(method: str, version: str, transport: str) -> Mapping[str, str]:
     """Return the attributes that a span and its metric share, cached."""
-    found = {"mcp.method.name": method, **_NETWORK_ATTRIBUTES.get(transport, {})}
+    attributes = {"mcp.method.name": method, **_NETWORK_ATTRIBUTES.get(transport, {})}
     if version:
-        found["mcp.protocol.version"] = version
+        attributes["mcp.protocol.version"] = version
     if method == "tools/call":
-        found["gen_ai.operation.name"] = "execute_tool"
-    return found
+        attributes["gen_ai.operation.name"] = "execute_tool"
+    return attributes
 
 
 def _known_method(method: str) -> str:
@@ -76,12 +76,12 @@ def _identity_attributes(request_id: RequestId | None, session: str) -> dict[str
     ``session`` is the digest of the session id, as in the call log: the id itself is a secret of
     the client.
     """
-    found = {}
+    attributes = {}
     if request_id is not None:
-        found["jsonrpc.request.id"] = one_line(str(request_id), limit=MAX_ID_LENGTH)
+        attributes["jsonrpc.request.id"] = one_line(str(request_id), limit=MAX_ID_LENGTH)
     if session:
-        found["mcp.session.id"] = session
-    return found
+        attributes["mcp.session.id"] = session
+    return attributes
 
 
 def _component_attributes(component: Component) -> dict[str, str]:
@@ -189,17 +189,17 @@ class Operation:
     def note_component(self, component: Component, uri: str) -> None:
         """Note the component that the request is for."""
         self._component = component
-        named = _component_attributes(component)
-        if named:
-            self._metric_attributes = {**self._metric_attributes, **named}
+        attributes = _component_attributes(component)
+        if attributes:
+            self._metric_attributes = {**self._metric_attributes, **attributes}
         if not self.span.is_recording:
             return
-        if named:
+        if attributes:
             self.span.rename(f"{self._method} {component.key}")
         else:
             logged = self._may_log_arguments(component)
-            named = {"mcp.resource.uri": _loggable_uri(component, uri, is_logged=logged)}
-        self.span.set_attributes(named)
+            attributes = {"mcp.resource.uri": _loggable_uri(component, uri, is_logged=logged)}
+        self.span.set_attributes(attributes)
 
     def note_authorized(self, arguments: bytes | Mapping[str, Any]) -> None:
         """Note the arguments of an authorized call, if they are logged."""
@@ -207,12 +207,14 @@ class Operation:
         if component is None or component.kind != "tool" or not self._may_log_arguments(component):
             return
         if self.span.is_recording:
-            shown = component.mask(call_record.summarize_arguments(arguments).values)
-            self.span.set_attributes({"gen_ai.tool.call.arguments": jsonrpc.encode(shown).decode()})
+            masked = component.mask(call_record.summarize_arguments(arguments).values)
+            self.span.set_attributes(
+                {"gen_ai.tool.call.arguments": jsonrpc.encode(masked).decode()}
+            )
 
     def _may_log_arguments(self, component: Component) -> bool:
-        wanted = component.log_arguments
-        return self.logs_arguments if wanted is None else wanted
+        setting = component.log_arguments
+        return self.logs_arguments if setting is None else setting
 
     # End ------------------------------------------------------------------------------------------
 
@@ -234,13 +236,13 @@ class Operation:
         if isinstance(exc, asyncio.CancelledError):
             self._end(CANCELLED)
             return
-        meaning = call_record.outcome_before_run(exc)
+        outcome = call_record.outcome_before_run(exc)
         revision = REVISIONS.get(self._metric_attributes.get("mcp.protocol.version", ""))
-        known = None if meaning.code is None else str(error_code_in(revision, meaning.code))
+        wire_code = None if outcome.code is None else str(error_code_in(revision, outcome.code))
         # A caller who is rejected over HTTP gets a status code and no JSON-RPC error.
-        code = known if isinstance(exc, MCPError) else None
+        code = wire_code if isinstance(exc, MCPError) else None
         self._end(
-            known or type(exc).__name__, self.failure_reason or meaning.reason, code=code or ""
+            wire_code or type(exc).__name__, self.failure_reason or outcome.reason, code=code or ""
         )
 
     def discard(self) -> None:
@@ -252,16 +254,18 @@ class Operation:
             self._pending.pop()
         except IndexError:
             return
-        found: dict[str, str] = {}
+        attributes: dict[str, str] = {}
         if error:
-            found["error.type"] = error
+            attributes["error.type"] = error
         if code:
-            found["rpc.response.status_code"] = code
-        if found:
-            self.span.set_attributes(found)
+            attributes["rpc.response.status_code"] = code
+        if attributes:
+            self.span.set_attributes(attributes)
         self.span.end(error=error, description=description)
         seconds = time.perf_counter() - self._started
-        self._instruments.record_operation(seconds, {**self._metric_attributes, **found}, self.span)
+        self._instruments.record_operation(
+            seconds, {**self._metric_attributes, **attributes}, self.span
+        )
 
     def __del__(self) -> None:
         # The attribute is missing if the span could not be started.
@@ -272,9 +276,11 @@ class Operation:
 
     def begin_client_request(self, method: str, request_id: str) -> _ClientRequestSpan:
         """Begin the span of a request to the client, as a child of this one."""
-        kept = ("network.transport", "network.protocol.name", "mcp.protocol.version")
+        shared_keys = ("network.transport", "network.protocol.name", "mcp.protocol.version")
         common = {
-            key: self._metric_attributes[key] for key in kept if key in self._metric_attributes
+            key: self._metric_attributes[key]
+            for key in shared_keys
+            if key in self._metric_attributes
         }
         return _ClientRequestSpan(self._instruments, self.span, method, request_id, common)
 
@@ -303,13 +309,13 @@ class _ClientRequestSpan:
 
     def end(self, error: str = "") -> None:
         """End the span, with or without an answer."""
-        found = {"error.type": error} if error else {}
-        if found:
-            self._span.set_attributes(found)
+        attributes = {"error.type": error} if error else {}
+        if attributes:
+            self._span.set_attributes(attributes)
         self._span.end(error=error)
         seconds = time.perf_counter() - self._started
         self._instruments.record_operation(
-            seconds, {**self._metric_attributes, **found}, self._span, kind="client"
+            seconds, {**self._metric_attributes, **attributes}, self._span, kind="client"
         )
 
 
@@ -368,11 +374,11 @@ def _error_type(answer: Mapping[str, Any]) -> str:
 @contextmanager
 def trace_client_requests(operation: TracedRequest | None) -> Iterator[_ClientRequestSpans]:
     """Yield the tracker of client requests; without an operation it changes nothing."""
-    found = _ClientRequestSpans(operation)
+    tracker = _ClientRequestSpans(operation)
     try:
-        yield found
+        yield tracker
     finally:
-        found.end_all()
+        tracker.end_all()
 
 
 # Begin and end ------------------------------------------------------------------------------------
@@ -382,19 +388,19 @@ T = TypeVar("T")
 
 def begin_operation(call: Call) -> Operation | None:
     """Begin the operation of a request; ``None`` if there is nothing to record or propagate."""
-    found = get_instruments()
+    instruments = get_instruments()
     # Without an SDK an operation is only needed to propagate the client's trace context.
-    if found is None or (not call.envelope.trace and found.is_noop):
+    if instruments is None or (not call.envelope.trace and instruments.is_noop):
         return None
-    return start_operation(call, found)
+    return start_operation(call, instruments)
 
 
-def start_operation(call: Call, found: Instruments) -> Operation:
+def start_operation(call: Call, instruments: Instruments) -> Operation:
     """Begin the operation of a request."""
     request = call.request
     method = _known_method(request.method)
     operation = Operation(
-        found,
+        instruments,
         method,
         _common_attributes(method, call.revision.version, call.channel.transport),
         _identity_attributes(request.id, "" if call.session is None else call.session.digest),
@@ -416,8 +422,8 @@ def _set_client_address(operation: Operation, call: Call) -> None:
 
 def start_handshake(request: Request, *, transport: str) -> Operation | None:
     """Return the operation of a handshake, which its caller activates and ends."""
-    found = get_instruments()
-    if found is None:
+    instruments = get_instruments()
+    if instruments is None:
         return None
     try:
         _, trace = read_handshake_meta(request.params)
@@ -425,7 +431,7 @@ def start_handshake(request: Request, *, transport: str) -> Operation | None:
         trace = {}
     common = _common_attributes(request.method, "", transport)
     own = _identity_attributes(request.id, "")
-    return Operation(found, request.method, common, own, trace=trace)
+    return Operation(instruments, request.method, common, own, trace=trace)
 
 
 def trace_handshake(
@@ -456,8 +462,8 @@ def trace_notification(
     message: Notification, *, version: str, transport: str, session: str = ""
 ) -> Iterator[None]:
     """Run the block in the operation of a notification from the client."""
-    found = get_instruments()
-    if found is None:
+    instruments = get_instruments()
+    if instruments is None:
         yield
         return
     try:
@@ -467,7 +473,7 @@ def trace_notification(
     method = _known_method(message.method)
     common = _common_attributes(method, version, transport)
     own = _identity_attributes(None, session)
-    operation = Operation(found, method, common, own, trace=trace)
+    operation = Operation(instruments, method, common, own, trace=trace)
     with operation.activate():
         try:
             yield
@@ -479,8 +485,8 @@ def trace_notification(
 
 def record_session_end(seconds: float, *, version: str, transport: str) -> None:
     """Record the duration of a session that the client ended or abandoned."""
-    found = get_instruments()
-    if found is not None:
+    instruments = get_instruments()
+    if instruments is not None:
         measured = dict(_common_attributes("", version, transport))
         del measured["mcp.method.name"]
-        found.record_session(max(seconds, 0.0), measured)
+        instruments.record_session(max(seconds, 0.0), measured)

@@ -197,7 +197,7 @@ def run_in_this_thread(
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("This thread has a running event loop: await the function there.")
-    # What asgiref has told this thread of the loop that waits for it.
+    # The attributes with which asgiref tells this thread which loop waits for it.
     outer = vars(SyncToAsync.threadlocal)
     before = dict(outer)
     waiting = before.get("main_event_loop") if ends_with_request else None
@@ -267,7 +267,7 @@ def _has_greenlets() -> bool:
 def _is_as_new(loop: ThreadLoop) -> bool:
     """Return whether nothing of a call is left on a loop but tasks that wait for something."""
     if loop.is_known_elsewhere or not isinstance(loop, asyncio.SelectorEventLoop):
-        # That of Windows cannot be asked.
+        # The event loop of Windows cannot be asked.
         return False
     internals = vars(loop)
     try:
@@ -283,7 +283,7 @@ def _is_as_new(loop: ThreadLoop) -> bool:
         return False
 
 
-# What a new loop has none of, in Python 3.11 to 3.14.
+# Attributes that are empty in a new loop, in Python 3.11 to 3.14.
 _EMPTY = ("_ready", "_asyncgens", "_default_executor", "_exception_handler", "_task_factory")
 _idle_loops: list[ThreadLoop] = []
 """Loops that no call uses. The threads of the process share them."""

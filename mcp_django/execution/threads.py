@@ -391,9 +391,9 @@ def _count(counts: dict[ShareKey, int], key: ShareKey) -> None:
 
 def _uncount(counts: dict[ShareKey, int], key: ShareKey) -> None:
     """Undo ``_count``; a key without jobs is forgotten."""
-    left = counts[key] - 1
-    if left:
-        counts[key] = left
+    remaining = counts[key] - 1
+    if remaining:
+        counts[key] = remaining
     else:
         del counts[key]
     if isinstance(key, Member):
@@ -553,9 +553,9 @@ def has_waited() -> bool:
 
 def get_pool(name: Literal["tool", "short", "stream", "task"]) -> BoundedPool:
     """Return a pool of this process, which is created at first use."""
-    found = _pools.get(name)
-    if found is not None:
-        return found
+    pool = _pools.get(name)
+    if pool is not None:
+        return pool
     # Locked, since a second pool of the same name would double the number of threads.
     with _creation_lock:
         return _pools.get(name) or _pools.setdefault(name, _create_pool(name))
@@ -587,10 +587,10 @@ def _pool_sizes(name: str) -> dict[str, Any]:
 
 def _discard_changed_pools(*, setting: str, **kwargs: Any) -> None:
     """Discard pools whose sizes a test has changed or restored in the settings."""
-    for name, one in list(_pools.items()) if setting == "MCP_DJANGO" else ():
+    for name, pool in list(_pools.items()) if setting == "MCP_DJANGO" else ():
         # Invalid settings have no sizes.
         with suppress(ImproperlyConfigured):
-            if one.sizes != _pool_sizes(name):
+            if pool.sizes != _pool_sizes(name):
                 _pools.pop(name).close(seconds=0)
 
 
@@ -611,9 +611,9 @@ if hasattr(os, "register_at_fork"):
 @atexit.register
 def _drain_at_exit() -> None:
     """Wait at most ``DRAIN_SECONDS`` for the calls in each pool; tasks are not waited for."""
-    for name, one in list(_pools.items()):
+    for name, pool in list(_pools.items()):
         if name != "task":
-            one.close(seconds=get_settings().drain_seconds)
+            pool.close(seconds=get_settings().drain_seconds)
 
 
 def _run_with_signals(function: Callable[[], T]) -> T:
@@ -666,9 +666,12 @@ def roll_back_left_open() -> Iterator[None]:
         TransactionLeftOpen: a transaction was rolled back, and the block did not raise another
         exception.
     """
-    before = {one.alias: len(one.atomic_blocks) for one in connections.all(initialized_only=True)}
+    before = {
+        connection.alias: len(connection.atomic_blocks)
+        for connection in connections.all(initialized_only=True)
+    }
     failure = TransactionLeftOpen("left a transaction open, which was rolled back")
-    found = False
+    was_left_open = False
     try:
         yield
     finally:
@@ -677,9 +680,9 @@ def roll_back_left_open() -> Iterator[None]:
                 if isinstance(connection.atomic_blocks[-1], RuntimeTransaction):
                     # Not the function's: this package leaves it later.
                     break
-                found = True
+                was_left_open = True
                 connection.atomic_blocks[-1].__exit__(TransactionLeftOpen, failure, None)
-    if found:
+    if was_left_open:
         raise failure
 
 
@@ -691,15 +694,17 @@ def transaction_aliases(component: Component) -> list[str]:
     """
     if component.function.is_async or component.atomic is False:
         return []
-    found = [alias for alias in connections if connections[alias].settings_dict["ATOMIC_REQUESTS"]]
+    aliases = [
+        alias for alias in connections if connections[alias].settings_dict["ATOMIC_REQUESTS"]
+    ]
     # After ``ctx.task.begin()`` too the function runs again, and its writes must be rolled back.
     runs_again = (
         component.function.sends_client_requests or getattr(component, "ask", "") == "before"
     )
-    wanted = runs_again if component.atomic is None else component.atomic
-    if wanted and DEFAULT_DB_ALIAS not in found and _has_database(component):
-        found.append(DEFAULT_DB_ALIAS)
-    return found
+    is_atomic = runs_again if component.atomic is None else component.atomic
+    if is_atomic and DEFAULT_DB_ALIAS not in aliases and _has_database(component):
+        aliases.append(DEFAULT_DB_ALIAS)
+    return aliases
 
 
 def _has_database(component: Component) -> bool:

@@ -90,19 +90,24 @@ def list_page(
     key = _page_key(call, after)
     page = None if key is None else _pages.get(key)
     if page is None:
-        known = tuple(components)
+        all_components = tuple(components)
         caller = call.principal
-        shown = [one for one in known if is_visible(caller, one) and not one.problem_for(caller)]
-        left = items_after(shown, after, _by_key)
-        described = map(describe, left[:size])
+        visible = [
+            component
+            for component in all_components
+            if is_visible(caller, component) and not component.problem_for(caller)
+        ]
+        remaining = items_after(visible, after, _by_key)
+        described = map(describe, remaining[:size])
         entries, count = encode_entries(
             call.request.method, described, call.revision, max_bytes=max_page_bytes()
         )
         page = _Page(
             entries=entries,
             # For the whole list, since it must be the same on every page.
-            is_private=is_private or any(depends_on_caller(call.server, one) for one in known),
-            last=left[count - 1].key if len(left) > count else None,
+            is_private=is_private
+            or any(depends_on_caller(call.server, component) for component in all_components),
+            last=remaining[count - 1].key if len(remaining) > count else None,
         )
         # Schemas that were not built before are now.
         key = None if key is None else _page_key(call, after)
@@ -229,21 +234,21 @@ def _page_key(call: Call, after: Position | None) -> Any:
 
     Neither the id of the request nor a cursor is a part of a page.
     """
-    shown = _shown(call)
-    seen = _what_decides(call.principal, shown)
+    basis = _shown(call)
+    seen = _what_decides(call.principal, basis)
     if seen is None:
         return None
     position = "" if after is None else repr(after)
-    states = tuple(state() for state in shown.states)
-    return (shown, call.revision.version, position, seen, get_language(), states)
+    states = tuple(state() for state in basis.states)
+    return (basis, call.revision.version, position, seen, get_language(), states)
 
 
-def _what_decides(principal: Principal, shown: _Shown) -> Any:
+def _what_decides(principal: Principal, basis: _Shown) -> Any:
     """Return what of the caller the permissions of this package look at; ``None`` if not known."""
     account = principal.account
-    if not shown.is_kept or (account is None and principal.is_authenticated):
+    if not basis.is_kept or (account is None and principal.is_authenticated):
         return None
-    if shown.is_same_for_all:
+    if basis.is_same_for_all:
         return ()
     if account is None:
         return (principal.scopes,)
@@ -255,33 +260,39 @@ def _shown(call: Call) -> _Shown:
     server, settings, catalog = call.server, get_settings(), call.catalog
     assert catalog is not None
     method = call.request.method
-    found: _Shown | None = catalog.lists.get(method)
+    basis: _Shown | None = catalog.lists.get(method)
     if (
-        found is None
-        or found.server is not server
-        or found.permission is not server.permission
-        or found.settings is not settings
+        basis is None
+        or basis.server is not server
+        or basis.permission is not server.permission
+        or basis.settings is not settings
     ):
-        found = catalog.lists[method] = _look_at(server, settings, catalog, method)
-    return found
+        basis = catalog.lists[method] = _look_at(server, settings, catalog, method)
+    return basis
 
 
 def _look_at(server: Server, settings: Settings, catalog: Catalog, method: str) -> _Shown:
     sources: list[Any] = []
     if method == "tools/list":
-        sources = [one for tool in catalog.tools.values() for one in (tool.arguments, tool.output)]
+        sources = [
+            source for tool in catalog.tools.values() for source in (tool.arguments, tool.output)
+        ]
     elif method == "prompts/list":
         sources = [prompt.arguments for prompt in catalog.prompts.values()]
     # A page of a tool may be hidden from a caller who may see the tool.
-    permissions = [one for each in catalog for one in parse_permissions(each.permission)]
+    permissions = [
+        permission
+        for component in catalog
+        for permission in parse_permissions(component.permission)
+    ]
     own = all(map(needs_only_account, permissions))
     return _Shown(
         server,
         server.permission,
         settings,
         is_kept=own and all(map(_is_known, sources)),
-        is_same_for_all=not permissions and not any(one.scopes for one in catalog),
-        states=[one.schema_state for one in sources if hasattr(one, "schema_state")],
+        is_same_for_all=not permissions and not any(component.scopes for component in catalog),
+        states=[source.schema_state for source in sources if hasattr(source, "schema_state")],
     )
 
 
@@ -320,21 +331,23 @@ def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:
     """
     catalog = server.catalog
     changes = {"listChanged": True} if can_stream else {}
-    found: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     if "tools" in catalog.capabilities:
-        found["tools"] = dict(changes)
+        declared["tools"] = dict(changes)
     if "resources" in catalog.capabilities:
-        hears = can_stream and any(one.subscribe for one in catalog.readable_components())
-        found["resources"] = {**changes, **({"subscribe": True} if hears else {})}
+        hears = can_stream and any(
+            component.subscribe for component in catalog.readable_components()
+        )
+        declared["resources"] = {**changes, **({"subscribe": True} if hears else {})}
     if "prompts" in catalog.capabilities:
-        found["prompts"] = dict(changes)
+        declared["prompts"] = dict(changes)
     if "completions" in catalog.capabilities:
-        found["completions"] = {}
-    if found and can_stream:
-        found["logging"] = {}
+        declared["completions"] = {}
+    if declared and can_stream:
+        declared["logging"] = {}
     if extensions := server_extensions(server):
-        found["extensions"] = extensions
-    return found
+        declared["extensions"] = extensions
+    return declared
 
 
 def discover(call: Call) -> dict[str, Any]:
@@ -375,11 +388,11 @@ def _absolute(src: str) -> str:
 
 def server_extensions(server: Server) -> dict[str, dict[str, Any]]:
     """Return the extensions that the server uses, by name, with their settings."""
-    found = {**authentication.authorization_extensions(server.auth)}
+    extensions = {**authentication.authorization_extensions(server.auth)}
     if any(tool.ui is not None for tool in server.catalog.tools.values()):
-        found[UI] = {}
+        extensions[UI] = {}
     if server.catalog.skills:
-        found[SKILLS] = {"directoryRead": True}
+        extensions[SKILLS] = {"directoryRead": True}
     if has_task_tools(server.catalog):
-        found[TASKS] = {}
-    return found
+        extensions[TASKS] = {}
+    return extensions

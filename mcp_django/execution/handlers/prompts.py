@@ -46,7 +46,7 @@ def list_prompts(call: Call) -> dict[str, Any]:
 
 def describe(prompt: Prompt) -> dict[str, Any]:
     """Return a prompt in its format of 2026-07-28, which has all members."""
-    arguments = [_describe_argument(one) for one in prompt.parameters]
+    arguments = [_describe_argument(parameter) for parameter in prompt.parameters]
     return {**common_members(prompt), **({"arguments": arguments} if arguments else {})}
 
 
@@ -75,10 +75,10 @@ def _unknown_prompt(call: Call) -> InvalidParams:
 def _read_arguments(call: Call) -> None:
     """Read the arguments; unknown ones are ignored."""
     prompt, params = cast(Prompt, call.component), cast(GetPromptParams, call.params)
-    known = {one.name for one in prompt.parameters}
-    given = {name: value for name, value in (params.arguments or {}).items() if name in known}
-    call.record.note_authorized(given)
-    call.raw_arguments = encode(given)
+    names = {parameter.name for parameter in prompt.parameters}
+    arguments = {name: value for name, value in (params.arguments or {}).items() if name in names}
+    call.record.note_authorized(arguments)
+    call.raw_arguments = encode(arguments)
     try:
         call.arguments = prompt.arguments.parse(call.raw_arguments)
     except InvalidArguments as exc:
@@ -137,11 +137,11 @@ def complete(call: Call) -> dict[str, Any] | None:
     params = read_params(call.request.params, CompleteParams, lenient=not call.revision.stateless)
     target = call.component = _completion_target(call, params.ref)
     consume(call)
-    known = target.arguments.json_schema.get("properties", {})
-    if params.argument.name not in known:
+    properties = target.arguments.json_schema.get("properties", {})
+    if params.argument.name not in properties:
         raise InvalidParams(
             f"{target} has no argument {params.argument.name[:80]!r}; "
-            f"it has {', '.join(known) or 'none'}."
+            f"it has {', '.join(properties) or 'none'}."
         )
     key = (target.kind, target.key, params.argument.name)
     completion = call.server.catalog.completions.get(key)
@@ -178,8 +178,8 @@ def _completion_target(call: Call, ref: CompletionRef) -> Prompt | ResourceTempl
 
 
 def _template_of(call: Call, uri: str) -> ResourceTemplate | None:
-    found = call.server.catalog.find_resource(uri)
-    return found[0] if found and isinstance(found[0], ResourceTemplate) else None
+    match = call.server.catalog.find_resource(uri)
+    return match[0] if match and isinstance(match[0], ResourceTemplate) else None
 
 
 def _arguments(completion: Completion, value: str, chosen: dict[str, str]) -> dict[str, Any]:

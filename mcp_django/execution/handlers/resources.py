@@ -69,10 +69,10 @@ def list_resources(call: Call) -> dict[str, Any] | None:
     """Return the fixed resources that the caller may see, then those that templates list."""
     catalog = call.catalog
     assert catalog is not None
-    listing = [one for one in catalog.templates.values() if one.entries is not None]
-    shown = [one for one in listing if may_list_entries(call.principal, one)]
-    if shown:
-        _list_entries(call, shown, describe=describe_resource)
+    listing = [template for template in catalog.templates.values() if template.entries is not None]
+    visible = [template for template in listing if may_list_entries(call.principal, template)]
+    if visible:
+        _list_entries(call, visible, describe=describe_resource)
         return None
     return list_page(
         call,
@@ -136,8 +136,8 @@ def find_readable(catalog: Catalog, uri: str) -> ReadableComponent | None:
         check_uri(uri)
     except ValueError:
         return None
-    found = catalog.find_resource(uri)
-    return None if found is None else found[0]
+    match = catalog.find_resource(uri)
+    return None if match is None else match[0]
 
 
 def _unknown_resource(call: Call) -> ResourceNotFound:
@@ -213,11 +213,11 @@ def read_contents(call: Call, uri: str, interaction: Interaction | None) -> list
     except AuthenticationRequired:
         # Another error would tell an anonymous caller that the resource exists.
         raise not_found(uri) from None
-    found: list[ResourceContents] = []
+    contents: list[ResourceContents] = []
     fail = reading.to_error
 
     def collect(value: Any) -> dict[str, Any]:
-        found.extend(results.resource_contents(component, value))
+        contents.extend(results.resource_contents(component, value))
         return {}
 
     def to_error(exc: Exception) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def read_contents(call: Call, uri: str, interaction: Interaction | None) -> list
 
     reading.to_result, reading.to_error, reading.interaction = collect, to_error, interaction
     invoke.run_unlogged(reading)
-    return found
+    return contents
 
 
 def _arguments(
@@ -300,7 +300,7 @@ class ResourceListing:
     ) -> None:
         self._principal = call.principal
         self._resources = call.server.catalog.resources
-        self._templates = {one.key: one for one in templates}
+        self._templates = {template.key: template for template in templates}
         self._describe = describe
         self.sections = [FIXED_SECTION, *sorted(self._templates)]
         self.pager, after = open_list(call)
@@ -329,49 +329,49 @@ class ResourceListing:
         except (*results.NOT_FOUND_EXCEPTIONS, PermissionDenied):
             # The caller may not see these rows, so the section is empty.
             return [], None
-        return [_describe_entry(one) for one in page.entries], page.after
+        return [_describe_entry(resource) for resource in page.entries], page.after
 
     def _fixed(self, after: Position | None, limit: int) -> SectionPage:
         resources = self._resources.values()
-        shown = [one for one in resources if is_visible(self._principal, one)]
-        left = items_after(shown, after, attrgetter("key"))
-        kept = left[:limit]
-        more = len(left) > limit
-        return [self._describe(one) for one in kept], [kept[-1].key] if more else None
+        visible = [resource for resource in resources if is_visible(self._principal, resource)]
+        remaining = items_after(visible, after, attrgetter("key"))
+        page = remaining[:limit]
+        more = len(remaining) > limit
+        return [self._describe(resource) for resource in page], [page[-1].key] if more else None
 
     def result(self, page: SectionPage) -> dict[str, Any]:
         """Return the result; it must not be cached, since entries differ between callers."""
-        found, place = page
+        resources, place = page
         cursor = None if place is None else self.pager.next(place)
-        return with_next_cursor({"resources": found, **NOT_CACHEABLE}, cursor)
+        return with_next_cursor({"resources": resources, **NOT_CACHEABLE}, cursor)
 
 
-def _describe_entry(entry: ListedResource) -> dict[str, Any]:
+def _describe_entry(resource: ListedResource) -> dict[str, Any]:
     """Return a template's entry in its format of 2026-07-28, which has all members."""
     optional: dict[str, Any] = {
-        "title": entry.title,
-        "description": entry.description,
-        "mimeType": entry.mime_type,
-        "annotations": entry.annotations.to_wire() if entry.annotations is not None else None,
+        "title": resource.title,
+        "description": resource.description,
+        "mimeType": resource.mime_type,
+        "annotations": resource.annotations.to_wire() if resource.annotations is not None else None,
     }
-    described: dict[str, Any] = {"uri": entry.uri, "name": entry.name}
+    described: dict[str, Any] = {"uri": resource.uri, "name": resource.name}
     described.update({name: value for name, value in optional.items() if value})
-    return described if entry.size is None else {**described, "size": entry.size}
+    return described if resource.size is None else {**described, "size": resource.size}
 
 
 def _fill_page(
     ctx: Context, book: ResourceListing, section: str, after: Position | None
 ) -> SectionPage:
     """Return one page, filled from one section after another."""
-    found: list[dict[str, Any]] = []
+    resources: list[dict[str, Any]] = []
     for name in book.sections[book.sections.index(section) :]:
-        if len(found) >= book.pager.size:
-            return found, [name, None]
-        part, after = book.section_page(ctx, name, after, book.pager.size - len(found))
-        found.extend(part)
+        if len(resources) >= book.pager.size:
+            return resources, [name, None]
+        part, after = book.section_page(ctx, name, after, book.pager.size - len(resources))
+        resources.extend(part)
         if after is not None:
-            return found, [name, after]
-    return found, None
+            return resources, [name, after]
+    return resources, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +413,7 @@ def list_skills(call: Call) -> dict[str, Any]:
         member="skills",
         describe=partial(_visible_skill_entry, skills, _SkillVisibility(call.principal)),
         # An entry lists only the files that the caller may see.
-        is_private=_is_private(call, *(one for each in skills.files.values() for one in each)),
+        is_private=_is_private(call, *(file for files in skills.files.values() for file in files)),
     )
 
 
@@ -439,7 +439,7 @@ def get_skill(call: Call) -> dict[str, Any]:
 
 
 def _is_private(call: Call, *files: SkillFile) -> bool:
-    return any(depends_on_caller(call.server, one) for one in files)
+    return any(depends_on_caller(call.server, file) for file in files)
 
 
 class _SkillVisibility:
@@ -465,10 +465,10 @@ class _SkillVisibility:
 
 
 def _visible_skill_entry(
-    skills: Skills, sight: _SkillVisibility, skill: SkillFile
+    skills: Skills, visibility: _SkillVisibility, skill: SkillFile
 ) -> dict[str, Any]:
     """Return the entry of a skill with the files that the caller may see."""
-    return skill_entry(skill, filter(sight.sees, skills.files[skill.uri]))
+    return skill_entry(skill, filter(visibility.sees, skills.files[skill.uri]))
 
 
 def skill_entry(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
@@ -476,7 +476,9 @@ def skill_entry(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
     return {
         "uri": skill.uri,
         "frontmatter": skill.frontmatter,
-        "resources": [{"uri": one.uri, "digest": one.digest, "size": one.size} for one in files],
+        "resources": [
+            {"uri": file.uri, "digest": file.digest, "size": file.size} for file in files
+        ],
     }
 
 
@@ -489,20 +491,20 @@ def read_directory(call: Call) -> dict[str, Any]:
     params = read_params(call.request.params, SkillParams)
     catalog = call.server.catalog
     skills = catalog.skills
-    sight = _SkillVisibility(call.principal)
+    visibility = _SkillVisibility(call.principal)
     children = [
-        (uri, one)
-        for uri, one in skills.directories.get(lower_scheme(params.uri), {}).items()
-        if any(map(sight.sees, _files_under(skills, uri, one)))
+        (uri, child)
+        for uri, child in skills.directories.get(lower_scheme(params.uri), {}).items()
+        if any(map(visibility.sees, _files_under(skills, uri, child)))
     ]
     if not children:
-        sight.check_all(catalog.resources.values())
+        visibility.check_all(catalog.resources.values())
         raise InvalidParams(
             f"{params.uri[:200]!r} is not a directory here; write it without a trailing slash."
         )
     pager, after = open_list(call, params.uri)
     entries, cursor = pager.page(items_after(children, after, _by_uri), _by_uri)
-    listed = [_describe_child(uri, one) for uri, one in entries]
+    listed = [_describe_child(uri, child) for uri, child in entries]
     return with_next_cursor({"resources": listed}, cursor)
 
 

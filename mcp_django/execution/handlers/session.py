@@ -144,29 +144,29 @@ class ListenParams(msgspec.Struct):
 
 def listen(call: Call) -> Subscription:
     """Return the subset of the requested notifications that the server will send."""
-    wanted = read_params(call.request.params, ListenParams).notifications
+    requested = read_params(call.request.params, ListenParams).notifications
     available = capabilities(call.server, can_stream=call.channel.can_stream)
     if not call.channel.can_stream:
         raise MethodNotFound(WHY_NO_STREAMS)
     if not available:
         raise MethodNotFound("This server has no changes to listen for.")
-    if wanted.task_ids and not declares_tasks(call):
+    if requested.task_ids and not declares_tasks(call):
         raise MissingCapability(
             f"taskIds needs the extension {TASKS}.",
             data={"requiredCapabilities": extension_declaration(TASKS)},
         )
     permission_cache = PermissionCache(call.principal)
     flags = {
-        "tools": wanted.tools_list_changed,
-        "prompts": wanted.prompts_list_changed,
-        "resources": wanted.resources_list_changed,
+        "tools": requested.tools_list_changed,
+        "prompts": requested.prompts_list_changed,
+        "resources": requested.resources_list_changed,
     }
     return Subscription(
         kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in available),
-        resources=_visible_resources(call, wanted.resource_subscriptions, permission_cache),
+        resources=_visible_resources(call, requested.resource_subscriptions, permission_cache),
         tasks=tuple(
             task_id
-            for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
+            for task_id in dict.fromkeys(requested.task_ids[:MAX_TASKS])
             if may_follow_task(call, task_id, permission_cache)
         ),
     )
@@ -176,10 +176,10 @@ def _visible_resources(
     call: Call, uris: list[str], permission_cache: PermissionCache
 ) -> SubscribedResources:
     """Return what the caller may subscribe to; hidden and unknown URIs take the same time."""
-    wanted = SubscribedResources(select_uris(uris))
+    requested = SubscribedResources(select_uris(uris))
     catalog = call.server.catalog
-    visible = wanted.visible_to(call.principal, catalog, permission_cache)
-    if len(visible.uris) < len(wanted.uris):
+    visible = requested.visible_to(call.principal, catalog, permission_cache)
+    if len(visible.uris) < len(requested.uris):
         permission_cache.check_all(catalog.readable_components())
     return visible
 
@@ -218,9 +218,14 @@ def negotiate(server: Server, request: Request) -> HandshakeResult:
     if not isinstance(requested, str):
         raise InvalidParams(
             "params.protocolVersion must be a string",
-            data={"supported": [one.version for one in enabled], "requested": requested},
+            data={
+                "supported": [candidate.version for candidate in enabled],
+                "requested": requested,
+            },
         )
-    revision = next((one for one in enabled if one.version == requested), enabled[0])
+    revision = next(
+        (candidate for candidate in enabled if candidate.version == requested), enabled[0]
+    )
     return HandshakeResult(
         revision,
         trim_capabilities(_with_objects(params.capabilities)),
@@ -236,7 +241,7 @@ def _with_objects(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     meant: dict[str, Any] = {}
     for kind, declared in capabilities.items():
         if isinstance(declared, dict):
-            meant[kind] = {name: {} if one == [] else one for name, one in declared.items()}
+            meant[kind] = {name: {} if value == [] else value for name, value in declared.items()}
         else:
             meant[kind] = {} if declared == [] else declared
     return meant
@@ -262,4 +267,4 @@ def initialize_response(
 
 def supported_revisions(server: Server) -> list[Revision]:
     """Return the handshake revisions that a server supports, newest first."""
-    return [one for one in HANDSHAKE if one.version in server.protocol_versions]
+    return [revision for revision in HANDSHAKE if revision.version in server.protocol_versions]

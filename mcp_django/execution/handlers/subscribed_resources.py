@@ -124,14 +124,18 @@ class SubscribedResources:
         return not is_row or self._rows.get(uri, False)
 
     def _resolve(self, catalog: Catalog) -> None:
-        known = self._components if catalog is self._catalog else {}
+        components = self._components if catalog is self._catalog else {}
         self._components = {
-            uri: known[uri] if uri in known else _find(catalog, uri) for uri in self.uris
+            uri: components[uri] if uri in components else _find(catalog, uri) for uri in self.uris
         }
         self._catalog = catalog
 
     def _distinct(self) -> dict[int, ReadableComponent]:
-        return {id(one): one for one in self._components.values() if one is not None}
+        return {
+            id(component): component
+            for component in self._components.values()
+            if component is not None
+        }
 
     def _is_permitted(self, uri: str) -> bool:
         return id(self._components.get(uri)) in self._permitted

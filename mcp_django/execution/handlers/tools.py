@@ -38,10 +38,10 @@ def list_tools(call: Call) -> dict[str, Any]:
     """Return the tools that the caller may see."""
     catalog = call.catalog
     assert catalog is not None
-    shown = partial(describe_tool, principal=call.principal, catalog=catalog)
+    describe = partial(describe_tool, principal=call.principal, catalog=catalog)
     if call.revision.tasks and has_task_tools(catalog):
-        shown = partial(_with_task_support, describe=shown)
-    return list_page(call, catalog.tools.values(), member="tools", describe=shown)
+        describe = partial(_with_task_support, describe=describe)
+    return list_page(call, catalog.tools.values(), member="tools", describe=describe)
 
 
 def _with_task_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def describe_tool(
 
 def _is_readable(uri: str, principal: Principal | None, catalog: Catalog) -> bool:
     """Return whether the caller may read a UI resource, so that a tool may link to it."""
-    found = catalog.find_resource(uri)
-    return found is not None and (principal is None or is_visible(principal, found[0]))
+    match = catalog.find_resource(uri)
+    return match is not None and (principal is None or is_visible(principal, match[0]))
 
 
 def _siblings(catalog: Catalog) -> Iterable[Tool]:
@@ -101,8 +101,14 @@ def _read_arguments(call: Call) -> None:
         raw = _arguments_object(raw, is_lenient=not call.revision.stateless)
     call.raw_arguments = raw
     call.record.note_authorized(raw)
-    if tool.header_parameters and call.revision.stateless and (given := call.headers) is not None:
-        headers.check_param_headers(given, read_params(raw, dict[str, Any]), tool.header_parameters)
+    if (
+        tool.header_parameters
+        and call.revision.stateless
+        and (request_headers := call.headers) is not None
+    ):
+        headers.check_param_headers(
+            request_headers, read_params(raw, dict[str, Any]), tool.header_parameters
+        )
     differs = hasattr(tool.arguments, "for_caller")
     arguments = tool.arguments_for(call.principal) if differs else tool.arguments
     try:
