@@ -42,8 +42,11 @@ class ApprovalSubject:
 def find_approval(subject: ApprovalSubject) -> tables.Approval | None:
     """Return the row that applies to a call now, ``None`` if there is none."""
     rows = _unexpired(rows_of_tenant(tables.Approval).filter(**asdict(subject)))
-    found = {row.state: row for row in rows}
-    return next((found[state] for state in STATE_PRECEDENCE if state in found), None)
+    approvals_by_state = {row.state: row for row in rows}
+    return next(
+        (approvals_by_state[state] for state in STATE_PRECEDENCE if state in approvals_by_state),
+        None,
+    )
 
 
 def create_pending(subject: ApprovalSubject, **details: Any) -> tables.Approval:
@@ -103,5 +106,5 @@ def expired_approvals() -> QuerySet[tables.Approval]:
     )
 
 
-def _unexpired(found: QuerySet[tables.Approval]) -> QuerySet[tables.Approval]:
-    return found.filter(expires_at__gt=Now())
+def _unexpired(queryset: QuerySet[tables.Approval]) -> QuerySet[tables.Approval]:
+    return queryset.filter(expires_at__gt=Now())

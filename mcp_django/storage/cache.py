@@ -92,9 +92,9 @@ def confirm_seconds() -> float:
 
 def wanted_seconds() -> float:
     """Return ``CONFIRM_SECONDS``, which is not used on sites with tenants."""
-    wanted = get_settings().confirm_seconds
-    if wanted is not None:
-        return wanted
+    seconds = get_settings().confirm_seconds
+    if seconds is not None:
+        return seconds
     # No thread would confirm anything, and what a test changes by ``update()`` counts at once.
     return 0 if is_inline() else 1
 
@@ -206,11 +206,11 @@ class RefreshAheadCache(Generic[K, V]):
         """
         if not confirm_seconds() or has_open_transaction():
             self._asked += 1
-            found = self._read_many([key]).get(key)
-            return None if found is None else found.value
-        known = self.get(key)
-        if known is not None:
-            return known
+            confirmed = self._read_many([key]).get(key)
+            return None if confirmed is None else confirmed.value
+        value = self.get(key)
+        if value is not None:
+            return value
         if not is_inline():
             answer: Future[V | None] = Future()
             _thread.ask(self, key, partial(set_outcome, answer))
@@ -227,9 +227,9 @@ class RefreshAheadCache(Generic[K, V]):
             Error: the database could not be asked.
             Busy: too many requests wait for an answer.
         """
-        known = self.get(key)
-        if known is not None or is_inline() or not confirm_seconds():
-            return known
+        value = self.get(key)
+        if value is not None or is_inline() or not confirm_seconds():
+            return value
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[V | None] = loop.create_future()
         _thread.ask(self, key, partial(LoopResults.of(loop).post, answer))
@@ -247,23 +247,22 @@ class RefreshAheadCache(Generic[K, V]):
         Raises:
             Error: the database could not be asked.
         """
-        left = list(keys)
-        self._asked += len(left)
-        return self._read(left)
+        key_list = list(keys)
+        self._asked += len(key_list)
+        return self._read(key_list)
 
     def _read(self, keys: list[K]) -> dict[K, V]:
-        found: dict[K, V] = {}
-        left = keys
+        values: dict[K, V] = {}
         for _ in range(ATTEMPTS):
-            left = self._read_once(left, found)
-            if not left:
+            keys = self._read_once(keys, values)
+            if not keys:
                 break
-        return found
+        return values
 
-    def _read_once(self, keys: Collection[K], found: dict[K, V]) -> list[K]:
-        """Add values to those that were ``found``; return the keys of those that changed meanwhile.
+    def _read_once(self, keys: Collection[K], values: dict[K, V]) -> list[K]:
+        """Add what is read to ``values``; return the keys of values that changed meanwhile.
 
-        What changed is among the values as well, since the question may have come after the change.
+        Values that changed are added as well, since they may have been read after the change.
         """
         # Others have to see this process before it knows anything that they may change.
         may_keep = is_registered()
@@ -271,7 +270,7 @@ class RefreshAheadCache(Generic[K, V]):
             count = self._count
             self._asking += 1
         # As old as the question, not as the answer.
-        asked, asked_time = monotonic(), time.time()
+        asked_at, asked_time = monotonic(), time.time()
         changed = []
         try:
             answers = self._read_many(keys)
@@ -280,16 +279,16 @@ class RefreshAheadCache(Generic[K, V]):
                     before = self._drop(key)
                     confirmed = answers.get(key)
                     if confirmed is None:
-                        found.pop(key, None)
+                        values.pop(key, None)
                         continue
-                    found[key] = confirmed.value
+                    values[key] = confirmed.value
                     if self._is_overtaken(confirmed, count):
                         changed.append(key)
                     elif may_keep:
                         seconds = min(confirm_seconds(), confirmed.seconds)
-                        # That a request asked for it is not a use since then.
-                        used_at = asked - confirm_seconds() if before is None else before.used_at
-                        entry = _Entry(confirmed, asked + seconds, asked_time + seconds, used_at)
+                        # The request that asked for it does not count as a later use.
+                        used_at = asked_at - confirm_seconds() if before is None else before.used_at
+                        entry = _Entry(confirmed, asked_at + seconds, asked_time + seconds, used_at)
                         self._keep(key, entry)
         finally:
             with self._lock:
@@ -362,8 +361,8 @@ class RefreshAheadCache(Generic[K, V]):
         between = ROUND * seconds
         with self._lock:
             for key, entry in list(self._entries.items()):
-                unused, left = now - entry.used_at, entry.until - now
-                if unused < between or (unused < KEEP * seconds and left < seconds / 2):
+                unused, remaining = now - entry.used_at, entry.until - now
+                if unused < between or (unused < KEEP * seconds and remaining < seconds / 2):
                     used.append(key)
                 elif entry.until < now:
                     self._drop(key)
@@ -378,7 +377,7 @@ _caches: WeakSet[RefreshAheadCache[Any, Any]] = WeakSet()
 
 def cache_counters() -> dict[str, dict[str, int]]:
     """Return the counters of all caches of this process by their names; nothing about values."""
-    return {one.name: one.counters() for one in sorted(_caches, key=lambda one: one.name)}
+    return {cache.name: cache.counters() for cache in sorted(_caches, key=lambda cache: cache.name)}
 
 
 class Confirmable(Protocol):
@@ -422,8 +421,8 @@ def forget(*tags: str) -> None:
 
 def forget_here(*tags: str) -> None:
     """Drop every value with one of these tags in this process."""
-    for one in list(_caches):
-        one.forget(tags)
+    for cache in list(_caches):
+        cache.forget(tags)
 
 
 def seconds_until_forgotten() -> float:
@@ -447,8 +446,8 @@ def list_delay() -> float:
 
 def clear_caches() -> None:
     """Drop all values of this process, as in a new one."""
-    for one in list(_caches):
-        one.clear()
+    for cache in list(_caches):
+        cache.clear()
 
 
 def receive_forgotten() -> None:
@@ -578,7 +577,7 @@ class _AskingThread:
             # Without a limit, a thread with a setting of 0 would not pause.
             between = max(MIN_ROUND, ROUND * confirm_seconds())
             if not is_busy:
-                # What is asked for now is new.
+                # Values that are asked for now are new.
                 next_round = monotonic() + between
             if first is not None:
                 self._answer(first, questions)
@@ -600,27 +599,27 @@ class _AskingThread:
         by_cache: dict[RefreshAheadCache[Any, Any], list[_Question]] = {}
         for question in waiting:
             by_cache.setdefault(question.cache, []).append(question)
-        for asked_of, asked in by_cache.items():
-            known = {question.key: asked_of.get(question.key) for question in asked}
-            unknown = [key for key, value in known.items() if value is None]
-            failures = self._read(asked_of, unknown, known)
-            for question in asked:
-                question.deliver(known[question.key], failures.get(question.key))
+        for cache, cache_questions in by_cache.items():
+            values = {question.key: cache.get(question.key) for question in cache_questions}
+            unknown = [key for key, value in values.items() if value is None]
+            failures = self._read(cache, unknown, values)
+            for question in cache_questions:
+                question.deliver(values[question.key], failures.get(question.key))
 
     def _read(
-        self, asked_of: RefreshAheadCache[Any, Any], unknown: list[Any], known: dict[Any, Any]
+        self, cache: RefreshAheadCache[Any, Any], unknown: list[Any], values: dict[Any, Any]
     ) -> dict[Any, Exception]:
         """Add the values of unknown keys to those that are known; return the failures by key."""
         try:
             if unknown:
-                known |= run_with_fresh_connections(partial(asked_of.read, unknown))
+                values |= run_with_fresh_connections(partial(cache.read, unknown))
         except Exception as exc:  # noqa: BLE001 - each request gets it
             if len(unknown) == 1 or isinstance(exc, Error):
                 return dict.fromkeys(unknown, exc)
             # One of them may be to blame.
             failures: dict[Any, Exception] = {}
             for key in unknown:
-                failures |= self._read(asked_of, [key], known)
+                failures |= self._read(cache, [key], values)
             return failures
         return {}
 
@@ -633,7 +632,7 @@ class _AskingThread:
             for values in self._values():
                 run_with_fresh_connections(values.confirm)
         except Error as exc:
-            # What cannot be confirmed becomes too old, so that requests ask, and get the error.
+            # Values that cannot be confirmed become too old, so requests ask, and get the error.
             if not self._is_failing:
                 logger.warning("Sessions and callers cannot be confirmed (%s).", exc)
             self._is_failing = True
@@ -648,8 +647,8 @@ _thread = _AskingThread()
 
 def _begin_anew() -> None:
     """Begin with empty caches and no thread in a forked child."""
-    for one in list(_caches):
-        one._reset()
+    for cache in list(_caches):
+        cache._reset()
     _thread._reset()
     _has_looked.clear()
 

@@ -93,21 +93,21 @@ def _statements(alias: str) -> _Statements:
         field: Any = model.get_field(name)
         is_prepared = isinstance(field, _PREPARED_FIELDS)
         columns.append((name, field.get_default(), field.get_db_prep_save if is_prepared else None))
-    table, found = quote(model.db_table), f"{quote('at')} = %s AND {quote('token')} = %s"
+    table, condition = quote(model.db_table), f"{quote('at')} = %s AND {quote('token')} = %s"
     settings = ", ".join(f"{quote(name)} = %s" for name in _END_COLUMNS)
     return _Statements(
-        select=f"SELECT 1 FROM {table} WHERE {found}",  # noqa: S608
-        update=f"UPDATE {table} SET {settings} WHERE {found}",  # noqa: S608
+        select=f"SELECT 1 FROM {table} WHERE {condition}",  # noqa: S608
+        update=f"UPDATE {table} SET {settings} WHERE {condition}",  # noqa: S608
         columns=columns,
     )
 
 
 def _update_row(alias: str, row: CallRow) -> bool:
     """Write the end of a row; return whether the row exists."""
-    known = _statements(alias)
-    values = _values(known.columns, row.fields, alias)
+    statements = _statements(alias)
+    values = _values(statements.columns, row.fields, alias)
     with connections[alias].cursor() as cursor:
-        cursor.execute(known.update, [*values, *_identity(alias, row)])
+        cursor.execute(statements.update, [*values, *_identity(alias, row)])
         return bool(cursor.rowcount)
 
 
@@ -124,14 +124,14 @@ def _identity(alias: str, row: CallRow) -> list[Any]:
 
 
 def _values(
-    columns: Sequence[tuple[str, Any, Callable[..., Any] | None]], given: Fields, alias: str
+    columns: Sequence[tuple[str, Any, Callable[..., Any] | None]], fields: Fields, alias: str
 ) -> list[Any]:
     connection = connections[alias]
-    found = []
+    values = []
     for name, default, prepare in columns:
-        value = given.get(name, default)
-        found.append(value if prepare is None else prepare(value, connection))
-    return found
+        value = fields.get(name, default)
+        values.append(value if prepare is None else prepare(value, connection))
+    return values
 
 
 # The call log of the process ----------------------------------------------------------------------

@@ -168,7 +168,7 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
         "decisions": _update_in_chunks(
             tables.Approval, here & Q(decided_by=name), decided_by=FORGOTTEN
         ),
-        # Those of a deleted user were deleted with the user.
+        # The tasks of a deleted user were deleted with the user.
         "tasks": 0 if key is None else rows(tables.Task).filter(tasks).delete()[0],
     }
 
@@ -186,7 +186,7 @@ def delete_tenant(tenant: str) -> dict[str, int]:
         for model in apps.get_app_config("mcp_django").get_models()
         if hasattr(model, "tenant") and not model._meta.proxy
     }
-    # What processes know of its overrides.
+    # Other processes read its overrides again.
     increment_versions([OVERRIDES])
     return counts
 
@@ -207,13 +207,13 @@ def _tenant_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
 
 def _update_in_chunks(model: type[Model], mine: Q, **changes: Any) -> int:
     """Change the rows in chunks, so that no lock lasts long, and return how many."""
-    found = _routed_rows(model)
+    queryset = _routed_rows(model)
     total = 0
     # In the order of primary keys: a user named "forgotten" would otherwise match forever.
     last = 0
     while pks := list(
-        found.filter(mine, pk__gt=last).order_by("pk").values_list("pk", flat=True)[:CHUNK_SIZE]
+        queryset.filter(mine, pk__gt=last).order_by("pk").values_list("pk", flat=True)[:CHUNK_SIZE]
     ):
-        total += found.filter(pk__in=pks).update(**changes)
+        total += queryset.filter(pk__in=pks).update(**changes)
         last = pks[-1]
     return total

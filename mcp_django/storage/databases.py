@@ -97,7 +97,7 @@ def is_in_transaction() -> bool:
     """Return whether this thread has an open transaction of the site on the package's database."""
     connection = connections[write_alias()]
     if connection.in_atomic_block:
-        # That of a test is never committed, and no other connection sees its rows.
+        # A test's transaction is never committed, and no other connection sees its rows.
         return not is_test_transaction(connection.atomic_blocks[0])
     return connection.connection is not None and not connection.autocommit
 
@@ -105,11 +105,11 @@ def is_in_transaction() -> bool:
 def has_open_transaction() -> bool:
     """Return whether this thread has an open transaction of the site, on any database."""
     return any(
-        not all(map(is_test_transaction, one.atomic_blocks))
-        if one.in_atomic_block
-        else one.connection is not None and not one.autocommit
+        not all(map(is_test_transaction, connection.atomic_blocks))
+        if connection.in_atomic_block
+        else connection.connection is not None and not connection.autocommit
         # Looking up a connection by its alias would create it.
-        for one in connections.all(initialized_only=True)
+        for connection in connections.all(initialized_only=True)
     )
 
 
@@ -157,14 +157,14 @@ def _is_conflict(exc: Exception) -> bool:
     return bool(cause is not None and cause.args and cause.args[0] in (1020, 1213))
 
 
-def is_locked(found: QuerySet[Any]) -> bool:
+def is_locked(queryset: QuerySet[Any]) -> bool:
     """Return whether another transaction has locked a row; call it in a transaction.
 
     Only for rows that exist. For a database without row locks the result is always false.
     """
-    if not connections[found.db].features.has_select_for_update_skip_locked:
+    if not connections[queryset.db].features.has_select_for_update_skip_locked:
         return False
-    return not found.select_for_update(skip_locked=True).values_list("pk").first()
+    return not queryset.select_for_update(skip_locked=True).values_list("pk").first()
 
 
 def limit_lock_wait(using: str, seconds: float) -> None:
@@ -233,10 +233,10 @@ def check_kept_connections() -> None:
 
 def close_kept_connections() -> None:
     """Close the connections that the current thread keeps."""
-    every = _kept.every or []
-    while every:
+    kept_connections = _kept.every or []
+    while kept_connections:
         with suppress(Exception):
-            every.pop().close()
+            kept_connections.pop().close()
 
 
 @receiver(connection_created, dispatch_uid="mcp_django.keep")
@@ -256,9 +256,9 @@ def is_keepable(database: Mapping[str, Any]) -> bool:
     (``CONN_MAX_AGE``, a connection pool), and not with ``AUTOCOMMIT`` at ``False``, where an open
     connection may hold a transaction.
     """
-    wanted = get_settings().keep_connections
+    setting = get_settings().keep_connections
     return (
-        (not is_inline() if wanted is None else wanted)
+        (not is_inline() if setting is None else setting)
         and thread_context() is None
         and database["CONN_MAX_AGE"] == 0
         and database["AUTOCOMMIT"]

@@ -52,23 +52,23 @@ def put_bounded(session_pk: int, kind: str, ref: str, *, keep: int) -> None:
 
 
 def refs_with_messages(
-    session_pk: int, wanted: Iterable[str], *, since: float | None = None
+    session_pk: int, refs: Iterable[str], *, since: float | None = None
 ) -> list[str]:
     """Return those references that have a message, stored at most ``since`` seconds ago."""
-    found = rows(tables.Inbox).filter(session=session_pk, ref__in=list(wanted)).order_by("pk")
+    messages = rows(tables.Inbox).filter(session=session_pk, ref__in=list(refs)).order_by("pk")
     if since is not None:
-        found = found.filter(created_at__gte=seconds_ago(since))
-    return list(dict.fromkeys(found.values_list("ref", flat=True)))
+        messages = messages.filter(created_at__gte=seconds_ago(since))
+    return list(dict.fromkeys(messages.values_list("ref", flat=True)))
 
 
 def take_messages(
     session_pk: int, refs: Iterable[str], *, limit: int | None = None
 ) -> list[InboxMessage]:
     """Delete and return the messages of these references, the oldest first, each once."""
-    found = rows(tables.Inbox).filter(session=session_pk, ref__in=list(refs)).order_by("pk")
+    messages = rows(tables.Inbox).filter(session=session_pk, ref__in=list(refs)).order_by("pk")
     columns = ("pk", "session_id", "kind", "ref", "payload")
     taken = []
-    for pk, session, kind, ref, payload in found.values_list(*columns)[:limit]:
+    for pk, session, kind, ref, payload in messages.values_list(*columns)[:limit]:
         with atomic():
             deleted, _ = rows(tables.Inbox).filter(pk=pk).delete()
         if deleted:
@@ -92,8 +92,8 @@ def has_room(session_pk: int, kind: str, *, size: int, keep: int) -> bool:
 
 def sessions_with_messages(session_pks: Iterable[int]) -> set[int]:
     """Return the sessions that have a message."""
-    found = rows(tables.Inbox).filter(session__in=list(session_pks))
-    return set(found.values_list("session_id", flat=True))
+    messages = rows(tables.Inbox).filter(session__in=list(session_pks))
+    return set(messages.values_list("session_id", flat=True))
 
 
 # Workers and their heartbeats ---------------------------------------------------------------------
@@ -118,9 +118,9 @@ def worker_id() -> int:
 
 
 def _worker_id_of(pid: int) -> int:
-    found = _numbers.get(pid)
+    number = _numbers.get(pid)
     # ``setdefault``, so that concurrent first calls return the same number.
-    return _numbers.setdefault(pid, secrets.randbits(63)) if found is None else found
+    return _numbers.setdefault(pid, secrets.randbits(63)) if number is None else number
 
 
 def write_heartbeat() -> None:
@@ -183,5 +183,5 @@ def is_alive(number: int) -> bool:
     """Return whether the heartbeat of a process is still valid."""
     if number == worker_id():
         return True
-    found = rows(tables.Worker).filter(pk=number, beat_at__gte=seconds_ago(LEASE_SECONDS))
-    return found.exists()
+    workers = rows(tables.Worker).filter(pk=number, beat_at__gte=seconds_ago(LEASE_SECONDS))
+    return workers.exists()

@@ -85,7 +85,7 @@ def send_to_layer(topics: Iterable[TopicKey], loop: asyncio.AbstractEventLoop | 
     message = {
         "type": MESSAGE_TYPE,
         "from": worker_id(),
-        "topics": [[one.server, one.kind, one.uri, one.tenant] for one in topics],
+        "topics": [[topic.server, topic.kind, topic.uri, topic.tenant] for topic in topics],
     }
     if is_on_loop():
         _spawn_send(layer, message)
@@ -246,12 +246,12 @@ class Hub:
         """Whether there are listeners."""
         return bool(self._listeners)
 
-    def subscribe(self, wanted: Iterable[TopicKey], listener: Listener) -> Callable[[], None]:
+    def subscribe(self, topics: Iterable[TopicKey], listener: Listener) -> Callable[[], None]:
         """Call ``listener`` on the loop when a topic changes; return a function to unsubscribe."""
-        kept = tuple(wanted)
+        subscribed = tuple(topics)
         # One listener may subscribe twice; unsubscribing once must keep the other subscription.
         listener = partial(listener)
-        for topic in kept:
+        for topic in subscribed:
             if topic not in self._listeners:
                 self._listeners[topic] = set()
                 self._kinds[topic.kind] += 1
@@ -260,11 +260,11 @@ class Hub:
                 else:
                     self._unnumbered[topic] = None
             self._listeners[topic].add(listener)
-        if kept and self._supervisor is None:
+        if subscribed and self._supervisor is None:
             self._supervisor = self._loop.create_task(self._supervise())
 
         def unsubscribe() -> None:
-            for topic in kept:
+            for topic in subscribed:
                 self._unsubscribe(topic, listener)
 
         return unsubscribe
@@ -284,10 +284,10 @@ class Hub:
             self._supervisor = None
             self.seen_number = None
 
-    async def prepare(self, wanted: Iterable[TopicKey]) -> None:
+    async def prepare(self, topics: Iterable[TopicKey]) -> None:
         """Read the current versions of topics, so that every later change is noticed."""
-        unknown = [one for one in wanted if one.has_version and one not in self._versions]
-        if numbered := [one for one in unknown if one.is_numbered]:
+        unknown = [topic for topic in topics if topic.has_version and topic not in self._versions]
+        if numbered := [topic for topic in unknown if topic.is_numbered]:
             # Earlier changes are not notified.
             self._preparing.update(numbered)
             try:
@@ -299,13 +299,13 @@ class Hub:
             # notifies of the topic, which is at most one notification too many.
             for topic in numbered:
                 self._versions.setdefault(topic, 0)
-        if versioned := [one for one in unknown if not one.is_numbered]:
-            found = await self._query(partial(versions.read_versions, versioned))
-            if found is None:
+        if versioned := [topic for topic in unknown if not topic.is_numbered]:
+            versions_by_topic = await self._query(partial(versions.read_versions, versioned))
+            if versions_by_topic is None:
                 # The first poll that succeeds notifies, which is at most one notification too many.
                 return
             for topic in versioned:
-                self._versions.setdefault(topic, found.get(topic, 0))
+                self._versions.setdefault(topic, versions_by_topic.get(topic, 0))
 
     def number_of(self, topic: TopicKey) -> int:
         """Return the number of the last notified change of a topic, 0 if there is none."""
@@ -360,9 +360,9 @@ class Hub:
 
         Callers that come during a poll share the next one.
         """
-        wanted = self._poll_count + 1 + self._poll_lock.locked()
+        needed_count = self._poll_count + 1 + self._poll_lock.locked()
         async with self._poll_lock:
-            if self._poll_count < wanted:
+            if self._poll_count < needed_count:
                 self._did_poll_succeed = await self._poll_numbered()
                 self._poll_count += 1
             return self._did_poll_succeed
@@ -371,38 +371,38 @@ class Hub:
         is_all = False
         while not is_all:
             seen = self.seen_number
-            found = await self._query(partial(versions.read_changes, seen))
-            if found is None:
+            changes = await self._query(partial(versions.read_changes, seen))
+            if changes is None:
                 return False
-            self._deliver_changes(found, seen)
-            is_all = found.is_all
+            self._deliver_changes(changes, seen)
+            is_all = changes.is_all
         return True
 
-    def _deliver_changes(self, found: NumberedChanges, seen: int | None) -> None:
-        self.seen_number = found.until
-        numbers = found.numbers
-        is_restored = seen is not None and found.until < seen
+    def _deliver_changes(self, changes: NumberedChanges, seen: int | None) -> None:
+        self.seen_number = changes.until
+        numbers = changes.numbers
+        is_restored = seen is not None and changes.until < seen
         self.restores += is_restored
         if seen is None or is_restored:
             # The previous state is unknown, so any topic may have changed.
-            numbers = dict.fromkeys(self._numbered, found.until)
+            numbers = dict.fromkeys(self._numbered, changes.until)
         for digest, number in numbers.items():
             topic = self._numbered.get(digest)
             if topic is not None and (topic in self._versions or not self._preparing[topic]):
                 self._versions[topic] = number
                 self._deliver(topic)
 
-    async def _compare_versions(self, wanted: Iterable[TopicKey]) -> bool:
+    async def _compare_versions(self, topics: Iterable[TopicKey]) -> bool:
         """Notify of the topics whose version has changed; return whether the rows could be read."""
-        asked = [topic for topic in wanted if topic in self._listeners]
-        if not asked:
+        subscribed = [topic for topic in topics if topic in self._listeners]
+        if not subscribed:
             return True
-        found = await self._query(partial(versions.read_versions, asked))
-        for topic, version in (found or {}).items():
+        versions_by_topic = await self._query(partial(versions.read_versions, subscribed))
+        for topic, version in (versions_by_topic or {}).items():
             if topic in self._listeners and self._versions.get(topic) != version:
                 self._versions[topic] = version
                 self._deliver(topic)
-        return found is not None
+        return versions_by_topic is not None
 
     def _deliver(self, topic: TopicKey, listeners: Iterable[Listener] | None = None) -> None:
         for listener in tuple(self._listeners.get(topic, ()) if listeners is None else listeners):
@@ -448,7 +448,7 @@ class Hub:
     async def _query(self, work: Callable[[], T]) -> T | None:
         """Run a function that uses the database; ``None`` if that fails, which is logged once."""
         try:
-            found = await run_in_db_thread(work)
+            result = await run_in_db_thread(work)
         except Exception as exc:  # noqa: BLE001 - the hub also works without the database
             if not self._is_database_down:
                 logger.warning(
@@ -457,7 +457,7 @@ class Hub:
             self._is_database_down = True
             return None
         self._is_database_down = False
-        return found
+        return result
 
     async def _sweep(self) -> None:
         while True:
@@ -472,7 +472,7 @@ class Hub:
             await asyncio.sleep(poll_seconds())
             if self._numbered:
                 await self.poll_numbered()
-            versioned = [one for one in self._unnumbered if one.has_version]
+            versioned = [topic for topic in self._unnumbered if topic.has_version]
             await self._compare_versions([topic for topic in versioned if not topic.is_revocation])
             await self._compare_callers([topic for topic in versioned if topic.is_revocation])
             await self._poll_inbox()
@@ -481,8 +481,8 @@ class Hub:
         """Compare the topics of callers, of which each stream has its own, if any was revoked."""
         if not callers:
             return
-        found = await self._query(partial(versions.read_versions, [versions.REVOKED]))
-        version = None if found is None else found.get(versions.REVOKED, 0)
+        versions_by_topic = await self._query(partial(versions.read_versions, [versions.REVOKED]))
+        version = None if versions_by_topic is None else versions_by_topic.get(versions.REVOKED, 0)
         if version not in (None, self._revoked_version) and await self._compare_versions(callers):
             self._revoked_version = version or 0
 
@@ -502,13 +502,13 @@ def get_hub() -> Hub:
     """Return the hub of the running event loop."""
     loop = asyncio.get_running_loop()
     with _lock:
-        found = _hubs.get(loop)
-        if found is None:
+        hub = _hubs.get(loop)
+        if hub is None:
             # A hub references its loop, so the two would never be garbage-collected.
-            for closed in [one for one in _hubs if one.is_closed()]:
+            for closed in [hub_loop for hub_loop in _hubs if hub_loop.is_closed()]:
                 del _hubs[closed]
-            found = _hubs[loop] = Hub(loop)
-        return found
+            hub = _hubs[loop] = Hub(loop)
+        return hub
 
 
 def notify(*notified: TopicKey) -> None:
@@ -516,15 +516,15 @@ def notify(*notified: TopicKey) -> None:
 
     Never raises: the change is in the database, and polls find it without a notification.
     """
-    for found in _open_hubs().values():
+    for hub in _open_hubs().values():
         for topic in notified:
-            found.notify(topic)
+            hub.notify(topic)
     notify_other_processes(*notified)
 
 
 def notify_other_processes(*notified: TopicKey) -> None:
     """Notify the listeners in other processes, but not in this one; for any thread."""
-    serving = next((loop for loop, found in _open_hubs().items() if found.is_listening), None)
+    serving = next((loop for loop, hub in _open_hubs().items() if hub.is_listening), None)
     try:
         send_to_layer(notified, serving)
     except Exception:
@@ -533,7 +533,7 @@ def notify_other_processes(*notified: TopicKey) -> None:
 
 def _open_hubs() -> dict[asyncio.AbstractEventLoop, Hub]:
     with _lock:
-        return {loop: found for loop, found in _hubs.items() if not loop.is_closed()}
+        return {loop: hub for loop, hub in _hubs.items() if not loop.is_closed()}
 
 
 # Publishing a change ------------------------------------------------------------------------------
@@ -549,7 +549,7 @@ def publish(*changed: TopicKey) -> None:
     Call it after the change is committed. Within a transaction (of another change) the storage
     thread assigns the numbers: the clock's row must not be locked until that commit.
     """
-    if is_on_loop() or (any(one.is_numbered for one in changed) and is_in_transaction()):
+    if is_on_loop() or (any(topic.is_numbered for topic in changed) and is_in_transaction()):
         _loop_publisher(os.getpid()).add(changed)
     else:
         _publish(*changed)

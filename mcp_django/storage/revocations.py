@@ -29,8 +29,10 @@ def notify_revoked(*credentials: str) -> None:
     Call it after the commit. The strings are those of ``Principal.credential``; empty ones are
     ignored. Never raises.
     """
-    if changed := [TopicKey("", "credential", one) for one in credentials if one]:
-        forget(*(_credential_tag(one.uri) for one in changed))
+    if changed := [
+        TopicKey("", "credential", credential) for credential in credentials if credential
+    ]:
+        forget(*(_credential_tag(topic.uri) for topic in changed))
         publish(*changed, REVOKED)
 
 
@@ -42,10 +44,10 @@ def notify_user(pk: Any) -> None:
 
 def revocation_topics(credential: str, user: Any) -> list[TopicKey]:
     """Return the topics of a caller's revocation; none if its access cannot be revoked."""
-    found = [TopicKey("", "credential", credential)] if credential else []
+    topics = [TopicKey("", "credential", credential)] if credential else []
     if user.is_authenticated:
-        found.append(TopicKey("", "user", str(user.pk)))
-    return found
+        topics.append(TopicKey("", "user", str(user.pk)))
+    return topics
 
 
 # Signals of users, tokens and sessions ------------------------------------------------------------
@@ -91,7 +93,9 @@ def connect_receivers() -> None:
         *_permission_receivers(user),
     ):
         # A proxy or a child of a model sends signals of its own.
-        for model in [one for one in apps.get_models() if issubclass(one, sender)] or [sender]:
+        for model in [
+            subclass for subclass in apps.get_models() if issubclass(subclass, sender)
+        ] or [sender]:
             signal.connect(receiver, sender=model, dispatch_uid=uid)
 
 
@@ -114,8 +118,8 @@ def _user_saved(
     # A login changes nothing that counts.
     if created or update_fields == {"last_login"}:
         return
-    known = "is_active" not in instance.get_deferred_fields()
-    is_revoked = known and not instance.is_active
+    is_loaded = "is_active" not in instance.get_deferred_fields()
+    is_revoked = is_loaded and not instance.is_active
     notified = partial(notify_user if is_revoked else _forget_user, instance.pk)
     after_commit(notified, using=using)
 

@@ -235,10 +235,10 @@ class _NewSessions:
         """Store sessions, and return the error of those for which there is no room."""
         # First, since a transaction of this package begins with its write.
         inserted = _new_sessions(get_settings().session_max_age, list_delay())
-        inserted.insert(self.alias(), [one.values for one in new], again=again)
+        inserted.insert(self.alias(), [session.values for session in new], again=again)
         refused = _refuse_too_many(new)
-        _evict_oldest([one for one in new if one.digest not in refused])
-        return [refused.get(one.digest) for one in new]
+        _evict_oldest([session for session in new if session.digest not in refused])
+        return [refused.get(session.digest) for session in new]
 
 
 NEW_SESSIONS = _NewSessions()
@@ -270,8 +270,8 @@ def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
     for tenant, opened in anonymous.items():
         surplus = _sessions_beyond(most, len(padded(opened)), settings.session_idle)
         caller = {"principal": opened[0].values["principal"], "tenant": tenant}
-        if found := list(surplus.rows(write_alias(), caller)):
-            refused += [session.digest for session in opened[-len(found) :]]
+        if excess := list(surplus.rows(write_alias(), caller)):
+            refused += [session.digest for session in opened[-len(excess) :]]
     if refused:
         rows(tables.Session).filter(digest__in=refused).delete()
     return {digest: _too_many_sessions() for digest in refused}
@@ -302,10 +302,14 @@ def _too_many_sessions() -> TooManySessions:
 def _evict_oldest(new: Sequence[NewSession]) -> None:
     """End the sessions beyond ``SESSIONS_PER_PRINCIPAL`` of the callers of the new ones."""
     opened: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for one in new:
-        if one.network != "":
-            caller = (one.values["tenant"], one.values["principal"], one.values["network"])
-            opened[caller].append(one.digest)
+    for session in new:
+        if session.network != "":
+            caller = (
+                session.values["tenant"],
+                session.values["principal"],
+                session.values["network"],
+            )
+            opened[caller].append(session.digest)
     if not opened:
         return
     keep = get_settings().sessions_per_principal
@@ -403,31 +407,31 @@ def _read_sessions(
     keys: Collection[SessionKey],
 ) -> dict[SessionKey, Confirmed[SessionRecord]]:
     """Return those sessions that are live, and note that they are in use."""
-    found: dict[SessionKey, Confirmed[SessionRecord]] = {}
+    sessions: dict[SessionKey, Confirmed[SessionRecord]] = {}
     for alias in dict.fromkeys(key.alias for key in keys):
-        found |= _read_sessions_of(alias, {key for key in keys if key.alias == alias})
-    return found
+        sessions |= _read_sessions_of(alias, {key for key in keys if key.alias == alias})
+    return sessions
 
 
 def _read_sessions_of(
-    alias: str, wanted: set[SessionKey]
+    alias: str, keys: set[SessionKey]
 ) -> dict[SessionKey, Confirmed[SessionRecord]]:
     idle = get_settings().session_idle
-    digests = padded([*{key.digest for key in wanted}])
-    found = {}
+    digests = padded([*{key.digest for key in keys}])
+    sessions = {}
     query = _live_sessions(idle, len(digests))
-    found_rows = query.rows(alias, numbered(digests))
-    for tenant, server, principal, now, ends_at, seen_at, is_stale, *columns in found_rows:
+    session_rows = query.rows(alias, numbered(digests))
+    for tenant, server, principal, now, ends_at, seen_at, is_stale, *columns in session_rows:
         record = SessionRecord(*columns)
         key = SessionKey(record.digest, tenant, server, principal, alias)
-        if key not in wanted:
+        if key not in keys:
             # Another caller or tenant has its id.
             continue
         if is_stale:
             note_seen(record.pk)
-        left = min((ends_at - now).total_seconds(), (seen_at - now).total_seconds() + idle)
-        found[key] = Confirmed(record, frozenset((session_tag(record.pk),)), left)
-    return found
+        seconds = min((ends_at - now).total_seconds(), (seen_at - now).total_seconds() + idle)
+        sessions[key] = Confirmed(record, frozenset((session_tag(record.pk),)), seconds)
+    return sessions
 
 
 session_cache: RefreshAheadCache[SessionKey, SessionRecord] = RefreshAheadCache(
@@ -443,12 +447,12 @@ def session_tag(pk: int) -> str:
 @lru_cache(maxsize=64)
 def _live_sessions(idle: float, count: int) -> CompiledQuery[Any]:
     def build(alias: str) -> Any:
-        found = tables.Session._default_manager.using(alias).filter(
+        sessions = tables.Session._default_manager.using(alias).filter(
             digest__in=parameters(count),
             expires_at__gt=Now(),
             seen_at__gt=seconds_ago(idle),
         )
-        return found.order_by().values_list(
+        return sessions.order_by().values_list(
             "tenant",
             "server",
             "principal",
@@ -473,14 +477,14 @@ def _live_sessions(idle: float, count: int) -> CompiledQuery[Any]:
 
 def mark_seen(pk: int) -> bool:
     """Return whether a session is live, and mark it as seen: an open stream prevents idling."""
-    found = rows(tables.Session).filter(pk=pk, expires_at__gt=Now())
-    return bool(found.update(seen_at=Now()))
+    sessions = rows(tables.Session).filter(pk=pk, expires_at__gt=Now())
+    return bool(sessions.update(seen_at=Now()))
 
 
 def live_sessions(pks: Iterable[int]) -> set[int]:
     """Return those sessions that have not ended or expired, without marking them as seen."""
-    found = rows(tables.Session).filter(pk__in=list(pks), expires_at__gt=Now())
-    return set(found.values_list("pk", flat=True))
+    sessions = rows(tables.Session).filter(pk__in=list(pks), expires_at__gt=Now())
+    return set(sessions.values_list("pk", flat=True))
 
 
 def update_session(pk: int, **values: Any) -> None:
@@ -500,9 +504,9 @@ class _InitializedSessions:
 
     def write(self, pks: Sequence[int], *, again: bool) -> Sequence[None]:
         """Mark sessions as initialized, and notify their GET streams after the commit."""
-        every = padded(pks)
+        padded_pks = padded(pks)
         # A client may repeat it, and what a process has cached of a session may not know it yet.
-        if _initialized_sessions(len(every)).update(self.alias(), numbered(every)):
+        if _initialized_sessions(len(padded_pks)).update(self.alias(), numbered(padded_pks)):
             notify_get_streams(pks)
         return [None] * len(pks)
 
@@ -529,14 +533,14 @@ def add_subscription(session_pk: int, uri: str) -> bool:
         TooManySubscriptions: the session has the maximum number.
     """
     digest = _digest(lower_scheme(uri))
-    found = rows(tables.Subscription)
-    mine = found.filter(session=session_pk)
+    subscriptions = rows(tables.Subscription)
+    mine = subscriptions.filter(session=session_pk)
     if mine.filter(digest=digest).exists():
         return False
     held = mine.aggregate(count=Count("pk"), size=Sum(Length("uri"), default=0))
     if held["count"] >= MAX_SUBSCRIPTIONS or held["size"] + len(uri) > MAX_SUBSCRIBED_CHARACTERS:
         raise TooManySubscriptions
-    found.bulk_create(
+    subscriptions.bulk_create(
         [tables.Subscription(session_id=session_pk, uri=uri, digest=digest)], ignore_conflicts=True
     )
     return True
@@ -557,12 +561,12 @@ def end_sessions(pks: Iterable[int], **changes: Any) -> int:
 
     ``changes`` are further fields to set.
     """
-    named = list(pks)
-    live = rows(tables.Session).filter(pk__in=named, expires_at__gt=Now())
+    pk_list = list(pks)
+    live = rows(tables.Session).filter(pk__in=pk_list, expires_at__gt=Now())
     ended = live.update(expires_at=Now(), **changes)
     if ended:
-        notify_get_streams(named)
-        after_commit(partial(_notify_ended, named), using=write_alias())
+        notify_get_streams(pk_list)
+        after_commit(partial(_notify_ended, pk_list), using=write_alias())
     return ended
 
 
@@ -618,8 +622,8 @@ class MemorySession(ClientSession):
 
     def unsubscribe(self, uri: str) -> None:
         """Stop notifying the client of changes of a resource."""
-        for known in [*self.uris]:
-            if lower_scheme(known) == lower_scheme(uri):
-                del self.uris[known]
+        for subscribed_uri in [*self.uris]:
+            if lower_scheme(subscribed_uri) == lower_scheme(uri):
+                del self.uris[subscribed_uri]
         self.hold([*self.uris])
         self.on_change([])

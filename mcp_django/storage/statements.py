@@ -117,20 +117,25 @@ class CompiledQuery(Generic[M]):
         Raises:
             DatabaseError: the database could not be asked.
         """
-        known = self._compiled(alias)
-        bound = _bound(known.parameters, values)
-        compiler = copy(known.compiler)
+        compiled = self._compiled(alias)
+        bound = _bound(compiled.parameters, values)
+        compiler = copy(compiled.compiler)
         compiler.connection = connections[alias]
-        compiler.as_sql = lambda *args, **kwargs: (known.sql, bound)
-        compiler.get_converters = lambda columns: known.converters
+        compiler.as_sql = lambda *args, **kwargs: (compiled.sql, bound)
+        compiler.get_converters = lambda columns: compiled.converters
         # A query set is not copied by ``copy``, which would evaluate it.
-        found = object.__new__(type(known.queryset))
-        found.__dict__.update(known.queryset.__dict__, _query=_ReadyQuery(known.queryset, compiler))
-        return iter(found._iterable_class(found))
+        queryset = object.__new__(type(compiled.queryset))
+        queryset.__dict__.update(
+            compiled.queryset.__dict__, _query=_ReadyQuery(compiled.queryset, compiler)
+        )
+        return iter(queryset._iterable_class(queryset))
 
 
 def _bound(parameters: Sequence[Any], values: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(values[one] if isinstance(one, Parameter) else one for one in parameters)
+    return tuple(
+        values[parameter] if isinstance(parameter, Parameter) else parameter
+        for parameter in parameters
+    )
 
 
 class CompiledUpdate:
@@ -141,8 +146,8 @@ class CompiledUpdate:
         self._compiled = cache(self._compile)
 
     def _compile(self, alias: str) -> tuple[str, Sequence[Any]]:
-        found, changes = self._build(alias)
-        query: Any = found.order_by().query.chain(UpdateQuery)
+        queryset, changes = self._build(alias)
+        query: Any = queryset.order_by().query.chain(UpdateQuery)
         query.add_update_values(changes)
         statement: tuple[str, Sequence[Any]] = query.get_compiler(alias).as_sql()
         return statement
@@ -180,16 +185,18 @@ class CompiledInsert:
         operations: Any = connections[alias].ops
         query = InsertQuery(model)
         compiler: Any = query.get_compiler(alias)
-        every = model._meta.concrete_fields
-        fields = [field for field in every if not isinstance(field, AutoField)]
+        model_fields = model._meta.concrete_fields
+        fields = [field for field in model_fields if not isinstance(field, AutoField)]
         values: dict[str, Any] = {}
         prepared, places = [], []
         for field in fields:
             if field.attname in expressions:
-                found = expressions[field.attname]
-                found = found.resolve_expression(query, allow_joins=False, for_save=True)
-                place, parameters = compiler.compile(found)
-                values |= {f"{field.attname} {n}": one for n, one in enumerate(parameters)}
+                expression = expressions[field.attname]
+                expression = expression.resolve_expression(query, allow_joins=False, for_save=True)
+                place, parameters = compiler.compile(expression)
+                values |= {
+                    f"{field.attname} {n}": parameter for n, parameter in enumerate(parameters)
+                }
             else:
                 place = "%s"
                 # Each row has to say its tenant: the thread that writes it has none.
@@ -202,8 +209,10 @@ class CompiledInsert:
             places.append(place)
         names = ", ".join(operations.quote_name(field.column) for field in fields)
         table = f"{operations.quote_name(model._meta.db_table)} ({names})"
-        one = operations.bulk_insert_sql(fields, [places])
-        return _CompiledInsert(fields, values, itemgetter(*values), prepared, places, table, one)
+        single_row = operations.bulk_insert_sql(fields, [places])
+        return _CompiledInsert(
+            fields, values, itemgetter(*values), prepared, places, table, single_row
+        )
 
     def insert(self, alias: str, rows: Sequence[Mapping[str, Any]], *, again: bool = False) -> None:
         """Insert rows, each with its values by attribute name; the others have their defaults.
@@ -216,19 +225,21 @@ class CompiledInsert:
         if not rows:
             return
         connection = connections[alias]
-        known = self._compiled(alias)
+        compiled = self._compiled(alias)
         operations: Any = connection.ops
-        values = [known.values_of(row, connection) for row in rows]
+        values = [compiled.values_of(row, connection) for row in rows]
         # One statement for many rows: a driver releases the GIL with each, and gets it back late.
-        size = _rows_per_insert(connection, known.fields, values)
+        size = _rows_per_insert(connection, compiled.fields, values)
         conflict = OnConflict.IGNORE if again else None
-        insert = f"{operations.insert_statement(on_conflict=conflict)} {known.table}"
-        suffix = operations.on_conflict_suffix_sql(known.fields, conflict, (), ())
+        insert = f"{operations.insert_statement(on_conflict=conflict)} {compiled.table}"
+        suffix = operations.on_conflict_suffix_sql(compiled.fields, conflict, (), ())
         with connection.cursor() as cursor:
             for part in in_batches(values, size):
-                places = known.one
+                places = compiled.one_row
                 if len(part) > 1:
-                    places = operations.bulk_insert_sql(known.fields, [known.places] * len(part))
+                    places = operations.bulk_insert_sql(
+                        compiled.fields, [compiled.places] * len(part)
+                    )
                 cursor.execute(f"{insert} {places} {suffix}", list(chain.from_iterable(part)))
 
 
@@ -248,18 +259,18 @@ def _preparing(field: Any) -> Callable[[Any, Any], Any]:
     prepare: Callable[[Any, Any], Any] = field.get_db_prep_save
     if not isinstance(field, JSONField):
         return prepare
-    kept: dict[tuple[str, ...], Any] = {}
+    ready_lists: dict[tuple[str, ...], Any] = {}
 
     def prepare_json(value: Any, connection: Any) -> Any:
         # The names of the arguments are the same in each call of a tool.
         if type(value) is not list or not all(type(item) is str for item in value):
             return prepare(value, connection)
         key = tuple(value)
-        ready = kept.get(key)
+        ready = ready_lists.get(key)
         if ready is None:
-            if len(kept) >= _KEPT_LISTS:
-                kept.clear()
-            ready = kept[key] = prepare(value, connection)
+            if len(ready_lists) >= _KEPT_LISTS:
+                ready_lists.clear()
+            ready = ready_lists[key] = prepare(value, connection)
         return ready
 
     return prepare_json
@@ -294,15 +305,15 @@ class _CompiledInsert(NamedTuple):
     places: Sequence[str]
     table: str
     """The table with its columns."""
-    one: str
+    one_row: str
     """The places of one row."""
 
     def values_of(self, row: Mapping[str, Any], connection: Any) -> Sequence[Any]:
         """Return the parameters of a row."""
         values = [*self.in_order({**self.defaults, **row})]
         for place, prepare, default, ready in self.prepared:
-            given = values[place]
-            values[place] = ready if given == default else prepare(given, connection)
+            value = values[place]
+            values[place] = ready if value == default else prepare(value, connection)
         return values
 
 

@@ -109,7 +109,7 @@ class _NewStreams(_StreamRows):
 
     def write(self, new: Sequence[tables.Stream], *, again: bool) -> Sequence[None]:
         """Store streams."""
-        _insert_stream.insert(self.alias(), [vars(one) for one in new], again=again)
+        _insert_stream.insert(self.alias(), [vars(stream) for stream in new], again=again)
         return [None] * len(new)
 
 
@@ -119,9 +119,9 @@ _insert_stream = CompiledInsert(lambda: tables.Stream, lambda: {"created_at": No
 
 def close_streams(*streams: int) -> None:
     """Close streams of this process that have no last message."""
-    every = padded(streams)
-    closing = _closing(len(every), get_settings().session_idle)
-    closing.update(write_alias(), {**numbered(every), "owner": worker_id()})
+    padded_streams = padded(streams)
+    closing = _closing(len(padded_streams), get_settings().session_idle)
+    closing.update(write_alias(), {**numbered(padded_streams), "owner": worker_id()})
 
 
 @lru_cache(maxsize=64)
@@ -158,15 +158,15 @@ class _Events(_StreamRows):
 
         That it may have been stored without the knowledge of its caller needs no ``again``.
         """
-        found = [_advance(one) for one in new]
-        added = [one for one, is_added in zip(new, found, strict=True) if is_added is True]
+        outcomes = [_advance(batch) for batch in new]
+        added = [batch for batch, is_added in zip(new, outcomes, strict=True) if is_added is True]
         events = [
-            {"stream_id": one.number, "seq": seq, "payload": payload}
-            for one in added
-            for seq, payload in one.events
+            {"stream_id": batch.number, "seq": seq, "payload": payload}
+            for batch in added
+            for seq, payload in batch.events
         ]
         _insert_event.insert(self.alias(), events)
-        return [one if isinstance(one, Exception) else None for one in found]
+        return [outcome if isinstance(outcome, Exception) else None for outcome in outcomes]
 
 
 EVENTS = _Events()
@@ -206,9 +206,9 @@ def read_stream(session_pk: int, number: int, *, after_seq: int) -> StreamSnapsh
     Raises:
         UnknownStream: the session has no such stream.
     """
-    found = rows(tables.Stream).filter(pk=number, session=session_pk)
+    streams = rows(tables.Stream).filter(pk=number, session=session_pk)
     # The state first: the events that it promises exist when they are read.
-    row = found.values_list("state", "last_seq", "owner", "request_id").first()
+    row = streams.values_list("state", "last_seq", "owner", "request_id").first()
     if row is None:
         raise UnknownStream
     events = rows(tables.Event).filter(stream=number, seq__gt=after_seq).order_by("seq")
@@ -241,8 +241,8 @@ def find_request_owner(session_pk: int, request_id: RequestId) -> int | None:
 
     The stream of a batch has the responses to several requests.
     """
-    found = rows(tables.Stream).filter(session=session_pk, kind=POST, state=OPEN)
-    for owner, answered in found.values_list("owner", "request_id"):
+    streams = rows(tables.Stream).filter(session=session_pk, kind=POST, state=OPEN)
+    for owner, answered in streams.values_list("owner", "request_id"):
         ids = json.loads(answered)
         if _contains_id(request_id, ids if isinstance(ids, list) else [ids]):
             return owner
@@ -251,19 +251,19 @@ def find_request_owner(session_pk: int, request_id: RequestId) -> int | None:
 
 def _contains_id(request_id: RequestId, ids: Sequence[RequestId]) -> bool:
     # 1 and "1" differ, and so do 1 and true.
-    return any(one == request_id and type(one) is type(request_id) for one in ids)
+    return any(candidate == request_id and type(candidate) is type(request_id) for candidate in ids)
 
 
 def find_owner(session_pk: int, number: int) -> int | None:
     """Return the process that runs the call of a stream, ``None`` if it is closed or unknown."""
-    found = rows(tables.Stream).filter(pk=number, session=session_pk, state=OPEN)
-    return found.values_list("owner", flat=True).first()
+    streams = rows(tables.Stream).filter(pk=number, session=session_pk, state=OPEN)
+    return streams.values_list("owner", flat=True).first()
 
 
 def find_stream_kind(session_pk: int, number: int) -> str | None:
     """Return the kind of a stream of a session, ``None`` if the stream does not exist."""
-    found = rows(tables.Stream).filter(pk=number, session=session_pk)
-    return found.values_list("kind", flat=True).first()
+    streams = rows(tables.Stream).filter(pk=number, session=session_pk)
+    return streams.values_list("kind", flat=True).first()
 
 
 # GET streams of a session -------------------------------------------------------------------------
@@ -331,24 +331,26 @@ class _NewGetStreams(_StreamRows):
         An attempt may be repeated, by its caller as well.
         """
         # The locks of the sessions' rows put concurrent streams in order.
-        found = _seen_sessions({one.session_pk for one in new})
-        before = {pk: session.numbers for pk, session in found.items()}
-        live = [one for one in new if one.session_pk in found]
-        added = [found[one.session_pk].add(one) for one in live]
-        _insert_stream.insert(self.alias(), [vars(one) for one in added], again=True)
-        after = {pk: session.numbers for pk, session in found.items()}
-        every = {one.number for one in live}.union(*before.values())
-        if over := every.difference(*after.values()):
+        sessions = _seen_sessions({stream.session_pk for stream in new})
+        before = {pk: session.numbers for pk, session in sessions.items()}
+        live = [stream for stream in new if stream.session_pk in sessions]
+        added = [sessions[stream.session_pk].add(stream) for stream in live]
+        _insert_stream.insert(self.alias(), [vars(row) for row in added], again=True)
+        after = {pk: session.numbers for pk, session in sessions.items()}
+        numbers = {stream.number for stream in live}.union(*before.values())
+        if over := numbers.difference(*after.values()):
             closed = rows(tables.Stream).filter(pk__in=over, state=OPEN)
             closed.update(**_done(get_settings().session_idle))
-        told = [pk for pk, session in found.items() if before[pk] or len(session.numbers) > 1]
-        if told:
-            topics = map(topic_of_get_streams, told)
+        notified = [
+            pk for pk, session in sessions.items() if before[pk] or len(session.numbers) > 1
+        ]
+        if notified:
+            topics = map(topic_of_get_streams, notified)
             transaction.on_commit(partial(publish, *topics), using=self.alias())
-        states = [found.get(one.session_pk) for one in new]
+        states = [sessions.get(stream.session_pk) for stream in new]
         return [
-            None if session is None else session.state_of(one.number)
-            for one, session in zip(new, states, strict=True)
+            None if session is None else session.state_of(stream.number)
+            for stream, session in zip(new, states, strict=True)
         ]
 
 
@@ -384,9 +386,9 @@ class _LiveSession:
         """Add a stream and leave out those that it closes; return its row."""
         self.last_seq += 1
         if new.number not in self.numbers:
-            others = [one for one in self.streams if one[0] != new.replaced]
+            others = [stream for stream in self.streams if stream[0] != new.replaced]
             if len(others) >= MAX_GET_STREAMS:
-                others = [one for one in others if is_alive(one[1])]
+                others = [stream for stream in others if is_alive(stream[1])]
             self.streams = [*others[-(MAX_GET_STREAMS - 1) :], (new.number, worker_id())]
         return tables.Stream(
             pk=new.number, session_id=self.pk, kind=GET, owner=worker_id(), last_seq=self.last_seq
@@ -396,7 +398,7 @@ class _LiveSession:
         """Return the state of a stream, ``None`` if it is not open."""
         if number not in self.numbers:
             return None
-        newer = list(takewhile(lambda one: one[0] != number, reversed(self.streams)))
+        newer = list(takewhile(lambda stream: stream[0] != number, reversed(self.streams)))
         return GetStreamState(
             is_initialized=self.is_initialized,
             uris=self.uris,
@@ -408,22 +410,22 @@ class _LiveSession:
 
 def _seen_sessions(pks: Collection[int]) -> dict[int, _LiveSession]:
     """Mark sessions as seen, and return those that have not ended."""
-    alias, every = write_alias(), padded([*pks])
-    named = numbered(every)
-    if not _seeing(len(every)).update(alias, named):
+    alias, padded_pks = write_alias(), padded([*pks])
+    values = numbered(padded_pks)
+    if not _seeing(len(padded_pks)).update(alias, values):
         return {}
-    found: dict[int, _LiveSession] = {}
-    for pk, is_initialized, heard, stream, owner, last_seq in _streams_of(len(every)).rows(
-        alias, named
+    sessions: dict[int, _LiveSession] = {}
+    for pk, is_initialized, heard, stream, owner, last_seq in _streams_of(len(padded_pks)).rows(
+        alias, values
     ):
-        session = found.setdefault(pk, _LiveSession(pk, is_initialized, heard))
+        session = sessions.setdefault(pk, _LiveSession(pk, is_initialized, heard))
         if stream is not None:
             session.streams.append((stream, owner))
             session.last_seq = last_seq
-    for pk, uri in _uris_of(len(every)).rows(alias, named):
-        if pk in found:
-            found[pk].uris.append(uri)
-    return found
+    for pk, uri in _uris_of(len(padded_pks)).rows(alias, values):
+        if pk in sessions:
+            sessions[pk].uris.append(uri)
+    return sessions
 
 
 def _live(alias: str, count: int) -> QuerySet[tables.Session]:
@@ -473,9 +475,11 @@ def notify_get_streams(session_pks: Iterable[int]) -> None:
 def _notify_get_streams(session_pks: Collection[int]) -> None:
     # A stream that is being opened writes its row first, and reads the others then.
     for some in in_batches([*session_pks], NOTIFIED_SESSIONS):
-        every = padded(some)
-        found = _sessions_with_streams(len(every)).rows(write_alias(), numbered(every))
-        publish(*map(topic_of_get_streams, [pk for (pk,) in found]))
+        padded_pks = padded(some)
+        session_rows = _sessions_with_streams(len(padded_pks)).rows(
+            write_alias(), numbered(padded_pks)
+        )
+        publish(*map(topic_of_get_streams, [pk for (pk,) in session_rows]))
 
 
 @cache
@@ -498,10 +502,12 @@ class _GetStreamEnds(_StreamRows):
     def write(self, ends: Sequence[GetStreamEnd], *, again: bool) -> Sequence[None]:
         """Close GET streams, and notify the others of their sessions after the commit."""
         # Sessions before streams, and those in one order, to avoid deadlocks.
-        for end in sorted(ends, key=lambda one: one.session_pk):
+        for end in sorted(ends, key=lambda end: end.session_pk):
             if end.seen_number is not None:
-                told = rows(tables.Session).filter(pk=end.session_pk, heard_seq__lt=end.seen_number)
-                told.update(heard_seq=end.seen_number)
+                sessions = rows(tables.Session).filter(
+                    pk=end.session_pk, heard_seq__lt=end.seen_number
+                )
+                sessions.update(heard_seq=end.seen_number)
         close_streams(*(end.number for end in ends))
         notify_get_streams({end.session_pk for end in ends})
         return [None] * len(ends)

@@ -103,23 +103,23 @@ def create_task(
     return row
 
 
-def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) -> None:
+def _check_room(tasks: QuerySet[tables.Task], network: str | None, size: int) -> None:
     settings = get_settings()
     most = settings.tasks_per_principal
     going_on = Q(status__in=OPEN_STATUSES, expires_at__gt=Now())
     if network is not None:
         together = settings.anonymous_factor * most
-        if known.filter(going_on)[:together].count() >= together:
+        if tasks.filter(going_on)[:together].count() >= together:
             raise TooManyTasks(
                 f"Clients without credentials have {together} open tasks, the maximum; try later."
             )
         if not network:
             return
-        known = known.filter(network=digest_of_network(network))
-    if known.filter(going_on).count() >= most:
+        tasks = tasks.filter(network=digest_of_network(network))
+    if tasks.filter(going_on).count() >= most:
         raise TooManyTasks(f"You have {most} open tasks, the maximum; wait for one, or cancel one.")
     if size > MAX_SHORT:
-        long = known.annotate(size=Length("arguments")).filter(size__gt=MAX_SHORT)
+        long = tasks.annotate(size=Length("arguments")).filter(size__gt=MAX_SHORT)
         if long.aggregate(sum=Sum("size", default=0))["sum"] + size > MAX_LONG:
             raise TooManyTasks(
                 f"The arguments of your tasks, finished ones included, would exceed {MAX_LONG} "
@@ -153,9 +153,9 @@ def tasks_of_principal(server: str, principal_key: str) -> QuerySet[tables.Task]
 
 def cancel_task(task: tables.Task) -> bool:
     """Cancel a task; ``False`` if it was over already. Refreshes ``task``."""
-    found = _open_task(task.pk)
+    queryset = _open_task(task.pk)
     is_changed = _update_task(
-        found, task.pk, status=CANCELLED, status_message="", **_final_changes()
+        queryset, task.pk, status=CANCELLED, status_message="", **_final_changes()
     )
     task.refresh_from_db(using=write_alias())
     return is_changed
@@ -168,19 +168,19 @@ def store_responses(task: tables.Task, responses: Mapping[str, Any]) -> bool:
     of its next run, and has to be enqueued. Refreshes ``task``.
     """
     while task.status == INPUT_REQUIRED:
-        taken = {key: one for key, one in responses.items() if key in task.questions}
+        taken = {key: response for key, response in responses.items() if key in task.questions}
         if not taken:
             return False
-        left = {key: one for key, one in task.questions.items() if key not in taken}
-        changes: dict[str, Any] = {"questions": left, "answers": {**task.answers, **taken}}
-        if not left:
+        remaining = {key: question for key, question in task.questions.items() if key not in taken}
+        changes: dict[str, Any] = {"questions": remaining, "answers": {**task.answers, **taken}}
+        if not remaining:
             changes |= {"status": WORKING, "run": F("run") + 1, "lease_until": None}
         # Another HTTP request may store another response meanwhile; both have to be kept.
         unchanged = _open_task(task.pk).filter(status=INPUT_REQUIRED, step=task.step)
         is_changed = _update_task(unchanged, task.pk, **changes)
         task.refresh_from_db(using=write_alias())
         if is_changed:
-            return not left
+            return not remaining
     return False
 
 
@@ -203,8 +203,8 @@ def renew_lease(pk: str, run: int) -> bool:
 
 def filter_wanted(runs: Mapping[str, int]) -> set[str]:
     """Return the tasks of those runs that are not cancelled, closed or expired."""
-    found = rows(tables.Task).filter(pk__in=list(runs), status=WORKING, expires_at__gt=Now())
-    return {pk for pk, run in found.values_list("pk", "run") if runs[pk] == run}
+    tasks = rows(tables.Task).filter(pk__in=list(runs), status=WORKING, expires_at__gt=Now())
+    return {pk for pk, run in tasks.values_list("pk", "run") if runs[pk] == run}
 
 
 def set_status_message(pk: str, run: int, message: str) -> bool:
@@ -219,22 +219,22 @@ def wait_for_responses(
 
     Clients get other keys, none of which was used in this task before.
     """
-    known: dict[str, str] = (
+    used_keys: dict[str, str] = (
         rows(tables.Task).filter(pk=pk).values_list("keys", flat=True).first() or {}
     )
     fresh: dict[str, str] = {}
     for key in questions:
-        shown, n = key, run
-        while shown in known or shown in fresh:
-            shown, n = f"{key}_{n}", n + 1
-        fresh[shown] = key
+        client_key, n = key, run
+        while client_key in used_keys or client_key in fresh:
+            client_key, n = f"{key}_{n}", n + 1
+        fresh[client_key] = key
     return _update_task(
         _leased_run(pk, run),
         pk,
         status=INPUT_REQUIRED,
-        questions={shown: dict(questions[key]) for shown, key in fresh.items()},
+        questions={client_key: dict(questions[key]) for client_key, key in fresh.items()},
         answers={},
-        keys={**known, **fresh},
+        keys={**used_keys, **fresh},
         state=state,
         lease_until=None,
     )
@@ -278,9 +278,9 @@ def close_expired(pks: Iterable[str] | None = None) -> int:
         "pk", "is_expired"
     ):
         # Checked again in the same query: the lease may have been renewed.
-        found = rows(tables.Task).filter(_late_condition(), pk=pk)
+        queryset = rows(tables.Task).filter(_late_condition(), pk=pk)
         closed += _update_task(
-            found, pk, **_failure_changes(EXPIRED if is_expired else WORKER_GONE)
+            queryset, pk, **_failure_changes(EXPIRED if is_expired else WORKER_GONE)
         )
     return closed
 
@@ -316,8 +316,8 @@ def _leased_run(pk: str, run: int) -> QuerySet[tables.Task]:
     return rows(tables.Task).filter(pk=pk, run=run, status=WORKING, lease_until__isnull=False)
 
 
-def _update_task(found: QuerySet[tables.Task], pk: str, **changes: Any) -> bool:
-    if not found.update(updated_at=Now(), step=F("step") + 1, **changes):
+def _update_task(queryset: QuerySet[tables.Task], pk: str, **changes: Any) -> bool:
+    if not queryset.update(updated_at=Now(), step=F("step") + 1, **changes):
         return False
     publish(task_topic(pk))
     return True

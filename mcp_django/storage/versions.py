@@ -117,19 +117,19 @@ def assign_number(changed: Sequence[TopicKey]) -> None:
     locked from the first statement until the commit, so that numbers are committed in order.
     """
     digests = sorted({topic.digest for topic in changed})
-    found = rows(tables.Topic).filter(pk__in=digests)
+    queryset = rows(tables.Topic).filter(pk__in=digests)
     with atomic():
         # A process may have been suspended in its transaction.
-        limit_lock_wait(found.db, LOCK_SECONDS)
-        given = _increment_clock()
-        told = {"version": F("version") + 1, "seq": given, "changed_at": Now()}
-        if found.update(**told) < len(digests):
-            there = set(found.values_list("pk", flat=True))
+        limit_lock_wait(queryset.db, LOCK_SECONDS)
+        number = _increment_clock()
+        changes = {"version": F("version") + 1, "seq": number, "changed_at": Now()}
+        if queryset.update(**changes) < len(digests):
+            there = set(queryset.values_list("pk", flat=True))
             # No other process adds numbered topics while the clock is locked.
             rows(tables.Topic).bulk_create(
-                tables.Topic(digest=one, version=1, seq=given, changed_at=Now())
-                for one in digests
-                if one not in there
+                tables.Topic(digest=digest, version=1, seq=number, changed_at=Now())
+                for digest in digests
+                if digest not in there
             )
 
 
@@ -147,12 +147,12 @@ def last_number(*, before: float) -> Any:
 
     It is 0 before the first one.
     """
-    found = rows(tables.Topic).filter(pk=CLOCK.digest).values("version")
+    clock = rows(tables.Topic).filter(pk=CLOCK.digest).values("version")
     if not before:
-        return Coalesce(Subquery(found), 0)
+        return Coalesce(Subquery(clock), 0)
     recent = rows(tables.Topic).filter(seq__gt=0, changed_at__gt=seconds_ago(before))
     first = recent.order_by("seq").values("seq")[:1]
-    return Coalesce(Subquery(first) - 1, Subquery(found), 0)
+    return Coalesce(Subquery(first) - 1, Subquery(clock), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +190,11 @@ def _changes(is_first: bool, size: int) -> CompiledQuery[Any]:  # noqa: FBT001
 
     def build(alias: str) -> Any:
         # One query for the clock and the numbers: of two queries, one would read an older state.
-        wanted = Q(pk=CLOCK.digest)
+        condition = Q(pk=CLOCK.digest)
         if not is_first:
-            wanted |= Q(seq__gt=placeholder("seen"))
-        found = tables.Topic._default_manager.using(alias).filter(wanted).order_by("seq")
-        return found.values_list("pk", "seq", "version")[:size]
+            condition |= Q(seq__gt=placeholder("seen"))
+        queryset = tables.Topic._default_manager.using(alias).filter(condition).order_by("seq")
+        return queryset.values_list("pk", "seq", "version")[:size]
 
     return CompiledQuery(build)
 
@@ -222,8 +222,8 @@ def _late_topics(count: int) -> CompiledQuery[Any]:
     """Return the query for those topics that changed after ``seen``, and the clock."""
 
     def build(alias: str) -> Any:
-        found = tables.Topic._default_manager.using(alias).filter(pk__in=placeholders(count))
-        late = found.filter(Q(seq__gt=placeholder("seen")) | Q(pk=CLOCK.digest))
+        queryset = tables.Topic._default_manager.using(alias).filter(pk__in=placeholders(count))
+        late = queryset.filter(Q(seq__gt=placeholder("seen")) | Q(pk=CLOCK.digest))
         return late.order_by().values_list("pk", "seq", "version")
 
     return CompiledQuery(build)
@@ -232,10 +232,10 @@ def _late_topics(count: int) -> CompiledQuery[Any]:
 def increment_versions(changed: Iterable[TopicKey]) -> None:
     """Count a change of each topic that is not numbered; the version grows by at least one."""
     digests = sorted({topic.digest for topic in changed})
-    found = rows(tables.Topic).filter(pk__in=digests)
-    is_ordered = len(digests) > 1 and connections[found.db].features.has_select_for_update
+    queryset = rows(tables.Topic).filter(pk__in=digests)
+    is_ordered = len(digests) > 1 and connections[queryset.db].features.has_select_for_update
     with atomic() if is_ordered else nullcontext():
-        if _increment(found, is_ordered=is_ordered) == len(digests):
+        if _increment(queryset, is_ordered=is_ordered) == len(digests):
             return
         # Not only the missing ones: another process may add them meanwhile, and a change that is
         # counted twice is noticed once.
@@ -243,25 +243,27 @@ def increment_versions(changed: Iterable[TopicKey]) -> None:
             [tables.Topic(digest=digest, version=0, changed_at=Now()) for digest in digests],
             ignore_conflicts=True,
         )
-        _increment(found, is_ordered=is_ordered)
+        _increment(queryset, is_ordered=is_ordered)
 
 
-def _increment(found: QuerySet[tables.Topic], *, is_ordered: bool) -> int:
+def _increment(queryset: QuerySet[tables.Topic], *, is_ordered: bool) -> int:
     if is_ordered:
         # In one order, to avoid deadlocks with a process that counts the same topics.
-        list(found.order_by("pk").select_for_update().values_list("pk"))
-    return found.update(version=F("version") + 1, changed_at=Now())
+        list(queryset.order_by("pk").select_for_update().values_list("pk"))
+    return queryset.update(version=F("version") + 1, changed_at=Now())
 
 
 def read_versions(topics: Iterable[TopicKey]) -> dict[TopicKey, int]:
     """Return how often each topic has changed; topics without a change are left out."""
     by_digest = {topic.digest: topic for topic in topics}
-    found = rows(tables.Topic).filter(pk__in=list(by_digest))
-    return {by_digest[digest]: version for digest, version in found.values_list("pk", "version")}
+    queryset = rows(tables.Topic).filter(pk__in=list(by_digest))
+    return {by_digest[digest]: version for digest, version in queryset.values_list("pk", "version")}
 
 
 def recently_changed(topics: Iterable[TopicKey], seconds: float) -> list[TopicKey]:
     """Return the topics that changed within so many seconds, by the clock of the database."""
     by_digest = {topic.digest: topic for topic in topics}
-    found = rows(tables.Topic).filter(pk__in=list(by_digest), changed_at__gt=seconds_ago(seconds))
-    return [by_digest[digest] for digest in found.values_list("pk", flat=True)]
+    queryset = rows(tables.Topic).filter(
+        pk__in=list(by_digest), changed_at__gt=seconds_ago(seconds)
+    )
+    return [by_digest[digest] for digest in queryset.values_list("pk", flat=True)]

@@ -178,14 +178,14 @@ class BatchWriter:
                 raise outcome
             return outcome
         future: Future[Any] = Future()
-        item = _QueuedRow(kind, row, partial(set_outcome, future))
-        self._put(item)
+        queued_row = _QueuedRow(kind, row, partial(set_outcome, future))
+        self._put(queued_row)
         try:
             return future.result(seconds)
         except TimeoutError:
             raise busy_error() from None
         finally:
-            item.is_abandoned = True
+            queued_row.is_abandoned = True
 
     async def awrite(self, kind: RowKind, row: Any, *, seconds: float) -> Any:
         """Write a row from an event loop, and return its outcome after the commit.
@@ -198,14 +198,14 @@ class BatchWriter:
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Any] = loop.create_future()
-        item = _QueuedRow(kind, row, partial(LoopResults.of(loop).post, waiter))
-        self._put(item)
+        queued_row = _QueuedRow(kind, row, partial(LoopResults.of(loop).post, waiter))
+        self._put(queued_row)
         timer = loop.call_later(seconds, _give_up, waiter)
         try:
             return await waiter
         finally:
             timer.cancel()
-            item.is_abandoned = True
+            queued_row.is_abandoned = True
 
     def enqueue(
         self, kind: RowKind, row: Any, *, notify: Callable[[], object] | None = None
@@ -238,11 +238,11 @@ class BatchWriter:
         else:
             self.enqueue(kind, row)
 
-    def _put(self, item: _QueuedRow) -> None:
+    def _put(self, queued_row: _QueuedRow) -> None:
         if len(self._urgent) >= MAX_WAITING:
             self.refused += 1
             raise busy_error()
-        self._urgent.append(item)
+        self._urgent.append(queued_row)
         self._wake(_URGENT)
 
     def _wake(self, why: _Wake) -> None:
@@ -328,9 +328,9 @@ class BatchWriter:
         failed = self._flush_delay > FLUSH_SECONDS
         until = time.monotonic() + self._flush_delay if self._kept else None
         while failed or len(self._kept) + len(self._added) < FLUSH_ROWS:
-            left = IDLE_SECONDS if until is None else max(0.0, until - time.monotonic())
+            timeout = IDLE_SECONDS if until is None else max(0.0, until - time.monotonic())
             try:
-                woken = wake_queue.get(timeout=left)
+                woken = wake_queue.get(timeout=timeout)
             except queue.Empty:
                 if until is not None:
                     break
@@ -353,14 +353,14 @@ class BatchWriter:
         while self._urgent:
             taken: list[_QueuedRow] = []
             while self._urgent and len(taken) < FLUSH_ROWS:
-                item = self._urgent.popleft()
-                if not item.is_abandoned:
-                    taken.append(item)
+                queued_row = self._urgent.popleft()
+                if not queued_row.is_abandoned:
+                    taken.append(queued_row)
             for kind, queued in _by_kind(taken).items():
-                for item, outcome in zip(queued, self._outcomes(kind, queued), strict=True):
+                for queued_row, outcome in zip(queued, self._outcomes(kind, queued), strict=True):
                     is_error = isinstance(outcome, BaseException)
-                    if item.deliver is not None:
-                        item.deliver(*((None, outcome) if is_error else (outcome, None)))
+                    if queued_row.deliver is not None:
+                        queued_row.deliver(*((None, outcome) if is_error else (outcome, None)))
 
     def _outcomes(self, kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome]:
         try:
@@ -372,22 +372,22 @@ class BatchWriter:
 
     def _collect(self) -> None:
         """Take the added rows, and call ``notify`` of each."""
-        kept = self._kept
+        kept_rows = self._kept
         while self._added:
             try:
-                item = self._added.popleft()
+                queued_row = self._added.popleft()
             except IndexError:
                 # The oldest was dropped meanwhile.
                 break
-            kept.append(item)
-            if item.notify is not None:
+            kept_rows.append(queued_row)
+            if queued_row.notify is not None:
                 try:
-                    item.notify()
+                    queued_row.notify()
                 except Exception:
                     logger.exception("A receiver of a call record failed.")
-                item.notify = None
-            if len(kept) > MAX_WAITING:
-                kept.popleft()
+                queued_row.notify = None
+            if len(kept_rows) > MAX_WAITING:
+                kept_rows.popleft()
                 self.lost += 1
 
     def _write_kept(self) -> bool:
@@ -395,19 +395,19 @@ class BatchWriter:
 
         If not, they keep waiting.
         """
-        kept = self._kept
-        if not kept:
+        kept_rows = self._kept
+        if not kept_rows:
             return True
         try:
             run_with_fresh_connections(self._write_parts)
         except Error as exc:
             message = "%s rows could not be written (%s): %d rows wait, %d were lost."
-            logger.warning(message, self._name, exc, len(kept), self.lost)
+            logger.warning(message, self._name, exc, len(kept_rows), self.lost)
             return False
         except Exception:
-            logger.exception("%d rows were lost.", len(kept))
-            self.lost += len(kept)
-            kept.clear()
+            logger.exception("%d rows were lost.", len(kept_rows))
+            self.lost += len(kept_rows)
+            kept_rows.clear()
         return True
 
     def _write_parts(self) -> None:
@@ -416,18 +416,18 @@ class BatchWriter:
         Raises:
             Error: the database is unavailable; what is left in the queue may have been written.
         """
-        kept = self._kept
-        while kept:
-            part = list(islice(kept, FLUSH_ROWS))
+        kept_rows = self._kept
+        while kept_rows:
+            part = list(islice(kept_rows, FLUSH_ROWS))
             try:
                 for kind, queued in _by_kind(part).items():
                     _write_or_log(kind, queued)
             except Error:
-                for item in part:
-                    item.again = True
+                for queued_row in part:
+                    queued_row.again = True
                 raise
             for _ in part:
-                kept.popleft()
+                kept_rows.popleft()
             self._write_urgent()
 
 
@@ -444,8 +444,8 @@ def _write_or_log(kind: RowKind, queued: Sequence[_QueuedRow]) -> None:
             logger.exception("A row cannot be stored.")
             return
         # One of them is invalid; the others have to be stored nevertheless.
-        for item in queued:
-            _write_or_log(kind, [item])
+        for queued_row in queued:
+            _write_or_log(kind, [queued_row])
 
 
 def _write_each(kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome]:
@@ -454,15 +454,15 @@ def _write_each(kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome
     failure = outcomes[0]
     if not isinstance(failure, Error) or (len(queued) == 1 and not is_lost):
         return outcomes
-    found: list[Outcome] = []
+    row_outcomes: list[Outcome] = []
     is_unavailable = False
-    for item in queued:
+    for queued_row in queued:
         # The row may have been stored, if only the answer to the COMMIT was lost.
-        item.again = True
-        if not is_unavailable and not item.is_abandoned:
-            [failure], is_unavailable = _attempt(kind, [item])
-        found.append(failure)
-    return found
+        queued_row.again = True
+        if not is_unavailable and not queued_row.is_abandoned:
+            [failure], is_unavailable = _attempt(kind, [queued_row])
+        row_outcomes.append(failure)
+    return row_outcomes
 
 
 def _attempt(kind: RowKind, queued: Sequence[_QueuedRow]) -> tuple[Sequence[Outcome], bool]:
@@ -484,9 +484,9 @@ def _attempt(kind: RowKind, queued: Sequence[_QueuedRow]) -> tuple[Sequence[Outc
 
 
 def _write_together(kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome]:
-    again = any(item.again for item in queued)
+    again = any(queued_row.again for queued_row in queued)
     with _transaction(kind, queued):
-        return kind.write([item.row for item in queued], again=again)
+        return kind.write([queued_row.row for queued_row in queued], again=again)
 
 
 @contextmanager
@@ -505,10 +505,10 @@ def _transaction(kind: RowKind, rows: Sequence[object]) -> Iterator[None]:
 
 
 def _by_kind(queued: Sequence[_QueuedRow]) -> dict[RowKind, list[_QueuedRow]]:
-    found: dict[RowKind, list[_QueuedRow]] = {}
-    for item in queued:
-        found.setdefault(item.kind, []).append(item)
-    return found
+    rows_by_kind: dict[RowKind, list[_QueuedRow]] = {}
+    for queued_row in queued:
+        rows_by_kind.setdefault(queued_row.kind, []).append(queued_row)
+    return rows_by_kind
 
 
 def _is_in_transaction(alias: str) -> bool:
@@ -580,14 +580,14 @@ class _LastUses:
     def write(self, pks: Sequence[Any], *, again: bool) -> Sequence[None]:
         """Set the times of rows to now."""
         alias = self.alias()
-        every = self.model._default_manager.using(alias)
-        found = every.filter(pk__in=set(pks))
+        all_rows = self.model._default_manager.using(alias)
+        queryset = all_rows.filter(pk__in=set(pks))
         if connections[alias].features.has_select_for_update_skip_locked:
-            unlocked = found.select_for_update(skip_locked=True).order_by()
-            found = every.filter(pk__in=list(unlocked.values_list("pk", flat=True)))
+            unlocked = queryset.select_for_update(skip_locked=True).order_by()
+            queryset = all_rows.filter(pk__in=list(unlocked.values_list("pk", flat=True)))
         # The times of sessions are those of the database's clock.
         now = Now() if self.model is tables.Session else timezone.now()
-        found.update(**{self.column: now})
+        queryset.update(**{self.column: now})
         return [None] * len(pks)
 
 
@@ -650,8 +650,8 @@ class LoopResults:
                 waiter.set_result(result)
 
 
-def _wake_loop(known: ref[asyncio.AbstractEventLoop], deliver: Callable[[], None]) -> None:
-    loop = known()
+def _wake_loop(loop_ref: ref[asyncio.AbstractEventLoop], deliver: Callable[[], None]) -> None:
+    loop = loop_ref()
     try:
         if loop is not None:
             loop.call_soon_threadsafe(deliver)
