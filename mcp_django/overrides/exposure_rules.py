@@ -46,20 +46,20 @@ class ExposureOptions:
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the options that a row stores.
 
         Raises:
             ImproperlyConfigured: an option is invalid; the message says what to write instead.
         """
-        known = {one.name: one for one in fields(cls)}
-        found: dict[str, Any] = {}
-        for name, value in given.items():
-            if name not in known:
-                hint = did_you_mean(name, known, f"valid names: {[*known]}.")
+        fields_by_name = {field.name: field for field in fields(cls)}
+        options: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in fields_by_name:
+                hint = did_you_mean(name, fields_by_name, f"valid names: {[*fields_by_name]}.")
                 raise ImproperlyConfigured(f"No option named {str(name)[:80]!r}; {hint}")
-            found[name] = cls._check_value(name, value, known[name].default)
-        return cls(**found)
+            options[name] = cls._check_value(name, value, fields_by_name[name].default)
+        return cls(**options)
 
     @classmethod
     def _check_value(cls, name: str, value: Any, default: Any) -> Any:
@@ -72,20 +72,20 @@ class ExposureOptions:
                 f"{name} is {value!r:.80}; it must have the type of {default!r}."
             )
         allowed = cls.choices.get(name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if allowed is not None and one not in allowed:
+        for choice in value if isinstance(value, tuple) else (value,):
+            if allowed is not None and choice not in allowed:
                 raise ImproperlyConfigured(
-                    f"{name} has {one!r:.80}; valid values: {', '.join(allowed)}."
+                    f"{name} has {choice!r:.80}; valid values: {', '.join(allowed)}."
                 )
         return value
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as a row stores them, without default values."""
-        plain = {one.name: one.default for one in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
-            if value != plain[name]
+            if value != defaults[name]
         }
 
 
@@ -114,7 +114,11 @@ class ModelOptions(ExposureOptions):
         """The actions for which a user needs Django's permissions to expose this."""
         return (
             "view",
-            *(PERMISSION_ACTIONS[one] for one in self.operations if one in PERMISSION_ACTIONS),
+            *(
+                PERMISSION_ACTIONS[operation]
+                for operation in self.operations
+                if operation in PERMISSION_ACTIONS
+            ),
         )
 
     @property
@@ -149,16 +153,20 @@ class ViewOptions(ExposureOptions):
         Raises:
             ImproperlyConfigured: a parameter is invalid.
         """
-        found: dict[str, type] = {}
+        parameters: dict[str, type] = {}
         for line in self.query:
             name, _, kind = (part.strip() for part in line.partition(":"))
-            if not name.isidentifier() or (kind or "text") not in PARAMETER_TYPES or name in found:
+            if (
+                not name.isidentifier()
+                or (kind or "text") not in PARAMETER_TYPES
+                or name in parameters
+            ):
                 raise ImproperlyConfigured(
                     f"query has {line!r:.80}; write a unique name and one of the types "
                     f"{', '.join(PARAMETER_TYPES)}, as in 'season: text'."
                 )
-            found[name] = PARAMETER_TYPES[kind or "text"]
-        return found
+            parameters[name] = PARAMETER_TYPES[kind or "text"]
+        return parameters
 
 
 # What may never be exposed in the admin -----------------------------------------------------------
@@ -226,8 +234,8 @@ EXCLUDED_VIEW_BASES = (
 
 def exposable_models() -> Iterator[type[Model]]:
     """Return the models that may be exposed, sorted by app and name."""
-    every = sorted(apps.get_models(), key=lambda one: one._meta.label_lower)
-    return (model for model in every if not model_exclusion(model))
+    models = sorted(apps.get_models(), key=lambda model: model._meta.label_lower)
+    return (model for model in models if not model_exclusion(model))
 
 
 def model_exclusion(model: type[Model]) -> str:
@@ -250,7 +258,7 @@ def model_exclusion(model: type[Model]) -> str:
 def _is_excluded_app(name: str) -> bool:
     """Return whether a module or app belongs to an app whose models may never be exposed."""
     dotted = f"{name}."
-    return any(dotted.startswith(f"{one}.") for one in EXCLUDED_APPS) or name.startswith(
+    return any(dotted.startswith(f"{app}.") for app in EXCLUDED_APPS) or name.startswith(
         EXCLUDED_APP_PREFIXES
     )
 
@@ -341,16 +349,16 @@ def _is_hidden(field: Field[Any, Any]) -> bool:
 def route_exclusion(route: Any) -> str:
     """Return why the view of a URL may not be exposed, or ``""``."""
     callback, view = route.callback, route.view
-    modules = {str(getattr(one, "__module__", "")) for one in (callback, view)}
+    modules = {str(getattr(handler, "__module__", "")) for handler in (callback, view)}
     # Mixins such as ``LoginRequiredMixin`` are in other modules, so views with them are allowed.
     bases = {f"{base.__module__}." for base in getattr(view, "__mro__", ())}
-    is_made_of_one = any(base.startswith(EXCLUDED_VIEW_BASES) for base in bases)
+    has_excluded_base = any(base.startswith(EXCLUDED_VIEW_BASES) for base in bases)
     # A view that the admin wraps has the module of the wrapped function.
     is_admin = any(app == "admin" or space == "admin" for space, app in route.namespaces)
     if (
         is_admin
-        or is_made_of_one
-        or any(f"{one}.".startswith(EXCLUDED_VIEW_MODULES) for one in modules)
+        or has_excluded_base
+        or any(f"{module}.".startswith(EXCLUDED_VIEW_MODULES) for module in modules)
     ):
         text = gettext(
             "“%(name)s” belongs to the admin, signs users in, grants access or serves files; it "

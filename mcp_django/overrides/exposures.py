@@ -62,11 +62,11 @@ METHODS = ("get", "post", "put", "patch", "delete")
 
 def exposable_routes() -> list[URLRoute]:
     """Return the named URLs of the site whose views may be exposed, one for each name."""
-    found: dict[str, URLRoute] = {}
+    routes: dict[str, URLRoute] = {}
     for route in all_routes():
         if route.name and not route_exclusion(route) and not route.reverse_problem:
-            found.setdefault(route.full_name, route)
-    return [found[name] for name in sorted(found)]
+            routes.setdefault(route.full_name, route)
+    return [routes[name] for name in sorted(routes)]
 
 
 def route_of(target: str) -> URLRoute:
@@ -116,8 +116,8 @@ def register_view(spec: ExposureSpec, staging: StagingServer) -> None:
             "description": options.description,
         }
         _register_page(spec, options, staging, common)
-    for one in list(staging.registry):
-        if id(one) not in before and (problem := _component_problem(one)):
+    for component in list(staging.registry):
+        if id(component) not in before and (problem := _component_problem(component)):
             raise ImproperlyConfigured(problem)
 
 
@@ -178,14 +178,14 @@ def _register_rest(
         )
     if options.title:
         raise ImproperlyConfigured("The tools of a viewset have no title; leave it empty.")
-    wanted = list(dict.fromkeys(actions[method] for method in options.methods))
+    action_names = list(dict.fromkeys(actions[method] for method in options.methods))
     space = route.namespace
     base = getattr(route.callback, "initkwargs", {}).get("basename") or ""
-    described = dict.fromkeys(wanted, options.description) if options.description else {}
+    described = dict.fromkeys(action_names, options.description) if options.description else {}
     staging.register_viewset(
         route.view,
         basename=f"{space}:{base}" if space and base else base or None,
-        actions=wanted,
+        actions=action_names,
         name=spec.name,
         descriptions=described,
         **common,
@@ -194,17 +194,19 @@ def _register_rest(
 
 def file_fields_of(component: Component) -> frozenset[str]:
     """Return the file fields that the component leaves out, since JSON cannot carry files."""
-    found: frozenset[str] = getattr(getattr(component, "arguments", None), "files", frozenset())
-    return found
+    file_fields: frozenset[str] = getattr(
+        getattr(component, "arguments", None), "files", frozenset()
+    )
+    return file_fields
 
 
 def _component_problem(component: Component) -> str:
     """Return why a component of a view cannot or must not be called, or ``""``."""
     source: Any = component.callable
     problem = getattr(source, "configuration_problem", None)
-    found = (str(problem()) if callable(problem) else "") or component.problem
-    form = source.arguments.layout.form if not found and isinstance(source, ViewRunner) else None
-    return found or (form_exclusion(form.form_class) if form is not None else "")
+    reason = (str(problem()) if callable(problem) else "") or component.problem
+    form = source.arguments.layout.form if not reason and isinstance(source, ViewRunner) else None
+    return reason or (form_exclusion(form.form_class) if form is not None else "")
 
 
 # The server of exposed components -----------------------------------------------------------------
@@ -240,8 +242,10 @@ class StagingServer(SiteRegistrar):
 
     def code_registrations(self, model: type[Model]) -> list[ModelComponents[Any]]:
         """Return what code registers for a model on this server."""
-        found: list[ModelComponents[Any]] = self._real.declarations_of(model) if self._real else []
-        return found
+        registrations: list[ModelComponents[Any]] = (
+            self._real.declarations_of(model) if self._real else []
+        )
+        return registrations
 
     def shown_by_code(self, model: type[Model]) -> set[str]:
         """Return the columns of a model that code shows on this server."""
@@ -303,16 +307,18 @@ class ExposedModel(ModelComponents[M]):
 
     def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
         """Return whether the row, Django's permissions and code allow the action."""
-        if not all(one.has_permission(ctx.principal) for one in self._row_permissions):
+        if not all(
+            permission.has_permission(ctx.principal) for permission in self._row_permissions
+        ):
             return False
         if not has_default_permission(self, ctx, action, obj):
             return False
         if obj is None:
             # ``ModelPermission`` checks with the real server in the context.
-            asked = (
+            permissions = (
                 ModelPermission(registration, action) for registration in self._code_registrations
             )
-            return all(one.has_permission(ctx.principal) for one in asked)
+            return all(permission.has_permission(ctx.principal) for permission in permissions)
         return all(
             registration.has_permission(ctx, action, obj)
             for registration in self._code_registrations
@@ -320,7 +326,7 @@ class ExposedModel(ModelComponents[M]):
 
     def permissions_for(self, action: Action) -> tuple[Any, ...]:
         """Return the permissions of the row, of the model, and of related models it shows."""
-        beside = sorted(self._shown_related_models(), key=lambda one: one._meta.label)
+        beside = sorted(self._shown_related_models(), key=lambda model: model._meta.label)
         needed = (HasCodename(codename(model, "view")) for model in beside)
         by_code = (
             guard
@@ -424,7 +430,7 @@ def register_model(spec: ExposureSpec, staging: StagingServer) -> None:
 
 def build_declaration(spec: ExposureSpec, options: ModelOptions) -> type[ModelComponents[Any]]:
     """Return the declaration class that a developer would write for these options."""
-    said: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "__doc__": options.description,
         "__module__": __name__,
         "_row_permissions": build_permissions(spec.groups, spec.permissions),
@@ -437,10 +443,14 @@ def build_declaration(spec: ExposureSpec, options: ModelOptions) -> type[ModelCo
     bases: tuple[type, ...] = (ExposedModel,)
     if options.uri:
         bases = (*bases, ModelResource)
-        said |= {"uri": options.uri, "list": options.is_listed, "subscribe": options.subscribe}
+        attributes |= {
+            "uri": options.uri,
+            "list": options.is_listed,
+            "subscribe": options.subscribe,
+        }
     if options.operations:
         bases = (*bases, ModelTools)
-        said |= {
+        attributes |= {
             "tools": list(options.operations),
             "filter_fields": list(options.filter_fields),
             "search_fields": list(options.search_fields),
@@ -449,7 +459,7 @@ def build_declaration(spec: ExposureSpec, options: ModelOptions) -> type[ModelCo
             "page_size": options.page_size,
             "write_fields": list(options.write_fields) or None,
         }
-    return type("Exposure", bases, said)
+    return type("Exposure", bases, attributes)
 
 
 # Building components from rows --------------------------------------------------------------------
@@ -481,8 +491,10 @@ class BuildResult:
 
     def table(self, kind: str) -> dict[str, Any]:
         """Return the components of a kind by their keys."""
-        every = (one for some in self.components.values() for one in some)
-        return {one.key: one for one in every if one.kind == kind}
+        all_components = (
+            component for components in self.components.values() for component in components
+        )
+        return {component.key: component for component in all_components if component.kind == kind}
 
     def components_of(self, spec: ExposureSpec) -> list[Component]:
         """Return the components of one row."""
@@ -494,13 +506,19 @@ class BuildResult:
 
     def problems_of(self, spec: ExposureSpec) -> list[BuildProblem]:
         """Return the problems of one row."""
-        return [one for one in self.problems if one.spec == spec]
+        return [problem for problem in self.problems if problem.spec == spec]
 
     def completions(self) -> dict[tuple[str, str, str], Any]:
         """Return the completions of the built components."""
-        built = {(one.kind, one.key) for some in self.components.values() for one in some}
+        keys = {
+            (component.kind, component.key)
+            for components in self.components.values()
+            for component in components
+        }
         return {
-            key: one for key, one in self.staging.registry.completions.items() if key[:2] in built
+            key: completion
+            for key, completion in self.staging.registry.completions.items()
+            if key[:2] in keys
         }
 
 
@@ -509,21 +527,21 @@ def build_exposures(server: Any, name: str, specs: Iterable[ExposureSpec]) -> Bu
 
     ``server`` is ``None`` if this process does not have it.
     """
-    made = BuildResult(staging=StagingServer(name, server))
+    result = BuildResult(staging=StagingServer(name, server))
     for spec in specs:
-        reason = _add_components(made, spec)
+        reason = _add_components(result, spec)
         if reason:
-            made.problems.append(BuildProblem(spec=spec, reason=reason))
+            result.problems.append(BuildProblem(spec=spec, reason=reason))
             continue
-        _drop_names_of_code(made, spec, server)
-    return made
+        _drop_names_of_code(result, spec, server)
+    return result
 
 
-def _add_components(made: BuildResult, spec: ExposureSpec) -> str:
+def _add_components(result: BuildResult, spec: ExposureSpec) -> str:
     """Add the components of one row; return why it is invalid, or ``""``."""
-    staging, registry = made.staging, made.staging.registry
-    before = {id(one) for one in registry}
-    known = len(registry.declarations)
+    staging, registry = result.staging, result.staging.registry
+    before = {id(component) for component in registry}
+    declaration_count = len(registry.declarations)
     reason = ""
     try:
         REGISTER.get(spec.kind, _reject_unknown_kind)(spec, staging)
@@ -533,13 +551,13 @@ def _add_components(made: BuildResult, spec: ExposureSpec) -> str:
         # Building inspects the site's own views, forms and serializers, and any of them may fail.
         logger.exception("Cannot build the components of the %s.", spec)
         reason = f"The site's own code failed with {type(exc).__name__}; the error was logged."
-    added = [one for one in registry if id(one) not in before]
+    added = [component for component in registry if id(component) not in before]
     if not reason:
-        made.components[spec] = added
-        made.registered[spec] = [*registry.declarations][known:]
+        result.components[spec] = added
+        result.registered[spec] = [*registry.declarations][declaration_count:]
         return ""
-    for one in added:
-        staging.unregister(one)
+    for component in added:
+        staging.unregister(component)
     return reason
 
 
@@ -547,20 +565,24 @@ def _reject_unknown_kind(spec: ExposureSpec, staging: StagingServer) -> None:
     raise ImproperlyConfigured(f"kind is {spec.kind!r}; valid values: model, view.")
 
 
-def _drop_names_of_code(made: BuildResult, spec: ExposureSpec, server: Any) -> None:
+def _drop_names_of_code(result: BuildResult, spec: ExposureSpec, server: Any) -> None:
     """Leave out components whose name code already uses."""
-    kept: list[Component] = []
-    for one in made.components[spec]:
-        other = server.registry.find_by_name(one.kind, one.key) if server is not None else None
-        if other is None:
-            kept.append(one)
+    components: list[Component] = []
+    for component in result.components[spec]:
+        code_component = (
+            server.registry.find_by_name(component.kind, component.key)
+            if server is not None
+            else None
+        )
+        if code_component is None:
+            components.append(component)
             continue
         reason = (
-            f"Code already has a {one.kind} {one.key!r} ({other.origin}), which is used instead; "
-            "choose another name here."
+            f"Code already has a {component.kind} {component.key!r} ({code_component.origin}), "
+            "which is used instead; choose another name here."
         )
-        made.problems.append(BuildProblem(spec=spec, reason=reason, component=one))
-    made.components[spec] = kept
+        result.problems.append(BuildProblem(spec=spec, reason=reason, component=component))
+    result.components[spec] = components
 
 
 _build_cache: WeakKeyDictionary[Any, tuple[Any, BuildResult]] = WeakKeyDictionary()
@@ -572,11 +594,11 @@ def cached_build(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> Bui
     The cache holds one result per server. Problems are logged once per build.
     """
     state = (server.registry.generation, specs)
-    found = _build_cache.get(server)
-    if found is None or found[0] != state:
+    cached = _build_cache.get(server)
+    if cached is None or cached[0] != state:
         # Untranslated: the log is not for the user whose request builds them.
         with override(None):
-            found = _build_cache[server] = state, build_exposures(server, name, specs)
-        for problem in found[1].problems:
+            cached = _build_cache[server] = state, build_exposures(server, name, specs)
+        for problem in cached[1].problems:
             logger.error("Problem with the %s: %s", problem.spec, problem.reason)
-    return found[1]
+    return cached[1]

@@ -74,8 +74,8 @@ class ExposureReceivers:
         options = ModelOptions.from_json(spec.load_options())
         # Only the name of the server is used, so this process need not have the server.
         staging = StagingServer(spec.server, None)
-        made: Any = build_declaration(spec, options)
-        self._declaration: Any = made(model_of(spec.target), staging)
+        declaration_class: Any = build_declaration(spec, options)
+        self._declaration: Any = declaration_class(model_of(spec.target), staging)
         self._declaration.connect_signals()
         self.number = number
 
@@ -120,18 +120,18 @@ class ModelSignalRelay:
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
         began, forgotten = time.monotonic(), override_version.change_count
-        mark = override_version.get_version()
-        if mark == UNCOMMITTED or mark != self._version:
-            self.connect_receivers(_subscribable_specs(mark))
-        self._version, self._checked_at, self._change_count = mark, began, forgotten
+        version = override_version.get_version()
+        if version == UNCOMMITTED or version != self._version:
+            self.connect_receivers(_subscribable_specs(version))
+        self._version, self._checked_at, self._change_count = version, began, forgotten
 
-    def connect_receivers(self, wanted: Iterable[ExposureSpec]) -> None:
+    def connect_receivers(self, specs: Iterable[ExposureSpec]) -> None:
         """Connect listeners for exactly these exposed models."""
         with self._lock:
             before = self._listeners
             self._listeners = {
                 spec: before[spec] if spec in before else self._create_receivers(spec)
-                for spec in wanted
+                for spec in specs
             }
             for spec, listener in before.items():
                 if listener is not None and spec not in self._listeners:
@@ -153,16 +153,18 @@ class ModelSignalRelay:
         return listener
 
 
-def _subscribable_specs(mark: Version) -> list[ExposureSpec]:
+def _subscribable_specs(version: Version) -> list[ExposureSpec]:
     """Return the exposed models of all tenants; only their subscribers are notified."""
     if thread_context() is None:
-        overrides = override_cache.overrides_at(mark).values()
-        every = [spec for decisions in overrides for spec in decisions.exposures]
+        overrides = override_cache.overrides_at(version).values()
+        specs = [spec for server_overrides in overrides for spec in server_overrides.exposures]
     else:
         # Tenants that expose a model in the same way share its receivers.
         exposed = read_exposures(of_all=True).values()
-        every = [*dict.fromkeys(replace(spec, pk=0) for specs in exposed for spec in specs)]
-    return [spec for spec in every if _allows_subscriptions(spec)]
+        specs = [
+            *dict.fromkeys(replace(spec, pk=0) for server_specs in exposed for spec in server_specs)
+        ]
+    return [spec for spec in specs if _allows_subscriptions(spec)]
 
 
 def _allows_subscriptions(spec: ExposureSpec) -> bool:

@@ -49,8 +49,8 @@ def build_permissions(
     groups: Sequence[str], codenames: Iterable[str]
 ) -> tuple[BasePermission, ...]:
     """Return permissions: the user must be in one of the groups and have all of the codenames."""
-    named = (InGroups(groups),) if groups else ()
-    return (*named, *map(HasCodename, codenames))
+    group_permissions = (InGroups(groups),) if groups else ()
+    return (*group_permissions, *map(HasCodename, codenames))
 
 
 def apply_override(component: C, override: Override) -> C | None:
@@ -79,10 +79,10 @@ def restrict_app_pages(
     resources: dict[str, Resource], tools: Mapping[str, Tool]
 ) -> dict[str, Resource]:
     """Restrict the pages of MCP Apps like their tools; drop pages whose tool is missing."""
-    if not any(isinstance(one, UIResource) for one in resources.values()):
+    if not any(isinstance(resource, UIResource) for resource in resources.values()):
         return resources
-    guarded = {key: _restrict_app_page(one, tools) for key, one in resources.items()}
-    return {key: one for key, one in guarded.items() if one is not None}
+    guarded = {key: _restrict_app_page(resource, tools) for key, resource in resources.items()}
+    return {key: resource for key, resource in guarded.items() if resource is not None}
 
 
 def _restrict_app_page(resource: Resource, tools: Mapping[str, Tool]) -> Resource | None:
@@ -141,8 +141,8 @@ class ExposureSpec:
         """
         if self.error:
             raise ImproperlyConfigured(self.error)
-        found: dict[str, Any] = json.loads(self.options)
-        return found
+        options: dict[str, Any] = json.loads(self.options)
+        return options
 
 
 COLUMNS = ("pk", "kind", "server", "target", "name", "options", "groups", "permissions", "scopes")
@@ -154,13 +154,13 @@ def read_exposures(*, of_all: bool = False) -> dict[str, tuple[ExposureSpec, ...
     On a site with tenants, they are those of the current one, or ``of_all``.
     """
     model, alias = tables.Exposure, router.db_for_write(tables.Exposure)
-    every = model._default_manager.using(alias) if of_all else of_tenant(model, alias)
-    rows = every.filter(is_enabled=True)
-    found: dict[str, list[ExposureSpec]] = defaultdict(list)
+    all_rows = model._default_manager.using(alias) if of_all else of_tenant(model, alias)
+    rows = all_rows.filter(is_enabled=True)
+    specs_by_server: dict[str, list[ExposureSpec]] = defaultdict(list)
     for row in rows.order_by("pk").values(*COLUMNS):
         spec = _spec_from(row)
-        found[spec.server].append(spec)
-    return {server: tuple(specs) for server, specs in found.items()}
+        specs_by_server[spec.server].append(spec)
+    return {server: tuple(specs) for server, specs in specs_by_server.items()}
 
 
 def spec_of(row: Any) -> ExposureSpec:

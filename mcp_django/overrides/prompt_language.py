@@ -137,16 +137,16 @@ class MessageParser:
         )
 
     def _parse_filter(self, text: str) -> tuple[str, str]:
-        name, *given = _split(text, ":")
+        name, *arguments = _split(text, ":")
         name = name.strip()
         if name not in FILTERS:
-            known = ", ".join(FILTERS)
-            raise self._error(_("No filter named “%(name)s”; valid: %(known)s."), name, known)
+            names = ", ".join(FILTERS)
+            raise self._error(_("No filter named “%(name)s”; valid: %(known)s."), name, names)
         takes = 1 if name == "default" else 0
-        if len(given) != takes:
+        if len(arguments) != takes:
             way = '|default:"…"' if takes else f"|{name}"
             raise self._error(_("Write %(way)s."), way=way)
-        return name, self._parse_quoted(given[0]) if given else ""
+        return name, self._parse_quoted(arguments[0]) if arguments else ""
 
     def _parse_quoted(self, text: str) -> str:
         text = text.strip()
@@ -162,9 +162,9 @@ class MessageParser:
         if close := nearest(name[:100], self.names):
             text = _("No argument named “%(name)s”; did you mean “%(known)s”?")
             raise self._error(text, name, close)
-        known = ", ".join(self.names) or _("none")
+        names = ", ".join(self.names) or _("none")
         raise self._error(
-            _("No argument named “%(name)s”; the arguments are: %(known)s."), name, known
+            _("No argument named “%(name)s”; the arguments are: %(known)s."), name, names
         )
 
     # Conditions -------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ class MessageParser:
             self._nodes = []
             return
         if word not in ("elif", "else", "endif"):
-            known = "if, elif, else, endif, verbatim"
-            raise self._error(_("No tag named “%(name)s”; valid: %(known)s."), word, known)
+            tags = "if, elif, else, endif, verbatim"
+            raise self._error(_("No tag named “%(name)s”; valid: %(known)s."), word, tags)
         if word != "elif" and rest.strip():
             raise self._error(_("“%(name)s” takes no arguments."), word)
         if not self._open:
@@ -245,19 +245,19 @@ class MessageParser:
         raise self._error(_("“%(name)s” is not expected here."), text)
 
     def _error(self, message: str, name: str = "", known: str = "", **values: object) -> TextError:
-        shown = {"name": clip(name, limit=40), "known": known, **values}
-        return TextError(self.line, message % shown)
+        params = {"name": clip(name, limit=40), "known": known, **values}
+        return TextError(self.line, message % params)
 
 
 def _tokenize_condition(text: str) -> Iterator[tuple[str, str]]:
     """Yield the tokens of a condition: operators, quoted texts, words, and other characters."""
     # Stripped, since trailing spaces would make this expression slow.
-    for found in _WORD.finditer(text.strip()):
-        kind = str(found.lastgroup)
-        yield kind.removesuffix("_in_single_quotes"), found[kind]
+    for match in _WORD.finditer(text.strip()):
+        kind = str(match.lastgroup)
+        yield kind.removesuffix("_in_single_quotes"), match[kind]
 
 
-def _split(text: str, mark: str) -> list[str]:
+def _split(text: str, separator: str) -> list[str]:
     """Split a text at a separator, except within quotes."""
     parts, start, quoted = [], 0, ""
     for at, letter in enumerate(text):
@@ -265,7 +265,7 @@ def _split(text: str, mark: str) -> list[str]:
             quoted = "" if letter == quoted else quoted
         elif letter in "\"'":
             quoted = letter
-        elif letter == mark:
+        elif letter == separator:
             parts.append(text[start:at])
             start = at + 1
     return [*parts, text[start:]]
@@ -297,11 +297,11 @@ def _split_tags(text: str, line: int) -> Iterator[Piece]:
     """
     at = 0
     while True:
-        found = _OPENER.search(text, at)
-        if found is None:
+        match = _OPENER.search(text, at)
+        if match is None:
             yield Piece(line, "", text[at:])
             return
-        opener, start = found.group(), found.start()
+        opener, start = match.group(), match.start()
         line_here = line + text.count("\n", at, start)
         end = text.find(_CLOSERS[opener], start + 2)
         line_end = text.find("\n", start)
@@ -404,35 +404,35 @@ def parse_messages(text: str, names: Collection[str]) -> tuple[MessageText, ...]
             % {"size": len(text), "most": MAX_TEXT_CHARACTERS}
         )
     reader = MessageParser(names)
-    found: list[MessageText] = []
+    messages: list[MessageText] = []
     for line, role, part in _split_messages(text):
         if not part.strip():
             continue
-        if len(found) == MAX_MESSAGES:
+        if len(messages) == MAX_MESSAGES:
             message = _("More than %(n)d messages.") % {"n": MAX_MESSAGES}
             raise TextError(line, message)
         reader.line = line
-        found.append(MessageText(role, reader.parse(part)))
-    if not found:
+        messages.append(MessageText(role, reader.parse(part)))
+    if not messages:
         raise PromptError(_("The text is empty."))
-    return tuple(found)
+    return tuple(messages)
 
 
 def _split_messages(text: str) -> Iterator[tuple[int, Role, str]]:
     """Yield the texts of the messages, with their first lines and roles."""
     role: Role = "user"
     start, line = 0, 1
-    for found in _SEPARATOR.finditer(text):
-        word = found[1].lower()
-        if not _SEPARATOR_LIKE.match(found[0]):
+    for match in _SEPARATOR.finditer(text):
+        word = match[1].lower()
+        if not _SEPARATOR_LIKE.match(match[0]):
             # Dashes and another word, as in Markdown.
             continue
-        here = line + text.count("\n", start, found.start())
+        here = line + text.count("\n", start, match.start())
         if word not in ("user", "assistant"):
             raise TextError(here, _("The role of a message must be user or assistant."))
-        yield line, role, text[start : found.start()]
+        yield line, role, text[start : match.start()]
         role = "user" if word == "user" else "assistant"
-        start, line = found.end(), here
+        start, line = match.end(), here
     yield line, role, text[start:]
 
 
@@ -444,12 +444,13 @@ def render_messages(messages: tuple[MessageText, ...], values: Values) -> list[M
     """
     budget = _OutputLimit()
     written = [
-        (one.role, "".join(_render_nodes(one.nodes, values, budget)).strip()) for one in messages
+        (message.role, "".join(_render_nodes(message.nodes, values, budget)).strip())
+        for message in messages
     ]
-    kept = [Message(text, role=role) for role, text in written if text]
-    if not kept:
+    rendered = [Message(text, role=role) for role, text in written if text]
+    if not rendered:
         raise InvalidParams("With these arguments all messages of the prompt are empty.")
-    return kept
+    return rendered
 
 
 class _OutputLimit:
@@ -495,10 +496,10 @@ def _operand_value(operand: Operand, values: Values) -> str:
     return values.get(operand.value, "") if operand.is_name else operand.value
 
 
-def _render_placeholder(blank: Placeholder, values: Values) -> str:
-    text = values.get(blank.name, "")
-    for name, given in blank.filters:
-        text = given if name == "default" and not text else _FILTERS[name](text)
+def _render_placeholder(placeholder: Placeholder, values: Values) -> str:
+    text = values.get(placeholder.name, "")
+    for name, argument in placeholder.filters:
+        text = argument if name == "default" and not text else _FILTERS[name](text)
     return text
 
 

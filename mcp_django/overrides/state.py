@@ -68,7 +68,7 @@ logger = logging.getLogger("mcp_django")
 
 # Reading the overrides of all servers -------------------------------------------------------------
 
-Said: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = Mapping[str, Any]
 """The columns of a row."""
 
 KEY = ("server", "kind", "key")
@@ -104,53 +104,58 @@ def read_overrides() -> dict[str, ServerOverrides]:
 
     On a site with tenants, they are those of the current one.
     """
-    overrides = _read_component_overrides()
-    found = {
-        said["name"]: parse_server_row(said, overrides.pop(said["name"], {}))
-        for said in _rows(tables.Server, "name", "instructions", *OVERRIDE_COLUMNS)
+    component_overrides = _read_component_overrides()
+    servers = {
+        row["name"]: parse_server_row(row, component_overrides.pop(row["name"], {}))
+        for row in _rows(tables.Server, "name", "instructions", *OVERRIDE_COLUMNS)
     }
-    found.update({name: ServerOverrides(overrides=rest) for name, rest in overrides.items()})
+    servers.update(
+        {
+            name: ServerOverrides(overrides=overrides)
+            for name, overrides in component_overrides.items()
+        }
+    )
     for name, prompts in read_prompts().items():
-        found[name] = replace(found.get(name, NO_OVERRIDES), prompts=prompts)
+        servers[name] = replace(servers.get(name, NO_OVERRIDES), prompts=prompts)
     for name, skills in read_skills().items():
-        found[name] = replace(found.get(name, NO_OVERRIDES), skills=skills)
+        servers[name] = replace(servers.get(name, NO_OVERRIDES), skills=skills)
     for name, exposures in read_exposures().items():
-        found[name] = replace(found.get(name, NO_OVERRIDES), exposures=exposures)
-    return {name: one for name, one in found.items() if one != NO_OVERRIDES}
+        servers[name] = replace(servers.get(name, NO_OVERRIDES), exposures=exposures)
+    return {name: server for name, server in servers.items() if server != NO_OVERRIDES}
 
 
-def parse_server_row(said: Said, overrides: dict[tuple[str, str], Override]) -> ServerOverrides:
+def parse_server_row(row: Row, overrides: dict[tuple[str, str], Override]) -> ServerOverrides:
     """Return the overrides in a server row; an invalid row switches the server off."""
     try:
         return ServerOverrides(
-            **_parse_common_columns(said), instructions=said["instructions"], overrides=overrides
+            **_parse_common_columns(row), instructions=row["instructions"], overrides=overrides
         )
     except ValueError as exc:
         message = "The server %r is disabled, since its overrides are invalid: %s."
         # The message is sufficient without a traceback.
-        logger.error(message, said["name"], exc)  # noqa: TRY400
+        logger.error(message, row["name"], exc)  # noqa: TRY400
         return ServerOverrides(is_enabled=False, overrides=overrides)
 
 
 def _read_component_overrides() -> dict[str, dict[tuple[str, str], Override]]:
-    found: dict[str, dict[tuple[str, str], Override]] = defaultdict(dict)
-    for said in _rows(tables.Component, *KEY, *OVERRIDE_COLUMNS, *COMPONENT_OVERRIDE_COLUMNS):
-        server, kind, key = (said[name] for name in KEY)
-        override = parse_component_row(said, name=key)
+    overrides: dict[str, dict[tuple[str, str], Override]] = defaultdict(dict)
+    for row in _rows(tables.Component, *KEY, *OVERRIDE_COLUMNS, *COMPONENT_OVERRIDE_COLUMNS):
+        server, kind, key = (row[name] for name in KEY)
+        override = parse_component_row(row, name=key)
         if override != EMPTY_OVERRIDE:
-            found[server][kind, key] = override
-    return found
+            overrides[server][kind, key] = override
+    return overrides
 
 
-def parse_component_row(said: Said, *, name: str) -> Override:
+def parse_component_row(row: Row, *, name: str) -> Override:
     """Return the override in a component row; an invalid row switches the component off."""
     try:
         return Override(
-            **_parse_common_columns(said),
-            description=said["description"],
-            scopes=_parse_names("scope", said["scopes"], SCOPE_PATTERN.fullmatch),
+            **_parse_common_columns(row),
+            description=row["description"],
+            scopes=_parse_names("scope", row["scopes"], SCOPE_PATTERN.fullmatch),
             approval=_check_values(
-                "approval", [said["approval"]], get_args(ApprovalMode).__contains__
+                "approval", [row["approval"]], get_args(ApprovalMode).__contains__
             )[0],
         )
     except ValueError as exc:
@@ -159,37 +164,37 @@ def parse_component_row(said: Said, *, name: str) -> Override:
         return Override(is_enabled=False)
 
 
-def _parse_common_columns(said: Said) -> dict[str, Any]:
+def _parse_common_columns(row: Row) -> dict[str, Any]:
     """Return the overrides that servers and components have in common.
 
     Raises:
         ValueError: the row has invalid data, which the admin cannot have written.
     """
     return {
-        "is_enabled": said["is_enabled"],
-        "title": said["title"],
-        "groups": _parse_names("group", said["groups"], bool),
+        "is_enabled": row["is_enabled"],
+        "title": row["title"],
+        "groups": _parse_names("group", row["groups"], bool),
         "permissions": _parse_names(
-            "codename", said["permissions"], lambda one: one.count(".") == 1
+            "codename", row["permissions"], lambda codename: codename.count(".") == 1
         ),
-        "rates": parse_rates(said["rate"]),
+        "rates": parse_rates(row["rate"]),
     }
 
 
-def _parse_names(what: str, value: Any, is_one: Callable[[str], Any]) -> tuple[str, ...]:
+def _parse_names(what: str, value: Any, is_valid: Callable[[str], Any]) -> tuple[str, ...]:
     # Invalid data must not be read as an empty list, which would give every user access.
     if not is_name_list(value):
         raise ValueError(f"{value!r:.80} is not a list of names, each a {what}")
-    return _check_values(what, value, is_one)
+    return _check_values(what, value, is_valid)
 
 
 def _check_values(
-    what: str, values: Iterable[Any], is_one: Callable[[str], Any]
+    what: str, values: Iterable[Any], is_valid: Callable[[str], Any]
 ) -> tuple[Any, ...]:
-    found = tuple(values)
-    if wrong := [one for one in found if not is_one(one)]:
+    checked_values = tuple(values)
+    if wrong := [value for value in checked_values if not is_valid(value)]:
         raise ValueError(f"{wrong[0]!r} is not a valid {what}")
-    return found
+    return checked_values
 
 
 def _rows(model: Any, *columns: str) -> Any:
@@ -213,7 +218,7 @@ UNCOMMITTED: Version = (-2, None, 0)
 
 
 def list_seconds() -> float:
-    """Return how old a list may be that a client requests; 0 if each has to be current.
+    """Return the maximum age of a list that a client requests; 0 if it must be current.
 
     Clients are notified of a changed list when no process shows it as it was (``list_delay``).
     """
@@ -244,7 +249,7 @@ class VersionCache:
         return not self.is_pinned and time.monotonic() - self.checked_at < 2 * FRESH_SECONDS
 
     def confirm(self) -> int:
-        """Read the version again if it was used; return how often the database was asked."""
+        """Read the version again if it was used; return the number of queries."""
         if not self.is_used or self.is_pinned:
             return 0
         self._read_version()
@@ -262,25 +267,25 @@ class VersionCache:
         """
         if not self.is_pinned and is_in_transaction():
             return UNCOMMITTED
-        mark = None if is_list and not self.is_pinned else self.fresh_version()
-        if mark is None:
+        version = None if is_list and not self.is_pinned else self.fresh_version()
+        if version is None:
             return self._read_version()
         self.is_used = True
-        return mark
+        return version
 
     def _read_version(self) -> Version:
         began, count = time.monotonic(), self.change_count
         try:
-            mark = self._query_version()
+            version = self._query_version()
         except Error as exc:
             return self._last_known(exc)
         self._is_unavailable = False
-        self.version, self.checked_at, self.is_used = mark, began, False
+        self.version, self.checked_at, self.is_used = version, began, False
         if count != self.change_count:
-            # What this process has changed meanwhile is perhaps not in the answer.
+            # The answer may lack a change that this process made in the meantime.
             self.expire()
         keep_confirmed(self)
-        return mark
+        return version
 
     def expire(self) -> None:
         """Query the version again at the next use."""
@@ -365,8 +370,12 @@ def _alias() -> str:
 def is_in_transaction() -> bool:
     """Return whether this thread is in a transaction of the database with the overrides."""
     # Looking up a connection by alias would create one, for each task on an event loop.
-    entered = [one.alias for one in connections.all(initialized_only=True) if one.in_atomic_block]
-    return bool(entered) and _alias() in entered
+    aliases = [
+        connection.alias
+        for connection in connections.all(initialized_only=True)
+        if connection.in_atomic_block
+    ]
+    return bool(aliases) and _alias() in aliases
 
 
 override_version = VersionCache()
@@ -384,37 +393,37 @@ class OverrideCache:
         self._known: tuple[Version, Mapping[str, ServerOverrides]] = NO_TABLES, {}
         self._lock = threading.Lock()
 
-    def overrides_at(self, mark: Version) -> Mapping[str, ServerOverrides]:
+    def overrides_at(self, version: Version) -> Mapping[str, ServerOverrides]:
         """Return the overrides by server name, at least as new as the version.
 
         Raises:
             DatabaseError: they cannot be read.
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
-        found = self.known_overrides(mark)
-        return self._read(mark) if found is None else found
+        overrides = self.known_overrides(version)
+        return self._read(version) if overrides is None else overrides
 
-    def known_overrides(self, mark: Version) -> Mapping[str, ServerOverrides] | None:
+    def known_overrides(self, version: Version) -> Mapping[str, ServerOverrides] | None:
         """Return the overrides of this version if they were read already; else ``None``."""
-        if mark == NO_TABLES:
+        if version == NO_TABLES:
             return {}
-        known, decisions = self._known
-        return decisions if mark == known else None
+        known_version, overrides = self._known
+        return overrides if version == known_version else None
 
     # An event loop must also not wait for the lock while another thread reads.
     @async_unsafe
-    def _read(self, mark: Version) -> Mapping[str, ServerOverrides]:
-        if mark == UNCOMMITTED:
+    def _read(self, version: Version) -> Mapping[str, ServerOverrides]:
+        if version == UNCOMMITTED:
             with transaction.atomic(using=router.db_for_write(tables.Component)):
                 return read_overrides()
         with self._lock:
-            known, decisions = self._known
-            if mark == known:
-                return decisions
+            known_version, overrides = self._known
+            if version == known_version:
+                return overrides
             # Read after the version, so a change in between only causes another read.
-            decisions = read_overrides()
-            self._known = mark, decisions
-            return decisions
+            overrides = read_overrides()
+            self._known = version, overrides
+            return overrides
 
 
 class Overrides:
@@ -435,12 +444,12 @@ class Overrides:
             Busy: the database is unavailable, and no overrides are known.
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
-        mark = override_version.get_version(is_list=is_list)
-        if mark == self._seen != UNCOMMITTED:
+        version = override_version.get_version(is_list=is_list)
+        if version == self._seen != UNCOMMITTED:
             return
         try:
             self._set_overrides(
-                self._cache.overrides_at(mark).get(self._server.name, NO_OVERRIDES), mark
+                self._cache.overrides_at(version).get(self._server.name, NO_OVERRIDES), version
             )
         except Error as exc:
             self._handle_read_error(exc)
@@ -459,10 +468,10 @@ class Overrides:
             return None
         override_version.is_used = True
         if version != self._seen:
-            known = self._cache.known_overrides(version)
-            if known is None:
+            overrides = self._cache.known_overrides(version)
+            if overrides is None:
                 return None
-            self._set_overrides(known.get(self._server.name, NO_OVERRIDES), version)
+            self._set_overrides(overrides.get(self._server.name, NO_OVERRIDES), version)
         built = self._built
         if built is None or built[0] != (self._server.registry.generation, self._decisions):
             # Building a catalog takes too long for an event loop.
@@ -478,11 +487,11 @@ class Overrides:
         """Assume that overrides do not exist, until the next ``refresh``."""
         self._set_overrides(NO_OVERRIDES, None)
 
-    def _set_overrides(self, decisions: ServerOverrides, mark: Version | None) -> None:
+    def _set_overrides(self, server_overrides: ServerOverrides, version: Version | None) -> None:
         # Equal overrides are not replaced, so that the cached catalog stays valid.
-        if decisions != self._decisions:
-            self._decisions = decisions
-        self._seen = mark
+        if server_overrides != self._decisions:
+            self._decisions = server_overrides
+        self._seen = version
 
     def _handle_read_error(self, exc: Error) -> None:
         if has_no_tables():
@@ -506,24 +515,28 @@ class Overrides:
         """
         self._refresh_first()
         # Read once: another thread may replace the overrides in the meantime.
-        generation, decisions = self._server.registry.generation, self._decisions
+        generation, server_overrides = self._server.registry.generation, self._decisions
         built = self._built
-        if built is None or built[0][0] != generation or built[0][1] is not decisions:
-            state = (generation, decisions)
-            built = self._built = (state, build_catalog(self._server, decisions))
+        if built is None or built[0][0] != generation or built[0][1] is not server_overrides:
+            state = (generation, server_overrides)
+            built = self._built = (state, build_catalog(self._server, server_overrides))
         return built[1]
 
 
-def build_declared_catalog(server: Registrar, decisions: ServerOverrides) -> Catalog:
+def build_declared_catalog(server: Registrar, server_overrides: ServerOverrides) -> Catalog:
     """Return the catalog before overrides: what code declares and what the admin adds."""
     registry = server.registry
-    said = [one for one in decisions.prompts if registry.find_by_name("prompt", one.name) is None]
-    prompts, completions = add_prompts(registry.prompts, registry.completions, said)
+    specs = [
+        spec
+        for spec in server_overrides.prompts
+        if registry.find_by_name("prompt", spec.name) is None
+    ]
+    prompts, completions = add_prompts(registry.prompts, registry.completions, specs)
     tools, templates = dict(registry.tools), dict(registry.templates)
-    resources = add_skills(registry.resources, decisions.skills)
-    if decisions.exposures:
+    resources = add_skills(registry.resources, server_overrides.skills)
+    if server_overrides.exposures:
         # Declared names take precedence.
-        exposed = cached_build(server, server.name, decisions.exposures)
+        exposed = cached_build(server, server.name, server_overrides.exposures)
         tools = {**exposed.table("tool"), **tools}
         resources = {**exposed.table("resource"), **resources}
         templates = {**exposed.table("resource template"), **templates}
@@ -538,53 +551,58 @@ def build_declared_catalog(server: Registrar, decisions: ServerOverrides) -> Cat
     )
 
 
-def build_catalog(server: Registrar, decisions: ServerOverrides) -> Catalog:
+def build_catalog(server: Registrar, server_overrides: ServerOverrides) -> Catalog:
     """Return the catalog with the overrides applied."""
-    whole = build_declared_catalog(server, decisions)
+    declared_catalog = build_declared_catalog(server, server_overrides)
     capitals: dict[tuple[str, str], list[Override]] = defaultdict(list)
-    for (kind, key), override in decisions.overrides.items():
+    for (kind, key), override in server_overrides.overrides.items():
         if kind in READABLE_KINDS and key != lower_scheme(key):
             capitals[kind, lower_scheme(key)].append(override)
 
-    def left(table: Mapping[str, C]) -> dict[str, C]:
-        rest = {key: _apply_overrides(one, decisions, capitals) for key, one in table.items()}
-        return {key: one for key, one in rest.items() if one is not None}
+    def with_overrides(table: Mapping[str, C]) -> dict[str, C]:
+        components = {
+            key: _apply_overrides(component, server_overrides, capitals)
+            for key, component in table.items()
+        }
+        return {key: component for key, component in components.items() if component is not None}
 
-    tools = left(whole.tools)
-    resources = _restrict_skill_files(left(whole.resources), decisions.overrides)
+    tools = with_overrides(declared_catalog.tools)
+    resources = _restrict_skill_files(
+        with_overrides(declared_catalog.resources), server_overrides.overrides
+    )
     return Catalog(
         tools=tools,
         resources=restrict_app_pages(resources, tools),
-        templates=left(whole.templates),
-        prompts=left(whole.prompts),
-        completions=whole.completions,
-        declared_catalog=whole,
-        is_enabled=decisions.is_enabled,
-        extra_permissions=build_permissions(decisions.groups, decisions.permissions),
-        rates=decisions.rates,
-        title=decisions.title,
-        instructions=decisions.instructions,
+        templates=with_overrides(declared_catalog.templates),
+        prompts=with_overrides(declared_catalog.prompts),
+        completions=declared_catalog.completions,
+        declared_catalog=declared_catalog,
+        is_enabled=server_overrides.is_enabled,
+        extra_permissions=build_permissions(server_overrides.groups, server_overrides.permissions),
+        rates=server_overrides.rates,
+        title=server_overrides.title,
+        instructions=server_overrides.instructions,
     )
 
 
 def _apply_overrides(
     component: C,
-    decisions: ServerOverrides,
+    server_overrides: ServerOverrides,
     capitals: Mapping[tuple[str, str], Sequence[Override]],
 ) -> C | None:
     """Apply the overrides of a component and its former names: renaming must not widen access.
 
     ``capitals`` are overrides of URIs whose schemes were written with capitals.
     """
-    found: C | None = component
+    overridden: C | None = component
     # The row of the current name comes last, so that its texts take precedence.
     for name in (*component.aliases, component.key):
-        for said in capitals.get((component.kind, name), ()):
-            found = None if found is None else apply_override(found, said)
-        if found is not None:
-            said = decisions.overrides.get((component.kind, name), EMPTY_OVERRIDE)
-            found = apply_override(found, said)
-    return found
+        for override in capitals.get((component.kind, name), ()):
+            overridden = None if overridden is None else apply_override(overridden, override)
+        if overridden is not None:
+            override = server_overrides.overrides.get((component.kind, name), EMPTY_OVERRIDE)
+            overridden = apply_override(overridden, override)
+    return overridden
 
 
 override_cache = OverrideCache()
@@ -641,25 +659,27 @@ def _restrict_skill_files(
 
     Clients treat the files of a skill as a unit.
     """
-    if not overrides or not any(isinstance(one, SkillFile) for one in resources.values()):
+    if not overrides or not any(isinstance(resource, SkillFile) for resource in resources.values()):
         return resources
-    guarded = {key: _apply_skill_overrides(one, overrides) for key, one in resources.items()}
-    return {key: one for key, one in guarded.items() if one is not None}
+    guarded = {
+        key: _apply_skill_overrides(resource, overrides) for key, resource in resources.items()
+    }
+    return {key: resource for key, resource in guarded.items() if resource is not None}
 
 
 def _apply_skill_overrides(
     resource: Resource, overrides: Mapping[tuple[str, str], Override]
 ) -> Resource | None:
-    found: Resource | None = resource
+    overridden: Resource | None = resource
     if not isinstance(resource, SkillFile):
-        return found
+        return overridden
     for parent in parent_directories(resource.uri):
         skill = f"{parent}/{SKILL_MD}"
-        said = overrides.get((resource.kind, skill))
-        if found is not None and said is not None and skill != resource.uri:
+        override = overrides.get((resource.kind, skill))
+        if overridden is not None and override is not None and skill != resource.uri:
             # Title and description apply only to the SKILL.md itself.
-            found = apply_override(found, replace(said, title="", description=""))
-    return found
+            overridden = apply_override(overridden, replace(override, title="", description=""))
+    return overridden
 
 
 def shares_skill_override(component: Component) -> bool:

@@ -67,7 +67,7 @@ class DeclaredCatalog:
     @property
     def digest(self) -> str:
         """A hash of the catalog that does not depend on the order of registration."""
-        lines = [self.servers, sorted((*key, *map(str, found.values())) for key, found in self)]
+        lines = [self.servers, sorted((*key, *map(str, columns.values())) for key, columns in self)]
         return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
 
     def __iter__(self) -> Iterator[tuple[Key, Mapping[str, Any]]]:
@@ -119,60 +119,60 @@ def read_declared(servers: Iterable[Server], *, is_fresh: bool = True) -> Declar
     Raises:
         Busy: the admin's additions to the catalog cannot be loaded.
     """
-    found = {server.name: server for server in servers}
+    servers_by_name = {server.name: server for server in servers}
     if is_fresh:
-        for number, server in enumerate(found.values()):
+        for number, server in enumerate(servers_by_name.values()):
             # One query is enough for all servers.
             server.refresh(is_list=number == 0)
     components = {
-        (server.name, one.kind, one.key): describe_component(one)
-        for server in found.values()
-        for one in components_with_rows(server)
+        (server.name, component.kind, component.key): describe_component(component)
+        for server in servers_by_name.values()
+        for component in components_with_rows(server)
     }
-    return DeclaredCatalog(servers=tuple(sorted(found)), components=components)
+    return DeclaredCatalog(servers=tuple(sorted(servers_by_name)), components=components)
 
 
-def write_rows(declared: DeclaredCatalog, *, can_miss: bool = True) -> Difference:
+def write_rows(catalog: DeclaredCatalog, *, can_miss: bool = True) -> Difference:
     """Update the rows from a catalog, and return what changed.
 
     Raises:
         Error: the database rejected the write.
     """
     alias = router.db_for_write(tables.Component)
-    found = _find_differences(declared, alias, can_miss=can_miss)
-    if found.servers:
+    difference = _find_differences(catalog, alias, can_miss=can_miss)
+    if difference.servers:
         # Another process may insert the same rows.
-        _rows(tables.Server, alias).bulk_create(found.servers, ignore_conflicts=True)
-    if found.added or found.changed or found.missing:
+        _rows(tables.Server, alias).bulk_create(difference.servers, ignore_conflicts=True)
+    if difference.added or difference.changed or difference.missing:
         rows = _rows(tables.Component, alias)
         with transaction.atomic(using=alias):
-            rows.bulk_create(found.added, ignore_conflicts=True)
+            rows.bulk_create(difference.added, ignore_conflicts=True)
             rows.bulk_update(
-                [*found.changed, *found.missing], [*DESCRIPTION_COLUMNS, "missing_since"]
+                [*difference.changed, *difference.missing], [*DESCRIPTION_COLUMNS, "missing_since"]
             )
-    return found
+    return difference
 
 
-def _find_differences(
-    declared: DeclaredCatalog, alias: str, *, can_miss: bool = True
-) -> Difference:
-    named = set(_rows(tables.Server, alias).values_list("name", flat=True))
-    known = _existing_rows(alias)
+def _find_differences(catalog: DeclaredCatalog, alias: str, *, can_miss: bool = True) -> Difference:
+    server_names = set(_rows(tables.Server, alias).values_list("name", flat=True))
+    rows_by_key = _existing_rows(alias)
     added = [
-        tables.Component(server=server, kind=kind, key=key, **said)
-        for (server, kind, key), said in declared
-        if (server, kind, key) not in known
+        tables.Component(server=server, kind=kind, key=key, **columns)
+        for (server, kind, key), columns in catalog
+        if (server, kind, key) not in rows_by_key
     ]
     changed, missing = [], []
-    for key, row in known.items():
-        said = declared.components.get(key)
-        if said is not None and _update_row(row, said):
+    for key, row in rows_by_key.items():
+        columns = catalog.components.get(key)
+        if columns is not None and _update_row(row, columns):
             changed.append(row)
-        elif said is None and can_miss and row.missing_since is None:
+        elif columns is None and can_miss and row.missing_since is None:
             row.missing_since = timezone.now()
             missing.append(row)
     return Difference(
-        servers=tuple(tables.Server(name=name) for name in declared.servers if name not in named),
+        servers=tuple(
+            tables.Server(name=name) for name in catalog.servers if name not in server_names
+        ),
         added=tuple(added),
         changed=tuple(changed),
         missing=tuple(missing),
@@ -184,12 +184,12 @@ def _existing_rows(alias: str) -> dict[Key, Any]:
     return {(row.server, row.kind, row.key): row for row in rows}
 
 
-def _update_row(row: Any, said: Mapping[str, Any]) -> bool:
+def _update_row(row: Any, columns: Mapping[str, Any]) -> bool:
     """Set the columns of a row; return whether any of them changed."""
-    now = {**said, "missing_since": None}
-    if all(getattr(row, name) == value for name, value in now.items()):
+    values = {**columns, "missing_since": None}
+    if all(getattr(row, name) == value for name, value in values.items()):
         return False
-    for name, value in now.items():
+    for name, value in values.items():
         setattr(row, name, value)
     return True
 
@@ -201,9 +201,9 @@ def components_with_rows(server: Server) -> Iterator[Component]:
     its ``SKILL.md``.
     """
     return (
-        one
-        for one in server.declared_catalog
-        if len(one.key) <= LONGEST_KEY and not shares_skill_override(one)
+        component
+        for component in server.declared_catalog
+        if len(component.key) <= LONGEST_KEY and not shares_skill_override(component)
     )
 
 
@@ -352,10 +352,10 @@ class CatalogRows:
             self._due_at[tenant] = time.monotonic() + CHECK_SECONDS
 
     def _write_if_changed(self) -> None:
-        declared = read_declared(self._find_servers(), is_fresh=False)
+        catalog = read_declared(self._find_servers(), is_fresh=False)
         tenant = current_tenant()
-        # A tenant may have been deleted, and made again.
-        if tenant or declared.digest != self._written.get(tenant):
+        # A tenant may have been deleted and created again.
+        if tenant or catalog.digest != self._written.get(tenant):
             self._write_unless_unmigrated()
 
     # When the admin changes the catalog -----------------------------------------------------------
@@ -379,10 +379,10 @@ class CatalogRows:
         # with the first write, so that SQLite can wait for its lock.
         savepoint = transaction.atomic(using=alias) if connection.in_atomic_block else nullcontext()
         with savepoint:
-            declared = read_declared(self._find_servers())
-            retry_on_conflict(partial(write_rows, declared, can_miss=can_miss))
+            catalog = read_declared(self._find_servers())
+            retry_on_conflict(partial(write_rows, catalog, can_miss=can_miss))
         if can_miss:
-            self._written[current_tenant()] = declared.digest
+            self._written[current_tenant()] = catalog.digest
 
     def _write_or_log(self, write: Callable[[], None]) -> None:
         """Write, and log an error: a migration, request or form must not fail because of it."""

@@ -123,14 +123,16 @@ class TextType:
             VersionConflict: another user has saved a newer version.
             PromptError or SkillError: the content of the version has become invalid.
         """
-        said = version.content
+        content = version.content
         texts = [name for name in self.content if name != "arguments"]
-        if not isinstance(said, dict) or not all(isinstance(said.get(n, ""), str) for n in texts):
+        if not isinstance(content, dict) or not all(
+            isinstance(content.get(n, ""), str) for n in texts
+        ):
             # The row was not written by the admin.
             raise self.error(_("The version is invalid."))
         for name in self.content:
-            if name in said:
-                setattr(row, name, said[name])
+            if name in content:
+                setattr(row, name, content[name])
         self.build(row)
         return self.save(row, author=author, based_on=based_on)
 
@@ -156,21 +158,21 @@ class TextType:
 
 
 def _prompt_lines(content: Mapping[str, Any]) -> list[str]:
-    found = [
+    lines = [
         f"{_('Title')}: {content.get('title', '')}",
         *f"{_('Description')}: {content.get('description', '')}".splitlines(),
     ]
     try:
         arguments = parse_arguments(content.get("arguments", []))
     except PromptError as exc:
-        found.append(str(exc))
+        lines.append(str(exc))
     else:
-        for one in arguments:
-            required = f", {_('required')}" if one.required else ""
-            choices = f" ({', '.join(one.choices)})" if one.choices else ""
-            line = f"{_('Argument')}: {one.name}{required}{choices} {one.description}"
-            found.append(" ".join(line.split()))
-    return [*found, "", *str(content.get("text", "")).splitlines()]
+        for argument in arguments:
+            required = f", {_('required')}" if argument.required else ""
+            choices = f" ({', '.join(argument.choices)})" if argument.choices else ""
+            line = f"{_('Argument')}: {argument.name}{required}{choices} {argument.description}"
+            lines.append(" ".join(line.split()))
+    return [*lines, "", *str(content.get("text", "")).splitlines()]
 
 
 def _skill_lines(content: Mapping[str, Any]) -> list[str]:
@@ -179,10 +181,10 @@ def _skill_lines(content: Mapping[str, Any]) -> list[str]:
         "license": _("License"),
         "compatibility": _("Compatibility"),
     }
-    found = [f"{label}: {content.get(name, '')}" for name, label in labels.items()]
+    lines = [f"{label}: {content.get(name, '')}" for name, label in labels.items()]
     for name in ("text", "supporting_files"):
-        found += ["", *str(content.get(name, "")).splitlines()]
-    return found
+        lines += ["", *str(content.get(name, "")).splitlines()]
+    return lines
 
 
 PROMPTS = TextType(

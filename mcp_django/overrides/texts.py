@@ -23,7 +23,7 @@ from django.utils.translation import gettext as _
 from mcp_django.components.component import Completion, ComponentFunction, Prompt
 from mcp_django.components.resource import MAX_FILES, SKILL_MD, Resource, SkillFile
 from mcp_django.integrations.skills import (
-    build_skill_files as built,
+    build_skill_files,
     check_frontmatter,
     skill_file_uri,
 )
@@ -88,27 +88,27 @@ class TextArgument:
         return schema
 
 
-def parse_arguments(kept: Any) -> tuple[TextArgument, ...]:
+def parse_arguments(value: Any) -> tuple[TextArgument, ...]:
     """Return the arguments that a row stores.
 
     Raises:
         PromptError: an argument is invalid.
     """
-    if not isinstance(kept, list) or not all(isinstance(one, Mapping) for one in kept):
+    if not isinstance(value, list) or not all(isinstance(argument, Mapping) for argument in value):
         raise PromptError(_("The arguments are not a list of objects."))
-    found = tuple(_argument(one) for one in kept)
-    names = [one.name for one in found]
+    arguments = tuple(_argument(argument) for argument in value)
+    names = [argument.name for argument in arguments]
     if len(names) > MAX_ARGUMENTS:
         raise PromptError(_("More than %(n)d arguments.") % {"n": MAX_ARGUMENTS})
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise PromptError(_("There are two arguments “%(name)s”.") % {"name": twice})
-    return found
+    return arguments
 
 
-def _argument(kept: Mapping[str, Any]) -> TextArgument:
-    name, description = kept.get("name"), kept.get("description", "")
-    choices = kept.get("choices", [])
+def _argument(argument: Mapping[str, Any]) -> TextArgument:
+    name, description = argument.get("name"), argument.get("description", "")
+    choices = argument.get("choices", [])
     if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
         raise PromptError(
             _(
@@ -121,7 +121,9 @@ def _argument(kept: Mapping[str, Any]) -> TextArgument:
         raise PromptError(_("“%(name)s” is reserved for conditions.") % {"name": name})
     if not isinstance(description, str) or not isinstance(choices, list):
         raise PromptError(_("The argument “%(name)s” is invalid.") % {"name": name})
-    if len(choices) > MAX_CHOICES or not all(isinstance(one, str) and one for one in choices):
+    if len(choices) > MAX_CHOICES or not all(
+        isinstance(choice, str) and choice for choice in choices
+    ):
         raise PromptError(
             _("The choices of “%(name)s” must be at most %(n)d texts that are not empty.")
             % {"name": name, "n": MAX_CHOICES}
@@ -129,7 +131,7 @@ def _argument(kept: Mapping[str, Any]) -> TextArgument:
     return TextArgument(
         name=name,
         description=description,
-        required=kept.get("required") is True,
+        required=argument.get("required") is True,
         choices=tuple(dict.fromkeys(choices)),
     )
 
@@ -141,13 +143,13 @@ class TextArguments:
     """
 
     def __init__(self, arguments: Sequence[TextArgument]) -> None:
-        self._arguments = {one.name: one for one in arguments}
+        self._arguments = {argument.name: argument for argument in arguments}
         self.json_schema: dict[str, Any] = {
             "type": "object",
-            "properties": {one.name: one.schema for one in arguments},
+            "properties": {argument.name: argument.schema for argument in arguments},
             "additionalProperties": False,
         }
-        if required := [one.name for one in arguments if one.required]:
+        if required := [argument.name for argument in arguments if argument.required]:
             self.json_schema["required"] = required
 
     def parse(self, raw: bytes) -> dict[str, Any]:
@@ -156,24 +158,24 @@ class TextArguments:
         Raises:
             InvalidArguments: an argument is invalid; the client can correct it.
         """
-        given = decode_arguments(raw)
-        known = {name: value for name, value in given.items() if name in self._arguments}
+        values = decode_arguments(raw)
+        known_values = {name: value for name, value in values.items() if name in self._arguments}
         problems = [
             *(
                 unknown_argument_problem(name, self._arguments)
-                for name in given
-                if name not in known
+                for name in values
+                if name not in known_values
             ),
             *(
-                ValidationProblem(path=one.name, message="is required")
-                for one in self._arguments.values()
-                if one.required and given.get(one.name, "") == ""
+                ValidationProblem(path=argument.name, message="is required")
+                for argument in self._arguments.values()
+                if argument.required and values.get(argument.name, "") == ""
             ),
-            *filter(None, (self._problem(name, value) for name, value in known.items())),
+            *filter(None, (self._problem(name, value) for name, value in known_values.items())),
         ]
         if problems:
             raise InvalidArguments(problems)
-        return {name: value for name, value in given.items() if value != ""}
+        return {name: value for name, value in values.items() if value != ""}
 
     def _problem(self, name: str, value: Any) -> ValidationProblem | None:
         choices = self._arguments[name].choices
@@ -190,9 +192,9 @@ class TextArguments:
 
 def matching_choices(choices: Sequence[str], typed: str) -> list[str]:
     """Return the choices that contain the typed text, those that begin with it first."""
-    wanted = typed.casefold()
-    fitting = [one for one in choices if wanted in one.casefold()]
-    return sorted(fitting, key=lambda one: not one.casefold().startswith(wanted))
+    text = typed.casefold()
+    matches = [choice for choice in choices if text in choice.casefold()]
+    return sorted(matches, key=lambda choice: not choice.casefold().startswith(text))
 
 
 # Prompts ------------------------------------------------------------------------------------------
@@ -215,7 +217,7 @@ class PromptSpec:
     scopes: tuple[str, ...] = ()
 
 
-PROMPT_COLUMNS = tuple(one.name for one in fields(PromptSpec))
+PROMPT_COLUMNS = tuple(field.name for field in fields(PromptSpec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +244,8 @@ def parse_prompt_row(row: Mapping[str, Any]) -> PromptSpec:
     Raises:
         PromptError: a column has an invalid value.
     """
-    said = _spec_of(PromptSpec, row, PROMPT_COLUMNS, PromptError)
-    return replace(said, arguments=parse_arguments(said.arguments))
+    spec = _spec_of(PromptSpec, row, PROMPT_COLUMNS, PromptError)
+    return replace(spec, arguments=parse_arguments(spec.arguments))
 
 
 def _spec_of(
@@ -258,41 +260,43 @@ def _spec_of(
     return spec_class(**values)
 
 
-def build_prompt(said: PromptSpec) -> BuiltPrompt:
+def build_prompt(spec: PromptSpec) -> BuiltPrompt:
     """Return the component and completions of a prompt.
 
     Raises:
         PromptError: the prompt is invalid; the message is for its author.
     """
-    if not PROMPT_NAME.fullmatch(said.name):
+    if not PROMPT_NAME.fullmatch(spec.name):
         raise PromptError(
             _("“%(name)s” is not a valid prompt name: use up to 128 of A-Z a-z 0-9 _ . -")
-            % {"name": said.name[:40]}
+            % {"name": spec.name[:40]}
         )
-    _check_sendable(said)
-    messages = parse_messages(said.text, [one.name for one in said.arguments])
+    _check_sendable(spec)
+    messages = parse_messages(spec.text, [argument.name for argument in spec.arguments])
     try:
         prompt = Prompt(
-            name=said.name,
-            title=said.title,
-            description=said.description,
+            name=spec.name,
+            title=spec.title,
+            description=spec.description,
             function=_function(messages),
-            arguments=TextArguments(said.arguments),
-            permission=list(build_permissions(said.groups, said.permissions)) or None,
-            scopes=said.scopes,
+            arguments=TextArguments(spec.arguments),
+            permission=list(build_permissions(spec.groups, spec.permissions)) or None,
+            scopes=spec.scopes,
             read_only=True,
         )
     except ImproperlyConfigured as exc:
         raise PromptError(str(exc)) from None
-    completions = dict(_completion(prompt, one) for one in said.arguments if one.choices)
+    completions = dict(
+        _completion(prompt, argument) for argument in spec.arguments if argument.choices
+    )
     return BuiltPrompt(prompt=prompt, completions=completions)
 
 
-def _check_sendable(said: PromptSpec) -> None:
+def _check_sendable(spec: PromptSpec) -> None:
     """Reject lone surrogates, which JSON can contain but UTF-8 cannot: they would break lists."""
-    texts = [said.title, said.description, said.text]
-    for one in said.arguments:
-        texts += [one.description, *one.choices]
+    texts = [spec.title, spec.description, spec.text]
+    for argument in spec.arguments:
+        texts += [argument.description, *argument.choices]
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:
@@ -329,44 +333,58 @@ def read_prompts() -> dict[str, tuple[PromptSpec, ...]]:
 def add_prompts(
     prompts: Mapping[str, Prompt],
     completions: Mapping[Key, Completion],
-    said: Iterable[PromptSpec],
+    specs: Iterable[PromptSpec],
 ) -> tuple[dict[str, Prompt], dict[Key, Completion]]:
     """Add the admin's prompts to those of code; if names collide, code takes precedence."""
-    offers = [offer for one in said if one.name not in prompts and (offer := _build_cached(one))]
+    built_prompts = [
+        built_prompt
+        for spec in specs
+        if spec.name not in prompts and (built_prompt := _build_cached(spec))
+    ]
     return (
-        {**{one.prompt.key: one.prompt for one in offers}, **prompts},
-        {**completions, **{key: one for offer in offers for key, one in offer.completions.items()}},
+        {
+            **{built_prompt.prompt.key: built_prompt.prompt for built_prompt in built_prompts},
+            **prompts,
+        },
+        {
+            **completions,
+            **{
+                key: completion
+                for built_prompt in built_prompts
+                for key, completion in built_prompt.completions.items()
+            },
+        },
     )
 
 
 @lru_cache(maxsize=1000)
-def _build_cached(said: PromptSpec) -> BuiltPrompt | None:
+def _build_cached(spec: PromptSpec) -> BuiltPrompt | None:
     """Return the cached component of a prompt, or ``None`` if the prompt is invalid."""
     try:
-        return build_prompt(said)
+        return build_prompt(spec)
     except PromptError as exc:
-        _log_invalid_row("prompt", "", said.name, str(exc))
+        _log_invalid_row("prompt", "", spec.name, str(exc))
         return None
 
 
 def _read_rows(
-    what: str, model: Any, columns: Sequence[str], written: Callable[[Mapping[str, Any]], T]
+    kind: str, model: Any, columns: Sequence[str], parse_row: Callable[[Mapping[str, Any]], T]
 ) -> dict[str, tuple[T, ...]]:
     """Return the values of enabled rows by server name, the oldest first; log invalid rows."""
     rows = of_tenant(model, router.db_for_write(model)).filter(is_enabled=True)
-    found: dict[str, list[T]] = defaultdict(list)
+    specs_by_server: dict[str, list[T]] = defaultdict(list)
     for row in rows.order_by("pk").values("pk", "server", *columns):
         try:
-            found[row["server"]].append(written(row))
+            specs_by_server[row["server"]].append(parse_row(row))
         except (PromptError, SkillError) as exc:
-            _log_invalid_row(what, row["server"], row["name"], str(exc))
-    return {server: tuple(texts) for server, texts in found.items()}
+            _log_invalid_row(kind, row["server"], row["name"], str(exc))
+    return {server: tuple(specs) for server, specs in specs_by_server.items()}
 
 
 @lru_cache(maxsize=1000)
-def _log_invalid_row(what: str, server: str, name: str, why: str) -> None:
+def _log_invalid_row(kind: str, server: str, name: str, reason: str) -> None:
     where = f" of the server {server!r}" if server else ""
-    logger.error("The %s %r%s in the admin is left out: %s", what, name[:128], where, why)
+    logger.error("The %s %r%s in the admin is left out: %s", kind, name[:128], where, reason)
 
 
 # Skills -------------------------------------------------------------------------------------------
@@ -396,7 +414,7 @@ class SkillSpec:
     scopes: tuple[str, ...] = ()
 
 
-SKILL_COLUMNS = tuple(one.name for one in fields(SkillSpec))
+SKILL_COLUMNS = tuple(field.name for field in fields(SkillSpec))
 
 
 def parse_skill_row(row: Mapping[str, Any]) -> SkillSpec:
@@ -408,21 +426,21 @@ def parse_skill_row(row: Mapping[str, Any]) -> SkillSpec:
     return _spec_of(SkillSpec, row, SKILL_COLUMNS, SkillError)
 
 
-def _frontmatter_of(said: SkillSpec) -> dict[str, str]:
+def _frontmatter_of(spec: SkillSpec) -> dict[str, str]:
     """Return the frontmatter of a skill.
 
     Raises:
         SkillError: hosts would reject it; names the field.
     """
-    found = {name: value for name in FIELDS if (value := getattr(said, name))}
-    for name, value in found.items():
+    frontmatter = {name: value for name in FIELDS if (value := getattr(spec, name))}
+    for name, value in frontmatter.items():
         if _UNWRITABLE.search(value):
             raise SkillError(_("The text contains characters that cannot be sent."), field=name)
-    check_frontmatter(found)
-    return found
+    check_frontmatter(frontmatter)
+    return frontmatter
 
 
-def render_skill_md(said: SkillSpec) -> str:
+def render_skill_md(spec: SkillSpec) -> str:
     """Return the ``SKILL.md`` that clients read.
 
     Raises:
@@ -431,9 +449,9 @@ def render_skill_md(said: SkillSpec) -> str:
     # A JSON string is a quoted string in YAML, so no parser reads it as another type.
     lines = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}"
-        for name, value in _frontmatter_of(said).items()
+        for name, value in _frontmatter_of(spec).items()
     ]
-    return "\n".join(["---", *lines, "---", "", said.text.strip("\n"), ""])
+    return "\n".join(["---", *lines, "---", "", spec.text.strip("\n"), ""])
 
 
 def parse_files(text: str) -> dict[str, str]:
@@ -442,22 +460,22 @@ def parse_files(text: str) -> dict[str, str]:
     Raises:
         SkillError: a file name is invalid or used twice.
     """
-    before, *rest = _FILE.split(text)
+    before, *parts = _FILE.split(text)
     if before.strip():
         message = _("Begin with a line “--- file: references/codes.md”, followed by the contents.")
         raise SkillError(message, field="supporting_files")
-    paths = [*map(str.strip, rest[::2])]
+    paths = [*map(str.strip, parts[::2])]
     # Checked first, since each path is compared with all others below.
     if len(paths) >= MAX_FILES:
         raise SkillError(_("There are too many files."), field="supporting_files")
-    found: dict[str, str] = {}
-    for path, content in zip(paths, rest[1::2], strict=True):
-        _check_path(path, found)
-        found[path] = content.strip("\n") + "\n"
-    return found
+    files: dict[str, str] = {}
+    for path, content in zip(paths, parts[1::2], strict=True):
+        _check_path(path, files)
+        files[path] = content.strip("\n") + "\n"
+    return files
 
 
-def _check_path(path: str, known: Iterable[str]) -> None:
+def _check_path(path: str, paths: Iterable[str]) -> None:
     if not _PATH.fullmatch(path):
         message = _(
             "“%(path)s” is not a valid file name: use A-Z a-z 0-9 _ . - with / between folders, "
@@ -468,24 +486,24 @@ def _check_path(path: str, known: Iterable[str]) -> None:
         raise SkillError(
             _("The file SKILL.md is generated from the other fields."), field="supporting_files"
         )
-    for other in known:
+    for other in paths:
         if path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/"):
             message = _("“%(path)s” is used twice, or is also a folder.") % {"path": path[:80]}
             raise SkillError(message, field="supporting_files")
 
 
-def build_skill(said: SkillSpec) -> list[SkillFile]:
+def build_skill(spec: SkillSpec) -> list[SkillFile]:
     """Return the resources of a skill, as for a skill in a folder.
 
     Raises:
         SkillError: the skill is invalid; the message is for its author, and names the field.
     """
-    if not said.text.strip():
+    if not spec.text.strip():
         raise SkillError(_("The instructions are empty."), field="text")
-    if len(said.text) + len(said.supporting_files) > MAX_CHARACTERS:
+    if len(spec.text) + len(spec.supporting_files) > MAX_CHARACTERS:
         message = _("The skill has more than %(n)d characters; put it into a folder of the site.")
         raise SkillError(message % {"n": MAX_CHARACTERS}, field="text")
-    texts = {SKILL_MD: render_skill_md(said), **parse_files(said.supporting_files)}
+    texts = {SKILL_MD: render_skill_md(spec), **parse_files(spec.supporting_files)}
     try:
         contents = {path: text.encode() for path, text in texts.items()}
     except UnicodeEncodeError:
@@ -494,13 +512,13 @@ def build_skill(said: SkillSpec) -> list[SkillFile]:
         raise SkillError(message, field="text") from None
     try:
         options = {
-            "permission": list(build_permissions(said.groups, said.permissions)) or None,
-            "scopes": said.scopes,
+            "permission": list(build_permissions(spec.groups, spec.permissions)) or None,
+            "scopes": spec.scopes,
         }
-        return built(
-            said.name,
+        return build_skill_files(
+            spec.name,
             contents,
-            {SKILL_MD: _frontmatter_of(said)},
+            {SKILL_MD: _frontmatter_of(spec)},
             origin=ADMIN_ORIGIN,
             module=__name__,
             options=options,
@@ -514,19 +532,21 @@ def read_skills() -> dict[str, tuple[SkillSpec, ...]]:
     return _read_rows("skill", tables.Skill, SKILL_COLUMNS, parse_skill_row)
 
 
-def add_skills(resources: Mapping[str, Resource], said: Iterable[SkillSpec]) -> dict[str, Resource]:
+def add_skills(
+    resources: Mapping[str, Resource], specs: Iterable[SkillSpec]
+) -> dict[str, Resource]:
     """Add the admin's skills to the resources of code; code's names take precedence."""
-    found = dict(resources)
-    for one in said:
-        if is_skill_name_taken(resources, one.name):
+    all_resources = dict(resources)
+    for spec in specs:
+        if is_skill_name_taken(resources, spec.name):
             continue
         try:
-            files = build_skill(one)
+            files = build_skill(spec)
         except SkillError as exc:
-            _log_invalid_row("skill", "", one.name, str(exc))
+            _log_invalid_row("skill", "", spec.name, str(exc))
             continue
-        found.update((file.key, file) for file in files)
-    return found
+        all_resources.update((file.key, file) for file in files)
+    return all_resources
 
 
 def is_skill_name_taken(resources: Mapping[str, Resource], name: str) -> bool:
@@ -535,5 +555,7 @@ def is_skill_name_taken(resources: Mapping[str, Resource], name: str) -> bool:
     Otherwise the admin's skill would become part of the skill in code, or contain it.
     """
     root = skill_file_uri(name, "")
-    addresses = (uri for one in resources.values() for uri in (one.uri, *one.aliases))
+    addresses = (
+        uri for resource in resources.values() for uri in (resource.uri, *resource.aliases)
+    )
     return any(uri.startswith(root) for uri in addresses)
