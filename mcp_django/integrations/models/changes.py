@@ -52,14 +52,14 @@ class PendingNotification:
     def __call__(self) -> None:
         """Publish the topics."""
         self.is_published = True
-        topics, wanted = self.topics, self.lookups
+        topics, lookups = self.topics, self.lookups
         # ``_last`` refers to this object until the next one on the connection; free its contents.
         self.topics, self.lookups = {}, {}
-        for find, values in wanted.items():
+        for find, values in lookups.items():
             for chunk in in_batches(list(values), CHUNK):
                 topics.update(dict.fromkeys(find(chunk)))
-        for some in in_batches(list(topics), CHUNK):
-            publish(*some)
+        for batch in in_batches(list(topics), CHUNK):
+            publish(*batch)
 
 
 def publish_after_commit(
@@ -119,7 +119,7 @@ def _pending(using: str) -> PendingNotification | None:
 
 
 class PublishedModel(Protocol):
-    """What has resources to notify of: a declaration with a ``uri``."""
+    """A declaration with a ``uri``, whose subscribers are notified of changes."""
 
     model: Any
     server: Any
@@ -195,9 +195,9 @@ class ModelSignalReceivers:
 
     def _is_computed(self, obj: Model) -> bool:
         """Return whether a URI value is computed by the database and not loaded yet."""
-        held = obj.__dict__
+        values = obj.__dict__
         paths = self._declaration.variables.paths.values()
-        return any(hasattr(held.get(path.names[0]), "resolve_expression") for path in paths)
+        return any(hasattr(values.get(path.names[0]), "resolve_expression") for path in paths)
 
     def _on_delete(self, *, instance: Model, using: str, **kwargs: Any) -> None:
         publish_after_commit(using, [*self._topics(instance), *self._lists])
@@ -244,8 +244,11 @@ class ModelSignalReceivers:
             using = changed.db
         else:
             objects = list(changed)
-            using = next((one._state.db for one in objects if one._state.db), None) or "default"
-        topics = [topic for one in objects for topic in self._topics(one)]
+            using = (
+                next((instance._state.db for instance in objects if instance._state.db), None)
+                or "default"
+            )
+        topics = [topic for instance in objects for topic in self._topics(instance)]
         publish_after_commit(using, [*topics, *self._lists])
 
     @property
@@ -261,7 +264,7 @@ class ModelSignalReceivers:
         if uri is None or not knows_tenant():
             return []
         uris = [uri, *(f"{uri}/{name}" for name in self._declaration.blobs)]
-        return [resource_topic(self._server.name, one) for one in uris]
+        return [resource_topic(self._server.name, resource_uri) for resource_uri in uris]
 
     def _loaded(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         variables = self._declaration.variables
@@ -273,7 +276,7 @@ class ModelSignalReceivers:
     def find_topics(self, column: str, using: str, values: Sequence[Any]) -> list[TopicKey]:
         """Return the topics of the objects with these values in a column."""
         rows = self._model._base_manager.using(using).filter(**{f"{column}__in": values})
-        return [topic for one in self._loaded(rows) for topic in self._topics(one)]
+        return [topic for row in self._loaded(rows) for topic in self._topics(row)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +297,7 @@ class TopicFinder:
 
 def _model_and_subclasses(model: type[Model]) -> list[type[Model]]:
     """Return the model, its proxies and its subclasses: each is a signal sender of its own."""
-    return [one for one in apps.get_models() if issubclass(one, model)]
+    return [subclass for subclass in apps.get_models() if issubclass(subclass, model)]
 
 
 def _through_model(relation: Any) -> Any:
@@ -320,4 +323,4 @@ def _column_names(declaration: PublishedModel) -> frozenset[str]:
     """Return the names in ``update_fields`` that stand for exposed fields."""
     names = {path.names[0] for path in declaration.exposed.paths.values()}
     columns = declaration.model._meta.concrete_fields
-    return frozenset(names | {one.attname for one in columns if one.name in names})
+    return frozenset(names | {column.attname for column in columns if column.name in names})

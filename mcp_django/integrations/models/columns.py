@@ -70,12 +70,12 @@ class FieldPath:
     @property
     def is_many(self) -> bool:
         """Whether one row can have several values."""
-        return any(leads_to_many(one) for one in (*self.hops, self.field))
+        return any(leads_to_many(field) for field in (*self.hops, self.field))
 
     @property
     def is_nullable(self) -> bool:
         """Whether a row can have no value."""
-        return any(_is_nullable(one) for one in (*self.hops, self.field))
+        return any(_is_nullable(field) for field in (*self.hops, self.field))
 
     @property
     def column(self) -> Field[Any, Any]:
@@ -164,13 +164,13 @@ def own_names(model: type[Model]) -> list[str]:
     """Return the names with which a path from this model can begin."""
     usable = [field for field in model._meta.get_fields() if _is_usable(field)]
     # ``get_fields()`` returns reverse relations first, which are the least likely to be meant.
-    return [field.name for field in sorted(usable, key=lambda one: not one.concrete)]
+    return [field.name for field in sorted(usable, key=lambda field: not field.concrete)]
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, names: Iterable[str]) -> str:
     """Return a hint for an unknown name: the most similar valid name, or all of them."""
-    names = list(known)
-    return did_you_mean(name, names, f"valid names: {', '.join(names) or 'none'}.")
+    choices = list(names)
+    return did_you_mean(name, choices, f"valid names: {', '.join(choices) or 'none'}.")
 
 
 def _field(model: type[Model], name: str, text: str, what: str) -> Any:
@@ -221,10 +221,10 @@ def _unique_sets(model: type[Model]) -> Iterator[tuple[str, ...]]:
     for relation in model._meta.related_objects:
         if relation.one_to_one:
             yield (relation.name,)
-    for one in (model, *model._meta.all_parents):
-        yield from (tuple(names) for names in one._meta.unique_together)
+    for base in (model, *model._meta.all_parents):
+        yield from (tuple(names) for names in base._meta.unique_together)
         # Only constraints without a condition and without expressions.
-        yield from (tuple(one.fields) for one in one._meta.total_unique_constraints)
+        yield from (tuple(constraint.fields) for constraint in base._meta.total_unique_constraints)
 
 
 def _is_covered(model: type[Model], name: str, paths: Collection[str]) -> bool:
@@ -308,7 +308,7 @@ def validate_storable_text(value: str) -> str:
     """
     if "\0" in value:
         raise ValueError("must not contain NUL characters")
-    if not value.isprintable() and any("\ud800" <= one <= "\udfff" for one in value):
+    if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError("must not contain lone surrogates")
     return value
 
@@ -430,12 +430,14 @@ class Column:
     def __init__(self, field: Field[Any, Any]) -> None:
         self.field = field
         # A foreign key has the type of the related key, a generated column that of its output.
-        held = key_column(field) if field.is_relation else getattr(field, "output_field", field)
-        self.value_field: Any = held
-        self.kind: ColumnKind = _KINDS.get(held.get_internal_type(), "other")
+        value_field = (
+            key_column(field) if field.is_relation else getattr(field, "output_field", field)
+        )
+        self.value_field: Any = value_field
+        self.kind: ColumnKind = _KINDS.get(value_field.get_internal_type(), "other")
         if isinstance(field, FileField):
             self.kind = "file"
-        self.is_large = self.kind == "integer" and is_large_integer(held)
+        self.is_large = self.kind == "integer" and is_large_integer(value_field)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Column) and other.field == self.field
@@ -477,14 +479,14 @@ class Column:
         """The help text, and the choices with their labels."""
         with override(None):
             words = str(getattr(self.field, "help_text", ""))
-        named = [f"{value}: {label}" for value, label in self.choices.items()]
-        return " ".join(part for part in (words, ", ".join(named[:50])) if part)
+        choices = [f"{value}: {label}" for value, label in self.choices.items()]
+        return " ".join(part for part in (words, ", ".join(choices[:50])) if part)
 
     def dump(self, value: Any) -> Any:
         """Return a value of the column as plain JSON, with integers beyond 2^53-1 as digits.
 
         Raises:
-            ToolError: there is one in a column that is published as holding none.
+            ToolError: such an integer is in a column whose schema excludes it.
         """
         if type(value) is int and not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
             return self._digits(value)
@@ -518,9 +520,9 @@ class Column:
     def _digits(self, value: int) -> str:
         if self.is_large or self.kind != "integer":
             return str(value)
-        way_out = "set LARGE_KEYS" if self.value_field.primary_key else "use a BigIntegerField"
+        advice = "set LARGE_KEYS" if self.value_field.primary_key else "use a BigIntegerField"
         logger.error(
-            "%s holds %d, which JavaScript would round: %s.", self.value_field, value, way_out
+            "%s holds %d, which JavaScript would round: %s.", self.value_field, value, advice
         )
         raise ToolError(
             f"{self.value_field.name} holds {value}, which is beyond 2^53-1 and not published as "
@@ -535,7 +537,7 @@ class Column:
         Raises:
             ImproperlyConfigured: values of the column cannot be compared.
         """
-        if self.choices and all(type(one) in (str, int) for one in self.choices):
+        if self.choices and all(type(choice) in (str, int) for choice in self.choices):
             return Literal[tuple(self.choices)]
         if self.kind == "integer":
             low, high = self._integer_bounds()
@@ -569,11 +571,11 @@ class Column:
 def _file(value: Any) -> dict[str, str] | None:
     if not value:
         return None
-    shown = {"name": str(value.name)}
+    file = {"name": str(value.name)}
     # Storages without URLs raise one of these.
     with suppress(NotImplementedError, ValueError):
-        shown["url"] = str(value.url)
-    return shown
+        file["url"] = str(value.url)
+    return file
 
 
 # Lookups that a column can be filtered by ---------------------------------------------------------
@@ -626,13 +628,13 @@ def default_lookups(path: FieldPath) -> tuple[str, ...]:
     """Return the lookups of a filter for which ``filter_fields`` names none."""
     column = Column(path.column)
     if path.is_relation or path.is_key or column.choices:
-        found: tuple[str, ...] = ("exact", "in")
+        lookups: tuple[str, ...] = ("exact", "in")
     else:
-        found = _DEFAULT.get(column.kind, _ORDERED)
+        lookups = _DEFAULT.get(column.kind, _ORDERED)
         length = getattr(path.column, "max_length", None) or SHORT_TEXT + 1
         if column.kind == "text" and length <= SHORT_TEXT:
-            found = (*found, "in")
-    return (*found, "isnull") if path.is_nullable and not path.is_many else found
+            lookups = (*lookups, "in")
+    return (*lookups, "isnull") if path.is_nullable and not path.is_many else lookups
 
 
 def known_lookups(path: FieldPath) -> tuple[str, ...]:

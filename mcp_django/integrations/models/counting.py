@@ -107,33 +107,33 @@ class CountFunction:
             "required": ["count"],
         }
 
-    def count(self, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+    def count(self, ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the number of visible matching rows, with the requested groups and aggregates."""
-        rows = self._rows(ctx, given)
+        rows = self._rows(ctx, arguments)
         chosen = {
-            kind: paths[given[f"{kind}_of"]]
+            kind: paths[arguments[f"{kind}_of"]]
             for kind, paths in self._measured.items()
-            if given.get(f"{kind}_of")
+            if arguments.get(f"{kind}_of")
         }
         measures = {
             f"mcp_{kind}": _AGGREGATES[kind][0](path.expression) for kind, path in chosen.items()
         }
         answer = _dump(rows.aggregate(mcp_count=Count("pk"), **measures), chosen)
-        if given.get("group_by"):
-            grouping = self._groupings[given["group_by"]]
+        if arguments.get("group_by"):
+            grouping = self._groupings[arguments["group_by"]]
             grouped = rows.annotate(mcp_group=grouping.expression).values("mcp_group")
             grouped = grouped.annotate(mcp_count=Count("pk"), **measures)
             answer |= self._groups(ctx, grouping, grouped, chosen)
         return answer
 
-    def _rows(self, ctx: Context, given: dict[str, Any]) -> QuerySet[Any]:
+    def _rows(self, ctx: Context, arguments: dict[str, Any]) -> QuerySet[Any]:
         """Return the rows to count: only those that the caller may view.
 
         Raises:
             ToolError: the permission would have to be checked for too many objects.
         """
         declaration = self._declaration
-        rows = self._filters.rows(ctx, given)
+        rows = self._filters.rows(ctx, arguments)
         if not can_view_all(declaration, ctx) and rows.count() > row_access.MAX_CHECKED_OBJECTS:
             raise ToolError(
                 f"Whether you may view it is checked for each {declaration.noun}, and more than "
@@ -149,13 +149,13 @@ class CountFunction:
         chosen: dict[str, FieldPath],
     ) -> dict[str, Any]:
         ordered = grouped.order_by("-mcp_count", F("mcp_group").asc(nulls_last=True))
-        found = list(ordered[: MAX_GROUPS + 1])
-        cut = {"groups_total": grouped.order_by().count()} if len(found) > MAX_GROUPS else {}
-        shown = found[:MAX_GROUPS]
-        named = self._labels(ctx, grouping.path, [one["mcp_group"] for one in shown])
+        rows = list(ordered[: MAX_GROUPS + 1])
+        cut = {"groups_total": grouped.order_by().count()} if len(rows) > MAX_GROUPS else {}
+        shown_rows = rows[:MAX_GROUPS]
+        labels = self._labels(ctx, grouping.path, [row["mcp_group"] for row in shown_rows])
         groups = [
-            {"group": _group(grouping, one["mcp_group"], named), **_dump(one, chosen)}
-            for one in shown
+            {"group": _group(grouping, row["mcp_group"], labels), **_dump(row, chosen)}
+            for row in shown_rows
         ]
         return {"groups": groups, **cut}
 
@@ -167,11 +167,11 @@ class CountFunction:
         return load_labels(self._declaration.server, field.related_model, column, keys, ctx)
 
 
-def _group(grouping: Grouping, value: Any, named: dict[Any, str]) -> Any:
+def _group(grouping: Grouping, value: Any, labels: dict[Any, str]) -> Any:
     plain = grouping.dump(value)
     if value is None or not grouping.path.is_relation:
         return plain
-    return {"id": plain, "label": named[value]} if value in named else {"id": plain}
+    return {"id": plain, "label": labels[value]} if value in labels else {"id": plain}
 
 
 def _dump(row: dict[str, Any], chosen: dict[str, FieldPath]) -> dict[str, Any]:
@@ -240,8 +240,8 @@ class Grouping:
     def expression(self) -> Expression | F:
         """The expression to group rows by."""
         if self.part:
-            made: Expression = _EXPRESSIONS[self.part](self.path.expression)
-            return made
+            expression: Expression = _EXPRESSIONS[self.part](self.path.expression)
+            return expression
         return F(self.path.expression)
 
     def dump(self, value: Any) -> Any:
@@ -253,13 +253,13 @@ class Grouping:
 
 def _groupings(declaration: ModelComponents[Any]) -> dict[str, Grouping]:
     """Return the exposed columns with few values: choices, foreign keys, booleans and dates."""
-    found = [
-        one
+    groupings = [
+        grouping
         for path in declaration.exposed.comparable_paths.values()
         if not declaration.exposed.restricted_relations(path)
-        for one in _of_path(path)
+        for grouping in _of_path(path)
     ]
-    return {one.name: one for one in found}
+    return {grouping.name: grouping for grouping in groupings}
 
 
 def _of_path(path: FieldPath) -> Iterator[Grouping]:

@@ -120,10 +120,10 @@ class ModelComponents(Generic[M]):
         These are the ``scopes`` of the class and, if the server has ``generated_scopes``,
         ``shop:read`` to view and ``shop:write`` for all other actions.
         """
-        made = self.server.generated_scopes
-        if not made:
+        generated_scopes = self.server.generated_scopes
+        if not generated_scopes:
             return self.get_name_list("scopes")
-        word = self.model._meta.app_label if made is True else made
+        word = self.model._meta.app_label if generated_scopes is True else generated_scopes
         scope = f"{word}:{'read' if action == 'view' else 'write'}"
         return tuple(dict.fromkeys((*self.get_name_list("scopes"), scope)))
 
@@ -230,28 +230,33 @@ class ModelComponents(Generic[M]):
     def _check_spelling(self) -> None:
         """Reject a misspelled option, which would otherwise be ignored silently."""
         classes = type(self).__mro__
-        known = {name for cls in classes if _is_package_class(cls) for name in _public(cls)}
+        options = {name for cls in classes if _is_package_class(cls) for name in _public(cls)}
         for name in (name for cls in classes for name in _public(cls)):
-            if name in known or callable(getattr(type(self), name)):
+            if name in options or callable(getattr(type(self), name)):
                 continue
             if name == "aliases":
                 self.refuse(
                     "no option named 'aliases': the names of generated tools cannot have aliases; "
                     "keep name and plural, so that clients can go on using the tools."
                 )
-            if close := nearest(name, known, cutoff=0.8):
+            if close := nearest(name, options, cutoff=0.8):
                 self.refuse(f"no option named {name!r}; did you mean {close!r}?")
 
     def _check_bases(self) -> None:
         """Reject an option of a base class that is missing, which would otherwise be ignored."""
-        ours = [cls for cls in type(self).__mro__ if _is_package_class(cls)]
-        known = {name for cls in ours for name in _public(cls)}
-        written = {name for cls in type(self).__mro__ if cls not in ours for name in _options(cls)}
+        package_classes = [cls for cls in type(self).__mro__ if _is_package_class(cls)]
+        names = {name for cls in package_classes for name in _public(cls)}
+        written = {
+            name
+            for cls in type(self).__mro__
+            if cls not in package_classes
+            for name in _options(cls)
+        }
         for base in (ModelTools, ModelResource):
             options = {
                 name for cls in base.__mro__ if _is_package_class(cls) for name in _options(cls)
             }
-            for name in sorted(written & options - known):
+            for name in sorted(written & options - names):
                 self.refuse(
                     f"{name} is an option of {base.__name__}: add {base.__name__} to the bases of "
                     f"the class, or remove {name}."

@@ -89,11 +89,11 @@ class DeletionObserver:
     def observe(self) -> Iterator[None]:
         """Count the statements of the deletion that runs within."""
         affected = _affected_models(self._model)
-        ruled = [one for one in affected if self._visibility(one) is Visibility.SOME]
+        ruled = [model for model in affected if self._visibility(model) is Visibility.SOME]
         if ruled:
             self._collected.collect(self._obj)
-            self._visible_before = {one: self._count_visible(one) for one in ruled}
-        # The database deletes these by itself, and does not say how many.
+            self._visible_before = {model: self._count_visible(model) for model in ruled}
+        # The database itself deletes the rows of such relations, and does not report their number.
         self._at_least = any(
             hasattr(getattr(relation, "on_delete", None), "on_delete_sql")
             for model in affected
@@ -146,12 +146,12 @@ def protected_error(
     exc: ProtectedError | RestrictedError, obj: Model, *, alias: str, server: Any, ctx: Context
 ) -> ToolError:
     """Return the error for a protected object, with the numbers and models of referring rows."""
-    found = exc.args[1]
-    count = _RowCounter(alias, server, ctx)
-    for model in {type(one) for one in found}:
-        count.add(model, [one.pk for one in found if type(one) is model])
+    rows = exc.args[1]
+    counter = _RowCounter(alias, server, ctx)
+    for model in {type(row) for row in rows}:
+        counter.add(model, [row.pk for row in rows if type(row) is model])
     noun = obj._meta.verbose_name
-    counts = sorted((+count.counts).items())
+    counts = sorted((+counter.counts).items())
     seen = " and ".join(f"{number} {label}" for label, number in counts)
     why = seen or "by objects that you may not see"
     advice = " Delete those first, or have them refer to something else." if seen else ""
@@ -213,25 +213,25 @@ class _StatementCounts:
 
     def detached(self) -> Counter[type[Model]]:
         """Return by model the numbers of references that were set to null."""
-        found: Counter[type[Model]] = Counter()
+        counts: Counter[type[Model]] = Counter()
         by_table = self._models_by_table(None)
         for (table, column), number in self._detached.items():
             model = by_table.get(table)
             references = () if model is None else (f for f in model._meta.fields if f.is_relation)
-            if any(self._quote(one.column) == column for one in references):
-                found[model] += number  # type: ignore[index]  # there are no references of None
-        return found
+            if any(self._quote(reference.column) == column for reference in references):
+                counts[model] += number  # type: ignore[index]  # there are no references of None
+        return counts
 
     def _models_by_table(self, first: type[Model] | None) -> dict[str, type[Model]]:
-        models = [one for one in apps.get_models() if not one._meta.proxy]
-        by_table = {self._quote(one._meta.db_table): one for one in reversed(models)}
+        models = [model for model in apps.get_models() if not model._meta.proxy]
+        by_table = {self._quote(model._meta.db_table): model for model in reversed(models)}
         if first is not None:
             by_table[self._quote(first._meta.db_table)] = first
         return by_table
 
     def _rows(self, context: Mapping[str, Any]) -> int:
         number: int = context["cursor"].rowcount
-        # A driver may not know it.
+        # A driver may not know the number.
         self.is_incomplete |= number < 0
         return max(number, 0)
 
@@ -241,24 +241,34 @@ class _StatementCounts:
 
 def _affected_models(model: type[Model]) -> frozenset[type[Model]]:
     """Return the model, its parents, and the models that refer to it, however indirectly."""
-    found: set[type[Model]] = set()
+    affected: set[type[Model]] = set()
     waiting = [model]
     while waiting:
-        one = waiting.pop()
-        if one in found or one._meta.auto_created:
+        candidate = waiting.pop()
+        if candidate in affected or candidate._meta.auto_created:
             continue
-        found.add(one)
-        waiting += one._meta.all_parents
-        waiting += [relation.related_model for relation in _reverse_relations(one)]
-    return frozenset(found)
+        affected.add(candidate)
+        waiting += candidate._meta.all_parents
+        waiting += [relation.related_model for relation in _reverse_relations(candidate)]
+    return frozenset(affected)
 
 
 def _reverse_relations(model: type[Model]) -> list[Any]:
     """Return the relations by which other models refer to a model, hidden and generic ones too."""
     fields = model._meta.get_fields(include_hidden=True)
-    reverse = [one for one in fields if one.auto_created and not one.concrete and one.is_relation]
-    generic = [one for one in model._meta.private_fields if isinstance(one.related_model, type)]
-    return [one for one in [*reverse, *generic] if isinstance(one.related_model, type)]
+    reverse = [
+        relation
+        for relation in fields
+        if relation.auto_created and not relation.concrete and relation.is_relation
+    ]
+    generic = [
+        relation
+        for relation in model._meta.private_fields
+        if isinstance(relation.related_model, type)
+    ]
+    return [
+        relation for relation in [*reverse, *generic] if isinstance(relation.related_model, type)
+    ]
 
 
 class _Collected:
@@ -278,31 +288,31 @@ class _Collected:
         return self._detached.counts
 
     def collect(self, obj: Model) -> None:
-        """Count the rows; none of a protected object, whose deletion itself raises the error."""
+        """Count the rows, but none of a protected object: its deletion raises the error."""
         collector = Collector(using=self._alias, origin=obj)
         try:
             collector.collect([obj])
         except (ProtectedError, RestrictedError):
             return
         # The same rows may be found through a parent and a child, and as a proxy.
-        keys: dict[type[Model], set[Any]] = {}
+        keys_by_model: dict[type[Model], set[Any]] = {}
         for model, instances in collector.data.items():
-            found = keys.setdefault(_concrete(model), set())
-            found |= {one.pk for one in instances}
-        for fast in collector.fast_deletes:
-            found = keys.setdefault(_concrete(fast.model), set())
-            found |= set(fast.values_list("pk", flat=True))
-        keys[_concrete(type(obj))].discard(obj.pk)
-        for model, found in keys.items():
-            self._deleted.add(model, found)
+            keys = keys_by_model.setdefault(_concrete(model), set())
+            keys |= {instance.pk for instance in instances}
+        for queryset in collector.fast_deletes:
+            keys = keys_by_model.setdefault(_concrete(queryset.model), set())
+            keys |= set(queryset.values_list("pk", flat=True))
+        keys_by_model[_concrete(type(obj))].discard(obj.pk)
+        for model, keys in keys_by_model.items():
+            self._deleted.add(model, keys)
         for (column, _), batches in collector.field_updates.items():
             for batch in batches:
                 self._detached.add(column.model, _keys(batch))
 
 
 def _concrete(model: type[Model]) -> type[Model]:
-    found: type[Model] = model._meta.concrete_model or model
-    return found
+    concrete_model: type[Model] = model._meta.concrete_model or model
+    return concrete_model
 
 
 @dataclass(slots=True)
@@ -319,9 +329,9 @@ class _RowCounter:
         if model._meta.auto_created:
             # An automatic through table; the linked rows are counted separately.
             return
-        keys = [rows.values("pk")] if isinstance(rows, QuerySet) else in_batches([*rows], BATCH)
-        for some in keys:
-            among = Q(pk__in=some)
+        batches = [rows.values("pk")] if isinstance(rows, QuerySet) else in_batches([*rows], BATCH)
+        for batch in batches:
+            among = Q(pk__in=batch)
             visible = rows_with_visible_labels(self.server, model, self.ctx, among=among)
             if visible is not None:
                 number = visible.using(self.alias).filter(among).count()
@@ -332,4 +342,4 @@ def _keys(rows: Any) -> Any:
     """Return the rows of a bulk update (a queryset) as they are, and loaded rows as keys."""
     if isinstance(rows, QuerySet) and rows._result_cache is None:
         return rows
-    return [one.pk for one in rows]
+    return [row.pk for row in rows]

@@ -55,7 +55,7 @@ ROW_FILTER_OPTIONS = frozenset({"filter_fields", "search_fields"})
 
 
 class FieldDeclaration(Protocol):
-    """What has an allow-list of fields: a declaration of a model."""
+    """A declaration of a model, with an allow-list of fields."""
 
     model: Any
     server: Any
@@ -71,7 +71,7 @@ class FieldDeclaration(Protocol):
 
     @property
     def nouns(self) -> str:
-        """Its plural."""
+        """The plural name of the model in messages."""
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise ``ImproperlyConfigured``, naming the declaration."""
@@ -146,23 +146,23 @@ class ExposedFields:
         The keys are the paths of the relations; the end of the path can be one of them. Code that
         uses the path must leave out rows that the caller may not see.
         """
-        found: dict[str, type[Model]] = {}
+        relations: dict[str, type[Model]] = {}
         node = self.tree
         for number, name in enumerate(path.names, start=1):
             relation = node.relations.get(name)
             if relation is None:
                 break
             if relation.labelled and (relation.is_many or not relation.field.concrete):
-                found["__".join(path.names[:number])] = relation.node.model
+                relations["__".join(path.names[:number])] = relation.node.model
             node = relation.node
-        return found
+        return relations
 
     def _reject_restricted_path(self, path: FieldPath, what: str) -> None:
-        for alone in self.restricted_relations(path):
-            if alone != path.text:
+        for relation in self.restricted_relations(path):
+            if relation != path.text:
                 raise ImproperlyConfigured(
-                    f"{what} has {path.text!r}, but fields also has {alone!r} alone, whose rows "
-                    f"are shown only to callers who may see them; remove {alone!r} from fields, "
+                    f"{what} has {path.text!r}, but fields also has {relation!r} alone, whose rows "
+                    f"are shown only to callers who may see them; remove {relation!r} from fields, "
                     f"or {path.text!r} from this option."
                 )
 
@@ -187,15 +187,15 @@ class ExposedFields:
 
     def _names(self, fields: Sequence[str]) -> list[str]:
         if not fields:
-            known = ", ".join(own_names(self.model))
+            choices = ", ".join(own_names(self.model))
             raise ImproperlyConfigured(
                 f"{self._declaration}: fields is missing; name the fields that callers may see, "
-                f"out of: {known}."
+                f"out of: {choices}."
             )
-        doubled = sorted({name for name in fields if list(fields).count(name) > 1})
-        if doubled:
+        duplicates = sorted({name for name in fields if list(fields).count(name) > 1})
+        if duplicates:
             raise ImproperlyConfigured(
-                f"{self._declaration}: fields contains {', '.join(doubled)} more than once."
+                f"{self._declaration}: fields contains {', '.join(duplicates)} more than once."
             )
         return list(fields)
 
@@ -251,9 +251,9 @@ def find_key(declaration: FieldDeclaration) -> Key:
 def _unique_columns(declaration: FieldDeclaration) -> list[str]:
     """Return the exposed unique columns: those in the URI first, then the primary key."""
     columns = declaration.exposed.columns
-    found = [name for name, field in columns.items() if identifies_object(field)]
+    names = [name for name, field in columns.items() if identifies_object(field)]
     uri = str(getattr(declaration, "uri", ""))
-    return sorted(found, key=lambda name: (f"{{{name}}}" not in uri, not columns[name].primary_key))
+    return sorted(names, key=lambda name: (f"{{{name}}}" not in uri, not columns[name].primary_key))
 
 
 def identifies_object(field: Field[Any, Any]) -> bool:
@@ -271,13 +271,16 @@ def find_tie_breaker(declaration: FieldDeclaration) -> str:
     """
     unique = _unique_columns(declaration)
     keys = [name for name in unique if declaration.exposed.columns[name].primary_key]
-    found = [*keys, *(name for name in unique if fits_in_cursor(declaration.exposed.columns[name]))]
-    if not found:
+    candidates = [
+        *keys,
+        *(name for name in unique if fits_in_cursor(declaration.exposed.columns[name])),
+    ]
+    if not candidates:
         raise ImproperlyConfigured(
             f"{declaration}: fields has no unique column to order pages of {declaration.nouns} by: "
             f"{_add(declaration)}, or remove 'list' from tools."
         )
-    return found[0]
+    return candidates[0]
 
 
 def _has_opaque_key(model: type[Model]) -> bool:
@@ -349,7 +352,7 @@ class RowLoader:
         for name, relation in node.relations.items():
             source = f"{attribute}{accessor_name(relation.field)}"
             if relation.is_many:
-                self.columns |= {f"{lookup}{one}" for one in _source_columns(relation.field)}
+                self.columns |= {f"{lookup}{column}" for column in _source_columns(relation.field)}
                 if relation.has_own_manager:
                     if _can_be_prefetched(relation.field):
                         self.prefetches.append(source)
@@ -373,20 +376,20 @@ class RowLoader:
     def _many(self, relation: Relation) -> QuerySet[Any]:
         node = relation.node
         # Only a relation that is named alone is limited to the rows that the caller may see.
-        named = related_rows(node.server, node.model, self.ctx) if relation.labelled else None
-        rows = node.model._default_manager.all() if named is None else named.rows
-        is_labelled = named is not None and named.has_labels
-        is_asked = named is not None and named.is_checked
+        related = related_rows(node.server, node.model, self.ctx) if relation.labelled else None
+        rows = node.model._default_manager.all() if related is None else related.rows
+        is_labelled = related is not None and related.has_labels
+        is_checked = related is not None and related.is_checked
         if is_labelled:
             rows = rows.annotate(**{LABEL_ANNOTATION: _TRUE})
         # ``__str__`` and object permission checks may use any column.
         also = _target_columns(relation.field)
-        rows = RowLoader(self.ctx).prepare(rows, node, whole=is_labelled or is_asked, also=also)
+        rows = RowLoader(self.ctx).prepare(rows, node, whole=is_labelled or is_checked, also=also)
         rows = rows.order_by(*_order(relation))
         if hasattr(relation.field, "object_id_field_name"):
             # Django cannot slice a generic relation for each object.
             return rows
-        return rows[: MAX_CHECKED_OBJECTS if is_asked else MAX_RELATED + 1]
+        return rows[: MAX_CHECKED_OBJECTS if is_checked else MAX_RELATED + 1]
 
 
 def _can_be_prefetched(relation: Any) -> bool:
@@ -403,7 +406,7 @@ def _source_columns(relation: Any) -> set[str]:
     """Return the columns on this side by which related rows are found."""
     foreign_key = getattr(relation, "field", None)
     if relation.one_to_many and foreign_key is not None:
-        return {one.name for one in getattr(foreign_key, "foreign_related_fields", ())}
+        return {column.name for column in getattr(foreign_key, "foreign_related_fields", ())}
     return set()
 
 
@@ -420,7 +423,7 @@ def _order(relation: Relation) -> list[str]:
     key = node.model._meta.pk
     if relation.labelled or key.name in node.members or _has_opaque_key(node.model):
         return ["pk"]
-    return [one.field.attname for one in node.columns.values() if one.is_comparable]
+    return [column.field.attname for column in node.columns.values() if column.is_comparable]
 
 
 # Labels of related objects ------------------------------------------------------------------------
@@ -433,11 +436,11 @@ def load_labels(
 
     It takes one query.
     """
-    wanted = {key for key in keys if key is not None}
-    if not wanted:
+    present_keys = {key for key in keys if key is not None}
+    if not present_keys:
         return {}
-    shown = rows_with_visible_labels(server, model, ctx, among=Q(**{f"{column}__in": wanted}))
-    return {getattr(obj, column): str(obj) for obj in shown or ()}
+    rows = rows_with_visible_labels(server, model, ctx, among=Q(**{f"{column}__in": present_keys}))
+    return {getattr(row, column): str(row) for row in rows or ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,7 +479,7 @@ class LabelPlaceholders:
         self._blanks[model, column].append(blank)
 
     def add_item(self, relation: Relation, obj: Model, items: list[Any], index: int) -> None:
-        """Add the item of a list, which disappears if the caller may not see its object."""
+        """Add an item of a list; it is removed if the caller may not see its object."""
         model = relation.node.model
         is_restricted = bool(self._server.declarations_of(model))
         blank = LabelPlaceholder(key=obj.pk, row=items, name=index, is_restricted=is_restricted)
@@ -488,9 +491,9 @@ class LabelPlaceholders:
         """Set the labels that this caller may see."""
         for (model, column), blanks in self._blanks.items():
             keys = [blank.key for blank in blanks]
-            known = load_labels(self._server, model, column, keys, ctx)
+            labels = load_labels(self._server, model, column, keys, ctx)
             for blank in blanks:
-                blank.fill(known.get(blank.key))
+                blank.fill(labels.get(blank.key))
         for items in self._lists:
             items[:] = [item for item in items if item is not None]
 
@@ -567,20 +570,22 @@ class Node:
             node.members[last] = Column(path.field)
 
     def _relation(self, name: str, hop: Any) -> Relation:
-        found = self.members.setdefault(name, Relation(hop, Node(hop.related_model, self.server)))
+        member = self.members.setdefault(name, Relation(hop, Node(hop.related_model, self.server)))
         # Names of fields are unique in a model, so a name is either a column or a relation.
-        assert isinstance(found, Relation)
-        return found
+        assert isinstance(member, Relation)
+        return member
 
     @property
     def columns(self) -> dict[str, Column]:
         """The columns at this position."""
-        return {name: one for name, one in self.members.items() if isinstance(one, Column)}
+        return {name: member for name, member in self.members.items() if isinstance(member, Column)}
 
     @property
     def relations(self) -> dict[str, Relation]:
         """The relations at this position."""
-        return {name: one for name, one in self.members.items() if isinstance(one, Relation)}
+        return {
+            name: member for name, member in self.members.items() if isinstance(member, Relation)
+        }
 
     def clashes(self) -> Iterator[str]:
         """Yield the names that two values would share in a result."""
@@ -588,12 +593,12 @@ class Node:
             inner = relation.node.members
             if relation.labelled and "label" in inner:
                 yield f"{name}__label"
-            known = inner.get("id")
-            if relation.labelled and known is not None and known != relation.key:
+            id_member = inner.get("id")
+            if relation.labelled and id_member is not None and id_member != relation.key:
                 yield f"{name}__id"
             if relation.is_many and f"{name}_cut" in self.members:
                 yield f"{name}_cut"
-            yield from (f"{name}__{one}" for one in relation.node.clashes())
+            yield from (f"{name}__{clash}" for clash in relation.node.clashes())
 
     # Schema ---------------------------------------------------------------------------------------
 
@@ -618,22 +623,22 @@ class Node:
 
     def dump(self, obj: Model, blanks: LabelPlaceholders) -> dict[str, Any]:
         """Return an object of a prepared queryset as plain JSON, with placeholders for labels."""
-        shown: dict[str, Any] = {}
+        row: dict[str, Any] = {}
         for name, member in self.members.items():
             if isinstance(member, Column):
-                shown[name] = member.dump(getattr(obj, name))
+                row[name] = member.dump(getattr(obj, name))
             elif member.is_many:
                 related = _related_objects(obj, name, member)
-                shown[name] = items = []
-                for index, one in enumerate(related[:MAX_RELATED]):
-                    items.append(_dump_many(one, member, blanks))
+                row[name] = items = []
+                for index, related_object in enumerate(related[:MAX_RELATED]):
+                    items.append(_dump_many(related_object, member, blanks))
                     if member.labelled and member.has_own_manager:
-                        blanks.add_item(member, one, items, index)
+                        blanks.add_item(member, related_object, items, index)
                 if len(related) > MAX_RELATED:
-                    shown[f"{name}_cut"] = True
+                    row[f"{name}_cut"] = True
             else:
-                _dump_one(shown, obj, name, member, blanks)
-        return shown
+                _dump_one(row, obj, name, member, blanks)
+        return row
 
 
 def _relation_schema(relation: Relation) -> Schema:
@@ -652,29 +657,27 @@ def _relation_schema(relation: Relation) -> Schema:
 
 
 def _dump_one(
-    shown: dict[str, Any], obj: Model, name: str, relation: Relation, blanks: LabelPlaceholders
+    row: dict[str, Any], obj: Model, name: str, relation: Relation, blanks: LabelPlaceholders
 ) -> None:
     related = _related(obj, relation.field) if relation.is_joined else None
     key = _key_of(obj, relation, related)
-    shown[name] = None
+    row[name] = None
     if key is None or (relation.is_joined and related is None):
         return
     own: dict[str, Any] = {}
     if relation.labelled:
         own = {"id": relation.key.dump(key), "label": None}
-        blank = LabelPlaceholder(
-            key=key, row=shown, name=name, is_restricted=relation.is_restricted
-        )
+        blank = LabelPlaceholder(key=key, row=row, name=name, is_restricted=relation.is_restricted)
         blanks.add(relation.node.model, relation.target, blank)
-    shown[name] = own if related is None else own | relation.node.dump(related, blanks)
+    row[name] = own if related is None else own | relation.node.dump(related, blanks)
 
 
 def _related(obj: Model, relation: Any) -> Model | None:
     try:
-        found: Model | None = getattr(obj, accessor_name(relation))
+        related: Model | None = getattr(obj, accessor_name(relation))
     except ObjectDoesNotExist:
         return None
-    return found
+    return related
 
 
 def _key_of(obj: Model, relation: Relation, related: Model | None) -> Any:
@@ -693,11 +696,11 @@ def _related_objects(obj: Model, name: str, relation: Relation) -> list[Any]:
 
 
 def _dump_many(obj: Model, relation: Relation, blanks: LabelPlaceholders) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     if relation.labelled:
-        shown["id"] = relation.key.dump(obj.pk)
+        row["id"] = relation.key.dump(obj.pk)
         if relation.has_own_manager:
-            shown["label"] = None
+            row["label"] = None
         elif getattr(obj, LABEL_ANNOTATION, False):
-            shown["label"] = str(obj)
-    return shown | relation.node.dump(obj, blanks)
+            row["label"] = str(obj)
+    return row | relation.node.dump(obj, blanks)

@@ -72,39 +72,47 @@ class Filters:
 
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration
-        found = [one for text, names in self._written() for one in self._parse_filter(text, names)]
-        self._filters = {one.name: one for one in found}
+        filters = [
+            field_filter
+            for text, names in self._written()
+            for field_filter in self._parse_filter(text, names)
+        ]
+        self._filters = {field_filter.name: field_filter for field_filter in filters}
         self._search = Search(declaration)
 
     @property
     def arguments(self) -> dict[str, GeneratedArgument]:
         """The arguments by name."""
-        own = {name: one.argument for name, one in self._filters.items()}
+        own = {name: field_filter.argument for name, field_filter in self._filters.items()}
         return {**self._search.arguments, **own}
 
-    def rows(self, ctx: Context, given: Mapping[str, Any]) -> QuerySet[Any]:
+    def rows(self, ctx: Context, arguments: Mapping[str, Any]) -> QuerySet[Any]:
         """Return the visible rows that match the filters and the search among the arguments."""
         rows = self._declaration.rows(ctx)
-        for name, value in given.items():
-            one = self._filters.get(name)
-            if one is not None and value is not None:
-                rows = self._apply_filter(rows, one, value, ctx)
-        return self._search.apply(rows, given.get("search"), ctx)
+        for name, value in arguments.items():
+            field_filter = self._filters.get(name)
+            if field_filter is not None and value is not None:
+                rows = self._apply_filter(rows, field_filter, value, ctx)
+        return self._search.apply(rows, arguments.get("search"), ctx)
 
     def _apply_filter(
-        self, rows: QuerySet[Any], one: FieldFilter, value: Any, ctx: Context
+        self, rows: QuerySet[Any], field_filter: FieldFilter, value: Any, ctx: Context
     ) -> QuerySet[Any]:
-        shown = _visible_relation_conditions(self._declaration, one.path, ctx, one.lookup, value)
-        if not one.path.is_many and not shown:
-            return rows.filter(one.condition(value))
-        is_about_rows = one.lookup == "isnull" and one.path.text in shown
-        condition = Q() if is_about_rows else one.condition(value)
-        for visible in shown.values():
-            condition &= visible
+        relation_conditions = _visible_relation_conditions(
+            self._declaration, field_filter.path, ctx, field_filter.lookup, value
+        )
+        if not field_filter.path.is_many and not relation_conditions:
+            return rows.filter(field_filter.condition(value))
+        is_about_rows = (
+            field_filter.lookup == "isnull" and field_filter.path.text in relation_conditions
+        )
+        condition = Q() if is_about_rows else field_filter.condition(value)
+        for relation_condition in relation_conditions.values():
+            condition &= relation_condition
         # A join would return a row once for each match.
         matching = self._declaration.model._base_manager.using(rows.db).filter(condition)
-        found = Q(pk__in=matching.values("pk"))
-        return rows.filter(~found if is_about_rows and value else found)
+        selection = Q(pk__in=matching.values("pk"))
+        return rows.filter(~selection if is_about_rows and value else selection)
 
     def _written(self) -> Iterator[tuple[str, Iterable[str] | None]]:
         declared = self._declaration.filter_fields
@@ -120,16 +128,16 @@ class Filters:
                 f"filter_fields has {text!r}, a {type(path.field).__name__}, which does not "
                 "support filtering."
             )
-        known = known_lookups(path)
+        lookups = known_lookups(path)
         if isinstance(names, str):
             self._declaration.refuse(
                 f"filter_fields: lookups must be a list; write {{{text!r}: [{names!r}]}}."
             )
         for lookup in default_lookups(path) if names is None else names:
-            if lookup not in known:
+            if lookup not in lookups:
                 self._declaration.refuse(
                     f"filter_fields: {text!r} has no lookup {lookup!r}; "
-                    f"{suggest_name(lookup, known)}"
+                    f"{suggest_name(lookup, lookups)}"
                 )
             yield FieldFilter(path=path, lookup=lookup)
 
@@ -141,15 +149,15 @@ def _visible_relation_conditions(
 
     Combine them with the comparison itself, since both concern the same related row.
     """
-    found: dict[str, Q] = {}
+    conditions: dict[str, Q] = {}
     for name, model in declaration.exposed.restricted_relations(path).items():
         rest = path.text[len(name) :].removeprefix("__")
         is_any = not rest and lookup == "isnull"
         among = Q() if is_any else Q(**{f"{rest or 'pk'}__{lookup}": value})
-        shown = apply_row_rules(declaration.server, model, ctx, among=among)
-        if shown is not None:
-            found[name] = Q(**{f"{name}__in": shown.values("pk")})
-    return found
+        rows = apply_row_rules(declaration.server, model, ctx, among=among)
+        if rows is not None:
+            conditions[name] = Q(**{f"{name}__in": rows.values("pk")})
+    return conditions
 
 
 # Search -------------------------------------------------------------------------------------------
@@ -212,8 +220,8 @@ class Search:
         return reduce(or_, (self._match_column(path, word, ctx) for path in self._paths))
 
     def _match_column(self, path: FieldPath, word: str, ctx: Context) -> Q:
-        shown = _visible_relation_conditions(self._declaration, path, ctx, "icontains", word)
-        return reduce(and_, shown.values(), Q(**{f"{path.text}__icontains": word}))
+        conditions = _visible_relation_conditions(self._declaration, path, ctx, "icontains", word)
+        return reduce(and_, conditions.values(), Q(**{f"{path.text}__icontains": word}))
 
 
 # Ordering -----------------------------------------------------------------------------------------
@@ -287,13 +295,13 @@ class Ordering:
         return self._complete([_term(self._named[order_by.lstrip("-")], order_by)])
 
     def _complete(self, terms: Iterable[OrderTerm]) -> tuple[OrderTerm, ...]:
-        found: list[OrderTerm] = []
+        order: list[OrderTerm] = []
         for term in terms:
-            found.append(term)
+            order.append(term)
             path = term.path
             if not path.hops and path.field.unique and not path.is_nullable:
-                return tuple(found)
-        return (*found, self._last)
+                return tuple(order)
+        return (*order, self._last)
 
     def _read_default(self) -> list[OrderTerm]:
         written = self._declaration.get_name_list("ordering")
@@ -305,14 +313,14 @@ class Ordering:
 
     def _read_model_ordering(self) -> list[OrderTerm]:
         """Return the model's ``Meta.ordering`` up to the first column that is not exposed."""
-        found: list[OrderTerm] = []
+        terms: list[OrderTerm] = []
         for text in self._declaration.model._meta.ordering[:MAX_TERMS]:
             try:
                 path = self._path(text.removeprefix("-"), "ordering")
             except (AttributeError, ImproperlyConfigured):
                 break
-            found.append(_term(path, text))
-        return found
+            terms.append(_term(path, text))
+        return terms
 
     def _path(self, text: str, option: str) -> FieldPath:
         path = self._declaration.exposed.require_path(text, option=option)

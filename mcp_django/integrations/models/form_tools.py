@@ -73,8 +73,8 @@ class FormTools(ModelTools[Any]):
         """Return the rows that were passed in, or all rows."""
         if self._rows is None:
             return super().get_queryset(ctx)
-        found: QuerySet[Any] = self._rows(ctx) if callable(self._rows) else self._rows.all()
-        return found
+        rows: QuerySet[Any] = self._rows(ctx) if callable(self._rows) else self._rows.all()
+        return rows
 
     def has_permission(self, ctx: Context, action: Action, obj: Any = None) -> bool:
         """Check the permission that was passed in, or Django's for the action of the form.
@@ -99,19 +99,19 @@ def form_tool(
         ImproperlyConfigured: the form or an option is not valid.
     """
     _check(form, instance, queryset)
-    given = {name: value for name, value in options.items() if value not in (None, "")}
+    used_options = {name: value for name, value in options.items() if value not in (None, "")}
     declaration = FormTools(
         form,
         server,
         key=instance or "",
-        permission=given.pop("permission", None),
-        scopes=given.pop("scopes", ()),
+        permission=used_options.pop("permission", None),
+        scopes=used_options.pop("scopes", ()),
         rows=queryset,
     )
     make = update_tool if instance else create_tool
-    tool = make(declaration, name=given.pop("name", ""))
+    tool = make(declaration, name=used_options.pop("name", ""))
     set_declaration(tool.callable, declaration)
-    return replace(tool, **{**given, "icons": tuple(given.get("icons", ()))})
+    return replace(tool, **{**used_options, "icons": tuple(used_options.get("icons", ()))})
 
 
 def _check(form: type[Any], instance: Any, queryset: Any) -> None:
@@ -151,7 +151,9 @@ def _shown(form: type[Any], model: type[Model], key: str) -> Iterator[str]:
         yield key
     columns = [*model._meta.concrete_fields, *model._meta.many_to_many]
     for name, field in form.base_fields.items():
-        is_column = any(one.name == name and not isinstance(one, FileField) for one in columns)
+        is_column = any(
+            column.name == name and not isinstance(column, FileField) for column in columns
+        )
         is_hidden = isinstance(field.widget, forms.PasswordInput) or is_secret_name(name)
         if is_column and not is_hidden:
             yield name

@@ -100,34 +100,34 @@ class GenericSet:
         self._members, self._own = members, own
 
     def _build(self, members: Sequence[GenericModel]) -> list[Tool]:
-        named: dict[str, GenericModel] = {}
+        members_by_name: dict[str, GenericModel] = {}
         for member in members:
-            other = named.setdefault(member.name, member)
+            other = members_by_name.setdefault(member.name, member)
             if other is not member:
                 raise AlreadyRegistered(
                     f"{other.declaration} and {member.declaration} are both called "
                     f"{member.name!r}, but the generic tools need distinct names; set another name "
                     "on one of them."
                 )
-        return _generic_tools(named)
+        return _generic_tools(members_by_name)
 
-    def _exchange(self, registered: Sequence[Tool], wanted: Sequence[Tool]) -> None:
-        """Replace registered tools with the wanted ones; on an error, restore the old state."""
+    def _exchange(self, registered: Sequence[Tool], replacements: Sequence[Tool]) -> None:
+        """Replace the registered tools with others; on an error, restore the old state."""
         registry = self._server.registry
-        known = registry.tools
+        tools = registry.tools
         registry.generation += 1
-        before = dict(known)
-        kept = {id(tool) for tool in wanted}
+        before = dict(tools)
+        replacement_ids = {id(tool) for tool in replacements}
         for tool in registered:
-            if id(tool) not in kept and known.get(tool.key) is tool:
-                del known[tool.key]
+            if id(tool) not in replacement_ids and tools.get(tool.key) is tool:
+                del tools[tool.key]
         try:
-            for tool in wanted:
-                if known.get(tool.key) is not tool:
+            for tool in replacements:
+                if tools.get(tool.key) is not tool:
                     self._server.add(tool)
         except BaseException:
-            known.clear()
-            known.update(before)
+            tools.clear()
+            tools.update(before)
             raise
 
 
@@ -148,8 +148,12 @@ def _members(registrations: Registrations) -> Iterator[GenericModel]:
     for declaration, components in registrations.items():
         if not isinstance(declaration, ModelTools):
             continue
-        left = {id(component) for component in components}
-        tools = {name: one for name, one in declaration.operations.items() if id(one) in left}
+        registered_ids = {id(component) for component in components}
+        tools = {
+            name: tool
+            for name, tool in declaration.operations.items()
+            if id(tool) in registered_ids
+        }
         if tools:
             yield GenericModel(declaration=declaration, tools=tools)
 
@@ -220,10 +224,10 @@ class GenericArguments:
         }
 
     def _name_problems(self, pieces: Raws) -> Iterator[ValidationProblem]:
-        known = ["model", *self.operation.properties]
+        names = ["model", *self.operation.properties]
         for name in pieces:
-            if name not in known:
-                yield unknown_argument_problem(name, known)
+            if name not in names:
+                yield unknown_argument_problem(name, names)
         for name in ("model", *self.operation.required):
             if name not in pieces:
                 yield ValidationProblem(path=name, message="is required")
@@ -235,11 +239,11 @@ class GenericArguments:
             return self.members[name]
         close = nearest(name, names)
         hint = f"; did you mean {to_json_text(close)}?" if close else ""
-        known = ", ".join(names)
-        raise invalid_argument("model", f"must be one of {known}{hint}", value=name)
+        choices = ", ".join(names)
+        raise invalid_argument("model", f"must be one of {choices}{hint}", value=name)
 
     def _names(self) -> list[str]:
-        return sorted(name for name, one in self.members.items() if self._shows(one))
+        return sorted(name for name, member in self.members.items() if self._shows(member))
 
     def _shows(self, member: GenericModel) -> bool:
         if self.principal is None:
@@ -272,18 +276,20 @@ class _Translation:
         try:
             return self._arguments.parse(raw)
         except InvalidArguments as exc:
-            raise InvalidArguments([self._with_outer_path(one) for one in exc.problems]) from exc
+            raise InvalidArguments(
+                [self._with_outer_path(problem) for problem in exc.problems]
+            ) from exc
 
     def _translated(self, pieces: Raws) -> Raws:
-        found: Raws = {}
+        arguments: Raws = {}
         problems: list[ValidationProblem] = []
         for name, piece in pieces.items():
             if name == "key" and self._key:
-                found[self._key] = self._encode_key(piece)
+                arguments[self._key] = self._encode_key(piece)
             elif name == self._operation.within:
-                found |= self._inner(piece)
+                arguments |= self._inner(piece)
             elif name in self._taken:
-                found[name] = piece
+                arguments[name] = piece
             else:
                 message = f"{self._member.name} does not have this argument; leave it out"
                 problems.append(
@@ -291,21 +297,21 @@ class _Translation:
                 )
         if problems:
             raise InvalidArguments(problems)
-        return found
+        return arguments
 
     def _inner(self, piece: bytes) -> Raws:
         within = self._operation.within
         if not piece.startswith(b"{"):
             raise invalid_argument(within, "must be an object", value=json.loads(piece))
         pieces = _raws(piece)
-        known = [
-            one for one in self._taken if one not in self._operation.plain and one != self._key
+        names = [
+            name for name in self._taken if name not in self._operation.plain and name != self._key
         ]
-        unknown = [name for name in pieces if name not in known]
+        unknown = [name for name in pieces if name not in names]
         if unknown:
             raise InvalidArguments(
                 [
-                    unknown_argument_problem(name, known, path=within)
+                    unknown_argument_problem(name, names, path=within)
                     for name in unknown[:MAX_KEPT_PROBLEMS]
                 ]
             )
@@ -318,8 +324,8 @@ class _Translation:
 
     def _with_outer_path(self, problem: ValidationProblem) -> ValidationProblem:
         """Return the problem with the path that the caller used."""
-        found = _FIRST.match(problem.path)
-        first = found.group() if found else ""
+        match = _FIRST.match(problem.path)
+        first = match.group() if match else ""
         if self._key and first == self._key:
             return replace(problem, path=f"key{problem.path[len(first) :]}")
         if not first or first in self._operation.plain:
@@ -331,21 +337,21 @@ def _split_arguments(raw: bytes) -> Raws:
     """Return the arguments as raw JSON, without those that are ``null``."""
     if not decode_arguments(raw):
         return {}
-    return {name: one for name, one in _raws(raw).items() if one != b"null"}
+    return {name: piece for name, piece in _raws(raw).items() if piece != b"null"}
 
 
 def _raws(raw: bytes) -> Raws:
     """Return the members of an object as raw JSON; decoding and encoding numbers loses digits."""
     try:
-        found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        pieces = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as exc:
         raise invalid_argument("", f"the arguments are not valid JSON: {exc}") from exc
-    return {name: bytes(one).strip() for name, one in found.items()}
+    return {name: bytes(piece).strip() for name, piece in pieces.items()}
 
 
 def _joined(pieces: Raws) -> bytes:
     return b"{%b}" % b",".join(
-        b"%b:%b" % (to_json_text(n).encode(), one) for n, one in pieces.items()
+        b"%b:%b" % (to_json_text(n).encode(), piece) for n, piece in pieces.items()
     )
 
 
@@ -355,9 +361,9 @@ def _joined(pieces: Raws) -> bytes:
 _COMMON_ARGUMENTS = frozenset({"cursor", PREVIEW})
 
 
-def _describe_model(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+def _describe_model(ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a model for this caller."""
-    member: GenericModel = given["member"]
+    member: GenericModel = arguments["member"]
     declaration = member.declaration
     return {
         "model": member.name,
@@ -378,13 +384,13 @@ def _arguments(member: GenericModel, operation: GenericOperation, schema: Schema
     key = operation.key_of(member)
     described: dict[str, Any] = {}
     inner: dict[str, Schema] = {}
-    for name, one in schema["properties"].items():
+    for name, argument in schema["properties"].items():
         if name == key:
-            described["key"] = {**one, "description": f"The {name} of the record."}
+            described["key"] = {**argument, "description": f"The {name} of the record."}
         elif name not in operation.plain:
-            inner[name] = one
+            inner[name] = argument
         elif name not in _COMMON_ARGUMENTS:
-            described[name] = one
+            described[name] = argument
     if not operation.within:
         return described
     needed = [name for name in inner if name in required]
@@ -472,8 +478,8 @@ DESCRIBE = GenericOperation(
     "accept for it, as JSON Schema.",
 )
 OPERATIONS: Mapping[str, GenericOperation] = {
-    one.key: one
-    for one in (
+    operation.key: operation
+    for operation in (
         GenericOperation(
             key="list",
             name="search_records",
@@ -562,8 +568,8 @@ def _generic_tools(members: Mapping[str, GenericModel]) -> list[Tool]:
 
 def _record_tools(members: Mapping[str, GenericModel]) -> Iterator[Tool]:
     for operation in OPERATIONS.values():
-        able = {name: one for name, one in members.items() if operation.key in one.tools}
-        tools = [one.tools[operation.key] for one in able.values()]
+        able = {name: member for name, member in members.items() if operation.key in member.tools}
+        tools = [member.tools[operation.key] for member in able.values()]
         if tools:
             yield _tool(
                 operation,
@@ -620,7 +626,7 @@ class _GenericDryRun:
         return {**arguments, "arguments": dry_run.to_dry_run(arguments["arguments"])}
 
 
-def _run_model_tool(ctx: Context, given: dict[str, Any]) -> Any:
+def _run_model_tool(ctx: Context, arguments: dict[str, Any]) -> Any:
     """Call the function of the model's own tool."""
-    tool: Tool = given["tool"]
-    return tool.function.bind(dict(given["arguments"]), ctx)()
+    tool: Tool = arguments["tool"]
+    return tool.function.bind(dict(arguments["arguments"]), ctx)()

@@ -51,9 +51,9 @@ def get_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the get tool, which shows one object."""
     key = declaration.lookup
     name, words = f"get_{declaration.singular}", f"Get one {declaration.noun} by its {key.name}."
-    named = {key.name: GeneratedArgument(annotation=key.annotation, required=True)}
+    arguments = {key.name: GeneratedArgument(annotation=key.annotation, required=True)}
     schema = declaration.exposed.object_schema
-    return reading_tool(declaration, name, words, partial(_get, declaration), named, schema)
+    return reading_tool(declaration, name, words, partial(_get, declaration), arguments, schema)
 
 
 def reading_tool(
@@ -75,9 +75,11 @@ def reading_tool(
     )
 
 
-def _get(declaration: ModelTools[Any], ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
-    rows = declaration.rows(ctx).filter(**{declaration.lookup.name: given[declaration.lookup.name]})
-    obj = get_permitted_object(declaration, ctx, declaration.exposed.prepare(rows, ctx), given)
+def _get(declaration: ModelTools[Any], ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
+    rows = declaration.rows(ctx).filter(
+        **{declaration.lookup.name: arguments[declaration.lookup.name]}
+    )
+    obj = get_permitted_object(declaration, ctx, declaration.exposed.prepare(rows, ctx), arguments)
     return shorten_result(declaration.exposed.dump(obj, ctx))
 
 
@@ -85,7 +87,7 @@ def get_permitted_object(
     declaration: ModelComponents[Any],
     ctx: Context,
     rows: QuerySet[Any],
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     action: Action = "view",
 ) -> Model:
     """Return the first object of ``rows`` if the caller may perform the action on it.
@@ -99,7 +101,7 @@ def get_permitted_object(
         listing = f"list_{declaration.plurals}"
         see = f"; see {listing}" if listing in declaration.server.registry.tools else ""
         raise ToolError(
-            f"There is no {declaration.noun} with {name} {to_json_text(given[name])}{see}."
+            f"There is no {declaration.noun} with {name} {to_json_text(arguments[name])}{see}."
         )
     return obj
 
@@ -147,31 +149,31 @@ class ListFunction:
         paging = _paging(self._declaration.page_size)
         return {**self._filters.arguments, **self._ordering.arguments, **paging}
 
-    def page(self, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+    def page(self, ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return a page, with the total if it is the first and with the cursor of the next.
 
         Raises:
             ToolError: the cursor belongs to another list.
         """
-        terms = self._ordering.terms(given.get("order_by"))
-        size = given.get("limit") or self._declaration.page_size
-        pager = Pager(_cursor_scope(ctx, self._tool, given), size, CURSOR_SIGNER)
-        behind = _read_cursor(given.get("cursor"), terms, pager)
-        rows = self._filters.rows(ctx, given)
+        terms = self._ordering.terms(arguments.get("order_by"))
+        size = arguments.get("limit") or self._declaration.page_size
+        pager = Pager(_cursor_scope(ctx, self._tool, arguments), size, CURSOR_SIGNER)
+        behind = _read_cursor(arguments.get("cursor"), terms, pager)
+        rows = self._filters.rows(ctx, arguments)
         page: dict[str, Any] = {}
         # With per-object permissions, the total would reveal the number of hidden rows.
         is_whole = can_view_all(self._declaration, ctx)
         if behind is None and self._declaration.count and is_whole:
             page["total"] = rows.count()
-        found = self._load_objects(rows, terms, behind, size + 1, ctx, is_whole=is_whole)
-        items = self._declaration.exposed.dump_all(found[:size], ctx)
+        objects = self._load_objects(rows, terms, behind, size + 1, ctx, is_whole=is_whole)
+        items = self._declaration.exposed.dump_all(objects[:size], ctx)
 
-        def cut(kept: int) -> dict[str, Any]:
-            """Return a page of the first ``kept`` items, with a cursor if there are more."""
-            if kept == len(found):
+        def cut(number: int) -> dict[str, Any]:
+            """Return a page of the first ``number`` items, with a cursor if there are more."""
+            if number == len(objects):
                 return {"items": items, **page}
-            end = _make_cursor(_position(found[kept - 1], terms), pager)
-            return {"items": items[:kept], **page, "next_cursor": end}
+            end = _make_cursor(_position(objects[number - 1], terms), pager)
+            return {"items": items[:number], **page, "next_cursor": end}
 
         return _fitted(items, cut)
 
@@ -180,27 +182,27 @@ class ListFunction:
         rows: QuerySet[Any],
         terms: Sequence[OrderTerm],
         behind: list[Any] | None,
-        wanted: int,
+        limit: int,
         ctx: Context,
         *,
         is_whole: bool,
     ) -> list[Model]:
-        """Return at most ``wanted`` objects, in order."""
+        """Return at most ``limit`` objects, in order."""
         rows = rows.order_by(*(term.order for term in terms))
         # A check of single objects may use any column of them.
         rows = RowLoader(ctx).prepare(rows, self._declaration.exposed.tree, whole=not is_whole)
         if is_whole:
             rows = rows if behind is None else _rows_after(rows, terms, behind)
-            return list(rows[:wanted])
+            return list(rows[:limit])
         if not may_view_some_objects(self._declaration, ctx):
             return []
-        found: list[Model] = []
-        for obj in self._iterate_rows(rows, terms, behind, wanted):
+        objects: list[Model] = []
+        for obj in self._iterate_rows(rows, terms, behind, limit):
             if self._declaration.has_permission(ctx, "view", obj):
-                found.append(obj)
-            if len(found) == wanted:
+                objects.append(obj)
+            if len(objects) == limit:
                 break
-        return found
+        return objects
 
     @staticmethod
     def _iterate_rows(
@@ -208,20 +210,20 @@ class ListFunction:
     ) -> Iterator[Model]:
         """Yield every row, one page per query; the query limits of the call stop it."""
         while True:
-            some = list((rows if behind is None else _rows_after(rows, terms, behind))[:step])
-            yield from some
-            if len(some) < step:
+            batch = list((rows if behind is None else _rows_after(rows, terms, behind))[:step])
+            yield from batch
+            if len(batch) < step:
                 return
-            behind = _parsed(_position(some[-1], terms), terms)
+            behind = _parsed(_position(batch[-1], terms), terms)
 
 
 # Cursors ------------------------------------------------------------------------------------------
 
 
-def _cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
+def _cursor_scope(ctx: Context, tool: str, arguments: Mapping[str, Any]) -> str:
     """Return the scope of a cursor: this list, this caller, and these filters and order."""
-    asked = {name: value for name, value in given.items() if name not in {"cursor", "limit"}}
-    text = json.dumps(jsonable(asked), sort_keys=True)
+    criteria = {name: value for name, value in arguments.items() if name not in {"cursor", "limit"}}
+    text = json.dumps(jsonable(criteria), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return by_tenant(f"{ctx.server.name}:{tool}:{ctx.principal.key}:{digest}")
 
@@ -237,10 +239,10 @@ def _make_cursor(at: Position, pager: Pager) -> str:
     Raises:
         ToolError: the cursor is too long for the client to send it.
     """
-    made = pager.next(at)
-    if len(made) > MAX_CURSOR_LENGTH:
+    cursor = pager.next(at)
+    if len(cursor) > MAX_CURSOR_LENGTH:
         raise ToolError("The values to order by are too long for a cursor; use another order_by.")
-    return made
+    return cursor
 
 
 def _read_cursor(cursor: str | None, terms: Sequence[OrderTerm], pager: Pager) -> list[Any] | None:
@@ -261,7 +263,9 @@ def _read_cursor(cursor: str | None, terms: Sequence[OrderTerm], pager: Pager) -
 
 def _parsed(at: Position, terms: Sequence[OrderTerm]) -> list[Any]:
     """Return the values of a position."""
-    return [None if one is None else term.value(one) for term, one in zip(terms, at, strict=True)]
+    return [
+        None if text is None else term.value(text) for term, text in zip(terms, at, strict=True)
+    ]
 
 
 def _rows_after(
@@ -296,12 +300,12 @@ LENGTHS = (20_000, 5_000, 1_000, 200)
 
 def _fitted(items: list[Any], cut: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
     """Return the longest page that a result may have; ``cut`` makes a page of the first items."""
-    kept = len(items)
-    page = cut(kept)
-    while kept > 1 and not results.fits(page):
+    number = len(items)
+    page = cut(number)
+    while number > 1 and not results.fits(page):
         # The cursor takes space, too.
-        kept = max(1, min(kept - 1, results.count_fitting(items)))
-        page = cut(kept)
+        number = max(1, min(number - 1, results.count_fitting(items)))
+        page = cut(number)
     return shorten_result(page)
 
 

@@ -104,13 +104,15 @@ def get_object(declaration: ModelResource[Any], ctx: Context, values: Mapping[st
         ObjectDoesNotExist: the object does not exist, or the caller may not see it.
     """
     rows = declaration.rows(ctx).filter(**declaration.variables.lookups(values))
-    found: Model | None = next(iter(declaration.exposed.prepare(rows, ctx)[:1]), None)
-    if found is None or not declaration.has_permission(ctx, "view", found):
+    instance: Model | None = next(iter(declaration.exposed.prepare(rows, ctx)[:1]), None)
+    if instance is None or not declaration.has_permission(ctx, "view", instance):
         raise declaration.model.DoesNotExist
     # A case-insensitive database finds "A-1" for "a-1", but that object has another URI.
-    if declaration.variables.texts(found) != {name: str(one) for name, one in values.items()}:
+    if declaration.variables.texts(instance) != {
+        name: str(value) for name, value in values.items()
+    }:
         raise declaration.model.DoesNotExist
-    return found
+    return instance
 
 
 def _check(declaration: ModelResource[Any]) -> None:
@@ -207,7 +209,7 @@ def _mime_type(name: str) -> str:
 
 def _check_blob(declaration: ModelResource[Any], name: str) -> None:
     columns = declaration.exposed.columns
-    files = [one for one, field in columns.items() if Column(field).kind == "file"]
+    files = [column for column, field in columns.items() if Column(field).kind == "file"]
     if name not in files:
         declaration.refuse(
             f"blobs has {name!r}, which is not a file field in fields; {suggest_name(name, files)}"
@@ -232,19 +234,19 @@ class ObjectListing:
         self._variables = declaration.variables
         self._title = _column(declaration, "title", kinds=("text", "integer", "uuid", "date"))
         self._modified = _column(declaration, "last_modified", kinds=("datetime",))
-        shown = (*self._variables.paths.values(), self._title, self._modified)
-        self._paths = [path for path in shown if path is not None]
+        paths = (*self._variables.paths.values(), self._title, self._modified)
+        self._paths = [path for path in paths if path is not None]
 
     def page(self, ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         """Return at most ``limit`` objects after a position in the order of their URIs."""
         rows = self._rows(ctx)
         if after is not None:
             rows = rows.filter(self._behind(after))
-        found = viewable_rows(self._declaration, ctx, rows, limit + 1, paths=self._paths)
-        kept = found[:limit]
-        shown = [entry for entry in map(self._entry, kept) if entry is not None]
+        objects = viewable_rows(self._declaration, ctx, rows, limit + 1, paths=self._paths)
+        page_objects = objects[:limit]
+        entries = [entry for entry in map(self._entry, page_objects) if entry is not None]
         return ListedResourcePage(
-            entries=shown, after=self._place(kept[-1]) if len(found) > limit else None
+            entries=entries, after=self._place(page_objects[-1]) if len(objects) > limit else None
         )
 
     def _rows(self, ctx: Context) -> QuerySet[Model]:
@@ -321,11 +323,11 @@ def viewable_rows(
 
 def has_values_condition(paths: Any) -> Q:
     """Return the condition for rows that have a value at each of these paths."""
-    wanted = Q()
+    condition = Q()
     for path in paths:
         if path.is_nullable:
-            wanted &= Q(**{f"{path.expression}__isnull": False})
-    return wanted
+            condition &= Q(**{f"{path.expression}__isnull": False})
+    return condition
 
 
 def _column(
@@ -359,14 +361,16 @@ HEX_DIGITS = 32
 
 def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
     """Return a function whose first parameter is the typed value; the others are chosen values."""
-    made = declare.build_function(partial(complete_values, declaration, name), name=name)
-    names = [name, *(one for one in declaration.variables.paths if one != name)]
+    component_function = declare.build_function(
+        partial(complete_values, declaration, name), name=name
+    )
+    names = [name, *(variable for variable in declaration.variables.paths if variable != name)]
     names.append(declare.CONTEXT_PARAMETER)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    made.function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(one, keyword) for one in names]
+    component_function.function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(parameter, keyword) for parameter in names]
     )
-    return made
+    return component_function
 
 
 def complete_values(
@@ -375,11 +379,11 @@ def complete_values(
     """Return values of a variable that start with the typed text, of objects the caller may see."""
     variables = declaration.variables
     path = variables.paths[name]
-    wanted = has_values_condition([path]) & _other_values_condition(variables.paths, name, typed)
+    condition = has_values_condition([path]) & _other_values_condition(variables.paths, name, typed)
     beginning = _prefix_filter(path, typed[name])
     if beginning is None:
         return []
-    rows = beginning(declaration.rows(ctx)).filter(wanted).order_by(path.expression)
+    rows = beginning(declaration.rows(ctx)).filter(condition).order_by(path.expression)
     values = map(str, _values(declaration, ctx, rows, path))
     return [text for text in dict.fromkeys(values) if text]
 
@@ -399,15 +403,15 @@ def _other_values_condition(
     paths: Mapping[str, FieldPath], name: str, typed: Mapping[str, str]
 ) -> Q:
     """Return the condition for the values of other variables; an impossible value matches none."""
-    wanted = Q()
+    condition = Q()
     for other, text in typed.items():
         if other == name or not text:
             continue
         try:
-            wanted &= Q(**{paths[other].expression: parse_value(paths[other], text)})
+            condition &= Q(**{paths[other].expression: parse_value(paths[other], text)})
         except ValueError:
             return Q(pk__in=[])
-    return wanted
+    return condition
 
 
 def _prefix_filter(path: FieldPath, typed: str) -> Any:
@@ -424,8 +428,8 @@ def _prefix_filter(path: FieldPath, typed: str) -> Any:
     if kind == "text":
         return lambda rows: rows.filter(**{f"{path.expression}__istartswith": typed})
     if kind == "uuid":
-        between = _uuids(typed)
-        return between and (lambda rows: rows.filter(**{f"{path.expression}__range": between}))
+        bounds = _uuids(typed)
+        return bounds and (lambda rows: rows.filter(**{f"{path.expression}__range": bounds}))
     text = Cast(path.expression, TEXT)
     return lambda rows: rows.alias(typed_text=text).filter(typed_text__startswith=typed)
 
@@ -482,7 +486,7 @@ class ObjectPrompt:
         ``str.format`` is not used: it would resolve ``{object.customer.email}``, which may not be
         exposed.
         """
-        known = ["object", "uri", *self._declaration.variables.paths]
+        names = ["object", "uri", *self._declaration.variables.paths]
         what = f"prompts[{self._name!r}]"
         pieces = []
         try:
@@ -490,9 +494,9 @@ class ObjectPrompt:
         except ValueError as exc:
             self._declaration.refuse(f"{what}: {exc}; write {{{{ and }}}} for braces.")
         for literal, placeholder, rule, conversion in parsed:
-            if placeholder is not None and (placeholder not in known or rule or conversion):
+            if placeholder is not None and (placeholder not in names or rule or conversion):
                 self._declaration.refuse(
-                    f"{what} has {{{placeholder}}}; {suggest_name(placeholder, known)}"
+                    f"{what} has {{{placeholder}}}; {suggest_name(placeholder, names)}"
                 )
             pieces.append((literal, placeholder))
         return pieces
@@ -547,7 +551,7 @@ class ObjectPrompt:
         )
 
     def _missing(self, values: Mapping[str, Any]) -> InvalidParams:
-        named = ", ".join(f"{name} {str(value)[:80]!r}" for name, value in values.items())
+        description = ", ".join(f"{name} {str(value)[:80]!r}" for name, value in values.items())
         return InvalidParams(
-            f"There is no {self._declaration.noun} with {named}, or you may not see it."
+            f"There is no {self._declaration.noun} with {description}, or you may not see it."
         )

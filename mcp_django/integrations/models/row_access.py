@@ -36,7 +36,7 @@ BACKENDS_WITHOUT_OBJECT_PERMISSIONS = frozenset({"django.contrib.auth.backends",
 
 
 class RowRules(Protocol):
-    """What decides about the rows of a model: a declaration."""
+    """A declaration, as far as it decides about the rows of a model."""
 
     model: Any
     server: Any
@@ -85,7 +85,8 @@ def has_default_permission(
     """Return the result of ``has_permission`` for a class that does not override it."""
     if action == "view" and declaration.permission is not None:
         return all(
-            one.has_permission(ctx.principal) for one in parse_permissions(declaration.permission)
+            permission.has_permission(ctx.principal)
+            for permission in parse_permissions(declaration.permission)
         )
     name = codename(declaration.model, action)
     return bool(ctx.user.has_perm(name) or (obj is not None and ctx.user.has_perm(name, obj)))
@@ -142,15 +143,17 @@ def _with_object_checks(declaration: RowRules, ctx: Context, rows: QuerySet[Any]
     ``count()`` on it.
     """
 
-    class Asking(ModelIterable):  # type: ignore[type-arg]  # generic in the stubs only
+    class CheckedIterable(ModelIterable):  # type: ignore[type-arg]  # generic in the stubs only
         def __iter__(self) -> Iterator[Any]:
             return (
-                one for one in super().__iter__() if declaration.has_permission(ctx, "view", one)
+                instance
+                for instance in super().__iter__()
+                if declaration.has_permission(ctx, "view", instance)
             )
 
-    found = rows.all()
-    found._iterable_class = Asking
-    return found
+    queryset = rows.all()
+    queryset._iterable_class = CheckedIterable
+    return queryset
 
 
 def overrides_has_permission(declaration: RowRules) -> bool:
@@ -158,8 +161,12 @@ def overrides_has_permission(declaration: RowRules) -> bool:
 
     A class of this package that delegates the check sets ``checks_each_object`` instead.
     """
-    handed_on: bool | None = getattr(declaration, "checks_each_object", None)
-    return declaration.is_overridden("has_permission") if handed_on is None else handed_on
+    checks_each_object: bool | None = getattr(declaration, "checks_each_object", None)
+    return (
+        declaration.is_overridden("has_permission")
+        if checks_each_object is None
+        else checks_each_object
+    )
 
 
 def has_object_permission_backend() -> bool:
@@ -173,7 +180,7 @@ def has_object_permission_backend() -> bool:
 
 
 def _defined_in(cls: type, name: str) -> str:
-    return next(one.__module__ for one in cls.__mro__ if name in vars(one))
+    return next(base.__module__ for base in cls.__mro__ if name in vars(base))
 
 
 # The row rule as a plain query --------------------------------------------------------------------
@@ -243,16 +250,16 @@ def apply_row_rules(
     declarations = server.declarations_of(model)
     if not declarations:
         return None
-    rows = [
-        filter_viewable(one, ctx, one.rows(ctx).filter(among))
-        for one in _registrations_with_rows(declarations, ctx)
+    querysets = [
+        filter_viewable(registration, ctx, registration.rows(ctx).filter(among))
+        for registration in _registrations_with_rows(declarations, ctx)
     ]
-    if len(rows) == 1:
-        return rows[0]
-    if not rows:
+    if len(querysets) == 1:
+        return querysets[0]
+    if not querysets:
         return model._base_manager.none()
-    either = reduce(or_, (Q(pk__in=one.values("pk")) for one in rows))
-    return model._base_manager.using(rows[0].db).filter(either)
+    either = reduce(or_, (Q(pk__in=queryset.values("pk")) for queryset in querysets))
+    return model._base_manager.using(querysets[0].db).filter(either)
 
 
 def rows_with_visible_labels(
@@ -289,10 +296,13 @@ def visibility(server: Registrar, model: type[Model], ctx: Context) -> Visibilit
             return Visibility.NONE
         is_all = _is_unfiltered(model._default_manager.all(), model)
         return Visibility.ALL if is_all else Visibility.SOME
-    seen = _registrations_with_rows(declarations, ctx)
-    if not seen:
+    registrations = _registrations_with_rows(declarations, ctx)
+    if not registrations:
         return Visibility.NONE
-    is_all = any(can_view_all(one, ctx) and _is_unfiltered(one.rows(ctx), model) for one in seen)
+    is_all = any(
+        can_view_all(registration, ctx) and _is_unfiltered(registration.rows(ctx), model)
+        for registration in registrations
+    )
     return Visibility.ALL if is_all else Visibility.SOME
 
 
@@ -317,10 +327,12 @@ def related_rows(server: Registrar, model: type[Model], ctx: Context) -> Related
     if not server.declarations_of(model):
         may_view = bool(ctx.user.has_perm(codename(model, "view")))
         return RelatedRows(rows=model._default_manager.all(), has_labels=may_view)
-    one = _find_checking_registration(server, model, ctx)
-    if one is not None:
+    registration = _find_checking_registration(server, model, ctx)
+    if registration is not None:
         return RelatedRows(
-            rows=_with_object_checks(one, ctx, one.rows(ctx)), has_labels=True, is_checked=True
+            rows=_with_object_checks(registration, ctx, registration.rows(ctx)),
+            has_labels=True,
+            is_checked=True,
         )
     visible = apply_row_rules(server, model, ctx)
     assert visible is not None, "it is registered"
@@ -329,10 +341,10 @@ def related_rows(server: Registrar, model: type[Model], ctx: Context) -> Related
 
 def limit_to_visible(rows: QuerySet[Any], server: Registrar, ctx: Context) -> QuerySet[Any]:
     """Return the rows that the caller may see, for code that itself loads what it needs of them."""
-    one = _find_checking_registration(server, rows.model, ctx)
-    if one is not None:
-        seen = one.rows(ctx).using(rows.db)
-        return _with_object_checks(one, ctx, rows.filter(pk__in=seen.values("pk")))
+    registration = _find_checking_registration(server, rows.model, ctx)
+    if registration is not None:
+        seen = registration.rows(ctx).using(rows.db)
+        return _with_object_checks(registration, ctx, rows.filter(pk__in=seen.values("pk")))
     visible = apply_row_rules(server, rows.model, ctx)
     return rows if visible is None else rows.filter(pk__in=visible.using(rows.db).values("pk"))
 
@@ -341,12 +353,18 @@ def _find_checking_registration(
     server: Registrar, model: type[Model], ctx: Context
 ) -> RowRules | None:
     """Return the registration that decides, if there is only one and it checks each object."""
-    found = _registrations_with_rows(server.declarations_of(model), ctx)
-    return found[0] if len(found) == 1 and not can_view_all(found[0], ctx) else None
+    registrations = _registrations_with_rows(server.declarations_of(model), ctx)
+    return (
+        registrations[0]
+        if len(registrations) == 1 and not can_view_all(registrations[0], ctx)
+        else None
+    )
 
 
 def _registrations_with_rows(declarations: list[RowRules], ctx: Context) -> list[RowRules]:
     """Return the registrations that let the caller see at least some rows."""
     return [
-        one for one in declarations if can_view_all(one, ctx) or may_view_some_objects(one, ctx)
+        declaration
+        for declaration in declarations
+        if can_view_all(declaration, ctx) or may_view_some_objects(declaration, ctx)
     ]

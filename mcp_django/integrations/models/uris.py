@@ -127,20 +127,22 @@ class URIVariables:
         Raises:
             InvalidArguments: no object can have such values.
         """
-        given = json.loads(raw)
+        arguments = json.loads(raw)
         problems = [
-            unknown_argument_problem(name, self.paths) for name in given if name not in self.paths
+            unknown_argument_problem(name, self.paths)
+            for name in arguments
+            if name not in self.paths
         ]
         values: dict[str, Any] = {}
         for name, path in self.paths.items():
-            if name not in given:
+            if name not in arguments:
                 problems.append(ValidationProblem(path=name, message="required"))
                 continue
             try:
-                values[name] = parse_value(path, given[name])
+                values[name] = parse_value(path, arguments[name])
             except ValueError:
                 rule = READERS[Column(path.column).kind][1]
-                problems.append(ValidationProblem(path=name, value=given[name], message=rule))
+                problems.append(ValidationProblem(path=name, value=arguments[name], message=rule))
         if problems:
             raise InvalidArguments(problems)
         return values
@@ -158,10 +160,10 @@ class URIVariables:
 
     def texts(self, obj: Model) -> dict[str, str] | None:
         """Return the values of an object as text; ``None`` if it lacks one of them."""
-        found = {name: value_of(obj, path) for name, path in self.paths.items()}
-        if any(value is None for value in found.values()):
+        values = {name: value_of(obj, path) for name, path in self.paths.items()}
+        if any(value is None for value in values.values()):
             return None
-        return {name: str(value) for name, value in found.items()}
+        return {name: str(value) for name, value in values.items()}
 
     def uri(self, texts: Mapping[str, str] | None) -> str | None:
         """Return the URI for these values; ``None`` if there is none, as for the text ``..``."""
@@ -191,13 +193,13 @@ def value_of(obj: Model, path: FieldPath) -> Any:
     It is converted to the type of the column: an object that was not loaded from the database may
     have text in a number field.
     """
-    found: Any = obj
+    owner: Any = obj
     try:
         for hop in path.hops:
-            found = getattr(found, accessor_name(hop), None)
+            owner = getattr(owner, accessor_name(hop), None)
     except ObjectDoesNotExist:
         return None
-    value = None if found is None else getattr(found, path.field.attname)
+    value = None if owner is None else getattr(owner, path.field.attname)
     # An expression that the database has not computed yet.
     if hasattr(value, "resolve_expression"):
         return None

@@ -39,13 +39,13 @@ NOT_SHOWN = "not_shown"
 @contextmanager
 def roll_back_writes(alias: str) -> Iterator[None]:
     """Roll back at the end what was written to a database, and reject writes to others."""
-    ours = _reversible(alias)
+    reversible = _reversible(alias)
     with ExitStack() as stack:
-        for other in connections:
-            if other not in ours:
-                stack.enter_context(connections[other].execute_wrapper(_refuse_writes))
-        for one in ours:
-            stack.enter_context(_rolled_back_transaction(one))
+        for name in connections:
+            if name not in reversible:
+                stack.enter_context(connections[name].execute_wrapper(_refuse_writes))
+        for name in reversible:
+            stack.enter_context(_rolled_back_transaction(name))
         yield
 
 
@@ -61,12 +61,16 @@ def _reversible(alias: str) -> list[str]:
 
     A transaction on every database would connect to databases that are not used.
     """
-    found = [one.alias for one in connections.all(initialized_only=True) if one.in_atomic_block]
+    aliases = [
+        connection.alias
+        for connection in connections.all(initialized_only=True)
+        if connection.in_atomic_block
+    ]
     default = connections[DEFAULT_DB_ALIAS].settings_dict["ENGINE"]
     if default != "django.db.backends.dummy":
-        # Change notifications wait for its commit, unless the site uses another database for them.
-        found.append(DEFAULT_DB_ALIAS)
-    return list(dict.fromkeys([alias, *found]))
+        # Change notifications wait for the commit of this database, unless the site uses another.
+        aliases.append(DEFAULT_DB_ALIAS)
+    return list(dict.fromkeys([alias, *aliases]))
 
 
 def _refuse_writes(
@@ -101,9 +105,9 @@ def hidden_fields(declaration: Any, written: Iterable[str]) -> list[str]:
     All of them are returned, changed or not: whether a field changes would reveal its value.
     """
     columns = declaration.model._meta.concrete_fields
-    shown = {*declaration.exposed.object_schema["properties"]}
-    shown |= {field.name for field in columns if field.attname in shown}
-    return [name for name in written if name not in shown]
+    shown_names = {*declaration.exposed.object_schema["properties"]}
+    shown_names |= {field.name for field in columns if field.attname in shown_names}
+    return [name for name in written if name not in shown_names]
 
 
 # Form errors that a caller can correct ------------------------------------------------------------
@@ -140,47 +144,54 @@ class OtherFieldError(ValidationError):
 
 
 def form_problems(
-    form: forms.BaseForm, sent: dict[str, Any], schemas: dict[str, Schema], known: Collection[str]
+    form: forms.BaseForm,
+    sent: dict[str, Any],
+    schemas: dict[str, Schema],
+    readable_names: Collection[str],
 ) -> Iterator[ValidationProblem]:
-    """Yield the problems of the arguments ``sent``; ``known`` are the names callers may read."""
+    """Yield the problems of the arguments ``sent``; callers may read ``readable_names``."""
     for name, errors in form.errors.as_data().items():
         schema = schemas.get(name, {})
         is_shown = name in sent and not schema.get("writeOnly")
         for error in errors:
             field = form.fields.get(name)
             if isinstance(error, OtherFieldError):
-                yield _other_field_problem(error.field, error, known)
+                yield _other_field_problem(error.field, error, readable_names)
                 continue
             yield ValidationProblem(
                 path="" if name == NON_FIELD_ERRORS else name,
                 value=sent[name] if is_shown else MISSING,
-                message=_error_message(error, field, schema, known),
+                message=_error_message(error, field, schema, readable_names),
             )
 
 
-def error_problems(exc: ValidationError, known: Collection[str]) -> Iterator[ValidationProblem]:
+def error_problems(
+    exc: ValidationError, readable_names: Collection[str]
+) -> Iterator[ValidationProblem]:
     """Yield the problems in a validation error that a model or a hook raised while saving."""
     if not hasattr(exc, "error_dict"):
         yield ValidationProblem(path="", message=" ".join(exc.messages).rstrip("."))
         return
     for name, errors in exc.error_dict.items():
         for error in errors:
-            yield _other_field_problem("" if name == NON_FIELD_ERRORS else name, error, known)
+            yield _other_field_problem(
+                "" if name == NON_FIELD_ERRORS else name, error, readable_names
+            )
 
 
 def remove_duplicates(problems: Iterable[ValidationProblem]) -> list[ValidationProblem]:
     """Return the problems without duplicates; those of hidden fields are the same to the caller."""
-    found: list[ValidationProblem] = []
+    unique_problems: list[ValidationProblem] = []
     for problem in problems:
-        if problem not in found:
-            found.append(problem)
-    return found
+        if problem not in unique_problems:
+            unique_problems.append(problem)
+    return unique_problems
 
 
 def _other_field_problem(
-    name: str, error: ValidationError, known: Collection[str]
+    name: str, error: ValidationError, readable_names: Collection[str]
 ) -> ValidationProblem:
-    if name and name not in known:
+    if name and name not in readable_names:
         # The log of the site is for its developers.
         logger.warning(
             "A write was rejected because of %r, which its tool neither shows nor writes (%s): %s",
@@ -190,16 +201,19 @@ def _other_field_problem(
         )
         is_missing = error.code in {"required", "null", "blank"}
         return ValidationProblem(path="", message=_MISSING if is_missing else _HIDDEN)
-    return ValidationProblem(path=name, message=_error_message(error, None, {}, known))
+    return ValidationProblem(path=name, message=_error_message(error, None, {}, readable_names))
 
 
 def _error_message(
-    error: ValidationError, field: forms.Field | None, schema: Schema, known: Collection[str]
+    error: ValidationError,
+    field: forms.Field | None,
+    schema: Schema,
+    readable_names: Collection[str],
 ) -> str:
     if error.code in {"required", "null", "blank"}:
         return "is required"
     if error.code in {"unique", "unique_together"}:
-        return _unique_message(error, known)
+        return _unique_message(error, readable_names)
     if isinstance(field, forms.ModelChoiceField) and error.code in {
         "invalid_choice",
         "invalid_pk_value",
@@ -229,11 +243,11 @@ def related_noun(field: forms.ModelChoiceField[Any]) -> str:
     return str(field.queryset.model._meta.verbose_name)
 
 
-def _unique_message(error: ValidationError, known: Collection[str]) -> str:
+def _unique_message(error: ValidationError, readable_names: Collection[str]) -> str:
     together = dict(error.params or {}).get("unique_check", ())
     if len(together) < 2:
         return "is already taken and must be unique"
-    if set(together) <= set(known):
+    if set(together) <= set(readable_names):
         return f"this combination of {' and '.join(together)} is already taken"
     return "this combination of values is already taken"
 
@@ -302,10 +316,10 @@ def record_history(
     from django.contrib.admin.models import LogEntry
     from django.contrib.contenttypes.models import ContentType
 
-    kind = ContentType.objects.get_for_model(obj, for_concrete_model=False)
+    content_type = ContentType.objects.get_for_model(obj, for_concrete_model=False)
     LogEntry.objects.create(
         user_id=ctx.user.pk,
-        content_type_id=kind.pk,
+        content_type_id=content_type.pk,
         object_id=str(key),
         object_repr=str(obj)[:200],
         action_flag=FLAGS[action],
@@ -320,9 +334,9 @@ def _is_user(user: Any) -> bool:
     return isinstance(user, get_user_model()) and user.pk is not None
 
 
-def _message(deed: WriteAction, tool: str, fields: list[str]) -> str:
+def _message(action: WriteAction, tool: str, fields: list[str]) -> str:
     changed = ", ".join(fields) or "no field"
-    done = {"add": "Added", "change": f"Changed {changed}", "delete": "Deleted"}[deed]
+    done = {"add": "Added", "change": f"Changed {changed}", "delete": "Deleted"}[action]
     return f"{done} through the MCP tool {tool}."
 
 
@@ -360,7 +374,7 @@ def _value(obj: Model, field: Any) -> Any:
     if field.many_to_many:
         manager = getattr(obj, field.name)
         if has_own_manager(field):
-            return {one.pk for one in manager.all()}
+            return {row.pk for row in manager.all()}
         return set(manager.values_list("pk", flat=True))
     value = getattr(obj, field.attname)
     return value if field.is_relation else field.to_python(value)

@@ -56,8 +56,8 @@ class FormInputs(FormArguments):
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration
         form_class = self.form_class(declaration, is_change=is_change)
-        left_out = self.excluded_fields(form_class, is_change=is_change)
-        super().__init__(form_class, excluded={without, *left_out})
+        excluded = self.excluded_fields(form_class, is_change=is_change)
+        super().__init__(form_class, excluded={without, *excluded})
         self.properties = {name: self._property(name, is_change=is_change) for name in self._fields}
         self.required = list(self._shape["required"])
         self.emptiable = [name for name, field in self._fields.items() if _is_clearable(field)]
@@ -90,7 +90,7 @@ class FormInputs(FormArguments):
 
     def _rules(self, name: str) -> list[Any]:
         """Return the validators of the form field and of its model field."""
-        columns = {one.name: one for one in self._declaration.model._meta.concrete_fields}
+        columns = {column.name: column for column in self._declaration.model._meta.concrete_fields}
         rules = [*self._fields[name].validators]
         if name in columns and not columns[name].is_relation:
             rules += columns[name].validators
@@ -120,9 +120,9 @@ class FormInputs(FormArguments):
         server = self._declaration.server
         limit_querysets(form.fields, call.written, server, ctx)
         if not form.is_valid():
-            known = {*self._declaration.exposed.object_schema["properties"], *self.properties}
-            found = form_problems(form, dict(call.values), self.properties, known)
-            raise InvalidArguments(remove_duplicates(found))
+            names = {*self._declaration.exposed.object_schema["properties"], *self.properties}
+            problems = form_problems(form, dict(call.values), self.properties, names)
+            raise InvalidArguments(remove_duplicates(problems))
         if instance is not None:
             keep_hidden_links(form.cleaned_data, instance, server, ctx)
             _restore_datetimes(form, moments, call.written)
@@ -152,8 +152,8 @@ class FormInputs(FormArguments):
             if name in call.written or field.disabled or not is_value_resent(field):
                 continue
             value = field.prepare_value(form.get_initial_for_field(field, name))
-            shown = "" if value is None else value
-            data |= widget_entries(field.widget, form.add_prefix(name), shown)
+            initial = "" if value is None else value
+            data |= widget_entries(field.widget, form.add_prefix(name), initial)
         return data
 
 
@@ -178,12 +178,12 @@ def _datetimes_of(instance: Any) -> dict[str, Any]:
     """Return the datetimes and times of an object before a form changes it."""
     if instance is None:
         return {}
-    named = {
-        one.name: getattr(instance, one.name)
-        for one in instance._meta.concrete_fields
-        if isinstance(one, models.DateTimeField | models.TimeField)
+    moments = {
+        column.name: getattr(instance, column.name)
+        for column in instance._meta.concrete_fields
+        if isinstance(column, models.DateTimeField | models.TimeField)
     }
-    return {name: one for name, one in named.items() if one is not None}
+    return {name: moment for name, moment in moments.items() if moment is not None}
 
 
 def _restore_datetimes(form: Any, moments: Mapping[str, Any], written: Collection[str]) -> None:
@@ -195,17 +195,17 @@ def _restore_datetimes(form: Any, moments: Mapping[str, Any], written: Collectio
         field = form.fields.get(name)
         if field is None or name in written:
             continue
-        read = form[name].initial if field.disabled else form[name].data
+        value = form[name].initial if field.disabled else form[name].data
         # If the form has set another time itself, keep that one.
-        if form.cleaned_data.get(name) == field.clean(read):
+        if form.cleaned_data.get(name) == field.clean(value):
             form.cleaned_data[name] = moment
             setattr(form.instance, name, moment)
 
 
 def _is_clearable(field: forms.Field) -> bool:
     """Return whether the field can be empty and JSON has no value, such as [] or false, for it."""
-    says_so = (forms.BooleanField, forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
-    is_flag = isinstance(field, says_so) and not isinstance(field, forms.NullBooleanField)
+    classes = (forms.BooleanField, forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
+    is_flag = isinstance(field, classes) and not isinstance(field, forms.NullBooleanField)
     return not field.required and not is_flag
 
 
@@ -282,14 +282,14 @@ class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
     def _update_errors(self, errors: ValidationError) -> None:
         """Add errors, also of fields that are not in the form, as a model's ``clean`` may raise."""
         if hasattr(errors, "error_dict"):
-            placed: dict[str, list[Any]] = {}
-            for name, found in errors.error_dict.items():
+            errors_by_name: dict[str, list[Any]] = {}
+            for name, field_errors in errors.error_dict.items():
                 if name in self.fields or name == NON_FIELD_ERRORS:
-                    placed.setdefault(name, []).extend(found)
+                    errors_by_name.setdefault(name, []).extend(field_errors)
                 else:
-                    elsewhere = [OtherFieldError(name, one) for one in found]
-                    placed.setdefault(NON_FIELD_ERRORS, []).extend(elsewhere)
-            errors = ValidationError(placed)
+                    elsewhere = [OtherFieldError(name, error) for error in field_errors]
+                    errors_by_name.setdefault(NON_FIELD_ERRORS, []).extend(elsewhere)
+            errors = ValidationError(errors_by_name)
         super()._update_errors(errors)  # type: ignore[misc]
 
 
@@ -345,7 +345,7 @@ def keep_hidden_links(
             continue
         linked: QuerySet[Any] = getattr(instance, name).all()
         if has_own_manager(field):
-            keys = [one.pk for one in linked]
+            keys = [row.pk for row in linked]
             linked = field.related_model._default_manager.filter(pk__in=keys)
         visible = apply_row_rules(server, linked.model, ctx, among=Q(pk__in=linked.values("pk")))
         if visible is not None:
@@ -363,10 +363,10 @@ def _key_problems(field: Any, name: str, value: Any) -> Iterator[ValidationProbl
         )
         return
     noun = related_noun(field)
-    for index, one in enumerate(value):
-        if _is_out_of_range(one):
+    for index, key in enumerate(value):
+        if _is_out_of_range(key):
             yield ValidationProblem(
-                path=f"{name}[{index}]", value=one, message=f"this {noun} does not exist"
+                path=f"{name}[{index}]", value=key, message=f"this {noun} does not exist"
             )
 
 
@@ -420,8 +420,8 @@ def _problem(model: type[Model], name: str) -> str:
     try:
         field: Any = options.get_field(name)
     except FieldDoesNotExist:
-        known = [f.name for f in (*options.concrete_fields, *options.many_to_many)]
-        hint = did_you_mean(name, known, f"choices: {', '.join(known)}")
+        names = [f.name for f in (*options.concrete_fields, *options.many_to_many)]
+        hint = did_you_mean(name, names, f"choices: {', '.join(names)}")
         return f"is not a field of {options.label}; {hint}"
     is_many = isinstance(field, ManyToManyField)
     # Whether many-to-many fields are concrete depends on Django's version.
@@ -495,9 +495,9 @@ def missing_values_error(obj: Model, written: Iterable[str]) -> ValidationError 
 
 def _unwritten(model: type[Model], written: Iterable[str]) -> Iterator[Field[Any, Any]]:
     """Yield the columns that must be set explicitly and are not among the written ones."""
-    known = {*written}
+    written_names = {*written}
     for field in model._meta.concrete_fields:
-        if field.name not in known and _is_required(field):
+        if field.name not in written_names and _is_required(field):
             yield field
 
 

@@ -179,37 +179,37 @@ class WriteArguments:
         values = drop_nulls(decode_arguments(raw), self._shape, self._shape)
         if problems := [*islice(self._unknown(values), MAX_KEPT_PROBLEMS)]:
             raise InvalidArguments(problems)
-        known = self._head.json_schema["properties"]
-        head = {name: values.pop(name) for name in known if name in values}
+        properties = self._head.json_schema["properties"]
+        head = {name: values.pop(name) for name in properties if name in values}
         problems = [*islice(_unstorable(values, ()), MAX_KEPT_PROBLEMS)]
         if self.inputs is not None and not problems:
             problems += self.inputs.check_types(values)
         try:
-            read = self._head.parse(json.dumps(head).encode())
+            arguments = self._head.parse(json.dumps(head).encode())
         except InvalidArguments as exc:
             raise InvalidArguments([*exc.problems, *problems]) from exc
         problems += [
             ValidationProblem(path=name, message="has a value and is also in clear; send only one")
-            for name in read.get(CLEAR, ())
+            for name in arguments.get(CLEAR, ())
             if name in values
         ]
         if problems:
             raise InvalidArguments(problems)
         call = WriteCall(
-            key=read[self._key.name] if self._key is not None else None,
+            key=arguments[self._key.name] if self._key is not None else None,
             values=values,
-            clear=tuple(dict.fromkeys(read.get(CLEAR, ()))),
-            preview=read.get(PREVIEW, False),
+            clear=tuple(dict.fromkeys(arguments.get(CLEAR, ()))),
+            preview=arguments.get(PREVIEW, False),
             inputs=self.inputs,
         )
         return {"call": call}
 
     def _unknown(self, values: dict[str, Any]) -> Iterator[ValidationProblem]:
         """Yield problems for unknown names, and for a missing key, which one of them may mean."""
-        known = {name: one for name, one in values.items() if name not in self._files}
-        for name in values.keys() - known.keys():
+        plain_values = {name: value for name, value in values.items() if name not in self._files}
+        for name in values.keys() - plain_values.keys():
             yield ValidationProblem(path=name, message="is a file, which cannot be written here")
-        unknown = [*unknown_members(known, self._shape)]
+        unknown = [*unknown_members(plain_values, self._shape)]
         yield from unknown
         if unknown and self._key is not None and self._key.name not in values:
             yield ValidationProblem(path=self._key.name, message="is required")
@@ -219,22 +219,22 @@ def _head(
     key: Key | None, emptiable: Sequence[str], *, has_preview: bool
 ) -> dict[str, GeneratedArgument]:
     """Return the arguments that are not values of fields."""
-    named: dict[str, GeneratedArgument] = {}
+    arguments: dict[str, GeneratedArgument] = {}
     if key is not None:
-        named[key.name] = GeneratedArgument(annotation=key.annotation, required=True)
+        arguments[key.name] = GeneratedArgument(annotation=key.annotation, required=True)
     if emptiable:
-        named[CLEAR] = GeneratedArgument(
+        arguments[CLEAR] = GeneratedArgument(
             annotation=Annotated[list[Literal[tuple(emptiable)]], Rule(max_length=len(emptiable))],  # type: ignore[misc]  # known when it runs
             description="Fields to empty.",
             default=[],
         )
     if has_preview:
-        named[PREVIEW] = GeneratedArgument(
+        arguments[PREVIEW] = GeneratedArgument(
             annotation=bool,
             description="True: return what would change, and change nothing.",
             default=False,
         )
-    return named
+    return arguments
 
 
 def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
@@ -265,9 +265,9 @@ class ObjectWriter:
 
     # Functions of the tools ----
 
-    def create(self, ctx: Context, given: dict[str, Any]) -> Any:
+    def create(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         """Save a new object and return it."""
-        call: WriteCall = given["call"]
+        call: WriteCall = arguments["call"]
         if not self.declaration.has_permission(ctx, "add"):
             raise PermissionDenied(f"You may not add {self.declaration.nouns}.")
         with self._transaction(call) as alias:
@@ -276,20 +276,20 @@ class ObjectWriter:
             obj = form.instance if saved is None else saved
             if not self.declaration.has_permission(ctx, "add", obj):
                 raise PermissionDenied(f"You may not add this {self.declaration.noun}.")
-            shown = self._shown(ctx, obj, alias)
+            result = self._shown(ctx, obj, alias)
             if call.preview:
-                changes = difference({}, self._without_key(shown or {}))
+                changes = difference({}, self._without_key(result or {}))
                 return {PREVIEW: True, "changes": changes, **self._not_shown(call)}
             self.declaration.record_history(ctx, obj, obj.pk, "add", tool=self.tool)
-        return _unseen("It was saved.") if shown is None else shown
+        return _unseen("It was saved.") if result is None else result
 
-    def update(self, ctx: Context, given: dict[str, Any]) -> Any:
+    def update(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         """Change the given fields of an object and return it."""
-        call: WriteCall = given["call"]
+        call: WriteCall = arguments["call"]
         if not call.written:
             assert call.inputs is not None
-            known = ", ".join(call.inputs.properties)
-            raise ToolError(f"There is nothing to change: send at least one of {known}.")
+            names = ", ".join(call.inputs.properties)
+            raise ToolError(f"There is nothing to change: send at least one of {names}.")
         with self._transaction(call) as alias:
             obj = self._find(ctx, call, "change", alias)
             before = self._shown(ctx, obj, alias) if call.preview else None
@@ -297,39 +297,39 @@ class ObjectWriter:
             form = self._bind(ctx, call, obj)
             saved = self._run_hook(self.declaration.perform_update, ctx, form, call)
             obj = form.instance if saved is None else saved
-            shown = self._shown(ctx, obj, alias)
+            result = self._shown(ctx, obj, alias)
             if call.preview:
-                changes = difference(before or {}, shown or {})
+                changes = difference(before or {}, result or {})
                 return {PREVIEW: True, "changes": changes, **self._not_shown(call)}
             self.declaration.record_history(
                 ctx, obj, obj.pk, "change", tool=self.tool, fields=written.changed(obj)
             )
-        return _unseen("It was changed.") if shown is None else shown
+        return _unseen("It was changed.") if result is None else result
 
-    def delete(self, ctx: Context, given: dict[str, Any]) -> Any:
+    def delete(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         """Delete an object and return the numbers of deleted and detached rows."""
-        call: WriteCall = given["call"]
+        call: WriteCall = arguments["call"]
         with self._transaction(call) as alias:
             obj = self._find(ctx, call, "delete", alias)
             server = self.declaration.server
             is_own = self.declaration.has_own_deletion
             observer = DeletionObserver(obj, alias=alias, server=server, ctx=ctx, is_own=is_own)
             # Django removes the primary key of a deleted object.
-            kept = copy.copy(obj)
+            snapshot = copy.copy(obj)
             try:
                 with observer.observe():
                     self._run_hook(self.declaration.perform_delete, ctx, obj, call)
             except (ProtectedError, RestrictedError) as exc:
-                raise protected_error(exc, kept, alias=alias, server=server, ctx=ctx) from exc
+                raise protected_error(exc, snapshot, alias=alias, server=server, ctx=ctx) from exc
             counts = observer.counts()
             rows = self.declaration.rows(ctx).using(alias)
             label = self.declaration.model._meta.label
-            if label not in counts.deleted and not rows.filter(pk=kept.pk).exists():
+            if label not in counts.deleted and not rows.filter(pk=snapshot.pk).exists():
                 # The site has hidden the row instead of deleting it.
                 counts.deleted[label] = 1
             if call.preview:
                 return {PREVIEW: True, **counts.as_result("cascade")}
-            self.declaration.record_history(ctx, kept, kept.pk, "delete", tool=self.tool)
+            self.declaration.record_history(ctx, snapshot, snapshot.pk, "delete", tool=self.tool)
         return counts.as_result(DELETED)
 
     # Steps ----------------------------------------------------------------------------------------
@@ -360,9 +360,9 @@ class ObjectWriter:
         rows = declaration.rows(ctx).using(alias).filter(**key)
         obj = get_permitted_object(declaration, ctx, rows, key)
         if lock_row(obj, alias):
-            # Another transaction may have changed it before the lock was acquired.
+            # Another transaction may have changed the object before the lock was acquired.
             obj = get_permitted_object(declaration, ctx, rows.all(), key)
-        # Called with the object, regardless of the result for the model.
+        # The object is checked, whatever the permission for the model is.
         if not declaration.has_permission(ctx, action, obj):
             raise PermissionDenied(f"You may not {action} this {declaration.noun}.")
         return obj
@@ -410,9 +410,9 @@ class ObjectWriter:
         return missing_values_error(form.instance if saved is None else saved, form.fields)
 
     def _refusal(self, exc: ValidationError, call: WriteCall) -> ToolError:
-        known = {*self.declaration.exposed.object_schema["properties"]}
-        known |= {*(call.inputs.properties if call.inputs is not None else ())}
-        return ToolError(format_problems(remove_duplicates(error_problems(exc, known))))
+        readable_names = {*self.declaration.exposed.object_schema["properties"]}
+        readable_names |= {*(call.inputs.properties if call.inputs is not None else ())}
+        return ToolError(format_problems(remove_duplicates(error_problems(exc, readable_names))))
 
     def _not_shown(self, call: WriteCall) -> dict[str, Any]:
         names = hidden_fields(self.declaration, call.written)
@@ -426,23 +426,23 @@ class ObjectWriter:
         """
         declaration = self.declaration
         rows = declaration.rows(ctx).using(alias).filter(pk=obj.pk)
-        found = declaration.exposed.prepare(rows, ctx).first()
-        if found is None:
+        row = declaration.exposed.prepare(rows, ctx).first()
+        if row is None:
             raise ToolError(
                 f"Nothing was changed: you would lose access to this {declaration.noun}. Leave "
                 "out, or change, the field that sets its owner."
             )
-        if not declaration.has_permission(ctx, "view", found):
+        if not declaration.has_permission(ctx, "view", row):
             return None
-        return declaration.exposed.dump(found, ctx)
+        return declaration.exposed.dump(row, ctx)
 
-    def _without_key(self, shown: dict[str, Any]) -> dict[str, Any]:
+    def _without_key(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the data without a generated key, which is another one when it is saved."""
         key = self.declaration.model._meta.pk
         # A key from a database sequence, which also advances if the row is rolled back.
         is_counted = isinstance(key, AutoField)
         return {
-            name: value for name, value in shown.items() if not (is_counted and name == key.name)
+            name: value for name, value in values.items() if not (is_counted and name == key.name)
         }
 
 
