@@ -143,11 +143,13 @@ def _action_label(declaration: AdminDeclaration, action: str) -> str:
     admin = declaration.model_admin
     # Untranslated, because no caller's language is known at registration.
     with override(None):
-        known: Any = admin.get_actions(admin_request(superuser_context(declaration.server), admin))
-        if action not in known:
-            names = [name for name in known if name != DELETE]
+        actions: Any = admin.get_actions(
+            admin_request(superuser_context(declaration.server), admin)
+        )
+        if action not in actions:
+            names = [name for name in actions if name != DELETE]
             declaration.refuse(f"actions contains {action!r}; {suggest_name(action, names)}")
-        label = str(_function_and_label(known[action])[1]) % model_format_dict(
+        label = str(_function_and_label(actions[action])[1]) % model_format_dict(
             declaration.model._meta
         )
     return label.rstrip(".")
@@ -162,10 +164,10 @@ def _function_and_label(action: Any) -> tuple[Callable[..., Any], str]:
 
 
 def _run_action(
-    declaration: AdminDeclaration, action: str, ctx: Context, given: dict[str, Any]
+    declaration: AdminDeclaration, action: str, ctx: Context, arguments: dict[str, Any]
 ) -> Any:
     with transaction.atomic(using=router.db_for_write(declaration.model)):
-        chosen = _selected_keys(declaration, ctx, given["keys"])
+        chosen = _selected_keys(declaration, ctx, arguments["keys"])
         posted = [
             ("action", action),
             ("index", "0"),
@@ -175,8 +177,8 @@ def _run_action(
         request = admin_request(ctx, declaration.model_admin, data=posted)
         admin = declaration.model_admin
         rows: QuerySet[Any] = admin.get_queryset(request).filter(pk__in=chosen)
-        known: Any = admin.get_actions(request)
-        response = _function_and_label(known[action])[0](admin, request, rows)
+        actions: Any = admin.get_actions(request)
+        response = _function_and_label(actions[action])[0](admin, request, rows)
         if not isinstance(response, HttpResponseBase):
             return _messages_result(declaration, action, request, len(chosen))
         return _response_result(declaration, ctx, request, response)
@@ -190,15 +192,15 @@ def _selected_keys(declaration: AdminDeclaration, ctx: Context, keys: list[Any])
     """
     name = declaration.lookup.name
     rows = filter_viewable(declaration, ctx, declaration.rows(ctx).filter(**{f"{name}__in": keys}))
-    found = {str(key): pk for key, pk in rows.values_list(name, "pk")}
-    missing = [key for key in keys if str(key) not in found]
+    pks_by_key = {str(key): pk for key, pk in rows.values_list(name, "pk")}
+    missing = [key for key in keys if str(key) not in pks_by_key]
     if missing:
         listed = ", ".join(to_json_text(key) for key in missing[:10])
         raise ToolError(
             f"There are no {declaration.nouns} with {name} {listed}. The action was not run on "
             "the others."
         )
-    return list(found.values())
+    return list(pks_by_key.values())
 
 
 def _messages_result(
@@ -206,8 +208,8 @@ def _messages_result(
 ) -> ToolResult:
     """Return the messages of the action to its user, or a note that it ran."""
     messages = request._messages.messages  # type: ignore[attr-defined]  # a Collected
-    failed = [one for one in messages if one.level >= ERROR]
-    texts = [message_text(one) for one in messages]
+    failed = [message for message in messages if message.level >= ERROR]
+    texts = [message_text(message) for message in messages]
     if not texts:
         nouns = declaration.noun if number == 1 else declaration.nouns
         texts = [f"Done: {action} ran on {number} {nouns}."]
@@ -283,9 +285,9 @@ class AdminRequest(CallerRequest):
     @cached_property
     def path_info(self) -> str:  # type: ignore[override]  # an attribute of the base
         """The path of the list, without the script prefix."""
-        found = "/" + self.path.removeprefix(get_script_prefix())
-        self.META["PATH_INFO"] = found
-        return found
+        path = "/" + self.path.removeprefix(get_script_prefix())
+        self.META["PATH_INFO"] = path
+        return path
 
     @cached_property
     def resolver_match(self) -> ResolverMatch | None:  # type: ignore[override]  # like the others

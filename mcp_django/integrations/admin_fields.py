@@ -84,8 +84,8 @@ class ShownFields:
         """Return the columns and relations, in the order of the list and then of the form."""
         with override(None):
             fields = self._form_fields()
-        shown = dict.fromkeys([*self.list_names, *fields])
-        return [name for name in shown if self._may_expose(name, fields.get(name))]
+        names = dict.fromkeys([*self.list_names, *fields])
+        return [name for name in names if self._may_expose(name, fields.get(name))]
 
     @property
     def always(self) -> set[str]:
@@ -186,16 +186,16 @@ def derive_options(
     ``left_out`` lists what could not be derived.
     """
     reader = _OptionReader(model_admin, server)
-    shown = list(fields) if fields is not None else reader.row_fields()
+    row_fields = list(fields) if fields is not None else reader.row_fields()
     derived = {} if fields is not None else reader.form_options()
-    filtered = [*shown, *derived.get("object_fields", ())]
+    filtered = [*row_fields, *derived.get("object_fields", ())]
     return {
-        "fields": shown,
+        "fields": row_fields,
         **derived,
-        "search_fields": list(reader.search_fields(shown)),
+        "search_fields": list(reader.search_fields(row_fields)),
         "filter_fields": reader.filter_fields(filtered),
-        "ordering_fields": list(reader.ordering_fields(shown)),
-        "ordering": list(reader.ordering(shown)),
+        "ordering_fields": list(reader.ordering_fields(row_fields)),
+        "ordering": list(reader.ordering(row_fields)),
         "left_out": reader.left_out,
     }
 
@@ -216,19 +216,19 @@ class _OptionReader:
         """Return the fields of a row of the list, with a key that identifies it."""
         names = self._names
         self._always = self._shown.always if self._shown.varies else None
-        found = [name for name in names if not self._is_many(name)]
+        fields = [name for name in names if not self._is_many(name)]
         key = self._model._meta.pk.name
         is_secret = is_secret_name(key)
-        if key not in found and not is_secret and not any(map(self._is_unique, found)):
-            found.insert(0, key)
+        if key not in fields and not is_secret and not any(map(self._is_unique, fields)):
+            fields.insert(0, key)
         if _TEXT in self._shown.list_names and not self._has(LABEL):
-            found.append(LABEL)
-        if set(found) <= {key, LABEL}:
+            fields.append(LABEL)
+        if set(fields) <= {key, LABEL}:
             self.left_out.append(
                 f"{type(self._admin).__name__} shows no field, so only the key is; name the fields "
                 "that callers may see in fields=…"
             )
-        return found
+        return fields
 
     def form_options(self) -> dict[str, Any]:
         """Return what an object that is read alone also shows, and whether callers see less."""
@@ -258,7 +258,7 @@ class _OptionReader:
             if is_secret_name(inline.model._meta.pk.name):
                 self.left_out.append(f"{what}, whose key may be a secret")
                 continue
-            shown = ShownFields(inline, self._server, self._admin)
+            shown_fields = ShownFields(inline, self._server, self._admin)
             name = reference.remote_field.get_accessor_name()
             if reference.remote_field.hidden:
                 with override(None):
@@ -266,8 +266,8 @@ class _OptionReader:
             if self._has(name):
                 self.left_out.append(f"{what}, and {name!r} is a field already")
                 continue
-            self.left_out += [f"{what}: {problem}" for problem in shown.left_out]
-            yield name, reference.name, shown
+            self.left_out += [f"{what}: {problem}" for problem in shown_fields.left_out]
+            yield name, reference.name, shown_fields
 
     def _has(self, name: str) -> bool:
         return self._shown.path(name) is not None and name in self._names
@@ -286,22 +286,22 @@ class _OptionReader:
 
     # Search, filters and ordering -----------------------------------------------------------------
 
-    def search_fields(self, shown: list[str]) -> Iterator[str]:
+    def search_fields(self, fields: list[str]) -> Iterator[str]:
         """Yield the text columns that the admin searches and that are shown."""
         for written in self._admin.search_fields:
             name = self._without_lookup(written.lstrip(PREFIXES))
             path = self._shown.path(name)
             is_text = path is not None and not path.is_relation
             if not self._is_offered("get_search_fields", name):
-                self._leave_out("search_fields", written, name, shown)
-            elif is_text and Column(path.column).kind == "text" and name in shown:  # type: ignore[union-attr]
+                self._leave_out("search_fields", written, name, fields)
+            elif is_text and Column(path.column).kind == "text" and name in fields:  # type: ignore[union-attr]
                 yield name
             else:
-                self._leave_out("search_fields", written, name, shown)
+                self._leave_out("search_fields", written, name, fields)
 
-    def filter_fields(self, shown: list[str]) -> dict[str, list[str]]:
+    def filter_fields(self, fields: list[str]) -> dict[str, list[str]]:
         """Return the fields of ``list_filter`` and ``date_hierarchy``, with their lookups."""
-        found: dict[str, list[str]] = {}
+        lookups_by_field: dict[str, list[str]] = {}
         for written in self._admin.list_filter:
             name: Any = written[0] if isinstance(written, list | tuple) else written
             path = self._shown.path(name) if isinstance(name, str) else None
@@ -309,35 +309,35 @@ class _OptionReader:
             if (
                 is_offered
                 and path is not None
-                and name in shown
+                and name in fields
                 and Column(path.column).is_comparable
             ):
-                found[name] = list(default_lookups(path))
+                lookups_by_field[name] = list(default_lookups(path))
             else:
-                self._leave_out("list_filter", _filter_name(written), name, shown)
+                self._leave_out("list_filter", _filter_name(written), name, fields)
         date = self._admin.date_hierarchy
         path = self._shown.path(date) if date else None
-        if date and path is not None and date in shown:
-            found[date] = [*default_lookups(path), *DATE_PARTS]
+        if date and path is not None and date in fields:
+            lookups_by_field[date] = [*default_lookups(path), *DATE_PARTS]
         elif date:
-            self._leave_out("date_hierarchy", date, date, shown)
-        return found
+            self._leave_out("date_hierarchy", date, date, fields)
+        return lookups_by_field
 
-    def ordering_fields(self, shown: list[str]) -> Iterator[str]:
+    def ordering_fields(self, fields: list[str]) -> Iterator[str]:
         """Yield the columns by which the admin's list can be sorted."""
         admin = self._admin
         for name in admin.list_display if admin.sortable_by is None else admin.sortable_by:
-            if isinstance(name, str) and name in shown and self._is_sortable(name):
+            if isinstance(name, str) and name in fields and self._is_sortable(name):
                 yield name
 
-    def ordering(self, shown: list[str]) -> Iterator[str]:
+    def ordering(self, fields: list[str]) -> Iterator[str]:
         """Yield the default order of the list, up to the first field that cannot be used."""
         for written in self._admin.ordering or ():
             name = str(written).removeprefix("-")
             if name == "pk":
                 name = self._model._meta.pk.name
-            if not isinstance(written, str) or name not in shown or not self._is_sortable(name):
-                self._leave_out("ordering", _filter_name(written), name, shown)
+            if not isinstance(written, str) or name not in fields or not self._is_sortable(name):
+                self._leave_out("ordering", _filter_name(written), name, fields)
                 return
             yield f"-{name}" if written.startswith("-") else name
 
@@ -366,11 +366,11 @@ class _OptionReader:
             return before
         return name
 
-    def _leave_out(self, option: str, written: str, name: Any, shown: list[str]) -> None:
+    def _leave_out(self, option: str, written: str, name: Any, fields: list[str]) -> None:
         is_column = isinstance(name, str) and self._shown.path(name) is not None
-        if is_column and name in shown and name not in self._shown.always:
+        if is_column and name in fields and name not in self._shown.always:
             why = "which the admin may hide from some callers"
-        elif is_column and name not in shown:
+        elif is_column and name not in fields:
             why = "which is not in fields"
         else:
             why = "which has no counterpart"
@@ -408,8 +408,8 @@ class AdminFields(ExposedFields):
             else None
         )
         self._inlines = {
-            name: _InlineRows(declaration, reference, shown)
-            for name, reference, shown in declaration.inlines
+            name: _InlineRows(declaration, reference, shown_fields)
+            for name, reference, shown_fields in declaration.inlines
         }
 
     @cached_property
@@ -418,18 +418,22 @@ class AdminFields(ExposedFields):
         schema = super().schema
         with override(None):
             labels = {name: self._label(name) for name in self._computed}
-        shown = {name: {"description": label} for name, label in labels.items()}
+        properties = {name: {"description": label} for name, label in labels.items()}
         required = schema.get("required", [])
         always = self._tools.always_shown
         if always is not None:
             required = [name for name in required if name in always]
-        return {**schema, "properties": {**schema["properties"], **shown}, "required": required}
+        return {
+            **schema,
+            "properties": {**schema["properties"], **properties},
+            "required": required,
+        }
 
     @cached_property
     def object_schema(self) -> Schema:
         """The schema of an object that is read alone."""
         relations = {} if self._relations is None else self._relations.schema["properties"]
-        rows = {name: part for name, one in self._inlines.items() for part in [one.schema]}
+        rows = {name: inline_rows.schema for name, inline_rows in self._inlines.items()}
         cut = {
             f"{name}_cut": {
                 "type": "boolean",
@@ -472,9 +476,9 @@ class AdminFields(ExposedFields):
         hidden = self._hidden_names(obj, ctx)
         if self._relations is not None:
             rows = self.model._base_manager.using(obj._state.db).filter(pk=obj.pk)
-            found = self._relations.prepare(rows, ctx).first()
-            if found is not None:
-                row |= _without(self._relations.dump(found, ctx), hidden)
+            prepared = self._relations.prepare(rows, ctx).first()
+            if prepared is not None:
+                row |= _without(self._relations.dump(prepared, ctx), hidden)
         request = self._tools.request(ctx)
         instances = self._admin.get_inline_instances(request, obj) if self._inlines else ()
         for inline in instances:
@@ -485,13 +489,13 @@ class AdminFields(ExposedFields):
 
     def dump_all(self, objects: Iterable[Model], ctx: Context) -> list[dict[str, Any]]:
         """Return objects of a prepared queryset as plain JSON."""
-        found = list(objects)
-        rows = super().dump_all(found, ctx)
-        for obj, row in zip(found, rows, strict=True):
+        objects = list(objects)
+        rows = super().dump_all(objects, ctx)
+        for obj, row in zip(objects, rows, strict=True):
             row.update({name: self._value(obj, name) for name in self._computed})
         return [
             _without(row, self._hidden_names(obj, ctx))
-            for obj, row in zip(found, rows, strict=True)
+            for obj, row in zip(objects, rows, strict=True)
         ]
 
     def _hidden_names(self, obj: Model, ctx: Context) -> set[str]:
@@ -499,11 +503,11 @@ class AdminFields(ExposedFields):
         if self._tools.always_shown is None:
             return set()
         request = self._tools.request(ctx)
-        shown = {*map(str, self._admin.get_list_display(request)), self.model._meta.pk.name}
-        shown |= {*flatten_fieldsets(self._admin.get_fieldsets(request, obj))}
-        if _TEXT in shown:
-            shown.add(LABEL)
-        return {*self._tools.fields, *self._tools.object_fields} - shown
+        shown_names = {*map(str, self._admin.get_list_display(request)), self.model._meta.pk.name}
+        shown_names |= {*flatten_fieldsets(self._admin.get_fieldsets(request, obj))}
+        if _TEXT in shown_names:
+            shown_names.add(LABEL)
+        return {*self._tools.fields, *self._tools.object_fields} - shown_names
 
     def _is_computed(self, model: type[Model], name: Any) -> bool:
         """Return whether the site's admin or model defines a method or property of this name."""
@@ -540,30 +544,32 @@ class AdminFields(ExposedFields):
 
 def _without(row: dict[str, Any], hidden: set[str]) -> dict[str, Any]:
     """Return a row without the hidden paths, which may lead to related objects."""
-    found: dict[str, Any] = {}
+    visible: dict[str, Any] = {}
     for name, value in row.items():
         if name.removesuffix("_cut") in hidden:
             continue
         inner = {path.removeprefix(f"{name}__") for path in hidden if path.startswith(f"{name}__")}
         if not inner:
-            found[name] = value
+            visible[name] = value
         elif isinstance(value, dict) and (rest := _without(value, inner)):
-            found[name] = rest
+            visible[name] = rest
         elif isinstance(value, list):
-            found[name] = [_without(item, inner) for item in value]
-    return found
+            visible[name] = [_without(related_row, inner) for related_row in value]
+    return visible
 
 
 class _InlineRows:
     """The rows of an inline, as the page of its object shows them."""
 
-    def __init__(self, declaration: AdminDeclaration, reference: str, shown: ShownFields) -> None:
-        self._shown = shown
+    def __init__(
+        self, declaration: AdminDeclaration, reference: str, shown_fields: ShownFields
+    ) -> None:
+        self._shown = shown_fields
         self._reference = reference
-        names = [name for name in shown.names() if name != reference]
-        key = shown.model._meta.pk.name
+        names = [name for name in shown_fields.names() if name != reference]
+        key = shown_fields.model._meta.pk.name
         fields = names if key in names else [key, *names]
-        self._fields = ExposedFields(shown.model, fields, declaration=declaration)
+        self._fields = ExposedFields(shown_fields.model, fields, declaration=declaration)
         self._tools = declaration
 
     @property
@@ -587,14 +593,14 @@ class _InlineRows:
             return {}
         column: Any = self._shown.model._meta.get_field(self._reference)
         value = getattr(obj, column.target_field.attname)
-        rows = inline.get_queryset(request).filter(**{self._reference: value}).order_by("pk")
-        found = list(self._fields.prepare(rows, ctx)[: MAX_RELATED + 1])
-        shown = self._fields.dump_all(found[:MAX_RELATED], ctx)
+        queryset = inline.get_queryset(request).filter(**{self._reference: value}).order_by("pk")
+        instances = list(self._fields.prepare(queryset, ctx)[: MAX_RELATED + 1])
+        rows = self._fields.dump_all(instances[:MAX_RELATED], ctx)
         if self._shown.varies:
             names = {*flatten_fieldsets(inline.get_fieldsets(request, obj))}
             names.add(self._shown.model._meta.pk.name)
-            shown = [{key: value for key, value in row.items() if key in names} for row in shown]
-        return {name: shown, **({f"{name}_cut": True} if len(found) > MAX_RELATED else {})}
+            rows = [{key: value for key, value in row.items() if key in names} for row in rows]
+        return {name: rows, **({f"{name}_cut": True} if len(instances) > MAX_RELATED else {})}
 
 
 def is_protected(model: type[Model], name: str, *, is_change: bool) -> bool:

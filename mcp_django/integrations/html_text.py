@@ -57,15 +57,15 @@ def split_html(html: str) -> Iterator[Token]:
     while (opening := html.find("<", position)) >= 0:
         if opening > position:
             yield _unescape(html[position:opening])
-        position, found = _read_markup(html, opening)
-        if found is None:
+        position, token = _read_markup(html, opening)
+        if token is None:
             continue
-        yield found
-        if isinstance(found, StartTag) and found.name in RAW | ESCAPABLE:
-            end = _end_of_raw(html, found.name, position)
+        yield token
+        if isinstance(token, StartTag) and token.name in RAW | ESCAPABLE:
+            end = _end_of_raw(html, token.name, position)
             raw = html[position:end]
             if raw:
-                yield raw if found.name in RAW else _unescape(raw)
+                yield raw if token.name in RAW else _unescape(raw)
             position = end
     if position < len(html):
         yield _unescape(html[position:])
@@ -101,8 +101,8 @@ def _comment(html: str, start: int) -> int:
     for short in (">", "->"):
         if html.startswith(short, start):
             return start + len(short)
-    found = _COMMENT_END.search(html, start)
-    return found.end() if found else len(html)
+    match = _COMMENT_END.search(html, start)
+    return match.end() if match else len(html)
 
 
 def _read_tag(html: str, start: int, *, is_end: bool) -> tuple[int, Token | None]:
@@ -144,14 +144,14 @@ def _read_attribute_value(html: str, position: int) -> tuple[int, str]:
 
 
 def _after(pattern: re.Pattern[str], html: str, position: int) -> int:
-    found = pattern.match(html, position)
-    return found.end() if found else position
+    match = pattern.match(html, position)
+    return match.end() if match else position
 
 
 def _end_of_raw(html: str, name: str, start: int) -> int:
     """Return where the end tag of a raw text element starts; no other tag ends the element."""
-    found = re.compile(rf"</{name}(?=[ \t\n\r\f/>])", re.IGNORECASE).search(html, start)
-    return found.start() if found else len(html)
+    match = re.compile(rf"</{name}(?=[ \t\n\r\f/>])", re.IGNORECASE).search(html, start)
+    return match.start() if match else len(html)
 
 
 # From HTML to text --------------------------------------------------------------------------------
@@ -225,19 +225,19 @@ class _TextExtractor:
             text = f"# {title}\n\n{text}".strip()
         return text
 
-    def start(self, tag: str, given: dict[str, str]) -> None:
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
         while self._open and tag in CLOSED_BY.get(self._open[-1][0], ()):
             self._close_element(self._open[-1][0])
         if tag in VOID:
             if not self._hidden:
-                self._void(tag, given)
+                self._void(tag, attributes)
             return
-        hides = tag in DROPPED or _is_hidden(given)
+        hides = tag in DROPPED or _is_hidden(attributes)
         self._open.append((tag, hides))
         self._counts[tag] += 1
         self._hidden += hides
         if not self._hidden:
-            self._start(tag, given)
+            self._start(tag, attributes)
 
     def end(self, tag: str) -> None:
         if not self._counts[tag]:
@@ -248,13 +248,13 @@ class _TextExtractor:
             if inner == tag:
                 return
 
-    def text(self, data: str) -> None:
+    def text(self, text: str) -> None:
         if self._open and self._open[-1][0] == "title":
             # An SVG image can have a title, too.
-            self._title.append("" if self._counts["svg"] else data)
+            self._title.append("" if self._counts["svg"] else text)
         elif not self._hidden:
             # NUL is not allowed in HTML, and the writer uses it for line breaks.
-            self._writer.text(data.replace("\0", ""))
+            self._writer.text(text.replace("\0", ""))
 
     def _close_element(self, tag: str) -> None:
         _, hides = self._open.pop()
@@ -263,17 +263,17 @@ class _TextExtractor:
             self._end(tag)
         self._hidden -= hides
 
-    def _void(self, tag: str, given: dict[str, str]) -> None:
+    def _void(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "br":
             self._writer.line_break()
         elif tag == "hr":
             self._writer.rule()
-        elif tag == "img" and given.get("alt"):
-            self.text(f" {given['alt']} ")
+        elif tag == "img" and attributes.get("alt"):
+            self.text(f" {attributes['alt']} ")
 
-    def _start(self, tag: str, given: dict[str, str]) -> None:
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "a":
-            self._links.append(_link_target(given.get("href", "")))
+            self._links.append(_link_target(attributes.get("href", "")))
             self._writer.text("[" if self._links[-1] else "")
         elif tag in HEADINGS:
             self._writer.heading(HEADINGS[tag])
@@ -290,13 +290,13 @@ class _TextExtractor:
             _ENDS[tag](self._writer)
 
 
-def _is_hidden(given: dict[str, str]) -> bool:
-    if not given:
+def _is_hidden(attributes: dict[str, str]) -> bool:
+    if not attributes:
         return False
-    style = _CSS_NOISE.sub("", given.get("style", "")).lower()
+    style = _CSS_NOISE.sub("", attributes.get("style", "")).lower()
     return (
-        "hidden" in given
-        or given.get("aria-hidden", "").strip().lower() == "true"
+        "hidden" in attributes
+        or attributes.get("aria-hidden", "").strip().lower() == "true"
         or HIDING_STYLES.search(style) is not None
     )
 
@@ -405,14 +405,14 @@ class MarkdownWriter:
     def item(self) -> None:
         """Start a list item; an item outside of a list gets a bullet, too."""
         self.block()
-        mark = "-"
+        bullet = "-"
         if self._lists and self._lists[-1].is_ordered:
             self._lists[-1].number += 1
-            mark = f"{self._lists[-1].number}."
+            bullet = f"{self._lists[-1].number}."
         if self._table_depth:
             return
         indent = "  " * min(max(len(self._lists) - 1, 0), MAX_INDENT)
-        self._kind, self._prefix = f"item of {self._list_number}", f"{indent}{mark} "
+        self._kind, self._prefix = f"item of {self._list_number}", f"{indent}{bullet} "
 
     def begin_code(self) -> None:
         """Start preformatted text, in which spaces and line ends are kept."""

@@ -72,32 +72,32 @@ def _find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
             f"register_admin() takes a model or a ModelAdmin, not {target!r}."
         )
     chosen = admin.site if site is None else site
-    found = _find_registered(target, chosen)
-    if found is None:
+    model_admin = _find_registered(target, chosen)
+    if model_admin is None:
         autodiscover_modules("admin", register_to=chosen)
-        found = _find_registered(target, chosen)
-    if found is None:
+        model_admin = _find_registered(target, chosen)
+    if model_admin is None:
         raise ImproperlyConfigured(_not_registered_message(target, chosen))
-    return found
+    return model_admin
 
 
 def _find_registered(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
     if issubclass(target, Model):
         return site._registry.get(target)
-    found = [one for one in site._registry.values() if type(one) is target]
-    if len(found) > 1:
-        names = ", ".join(one.model.__name__ for one in found)
+    admins = [model_admin for model_admin in site._registry.values() if type(model_admin) is target]
+    if len(admins) > 1:
+        names = ", ".join(model_admin.model.__name__ for model_admin in admins)
         raise ImproperlyConfigured(
             f"{target.__name__} is registered for several models; pass one of them: {names}."
         )
-    return found[0] if found else None
+    return admins[0] if admins else None
 
 
 def _not_registered_message(target: type, site: AdminSite) -> str:
-    known = site._registry
-    names = [model.__name__ for model in known]
+    registry = site._registry
+    names = [model.__name__ for model in registry]
     if not issubclass(target, Model):
-        names = [type(one).__name__ for one in known.values()]
+        names = [type(model_admin).__name__ for model_admin in registry.values()]
     close = nearest(target.__name__, names)
     hint = f"; did you mean {close}?" if close else "; register it there, or pass site=…."
     return f"{target.__name__} is not registered at the admin site {site.name!r}{hint}"
@@ -142,7 +142,7 @@ class AdminInputs(FormInputs):
         own = copy.copy(self)
         own._form_class = self._declaration.make_form(ctx, instance)
         fields = own._form_class.base_fields  # type: ignore[attr-defined]  # not in the stubs
-        own._fields = {name: one for name, one in fields.items() if name in self._fields}
+        own._fields = {name: field for name, field in fields.items() if name in self._fields}
         if problems := list(own._unavailable_fields(call)):
             raise InvalidArguments(problems)
         return super(AdminInputs, own).bind(ctx, call, instance)
@@ -199,10 +199,10 @@ class AdminTools(ModelTools[M]):
 
     def request(self, ctx: Context) -> CallerRequest:
         """Return the request that is passed to the admin, one for each call."""
-        found = self._requests.get(ctx)
-        if found is None:
-            found = self._requests[ctx] = admin_request(ctx, self.model_admin)
-        return found
+        request = self._requests.get(ctx)
+        if request is None:
+            request = self._requests[ctx] = admin_request(ctx, self.model_admin)
+        return request
 
     @cached_property
     def _requests(self) -> WeakKeyDictionary[Context, CallerRequest]:
@@ -355,13 +355,13 @@ def admin_declaration(
         ImproperlyConfigured: the admin does not exist.
     """
     model_admin = _find_model_admin(target, site)
-    given = {name: value for name, value in options.items() if value is not None}
-    derived = derive_options(model_admin, given.get("fields"), server)
-    if not given.get("tools", AdminTools.tools):
+    given_options = {name: value for name, value in options.items() if value is not None}
+    derived = derive_options(model_admin, given_options.get("fields"), server)
+    if not given_options.get("tools", AdminTools.tools):
         # Without tools for the rows, nothing is missing from them.
         derived["left_out"] = []
-    bases = (AdminTools, ModelResource) if "uri" in given else (AdminTools,)
-    members = {**derived, **given, "model_admin": model_admin}
+    bases = (AdminTools, ModelResource) if "uri" in given_options else (AdminTools,)
+    members = {**derived, **given_options, "model_admin": model_admin}
     # Without the docstring of the admin's class, which is written for its developers.
     cls: type[AdminTools[Any]] = type(type(model_admin).__name__, bases, members)
     return model_admin.model, cls

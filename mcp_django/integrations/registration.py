@@ -205,12 +205,16 @@ class SiteRegistrar(Registrar):
         if not isinstance(target, type):
             _unregister_one(self, target)
             return
-        found = [one for one in self.registry.declarations if target in (one.model, type(one))]
-        if not found:
+        declarations = [
+            declaration
+            for declaration in self.registry.declarations
+            if target in (declaration.model, type(declaration))
+        ]
+        if not declarations:
             raise NotRegistered(f"{target!r} is not registered on this server.")
-        for instance in found:
-            instance.disconnect()
-            _remove_declaration(self, instance)
+        for declaration in declarations:
+            declaration.disconnect()
+            _remove_declaration(self, declaration)
 
     def notify_changed(
         self, model: type[Model], changed: QuerySet[Any] | Iterable[Model], /
@@ -222,12 +226,16 @@ class SiteRegistrar(Registrar):
         Raises:
             NotRegistered: the model is not registered as resources.
         """
-        found = [one for one in self.declarations_of(model) if isinstance(one, ModelResource)]
-        if not found:
+        declarations = [
+            declaration
+            for declaration in self.declarations_of(model)
+            if isinstance(declaration, ModelResource)
+        ]
+        if not declarations:
             raise NotRegistered(f"{model.__name__} is not registered as resources on this server.")
         objects = changed if isinstance(changed, QuerySet) else list(changed)
-        for one in found:
-            one.notify(objects)
+        for declaration in declarations:
+            declaration.notify(objects)
 
     def register_admin(
         self, target: type[Model | ModelAdmin[Any]], /, **options: Unpack[AdminOptions]
@@ -243,12 +251,12 @@ class SiteRegistrar(Registrar):
             AlreadyRegistered: a component of one of these names is already registered.
             ImproperlyConfigured: the site has no such admin, or an option is not valid.
         """
-        given = check_options("register_admin()", AdminOptions, options)
+        valid_options = check_options("register_admin()", AdminOptions, options)
         from mcp_django.integrations.model_admin import admin_declaration
 
-        site = given.pop("site", None)
+        site = valid_options.pop("site", None)
         with use_defaults_if_invalid():
-            model, declaration = admin_declaration(self, target, site, given)
+            model, declaration = admin_declaration(self, target, site, valid_options)
         _register(self, model, declaration)
 
     def register_viewset(
@@ -269,10 +277,10 @@ class SiteRegistrar(Registrar):
             ImproperlyConfigured: the viewset has no such action, or the action takes arguments
                 that JSON cannot express.
         """
-        given = check_options("register_viewset()", ViewsetOptions, options)
+        valid_options = check_options("register_viewset()", ViewsetOptions, options)
         from mcp_django.integrations.rest.tools import viewset_tools
 
-        _add_rest(self, viewset, viewset_tools(viewset, **given))
+        _add_rest(self, viewset, viewset_tools(viewset, **valid_options))
 
     def register_api_view(
         self, view: type[APIView] | Callable[..., Any], /, **options: Unpack[APIViewOptions]
@@ -289,10 +297,10 @@ class SiteRegistrar(Registrar):
             ImproperlyConfigured: the view has no such method, or the method takes arguments that
                 JSON cannot express.
         """
-        given = check_options("register_api_view()", APIViewOptions, options)
+        valid_options = check_options("register_api_view()", APIViewOptions, options)
         from mcp_django.integrations.rest.tools import api_view_tools
 
-        _add_rest(self, view, api_view_tools(view, **given))
+        _add_rest(self, view, api_view_tools(view, **valid_options))
 
     def register_view(self, url_name: str, /, **options: Unpack[ViewComponentOptions]) -> None:
         """Register the view of a URL name: as a resource with ``uri``, else as a read-only tool.
@@ -307,8 +315,8 @@ class SiteRegistrar(Registrar):
             ImproperlyConfigured: the declaration is not valid. A URL name that does not exist is
                 reported by the system check, because the URLconf is loaded later.
         """
-        given = check_options("register_view()", ViewComponentOptions, options)
-        self.add(view_component(url_name, **given))
+        valid_options = check_options("register_view()", ViewComponentOptions, options)
+        self.add(view_component(url_name, **valid_options))
 
     def register_form(
         self, target: type[View | BaseForm] | str, /, **options: Unpack[FormOptions]
@@ -327,13 +335,17 @@ class SiteRegistrar(Registrar):
             AlreadyRegistered: a tool of this name is already registered.
             ImproperlyConfigured: the view has no form, or an option does not apply to ``target``.
         """
-        given = check_options("register_form()", FormOptions, options)
+        valid_options = check_options("register_form()", FormOptions, options)
         if isinstance(target, type) and issubclass(target, BaseForm):
-            _reject_foreign_options(target, given, ("form", "query", "urlconf"), "form", "view")
-            self.add(form_tool(target, server=self, **given))
+            _reject_foreign_options(
+                target, valid_options, ("form", "query", "urlconf"), "form", "view"
+            )
+            self.add(form_tool(target, server=self, **valid_options))
         else:
-            _reject_foreign_options(target, given, ("instance", "queryset"), "view", "model form")
-            self.add(form_component(target, **given))
+            _reject_foreign_options(
+                target, valid_options, ("instance", "queryset"), "view", "model form"
+            )
+            self.add(form_component(target, **valid_options))
 
     def register_skills(self, folder: str | Path, /, **options: Unpack[SkillOptions]) -> None:
         """Register each folder with a ``SKILL.md`` below ``folder`` as a skill (SEP-2640).
@@ -349,27 +361,27 @@ class SiteRegistrar(Registrar):
             ImproperlyConfigured: a skill is not valid, or PyYAML is not installed (the extra
                 ``skills``); the message names the file.
         """
-        given = check_options("register_skills()", SkillOptions, options)
+        valid_options = check_options("register_skills()", SkillOptions, options)
         caller = sys._getframe(1).f_globals
         path = Path(folder)
         if not path.is_absolute():
             path = Path(str(caller.get("__file__", ""))).parent / path
         try:
-            given["rates"] = parse_rates(given.pop("rate", ()))
+            valid_options["rates"] = parse_rates(valid_options.pop("rate", ()))
         except ValueError as exc:
             raise ImproperlyConfigured(f"register_skills: rate: {exc}.") from None
-        given["scopes"] = tuple(given.get("scopes", ()))
-        prefix, module = given.pop("prefix", ""), str(caller.get("__name__", ""))
-        found = load_skills(path, prefix=prefix, module=module, options=given)
-        for one in found:
-            if one.key in self.registry.resources:
+        valid_options["scopes"] = tuple(valid_options.get("scopes", ()))
+        prefix, module = valid_options.pop("prefix", ""), str(caller.get("__name__", ""))
+        files = load_skills(path, prefix=prefix, module=module, options=valid_options)
+        for file in files:
+            if file.key in self.registry.resources:
                 raise AlreadyRegistered(
-                    f"The resource {one.key!r} is already registered, from "
-                    f"{self.registry.resources[one.key].origin}; rename the folder of one of the "
+                    f"The resource {file.key!r} is already registered, from "
+                    f"{self.registry.resources[file.key].origin}; rename the folder of one of the "
                     "skills, or pass prefix=… to register_skills()."
                 )
-        for one in found:
-            self.add(one)
+        for file in files:
+            self.add(file)
 
 
 def _add_rest(server: SiteRegistrar, view: Any, tools: Iterable[Tool]) -> None:
@@ -388,10 +400,13 @@ def _add_rest(server: SiteRegistrar, view: Any, tools: Iterable[Tool]) -> None:
 
 def _remove_rest(server: SiteRegistrar, view: Any) -> bool:
     """Remove the tools of a REST view, and return whether it was registered."""
-    known = next((one for one in server.registry.views if one is view), None)
-    if known is None:
+    registered = next(
+        (registered_view for registered_view in server.registry.views if registered_view is view),
+        None,
+    )
+    if registered is None:
         return False
-    for tool in server.registry.views.pop(known):
+    for tool in server.registry.views.pop(registered):
         if server.registry.tools.get(tool.name) is tool:
             server.registry.unregister(tool)
     return True
@@ -444,12 +459,12 @@ def _build_others(declaration: ModelComponents[Any]) -> Iterator[Component]:
 
 
 def _unregister_one(server: SiteRegistrar, target: Any) -> None:
-    before = list(server.registry)
+    previous = list(server.registry)
     server.registry.unregister(target)
-    left = {id(one) for one in server.registry}
-    gone = {id(one) for one in before if id(one) not in left}
-    for added in server.registry.declarations.values():
-        added[:] = [one for one in added if id(one) not in gone]
+    remaining_ids = {id(component) for component in server.registry}
+    removed_ids = {id(component) for component in previous if id(component) not in remaining_ids}
+    for components in server.registry.declarations.values():
+        components[:] = [component for component in components if id(component) not in removed_ids]
     server.generic_tools.update()
 
 
@@ -461,13 +476,13 @@ def _remove_declaration(server: SiteRegistrar, instance: ModelComponents[Any]) -
 
 
 def _reject_foreign_options(
-    target: Any, given: Mapping[str, Any], foreign: Sequence[str], kind: str, other: str
+    target: Any, options: Mapping[str, Any], foreign: Sequence[str], kind: str, other: str
 ) -> None:
     """Raise an error for ``foreign`` options, which are for the other kind of registered form."""
-    found = [name for name in foreign if given.get(name) is not None]
-    if found:
+    names = [name for name in foreign if options.get(name) is not None]
+    if names:
         name = getattr(target, "__name__", target)
         raise ImproperlyConfigured(
-            f"register_form({name}): {', '.join(found)} can only be used with a {other}, but "
+            f"register_form({name}): {', '.join(names)} can only be used with a {other}, but "
             f"{name} is a {kind}; remove it, or register a {other}."
         )

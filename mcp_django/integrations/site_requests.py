@@ -89,6 +89,7 @@ class SiteHandler(BaseHandler):
         return response
 
     def _get_response(self, request: Any) -> HttpResponseBase:
+        response: HttpResponseBase
         try:
             response = super()._get_response(request)  # type: ignore[misc]  # not in the stubs
         except Exception as exc:
@@ -97,8 +98,7 @@ class SiteHandler(BaseHandler):
         request.time_zone = timezone.get_current_timezone()
         if not request.is_error_page:
             request.view_response = response
-        found: HttpResponseBase = response
-        return found
+        return response
 
 
 _handlers: dict[type[SiteHandler], SiteHandler] = {}
@@ -230,8 +230,10 @@ class URLRoute:
     @property
     def view(self) -> Any:
         """The class of a class-based view, otherwise the function."""
-        found = getattr(self.callback, "view_class", None) or getattr(self.callback, "cls", None)
-        return found or self.callback
+        view_class = getattr(self.callback, "view_class", None) or getattr(
+            self.callback, "cls", None
+        )
+        return view_class or self.callback
 
     @property
     def namespace(self) -> str:
@@ -250,7 +252,7 @@ class URLRoute:
         if last != self.name or len(spaces) != len(self.namespaces):
             return False
         pairs = zip(spaces, self.namespaces, strict=True)
-        return all(space in known for space, known in pairs)
+        return all(space in names for space, names in pairs)
 
     def leads_to(self, match: ResolverMatch) -> bool:
         """Return whether a URL was resolved to this pattern, or to one of the same name.
@@ -296,13 +298,13 @@ def routes_by_name(name: str, urlconf: str | None = None) -> list[URLRoute]:
     Raises:
         ImproperlyConfigured: there is none; the message suggests the closest name.
     """
-    every = list(all_routes(urlconf))
-    found = [one for one in every if one.matches_name(name)]
-    if not found:
-        raise ImproperlyConfigured(f"There is no URL named {name!r}; {_hint(name, every)}")
+    routes = list(all_routes(urlconf))
+    matches = [route for route in routes if route.matches_name(name)]
+    if not matches:
+        raise ImproperlyConfigured(f"There is no URL named {name!r}; {_hint(name, routes)}")
     # An application namespace stands for the instance of the same name, or for the first one.
-    chosen = name if any(one.full_name == name for one in found) else found[0].full_name
-    return [one for one in found if one.full_name == chosen]
+    chosen = name if any(route.full_name == name for route in matches) else matches[0].full_name
+    return [route for route in matches if route.full_name == chosen]
 
 
 def routes_by_view(view_class: type[Any], urlconf: str | None = None) -> list[URLRoute]:
@@ -311,29 +313,31 @@ def routes_by_view(view_class: type[Any], urlconf: str | None = None) -> list[UR
     Raises:
         ImproperlyConfigured: there is none, or they have more than one name.
     """
-    found = [one for one in all_routes(urlconf) if one.view is view_class and one.is_reversible]
-    if not found:
+    routes = [
+        route for route in all_routes(urlconf) if route.view is view_class and route.is_reversible
+    ]
+    if not routes:
         raise ImproperlyConfigured(
             f"No URL leads to {view_class.__qualname__}; add a named path() for it to the URLconf."
         )
-    names = sorted({one.full_name for one in found})
+    names = sorted({route.full_name for route in routes})
     if len(names) > 1:
         raise ImproperlyConfigured(
             f"{view_class.__qualname__} has several URLs; register one of their names: "
             f"{', '.join(map(repr, names))}."
         )
-    return found
+    return routes
 
 
 def _walk(patterns: Iterable[Any], above: URLRoute) -> Iterator[URLRoute]:
-    for one in patterns:
-        levels = (*above.levels, one.pattern)
-        if isinstance(one, URLResolver):
-            space = ((one.namespace, one.app_name or ""),) if one.namespace else ()
+    for pattern in patterns:
+        levels = (*above.levels, pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            space = ((pattern.namespace, pattern.app_name or ""),) if pattern.namespace else ()
             inside = replace(above, levels=levels, namespaces=(*above.namespaces, *space))
-            yield from _walk(one.url_patterns, inside)
-        elif isinstance(one, URLPattern):
-            yield replace(above, levels=levels, name=one.name, callback=one.callback)
+            yield from _walk(pattern.url_patterns, inside)
+        elif isinstance(pattern, URLPattern):
+            yield replace(above, levels=levels, name=pattern.name, callback=pattern.callback)
 
 
 def _add_level(above: URLVariables, pattern: Any) -> URLVariables:
@@ -362,11 +366,11 @@ def _is_unnamed(name: str) -> bool:
     return name.startswith("_") and name[1:].isdigit()
 
 
-def _hint(name: str, every: Iterable[URLRoute]) -> str:
-    names = sorted({one.full_name for one in every if one.name})
+def _hint(name: str, routes: Iterable[URLRoute]) -> str:
+    names = sorted({route.full_name for route in routes if route.name})
     # A name that lacks only its namespace may be too different to be the nearest one.
     other = nearest(name, names) or next(
-        (one for one in names if one.rpartition(":")[2] == name), None
+        (full_name for full_name in names if full_name.rpartition(":")[2] == name), None
     )
     if other:
         return f"did you mean {other!r}?"
@@ -496,8 +500,8 @@ def _separate_cache_keys(request: CallerRequest, ctx: Context) -> None:
 
 def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any]:
     host, port, is_secure = _origin(carrier)
-    given = sending.body
-    body = given if isinstance(given, bytes) else urlencode(given).encode()
+    content = sending.body
+    body = content if isinstance(content, bytes) else urlencode(content).encode()
     prefix = get_script_prefix().rstrip("/")
     path = unquote_to_bytes(sending.path.removeprefix(prefix)).decode("latin-1")
     environ = {
@@ -558,8 +562,8 @@ def _origin(carrier: HttpRequest | None) -> tuple[str, str, bool]:
 
 
 def _allowed_host() -> str:
-    named = [host.lstrip(".") for host in django_settings.ALLOWED_HOSTS if host != "*"]
-    return named[0] if named else "localhost"
+    hosts = [host.lstrip(".") for host in django_settings.ALLOWED_HOSTS if host != "*"]
+    return hosts[0] if hosts else "localhost"
 
 
 def superuser_context(server: Any) -> Context:

@@ -149,13 +149,13 @@ def _read_body(
 
 
 def _decompress(body: bytes, *, is_cut: bool) -> tuple[bytes, bool]:
-    """Return the body decompressed, up to the size limit; the request did not ask for gzip."""
+    """Return the body decompressed, up to the size limit; the request did not accept gzip."""
     unpacking = zlib.decompressobj(DETECT_HEADER)
     try:
-        found = unpacking.decompress(body, get_settings().max_body_bytes)
+        content = unpacking.decompress(body, get_settings().max_body_bytes)
     except zlib.error:
         return body, is_cut
-    return found, is_cut or bool(unpacking.unconsumed_tail)
+    return content, is_cut or bool(unpacking.unconsumed_tail)
 
 
 def _read(chunks: Iterator[bytes], limit: int, is_over: Callable[[], bool]) -> tuple[bytes, bool]:
@@ -291,8 +291,8 @@ def tool_result(answer: SiteResponse, *, is_readable: bool) -> ToolResult:
         return ToolResult(
             f"Done: the site answered {answer.status_line}, with an empty body.", *notes
         )
-    found, value = _json(answer)
-    if found:
+    is_json, value = _json(answer)
+    if is_json:
         cut = _cut_to_size(exact_integers(value))
         explained = [Text(cut.note)] if cut.note else []
         return ToolResult(Text(cut.text), *explained, *notes, structured=cut.value)
@@ -311,8 +311,8 @@ def _cut_to_size(value: Any) -> results.CutStructure:
 
 def resource_contents(answer: SiteResponse, *, is_readable: bool) -> ResourceContents:
     """Return the contents of a resource; it cannot contain messages of the site."""
-    found, value = _json(answer)
-    if found:
+    is_json, value = _json(answer)
+    if is_json:
         return ResourceContents(to_text(exact_integers(value)), mime_type=answer.mime_type)
     mime_type = answer.mime_type or None
     if _is_text(answer.mime_type):
@@ -399,8 +399,8 @@ def _is_sign_in(answer: SiteResponse) -> bool:
     if sign_in.path and (there.netloc, there.path) == (sign_in.netloc, sign_in.path):
         return True
     here = urlsplit(answer.url)
-    back = (urlsplit(one) for one in parse_qs(there.query).get(REDIRECT_FIELD_NAME, ()))
-    return any(one.path == here.path for one in back)
+    targets = (urlsplit(url) for url in parse_qs(there.query).get(REDIRECT_FIELD_NAME, ()))
+    return any(target.path == here.path for target in targets)
 
 
 def _login_url() -> str:

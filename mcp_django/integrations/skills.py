@@ -127,8 +127,8 @@ def _function(value: str | bytes, origin: Any, module: str) -> ComponentFunction
 
 def _mime_type(path: str, *, is_text: bool) -> str:
     suffix = path[path.rfind(".") :].lower() if "." in path.rpartition("/")[2] else ""
-    known = _OWN_TYPES.get(suffix) or _TYPES.guess_type(f"file{suffix}")[0]
-    return known or ("text/plain" if is_text else "application/octet-stream")
+    mime_type = _OWN_TYPES.get(suffix) or _TYPES.guess_type(f"file{suffix}")[0]
+    return mime_type or ("text/plain" if is_text else "application/octet-stream")
 
 
 # Folders of skills --------------------------------------------------------------------------------
@@ -173,18 +173,18 @@ def load_skills(
             f"register_skills: no folder below {str(folder)!r} contains a {SKILL_MD}."
         )
     origin = SkillFolder(module, folder)
-    found: list[SkillFile] = []
+    skill_files: list[SkillFile] = []
     for path, root in roots:
         try:
             files = _read_files(path)
             own = _read_frontmatter(path, files)
-            found += build_skill_files(
+            skill_files += build_skill_files(
                 root, files, own, origin=origin, module=module, options=options
             )
         except SkillError as exc:
             raise ImproperlyConfigured(f"The skill {str(path)!r}: {exc}") from None
     _watch_folder(folder)
-    return found
+    return skill_files
 
 
 def _segments(prefix: str) -> list[str]:
@@ -224,24 +224,24 @@ def _is_hidden(name: str) -> bool:
 
 def _read_files(root: Path) -> dict[str, bytes]:
     """Return the content of every file below a folder that is not hidden, by relative path."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     size = 0
     for path in _walk(root):
         relative = path.relative_to(root).as_posix()
         _check_link(path, root)
         # Check the limits before the file is read.
         size += path.stat().st_size
-        if len(found) >= MAX_FILES or size > MAX_BYTES:
+        if len(files) >= MAX_FILES or size > MAX_BYTES:
             raise SkillError(
                 f"it has more than {MAX_FILES} files or more than {MAX_BYTES} bytes (16 MiB), "
                 "which hosts do not have to load."
             )
         try:
             relative.encode()
-            found[relative] = path.read_bytes()
+            files[relative] = path.read_bytes()
         except (OSError, UnicodeError) as exc:
             raise SkillError(f"{relative!r} cannot be read: {exc}.") from None
-    return found
+    return files
 
 
 def _walk(root: Path) -> Iterator[Path]:
@@ -273,7 +273,7 @@ def _check_link(path: Path, root: Path) -> None:
 
 def _read_frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
     """Return the frontmatter of the skill and of each skill that is nested in it, by path."""
-    found = {}
+    frontmatter_by_path = {}
     for path, content in files.items():
         folder, _, name = path.rpartition("/")
         if name != SKILL_MD:
@@ -290,8 +290,8 @@ def _read_frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[
                 f"{path}: the name is {frontmatter['name']!r} but the folder is {home!r}; use "
                 "one name."
             )
-        found[path] = frontmatter
-    return found
+        frontmatter_by_path[path] = frontmatter
+    return frontmatter_by_path
 
 
 def _watch_folder(folder: Path) -> None:
@@ -327,11 +327,11 @@ def parse_frontmatter(text: str) -> dict[str, Any]:
             "it must begin with a line ---, then name: and description:, then another line --- "
             f"(within {MAX_CHARACTERS} characters)."
         )
-    found = yaml_core.parse_yaml(block[1])
-    if not isinstance(found, dict):
+    frontmatter = yaml_core.parse_yaml(block[1])
+    if not isinstance(frontmatter, dict):
         raise SkillError("the lines between the --- must be fields: name: and description:.")
-    check_frontmatter(found)
-    return found
+    check_frontmatter(frontmatter)
+    return frontmatter
 
 
 def check_frontmatter(frontmatter: Mapping[str, Any]) -> None:

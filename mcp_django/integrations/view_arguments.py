@@ -100,18 +100,20 @@ class FormValues:
     def pairs(
         self, arguments: dict[str, Any], *, current: Mapping[str, Any] | None = None
     ) -> Pairs:
-        """Return the names and texts to send; ``current_values`` has the values of fields left out.
+        """Return the names and texts to send; ``current`` has the values of fields left out.
 
         Raises:
             InvalidArguments: the arguments are not valid; the model can correct the call.
         """
-        known = self._arguments.check_members(arguments)
-        data = self._arguments.form_data(known, prefix=self._prefix)
+        checked_arguments = self._arguments.check_members(arguments)
+        data = self._arguments.form_data(checked_arguments, prefix=self._prefix)
         if self._is_checked:
             form = self.form_class(data=data)
             if not form.is_valid() and not _has_only_uniqueness_errors(form):
-                raise InvalidArguments(self._arguments.form_problems(form, known))
-        left_out = [name for name in current or {} if name in self._fields and name not in known]
+                raise InvalidArguments(self._arguments.form_problems(form, checked_arguments))
+        left_out = [
+            name for name in current or {} if name in self._fields and name not in checked_arguments
+        ]
         for name in left_out:
             data |= self._entries(name, (current or {})[name])
         fields = {self._key(name): field for name, field in self._fields.items()}
@@ -129,12 +131,12 @@ class FormValues:
 
     def current_values(self, form: forms.BaseForm) -> dict[str, Any]:
         """Return the values that the view shows in its form before anything is sent."""
-        shown = [
+        names = [
             name
             for name in self._fields
             if name in form.fields and is_value_resent(form.fields[name])
         ]
-        return {name: current_value(form, name) for name in shown}
+        return {name: current_value(form, name) for name in names}
 
     def _entries(self, name: str, value: Any) -> dict[str, Any]:
         return widget_entries(self._fields[name].widget, self._key(name), value)
@@ -161,8 +163,8 @@ def _has_only_uniqueness_errors(form: forms.BaseForm) -> bool:
 
 def _value_texts(field: forms.Field | None, value: Any) -> Iterator[str]:
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from _value_texts(field, one)
+        for item in value:
+            yield from _value_texts(field, item)
     elif isinstance(value, bool):
         yield from _boolean_texts(field, is_ticked=value)
     elif isinstance(value, dt.date | dt.time):
@@ -185,7 +187,10 @@ def _format_moment(field: forms.Field | None, value: Moment) -> str:
     if field is None:
         return texts[0]
     # The formats may be translated lazily, and some fields have none.
-    texts += [value.strftime(str(one)) for one in getattr(field, "input_formats", None) or ()]
+    texts += [
+        value.strftime(str(input_format))
+        for input_format in getattr(field, "input_formats", None) or ()
+    ]
     for text in texts:
         try:
             if field.to_python(text) == value:
@@ -260,9 +265,9 @@ RequestValues: TypeAlias = FormValues | TypedValues
 """A part of a request: the schema of its values, and how they are sent."""
 
 
-def path_variables(found: Mapping[str, Any], *, required: Collection[str]) -> TypedValues:
+def path_variables(converters: Mapping[str, Any], *, required: Collection[str]) -> TypedValues:
     """Return the variables of a path, given the converter of each."""
-    hints = {name: _type_hint(converter) for name, converter in found.items()}
+    hints = {name: _type_hint(converter) for name, converter in converters.items()}
     return TypedValues(hints, required=required)
 
 
@@ -302,8 +307,8 @@ def _query_texts(value: Any) -> Iterator[str]:
     if isinstance(value, bool):
         yield "true" if value else "false"
     elif isinstance(value, list):
-        for one in value:
-            yield from _query_texts(one)
+        for item in value:
+            yield from _query_texts(item)
     elif value is not None:
         yield str(value)
 
@@ -409,10 +414,10 @@ class ViewArguments:
     @property
     def _deferred(self) -> Deferred[RequestLayout]:
         resolver = resolver_of(self.urlconf)
-        found = self._layouts.get(resolver)
-        if found is None:
-            found = self._layouts[resolver] = Deferred(self._build_layout, what=self.what)
-        return found
+        deferred = self._layouts.get(resolver)
+        if deferred is None:
+            deferred = self._layouts[resolver] = Deferred(self._build_layout, what=self.what)
+        return deferred
 
     @property
     def files(self) -> frozenset[str]:
@@ -447,11 +452,11 @@ class ViewArguments:
         layout = self.layout
         shape = layout.json_schema
         optional = shape["properties"].keys() - shape.get("required", ())
-        known = drop_optional_nulls(drop_nulls(arguments, shape, shape), optional)
-        problems = [*islice(unknown_members(known, shape), MAX_KEPT_PROBLEMS)]
-        values = _read_part(layout.variables, layout.variables.validate, known, problems) or {}
+        arguments = drop_optional_nulls(drop_nulls(arguments, shape, shape), optional)
+        problems = [*islice(unknown_members(arguments, shape), MAX_KEPT_PROBLEMS)]
+        values = _read_part(layout.variables, layout.variables.validate, arguments, problems) or {}
         query, body = (
-            _read_part(part, part.pairs, known, problems) or [] if part is not None else []
+            _read_part(part, part.pairs, arguments, problems) or [] if part is not None else []
             for part in (layout.query, layout.form)
         )
         if problems:
@@ -459,17 +464,17 @@ class ViewArguments:
         return SiteRequest(
             method=self.method,
             path=_reverse_path(
-                layout.route, {layout.names[name]: one for name, one in values.items()}
+                layout.route, {layout.names[name]: value for name, value in values.items()}
             ),
             query=query,
             body=body,
             routes=layout.routes,
-            arguments=known,
+            arguments=arguments,
         )
 
     def _declared_schema(self) -> Schema:
-        named = {name: {"type": "string"} for name in self.template or ()}
-        return _merge_schemas([{"properties": named}, self.query_schema])
+        properties = {name: {"type": "string"} for name in self.template or ()}
+        return _merge_schemas([{"properties": properties}, self.query_schema])
 
     def _build_layout(self) -> RequestLayout:
         routes = self.find()
@@ -479,12 +484,14 @@ class ViewArguments:
         query = self.make_query()
         others = [part for part in (query, form) if part is not None]
         taken = {name for part in others for name in part.json_schema["properties"]}
-        found = {name: one for route in routes for name, one in route.converters.items()}
+        converters = {
+            name: converter for route in routes for name, converter in route.converters.items()
+        }
         # A form may have a field with the name of a URL variable, such as a new slug.
-        names = {f"url_{name}" if name in taken else name: name for name in found}
+        names = {f"url_{name}" if name in taken else name: name for name in converters}
         required = frozenset.intersection(*(route.required for route in routes))
         path = path_variables(
-            {argument: found[name] for argument, name in names.items()},
+            {argument: converters[name] for argument, name in names.items()},
             required=[argument for argument, name in names.items() if name in required],
         )
         schema = _merge_schemas([path.json_schema, *(part.json_schema for part in others)])
@@ -547,8 +554,8 @@ def _reverse_path(route: URLRoute, values: Mapping[str, Any]) -> str:
 
 def _merge_schemas(schemas: Sequence[Schema]) -> Schema:
     properties = {
-        name: schema for one in schemas for name, schema in one.get("properties", {}).items()
+        name: member for schema in schemas for name, member in schema.get("properties", {}).items()
     }
-    required = [name for one in schemas for name in one.get("required", ())]
+    required = [name for schema in schemas for name in schema.get("required", ())]
     more = {"required": required} if required else {}
     return {"type": "object", "properties": properties, **more, "additionalProperties": False}

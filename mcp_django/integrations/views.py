@@ -122,22 +122,22 @@ def _http_method(target: str, method: str, form: FormClass | None) -> str:
 
 
 def _check_kind(target: str, kind: str | None, uri: str | None, verb: str) -> ViewComponentType:
-    found = kind or ("tool" if uri is None else "resource")
-    if found not in KINDS:
-        hint = did_you_mean(found, KINDS, f"use one of {', '.join(KINDS)}.")
+    kind = kind or ("tool" if uri is None else "resource")
+    if kind not in KINDS:
+        hint = did_you_mean(kind, KINDS, f"use one of {', '.join(KINDS)}.")
         raise ImproperlyConfigured(f"register_view({target!r}): no kind named {kind!r}; {hint}")
-    if found == "resource" and uri is None:
+    if kind == "resource" and uri is None:
         raise ImproperlyConfigured(
             f"register_view({target!r}): a resource needs a URI; pass uri='shop://…'."
         )
-    if found != "resource" and uri is not None:
+    if kind != "resource" and uri is not None:
         raise ImproperlyConfigured(
-            f"register_view({target!r}): a {found} has no URI; remove uri=…, or pass "
+            f"register_view({target!r}): a {kind} has no URI; remove uri=…, or pass "
             "kind='resource'."
         )
-    if found != "tool" and verb != "GET":
+    if kind != "tool" and verb != "GET":
         raise ImproperlyConfigured(f"register_view({target!r}): only a tool can use method='post'.")
-    return found  # type: ignore[return-value]  # checked to be one of the three
+    return kind  # type: ignore[return-value]  # checked to be one of the three
 
 
 def _template(uri: str | None) -> URITemplate | None:
@@ -291,43 +291,47 @@ def _build_component(
     It opens no transaction, because Django's handler opens one if ``ATOMIC_REQUESTS`` is set. The
     read-only limits are off, because a page may count its visitors.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    given.setdefault("name", name)
+    given_options = {name: value for name, value in options.items() if value is not None}
+    given_options.setdefault("name", name)
     # Read from the view when it is used, because the URLconf is loaded later.
-    given["description"] = given.get("description") or lazy(source.description, str)()
+    given_options["description"] = (
+        given_options.get("description") or lazy(source.description, str)()
+    )
     for listed in ("scopes", "icons"):
-        if isinstance(given.get(listed), str):
-            raise ImproperlyConfigured(f"{listed} is a list: write {listed}=[{given[listed]!r}].")
-        given[listed] = tuple(given.get(listed, ()))
+        if isinstance(given_options.get(listed), str):
+            raise ImproperlyConfigured(
+                f"{listed} is a list: write {listed}=[{given_options[listed]!r}]."
+            )
+        given_options[listed] = tuple(given_options.get(listed, ()))
     common = {
-        **given,
+        **given_options,
         "function": ComponentFunction(function=source, is_async=False, context_parameter="ctx"),
         "atomic": False,
         "enforce": False,
     }
-    found: Component
+    component: Component
     if kind == "tool":
         hints = {"read_only": True} if source.arguments.method == "GET" else {}
-        found = Tool(**{**hints, **common}, arguments=source.arguments)
+        component = Tool(**{**hints, **common}, arguments=source.arguments)
     elif kind == "prompt":
         _reject_tool_options(Prompt, common)
-        found = Prompt(**common, arguments=source.arguments)
+        component = Prompt(**common, arguments=source.arguments)
     else:
         assert template is not None
         _reject_tool_options(Resource, common)
         if template.variables:
-            found = ResourceTemplate(**common, template=template, arguments=source.arguments)
+            component = ResourceTemplate(**common, template=template, arguments=source.arguments)
         else:
-            found = Resource(**common, uri=template.template)
+            component = Resource(**common, uri=template.template)
     source.arguments.is_published = True
-    return found
+    return component
 
 
 def _reject_tool_options(kind: type[Component], options: Mapping[str, Any]) -> None:
     """Raise an error for options that only tools have."""
-    known = {field.name for field in fields(kind)}
+    names = {field.name for field in fields(kind)}
     for name in options:
-        if name not in known:
+        if name not in names:
             raise ImproperlyConfigured(f"A {kind.kind} has no option {name!r}.")
 
 
@@ -387,7 +391,7 @@ def form_component(
         name = snake_case(target.__name__.removesuffix("View"))
         options = {
             **_tool_hints(target),
-            **{key: one for key, one in options.items() if one is not None},
+            **{key: value for key, value in options.items() if value is not None},
         }
     elif isinstance(target, str):
         name = target.rpartition(":")[2].replace("-", "_")
@@ -397,14 +401,14 @@ def form_component(
         )
 
     def find() -> Sequence[URLRoute]:
-        found = (
+        routes = (
             routes_by_name(target, urlconf)
             if isinstance(target, str)
             else routes_by_view(target, urlconf)
         )
-        for route in found:
+        for route in routes:
             _check_view(route.view)
-        return found
+        return routes
 
     values = TypedValues(query) if query is not None else None
     arguments = ViewArguments(
@@ -457,11 +461,11 @@ def _is_update_view(route: URLRoute) -> bool:
 
 def _form_class(route: URLRoute) -> FormClass:
     """Return the form class of a view, found without a request."""
-    given = getattr(route.callback, "view_initkwargs", {})
-    view = route.view(**given)
+    initkwargs = getattr(route.callback, "view_initkwargs", {})
+    view = route.view(**initkwargs)
     if view.form_class is not None:
-        found: FormClass = view.form_class
-        return found
+        form_class: FormClass = view.form_class
+        return form_class
     if isinstance(view, ModelFormMixin):
         view.object = None  # type: ignore[attr-defined]  # what ``get`` sets
         try:

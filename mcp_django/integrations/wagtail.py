@@ -1,8 +1,8 @@
 """``PageTools``: the pages of Wagtail as tools, with its tree, drafts, permissions and log.
 
 A page is created below a parent, as a draft. A change is a new revision; what visitors see changes
-when it is published, which is a tool of its own. Each step asks Wagtail's page permissions of the
-caller. Wagtail is optional, so this module is imported by the site that uses it.
+when it is published, which is a tool of its own. Each step checks the caller's page permissions
+in Wagtail. Wagtail is optional, so this module is imported by the site that uses it.
 """
 
 from __future__ import annotations
@@ -71,17 +71,18 @@ class PageTools(ModelTools[P]):
         pages: Any = self.model._default_manager.all()
         editable = self.policy.instances_user_has_any_permission_for(ctx.user, EDITING)
         public = pages.live().public()
-        found: QuerySet[P] = pages.filter(pk__in=editable.values("pk")) | public
-        return found
+        queryset: QuerySet[P] = pages.filter(pk__in=editable.values("pk")) | public
+        return queryset
 
     def has_permission(self, ctx: Context, action: Action, obj: P | None = None) -> bool:
         """Return whether Wagtail lets the caller do this to the page, or to some pages."""
         if action == "view":
             return self.permission is None or all(
-                one.has_permission(ctx.principal) for one in parse_permissions(self.permission)
+                permission.has_permission(ctx.principal)
+                for permission in parse_permissions(self.permission)
             )
         if action == "add":
-            # Whether a page may be added below its parent is asked when the parent is known.
+            # The permission to add a page below its parent is checked when the parent is known.
             return bool(self.policy.user_has_permission(ctx.user, "add"))
         if obj is None:
             return bool(self.policy.user_has_any_permission(ctx.user, EDITING))
@@ -179,18 +180,20 @@ class PageTools(ModelTools[P]):
             atomic=True if on_default else None,
         )
 
-    def _run_action(self, action: str, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+    def _run_action(self, action: str, ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
         alias = router.db_for_write(self.model)
         with transaction.atomic(using=alias):
-            rows = self.rows(ctx).using(alias).filter(**{self.lookup.name: given[self.lookup.name]})
-            page: Any = get_permitted_object(self, ctx, rows, given, "change")
+            rows = (
+                self.rows(ctx)
+                .using(alias)
+                .filter(**{self.lookup.name: arguments[self.lookup.name]})
+            )
+            page: Any = get_permitted_object(self, ctx, rows, arguments, "change")
             _ACTIONS[action].run(page, ctx)
-            found = self.exposed.prepare(
-                self.rows(ctx).using(alias).filter(pk=page.pk), ctx
-            ).first()
-            if found is None:
+            row = self.exposed.prepare(self.rows(ctx).using(alias).filter(pk=page.pk), ctx).first()
+            if row is None:
                 raise ToolError("Nothing was changed: you would lose access to this page.")
-            return self.exposed.dump(found, ctx)
+            return self.exposed.dump(row, ctx)
 
 
 class _ActionPermission(BasePermission):
@@ -265,20 +268,20 @@ class StreamFormField(forms.JSONField):
         Raises:
             ValidationError: they are not a list of blocks of the field's types.
         """
-        found = super().to_python(value)
-        if found in self.empty_values:
+        blocks = super().to_python(value)
+        if blocks in self.empty_values:
             return self._block.to_python([])
-        known = list(self._block.child_blocks)
-        if not isinstance(found, list):
+        kinds = list(self._block.child_blocks)
+        if not isinstance(blocks, list):
             raise forms.ValidationError('must be a list of blocks: [{"type": …, "value": …}]')
-        for index, block in enumerate(found):
+        for index, block in enumerate(blocks):
             kind = block.get("type") if isinstance(block, dict) else None
-            if kind not in known or "value" not in block:
+            if kind not in kinds or "value" not in block:
                 raise forms.ValidationError(
                     f'[{index}] must be {{"type": …, "value": …}} with one of the types '
-                    f"{', '.join(known)}"
+                    f"{', '.join(kinds)}"
                 )
-        return self._block.to_python(found)
+        return self._block.to_python(blocks)
 
     def clean(self, value: Any) -> Any:
         """Return the blocks, checked."""
@@ -297,19 +300,23 @@ class StreamFormField(forms.JSONField):
 
 def _block_errors(error: Any, path: str = "") -> list[str]:
     """Return the errors of nested blocks with their places."""
-    found: list[str] = []
+    errors: list[str] = []
     inner = getattr(error, "block_errors", None) or {}
-    for step, one in inner.items() if isinstance(inner, dict) else enumerate(inner):
-        if one is None:
+    for step, block_error in inner.items() if isinstance(inner, dict) else enumerate(inner):
+        if block_error is None:
             continue
         place = f"{path}[{step}]" if isinstance(step, int) else f"{path}.{step}"
-        found += _block_errors(one, place) or [f"{place}: {' '.join(one.messages)}"]
-    own = getattr(error, "non_block_errors", None)
-    if own:
-        found += [
-            f"{path}: {message}".removeprefix(": ") for one in own for message in one.messages
+        errors += _block_errors(block_error, place) or [
+            f"{place}: {' '.join(block_error.messages)}"
         ]
-    return found
+    own_errors = getattr(error, "non_block_errors", None)
+    if own_errors:
+        errors += [
+            f"{path}: {message}".removeprefix(": ")
+            for own_error in own_errors
+            for message in own_error.messages
+        ]
+    return errors
 
 
 class PageInputs(FormInputs):

@@ -110,22 +110,22 @@ class _ValueBuilder:
         return self._mapping(depth)
 
     def _sequence(self, depth: int) -> list[Any]:
-        found = []
+        values = []
         while not isinstance(event := next(self._events), self._yaml.SequenceEndEvent):
-            found.append(self._value(event, depth + 1))
-        return found
+            values.append(self._value(event, depth + 1))
+        return values
 
     def _mapping(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         while not isinstance(event := next(self._events), self._yaml.MappingEndEvent):
             line = event.start_mark.line + 2
             key = self._value(event, depth + 1)
             if not isinstance(key, str):
                 raise SkillError(f"line {line}: {key!r:.40} is not text; put the key in quotes.")
-            if key in found:
+            if key in mapping:
                 raise SkillError(f"line {line}: the key {key!r:.40} occurs twice.")
-            found[key] = self._value(next(self._events), depth + 1)
-        return found
+            mapping[key] = self._value(next(self._events), depth + 1)
+        return mapping
 
 
 def _resolve_scalar(text: str, line: int) -> Any:

@@ -289,8 +289,8 @@ def _error_detail(data: Any) -> str:
     if isinstance(data, str):
         return str(data)
     if isinstance(data, Mapping) and set(data) <= {"detail", "code"}:
-        found = data.get("detail")
-        return str(found) if isinstance(found, str) else ""
+        detail = data.get("detail")
+        return str(detail) if isinstance(detail, str) else ""
     return ""
 
 

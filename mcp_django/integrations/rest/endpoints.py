@@ -1,7 +1,7 @@
 """Endpoints of a REST framework view: its actions or methods, and the names of their tools.
 
 A ``RestEndpoint`` is one action or method of a view, and can create the view as it is when it runs
-that action. A ``QueryParameter`` is what it may be asked for in the query string.
+that action. A ``QueryParameter`` is a parameter of its query string.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class RestEndpoint:
 
     def runs_own_code(self, declared: Any) -> bool:
         """Return whether a serializer of the site runs its own code when it is created."""
-        found = declared or self._setting("serializer_class")
-        return isinstance(found, type) and _runs_own_code(found)
+        serializer_class = declared or self._setting("serializer_class")
+        return isinstance(serializer_class, type) and _runs_own_code(serializer_class)
 
     def depends_on_caller(self, declared: Any) -> bool:
         """Return whether the serializer may be another one for another caller."""
@@ -325,48 +325,56 @@ def viewset_endpoints(
     if isinstance(actions, str):
         raise ImproperlyConfigured(f"actions is a list: write actions=[{actions!r}].")
     assert issubclass(viewset, APIView)
-    known = _all_endpoints(viewset, basename)
-    wanted = list(dict.fromkeys(actions or (name for name in DEFAULT if name in known)))
-    if not wanted:
+    endpoints_by_action = _all_endpoints(viewset, basename)
+    names = list(
+        dict.fromkeys(actions or (name for name in DEFAULT if name in endpoints_by_action))
+    )
+    if not names:
         raise ImproperlyConfigured(
             f"{viewset.__qualname__} has neither a list nor a retrieve action; pass actions=[…] "
-            f"with some of its actions: {', '.join(known) or 'none'}."
+            f"with some of its actions: {', '.join(endpoints_by_action) or 'none'}."
         )
-    found = [endpoint for name in wanted for endpoint in _endpoints_by_action(viewset, name, known)]
-    return _merge_updates(found, known)
+    endpoints = [
+        endpoint
+        for name in names
+        for endpoint in _endpoints_by_action(viewset, name, endpoints_by_action)
+    ]
+    return _merge_updates(endpoints, endpoints_by_action)
 
 
 def _endpoints_by_action(
-    viewset: type, name: str, known: Mapping[str, list[RestEndpoint]]
+    viewset: type, name: str, endpoints_by_action: Mapping[str, list[RestEndpoint]]
 ) -> list[RestEndpoint]:
-    if name in known:
-        return known[name]
+    if name in endpoints_by_action:
+        return endpoints_by_action[name]
     other = ACTION_SYNONYMS.get(name)
-    close = other if other in known else name
-    hint = did_you_mean(close, known, f"it has {', '.join(known) or 'none'}.")
+    close = other if other in endpoints_by_action else name
+    hint = did_you_mean(
+        close, endpoints_by_action, f"it has {', '.join(endpoints_by_action) or 'none'}."
+    )
     raise ImproperlyConfigured(f"{viewset.__qualname__} has no action {name!r}; {hint}")
 
 
 def _merge_updates(
-    endpoints: list[RestEndpoint], known: Mapping[str, list[RestEndpoint]]
+    endpoints: list[RestEndpoint], endpoints_by_action: Mapping[str, list[RestEndpoint]]
 ) -> list[RestEndpoint]:
     """Merge ``update`` and ``partial_update`` into one tool, which changes only given fields."""
-    found: list[RestEndpoint] = []
+    merged_endpoints: list[RestEndpoint] = []
     for endpoint in endpoints:
-        one = endpoint
+        merged_endpoint = endpoint
         if endpoint.action == "update" and not endpoint.is_extra:
-            one = known.get("partial_update", [endpoint])[0]
-        if one not in found:
-            found.append(one)
-    return found
+            merged_endpoint = endpoints_by_action.get("partial_update", [endpoint])[0]
+        if merged_endpoint not in merged_endpoints:
+            merged_endpoints.append(merged_endpoint)
+    return merged_endpoints
 
 
 def _all_endpoints(viewset: type[APIView], basename: str) -> dict[str, list[RestEndpoint]]:
-    known: dict[str, list[RestEndpoint]] = {}
+    endpoints_by_action: dict[str, list[RestEndpoint]] = {}
     for endpoint in (*_standard(viewset, basename), *_extra(viewset, basename)):
         if endpoint.method in viewset.http_method_names:
-            known.setdefault(endpoint.action, []).append(endpoint)
-    return known
+            endpoints_by_action.setdefault(endpoint.action, []).append(endpoint)
+    return endpoints_by_action
 
 
 def _standard(viewset: type[APIView], basename: str) -> Iterator[RestEndpoint]:
@@ -420,19 +428,19 @@ def api_view_endpoints(view: Any, methods: Iterable[str], *, url_name: str) -> l
         )
     if isinstance(methods, str):
         raise ImproperlyConfigured(f"methods is a list: write methods=[{methods!r}].")
-    wanted = list(dict.fromkeys(str(method).lower() for method in methods))
-    known = [
+    method_names = list(dict.fromkeys(str(method).lower() for method in methods))
+    supported_methods = [
         method
         for method in METHODS
         if method in view_class.http_method_names and hasattr(view_class, method)
     ]
-    for method in wanted:
-        if method not in known:
+    for method in method_names:
+        if method not in supported_methods:
             raise ImproperlyConfigured(
                 f"{view_class.__qualname__} has no method {method!r}; it has "
-                f"{', '.join(known) or 'none'}."
+                f"{', '.join(supported_methods) or 'none'}."
             )
-    return [_method_endpoint(view, view_class, method, url_name) for method in wanted]
+    return [_method_endpoint(view, view_class, method, url_name) for method in method_names]
 
 
 def _method_endpoint(
@@ -482,7 +490,7 @@ def basename_of(viewset: Any, basename: str | None) -> str:
 
 def snake(name: str) -> str:
     """Return the name of a view class in snake case: ``sales_report`` for ``SalesReportView``."""
-    suffix = next((one for one in SUFFIXES if name.endswith(one) and name != one), "")
+    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix) and name != suffix), "")
     name = name.removesuffix(suffix)
     return slug(snake_case(name))
 

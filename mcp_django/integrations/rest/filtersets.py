@@ -24,19 +24,21 @@ def filterset_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
         return
     filterset = filterset_class(queryset=queryset)
     prefix = f"{filterset.form_prefix}-" if filterset.form_prefix else ""
-    for name, one in filterset.filters.items():
-        yield from _field_parameters(prefix + name, _field(one), str(one.label or ""))
+    for name, query_filter in filterset.filters.items():
+        yield from _field_parameters(
+            prefix + name, _field(query_filter), str(query_filter.label or "")
+        )
 
 
-def _field(one: Any) -> Any:
+def _field(query_filter: Any) -> Any:
     """Return the form field of a filter, without querying the database for its choices."""
-    if isinstance(one, AllValuesFilter | AllValuesMultipleFilter):
-        return forms.CharField(required=one.extra["required"])
+    if isinstance(query_filter, AllValuesFilter | AllValuesMultipleFilter):
+        return forms.CharField(required=query_filter.extra["required"])
     try:
-        return one.field
+        return query_filter.field
     except (AttributeError, KeyError, TypeError):
         # The rows of a model choice may depend on the request, which does not exist yet.
-        return forms.CharField(required=one.extra["required"])
+        return forms.CharField(required=query_filter.extra["required"])
 
 
 def _field_parameters(name: str, field: Any, label: str) -> Iterator[QueryParameter]:

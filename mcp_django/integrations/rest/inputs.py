@@ -75,7 +75,7 @@ class RestArguments:
         self._endpoint = endpoint
         self._user = user
         self._url = url_variables(endpoint, url_kwargs, fixed)
-        self._query = {one.name: one for one in _query_parameters(endpoint)}
+        self._query = {parameter.name: parameter for parameter in _query_parameters(endpoint)}
         self.files: frozenset[str] = frozenset()
         self._compiled: CompiledSchema | None = None
         self._empty_values: Mapping[str, Any] = {}
@@ -111,17 +111,17 @@ class RestArguments:
             return None
         endpoint = self._endpoint
         if serializer is None:
-            found = endpoint.serializer(self._user)
+            body_serializer = endpoint.serializer(self._user)
         else:
-            found = endpoint.make_serializer(serializer, self._user)
-        if found is None:
+            body_serializer = endpoint.make_serializer(serializer, self._user)
+        if body_serializer is None:
             return None
-        if not isinstance(found, serializers.Serializer):
+        if not isinstance(body_serializer, serializers.Serializer):
             raise ImproperlyConfigured(
-                f"{self._endpoint} takes a {type(found).__name__}, which has no named fields for "
-                "the arguments; leave the action out, or pass a serializer for it."
+                f"{self._endpoint} takes a {type(body_serializer).__name__}, which has no named "
+                "fields for the arguments; leave the action out, or pass a serializer for it."
             )
-        return self._serializer_schema(found)
+        return self._serializer_schema(body_serializer)
 
     @property
     def _keeps_omitted(self) -> bool:
@@ -131,9 +131,13 @@ class RestArguments:
     def _serializer_schema(self, serializer: serializers.Serializer[Any]) -> Schema:
         partial = self._endpoint.method == "patch"
         writable = writable_fields(serializer)
-        files = {name: one for name, one in writable.items() if isinstance(one, fields.FileField)}
-        for name, one in files.items():
-            if one.required and not partial:
+        files = {
+            name: file_field
+            for name, file_field in writable.items()
+            if isinstance(file_field, fields.FileField)
+        }
+        for name, file_field in files.items():
+            if file_field.required and not partial:
                 raise ImproperlyConfigured(
                     f"{self._endpoint}: {name} is a file, which arguments cannot contain; leave "
                     "this action out."
@@ -149,14 +153,16 @@ class RestArguments:
     def _whole_schema(self, members: Mapping[str, Schema]) -> Schema:
         body = {name: members[own] for name, own in self._names.items()}
         required = [name for name, (_, is_required) in self._url.items() if is_required]
-        required += [name for name, one in self._query.items() if one.required]
-        wanted = self.body_shape.get("required", ()) if self.body_shape is not None else ()
-        required += [name for name, own in self._names.items() if own in wanted]
+        required += [name for name, parameter in self._query.items() if parameter.required]
+        required_members = (
+            self.body_shape.get("required", ()) if self.body_shape is not None else ()
+        )
+        required += [name for name, own in self._names.items() if own in required_members]
         return {
             "type": "object",
             "properties": {
                 **{name: schema for name, (schema, _) in self._url.items()},
-                **{name: one.schema for name, one in self._query.items()},
+                **{name: parameter.schema for name, parameter in self._query.items()},
                 **body,
                 **self._clear(),
             },
@@ -191,9 +197,9 @@ class RestArguments:
                 url={name: arguments[name] for name in self._url if name in arguments},
                 query=[
                     pair
-                    for name, one in self._query.items()
+                    for name, parameter in self._query.items()
                     if name in arguments
-                    for pair in one.pairs(arguments[name])
+                    for pair in parameter.pairs(arguments[name])
                 ],
                 body=None if self._endpoint.is_safe else body,
                 source=self,
@@ -202,22 +208,22 @@ class RestArguments:
 
     def _without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments without those whose ``null`` means that they are left out."""
-        known: dict[str, Any] = drop_nulls(arguments, self.json_schema, self.json_schema)
+        arguments = drop_nulls(arguments, self.json_schema, self.json_schema)
         if not self._keeps_omitted:
-            return known
+            return arguments
         # The schema of a member without a type allows null, too, which would empty the member.
         optional = self._names.keys() - self._shape["required"]
-        return drop_optional_nulls(known, optional)
+        return drop_optional_nulls(arguments, optional)
 
     def _problems(self, arguments: dict[str, Any]) -> Iterator[ValidationProblem]:
         for name in self.files & arguments.keys():
             yield ValidationProblem(path=name, message=FILE_PROBLEM)
         rest = {name: value for name, value in arguments.items() if name not in self.files}
         yield from unknown_members(rest, self._shape)
-        known = {} if self._compiled is None else self._compiled.schema.get("properties", {})
+        properties = {} if self._compiled is None else self._compiled.schema.get("properties", {})
         if self._compiled is not None:
             yield from self._compiled.find_problems(
-                {name: value for name, value in rest.items() if name in known}
+                {name: value for name, value in rest.items() if name in properties}
             )
         if self._empty_values:
             yield from _clear_conflicts(arguments, arguments.get(CLEAR))
@@ -226,7 +232,7 @@ class RestArguments:
                 yield from _value_problems(
                     name, arguments[name], self.json_schema["properties"][name]
                 )
-            elif name in self.json_schema.get("required", ()) and name not in known:
+            elif name in self.json_schema.get("required", ()) and name not in properties:
                 yield ValidationProblem(path=name, message="is required")
 
     def errors_by_argument(
@@ -296,13 +302,13 @@ def _query_parameters(endpoint: RestEndpoint) -> list[QueryParameter]:
     if not endpoint.is_safe or not issubclass(endpoint.view_class, GenericAPIView):
         return []
     view = endpoint.prototype()
-    found: list[QueryParameter] = []
+    parameters: list[QueryParameter] = []
     if endpoint.action == "list" or endpoint.uses_name("filter_queryset"):
         for backend in view.filter_backends:
-            found.extend(_backend_parameters(backend(), view))
+            parameters.extend(_backend_parameters(backend(), view))
     if endpoint.action == "list" or endpoint.uses_name("paginate_queryset"):
-        found.extend(_paginator_parameters(view.paginator, view))
-    return found
+        parameters.extend(_paginator_parameters(view.paginator, view))
+    return parameters
 
 
 def _backend_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
@@ -377,13 +383,17 @@ _CURSOR = "Cursor of the page: the value of {name} in the URL next of the previo
 def _openapi_parameters(source: Any, view: Any) -> Iterator[QueryParameter]:
     """Yield the query parameters that a backend or paginator declares for OpenAPI."""
     describe = getattr(source, "get_schema_operation_parameters", None)
-    for one in describe(view) if describe else ():
-        if isinstance(one, Mapping) and one.get("in") == "query":
-            described = {"description": str(one["description"])} if one.get("description") else {}
+    for parameter in describe(view) if describe else ():
+        if isinstance(parameter, Mapping) and parameter.get("in") == "query":
+            described = (
+                {"description": str(parameter["description"])}
+                if parameter.get("description")
+                else {}
+            )
             yield QueryParameter(
-                name=str(one["name"]),
-                schema={**one.get("schema", {"type": "string"}), **described},
-                required=bool(one.get("required")),
+                name=str(parameter["name"]),
+                schema={**parameter.get("schema", {"type": "string"}), **described},
+                required=bool(parameter.get("required")),
             )
 
 
@@ -400,12 +410,14 @@ def media_type_of(endpoint: RestEndpoint) -> str:
         ImproperlyConfigured: the view accepts neither JSON nor forms.
     """
     parsers: list[BaseParser] = endpoint.parsers()
-    for known in (JSON, FORM, MULTIPART):
+    for media_type in (JSON, FORM, MULTIPART):
         # A parser for any media type expects the bytes of a file.
         if any(
-            media_type_matches(one.media_type, known) for one in parsers if one.media_type != ANY
+            media_type_matches(parser.media_type, media_type)
+            for parser in parsers
+            if parser.media_type != ANY
         ):
-            return known
+            return media_type
     taken = ", ".join(str(parser.media_type) for parser in parsers) or "nothing"
     raise ImproperlyConfigured(
         f"{endpoint} accepts {taken}, but arguments are sent as JSON or as a form; leave it out."
@@ -471,16 +483,16 @@ def empty_values(
     A required member is emptied by sending ``null``, as its schema says.
     """
     fields = {} if serializer is None else writable_fields(serializer)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, schema in shape["properties"].items():
         if name in shape.get("required", ()):
             continue
         field = fields.get(name)
         if field.allow_null if field is not None else accepts_null(shape, schema):
-            found[name] = None
+            values[name] = None
         elif getattr(field, "allow_blank", False):
-            found[name] = ""
-    return found
+            values[name] = ""
+    return values
 
 
 def _clear_conflicts(arguments: Mapping[str, Any], clear: Any) -> Iterator[ValidationProblem]:

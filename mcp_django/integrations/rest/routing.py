@@ -76,16 +76,16 @@ class Routes:
 
     def _routes(self, urlconf: str | None) -> list[URLRoute]:
         resolver = resolver_of(urlconf)
-        found = self._found.get(resolver)
-        if found is None:
-            found = self._found[resolver] = [
+        routes = self._found.get(resolver)
+        if routes is None:
+            routes = self._found[resolver] = [
                 route
                 for route in all_routes(urlconf)
                 if route.is_reversible
                 and _leads_to(self.endpoint, route.callback)
                 and self._is_wanted(route)
             ]
-        return found
+        return routes
 
     def routing_problem(self) -> str:
         """Return why the view cannot be called: it has no URL, or none with the registered name.
@@ -98,16 +98,18 @@ class Routes:
                 return ""
         except ImproperlyConfigured as exc:
             return str(exc)
-        every = all_routes(self.urlconf)
-        same = [one for one in every if _leads_to(self.endpoint, one.callback, by_any_name=True)]
-        found = {one.full_name for one in same if one.is_reversible}
-        if not found:
+        routes = all_routes(self.urlconf)
+        same = [
+            route for route in routes if _leads_to(self.endpoint, route.callback, by_any_name=True)
+        ]
+        names = {route.full_name for route in same if route.is_reversible}
+        if not names:
             lacking = "a URL with a name" if same else "a URL"
             return f"No URL leads to {self.endpoint}; add {lacking} for it to the URLconf."
-        wanted = ":".join(filter(None, (self.namespace, self.endpoint.expected_url_name)))
+        url_name = ":".join(filter(None, (self.namespace, self.endpoint.expected_url_name)))
         return (
-            f"{self.endpoint} is registered for the URL name {wanted}, which does not exist; the "
-            f"URLconf has {', '.join(sorted(found))}."
+            f"{self.endpoint} is registered for the URL name {url_name}, which does not exist; the "
+            f"URLconf has {', '.join(sorted(names))}."
         )
 
     def _is_wanted(self, route: URLRoute) -> bool:
@@ -157,19 +159,19 @@ def url_variables(
     endpoint: RestEndpoint, declared: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, tuple[Schema, bool]]:
     """Return the variables of the URL, each with its schema and whether it is required."""
-    found = {
+    variables = {
         name: (_declared_schema(endpoint, name, kind), True) for name, kind in declared.items()
     }
     for parameter in _handler_parameters(endpoint):
-        if parameter.name not in found:
+        if parameter.name not in variables:
             # A viewset's action has one route, even if its signature has defaults.
             is_required = endpoint.is_viewset or parameter.default is parameter.empty
-            found[parameter.name] = (_parameter_schema(parameter), is_required)
+            variables[parameter.name] = (_parameter_schema(parameter), is_required)
     if endpoint.lookup is not None:
         name, lookup_field = endpoint.lookup
         if name not in declared:
-            found[name] = (_lookup_schema(endpoint.model, lookup_field), True)
-    return {name: one for name, one in found.items() if name not in fixed}
+            variables[name] = (_lookup_schema(endpoint.model, lookup_field), True)
+    return {name: variable for name, variable in variables.items() if name not in fixed}
 
 
 def _declared_schema(endpoint: RestEndpoint, name: str, kind: Any) -> Schema:
@@ -188,10 +190,14 @@ def _handler_parameters(endpoint: RestEndpoint) -> Iterator[inspect.Parameter]:
     if str(getattr(handler, "__module__", "")).startswith("rest_framework."):
         return
     parameters = list(inspect.signature(handler).parameters.values())
-    named = [one for one in parameters if one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}]
-    for one in named[1 if endpoint.is_function else 2 :]:
-        if one.name != api_settings.FORMAT_SUFFIX_KWARG:
-            yield one
+    named_parameters = [
+        parameter
+        for parameter in parameters
+        if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    ]
+    for parameter in named_parameters[1 if endpoint.is_function else 2 :]:
+        if parameter.name != api_settings.FORMAT_SUFFIX_KWARG:
+            yield parameter
 
 
 def _parameter_schema(parameter: inspect.Parameter) -> Schema:
@@ -204,7 +210,7 @@ def _lookup_schema(model: Any, name: str) -> Schema:
     if model is None:
         return {"type": "string"}
     try:
-        one = model._meta.pk if name == "pk" else model._meta.get_field(name)
+        lookup_field = model._meta.pk if name == "pk" else model._meta.get_field(name)
     except FieldDoesNotExist:
         return {"type": "string"}
-    return key_schema(one)
+    return key_schema(lookup_field)

@@ -63,9 +63,9 @@ class RestToolOptions:
     def __post_init__(self) -> None:
         if isinstance(self.scopes, str):
             raise ImproperlyConfigured(f"scopes is a list: write scopes=[{self.scopes!r}].")
-        for name, given in (("url_kwargs", self.url_kwargs), ("fixed", self.fixed)):
-            if not isinstance(given, Mapping):
-                raise ImproperlyConfigured(f"{name} must be a dictionary, not {given!r}.")
+        for name, variables in (("url_kwargs", self.url_kwargs), ("fixed", self.fixed)):
+            if not isinstance(variables, Mapping):
+                raise ImproperlyConfigured(f"{name} must be a dictionary, not {variables!r}.")
         both = [name for name in self.url_kwargs if name in self.fixed]
         if both:
             raise ImproperlyConfigured(
@@ -213,37 +213,37 @@ def viewset_tools(
 
 
 def _tool_names(
-    endpoints: Sequence[RestEndpoint], noun: str, plural: str, given: Mapping[str, str]
+    endpoints: Sequence[RestEndpoint], noun: str, plural: str, names: Mapping[str, str]
 ) -> Iterator[str]:
     taken: set[str] = set()
     for endpoint in endpoints:
-        name = given.get(endpoint.action) or viewset_tool_name(endpoint, noun, plural)
+        name = names.get(endpoint.action) or viewset_tool_name(endpoint, noun, plural)
         # One function may have several HTTP methods; only the first gets the plain name.
         yield f"{name}_{endpoint.method}" if name in taken else name
         taken.add(name)
 
 
 def _by_action(
-    option: str, given: Mapping[str, Any] | None, endpoints: Iterable[RestEndpoint]
+    option: str, values: Mapping[str, Any] | None, endpoints: Iterable[RestEndpoint]
 ) -> dict[str, Any]:
     """Return the values of an option by registered action; both updates name the one tool."""
-    known = list(dict.fromkeys(endpoint.action for endpoint in endpoints))
-    found: dict[str, Any] = {}
-    for name, value in (given or {}).items():
+    actions = list(dict.fromkeys(endpoint.action for endpoint in endpoints))
+    values_by_action: dict[str, Any] = {}
+    for name, value in (values or {}).items():
         action = name
-        if name in UPDATE_ACTIONS and name not in known:
-            action = next((one for one in known if one in UPDATE_ACTIONS), name)
-        if action not in known:
-            hint = did_you_mean(name, known, f"there is {', '.join(known)}.")
+        if name in UPDATE_ACTIONS and name not in actions:
+            action = next((update for update in actions if update in UPDATE_ACTIONS), name)
+        if action not in actions:
+            hint = did_you_mean(name, actions, f"there is {', '.join(actions)}.")
             raise ImproperlyConfigured(
                 f"{option} contains {name!r}, which is not registered; {hint}"
             )
-        if action in found:
+        if action in values_by_action:
             raise ImproperlyConfigured(
                 f"{option} contains 'update' and 'partial_update', which are one tool; keep one."
             )
-        found[action] = value
-    return found
+        values_by_action[action] = value
+    return values_by_action
 
 
 # Methods of a REST view ---------------------------------------------------------------------------
@@ -351,9 +351,9 @@ def _to_json_schema(schema: Any) -> Any:
     """Return an OpenAPI schema as JSON Schema."""
     if not isinstance(schema, dict):
         return schema
-    kept = {name: rule for name, rule in schema.items() if name not in {"example", "nullable"}}
-    kept = map_subschemas(kept, _to_json_schema)
-    return {"anyOf": [kept, {"type": "null"}]} if schema.get("nullable") else kept
+    rules = {name: rule for name, rule in schema.items() if name not in {"example", "nullable"}}
+    rules = map_subschemas(rules, _to_json_schema)
+    return {"anyOf": [rules, {"type": "null"}]} if schema.get("nullable") else rules
 
 
 def _serializer_schema(serializer: Any) -> Schema:
@@ -363,8 +363,12 @@ def _serializer_schema(serializer: Any) -> Schema:
         return {}
     if kind.data is not serializers.Serializer.data:
         return {}
-    shown = {name: _nullable(one) for name, one in serializer.fields.items() if not one.write_only}
-    return {"type": "object", "properties": shown}
+    properties = {
+        name: _nullable(output_field)
+        for name, output_field in serializer.fields.items()
+        if not output_field.write_only
+    }
+    return {"type": "object", "properties": properties}
 
 
 def _nullable(field: Any) -> Schema:
@@ -416,7 +420,7 @@ def _big(field: Any) -> Schema:
 
 def _choice(field: Any) -> Schema:
     # A row may have a value that has been removed from the choices.
-    return {"type": "string"} if all(isinstance(one, str) for one in field.choices) else {}
+    return {"type": "string"} if all(isinstance(choice, str) for choice in field.choices) else {}
 
 
 def _slug(field: Any) -> Schema:
