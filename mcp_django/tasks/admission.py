@@ -274,10 +274,10 @@ def enqueue(row: Task) -> None:
         raise InternalError(str(exc)) from exc
 
 
-def _allowed_ttl(tool: Tool, wanted: timedelta | None) -> timedelta:
+def _allowed_ttl(tool: Tool, requested: timedelta | None) -> timedelta:
     settings = get_settings()
     usual = timedelta(seconds=tool.task_ttl or settings.task_ttl)
-    if wanted is None:
+    if requested is None:
         return usual
     most = max(usual, timedelta(seconds=settings.task_max_ttl))
-    return min(max(wanted, timedelta(milliseconds=1)), most)
+    return min(max(requested, timedelta(milliseconds=1)), most)

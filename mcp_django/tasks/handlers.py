@@ -101,9 +101,11 @@ def cancel_task(call: Call) -> dict[str, Any]:
 def update_task(call: Call) -> dict[str, Any]:
     """Store the client's answers to the task's questions; other answers are ignored."""
     row = _usable_task(call)
-    given = read_params(call.request.params, UpdateParams).input_responses
-    wanted = {key: decode_answer(key, raw) for key, raw in given.items() if key in row.questions}
-    store_answers(row, wanted)
+    responses = read_params(call.request.params, UpdateParams).input_responses
+    answers = {
+        key: decode_answer(key, raw) for key, raw in responses.items() if key in row.questions
+    }
+    store_answers(row, answers)
     return {}
 
 
@@ -132,26 +134,28 @@ def list_tasks(call: Call) -> dict[str, Any]:
     hidden = unreadable_tools(call.server.catalog, principal)
     # So that the list agrees with tasks/get.
     task_rows.close_expired()
-    found = task_rows.tasks_of_principal(call.server.name, principal.key).exclude(tool__in=hidden)
+    queryset = task_rows.tasks_of_principal(call.server.name, principal.key).exclude(
+        tool__in=hidden
+    )
     pager, after = open_list(call)
     pager = replace(pager, size=min(pager.size, MAX_LISTED))
     if after is not None:
-        found = _older_than(found, *after)
-    rows, cursor = pager.page([*found[: pager.size + 1]], lambda row: row.pk)
+        queryset = _older_than(queryset, *after)
+    rows, cursor = pager.page([*queryset[: pager.size + 1]], lambda row: row.pk)
     return with_next_cursor({"tasks": [status.task_details(row) for row in rows]}, cursor)
 
 
-def _older_than(found: QuerySet[Task], last: str) -> QuerySet[Task]:
+def _older_than(queryset: QuerySet[Task], last: str) -> QuerySet[Task]:
     """Return the tasks that are older than the task with the id ``last``.
 
     Raises:
         InvalidParams: the task ``last`` does not exist any more.
     """
-    if not found.filter(pk=last).exists():
+    if not queryset.filter(pk=last).exists():
         raise InvalidParams("The cursor has expired; start again without one.")
     # Compare in the database, which may store times with less precision than Python.
-    at = Subquery(found.order_by().filter(pk=last).values("created_at")[:1])
-    return found.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
+    at = Subquery(queryset.order_by().filter(pk=last).values("created_at")[:1])
+    return queryset.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
 
 
 def _can_list_tasks(call: Call) -> bool:
@@ -313,7 +317,7 @@ def _no_task(task_id: str) -> InvalidParams:
 
 
 def connect() -> None:
-    """Hand in the handlers of the methods, and what decides about tasks in calls and streams."""
+    """Register the handlers of the methods, and the decisions about tasks in calls and streams."""
     HANDLERS.update(
         {
             "tasks/get": get_task,

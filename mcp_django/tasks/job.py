@@ -23,6 +23,6 @@ from mcp_django.tasks import runs
 @task(backend=get_settings().task_backend or "default")
 def run(pk: str, number: int) -> None:
     """Run an MCP task, unless the run was already started or the task cancelled or closed."""
-    taken = runs.take_lease(pk, number)
-    if taken is not None:
-        taken.perform()
+    task_run = runs.take_lease(pk, number)
+    if task_run is not None:
+        task_run.perform()

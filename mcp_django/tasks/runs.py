@@ -83,9 +83,9 @@ def take_lease(pk: str, run: int) -> TaskRun | None:
     row = task_rows.start_run(pk, run)
     if row is None:
         return None
-    taken = TaskRun(row)
-    lease_renewer.add(taken)
-    return taken
+    task_run = TaskRun(row)
+    lease_renewer.add(task_run)
+    return task_run
 
 
 def run_inline(pk: str, run: int) -> None:
@@ -317,10 +317,10 @@ def _find_server(name: str) -> Server:
     """
     for load in (lambda: None, lambda: get_resolver().url_patterns):
         load()
-        for server in import_string(ALL_SERVERS_PATH)():
-            if server.name == name:
-                found: Server = server
-                return found
+        for candidate in import_string(ALL_SERVERS_PATH)():
+            if candidate.name == name:
+                server: Server = candidate
+                return server
     raise InternalError(
         f"This process has no server {name!r}; make sure that the workers import it."
     )
@@ -349,7 +349,7 @@ def _call_of(row: Task, server: Server, principal: Principal, cancellation: Canc
 
 def _new_answers(row: Task) -> dict[str, Any]:
     """Return the answers since the last run, by the keys of the interaction."""
-    return {row.keys[key]: one for key, one in row.answers.items() if key in row.keys}
+    return {row.keys[key]: answer for key, answer in row.answers.items() if key in row.keys}
 
 
 # The caller in a task's row -----------------------------------------------------------------------
@@ -387,8 +387,8 @@ def _restore_principal(row: Task) -> Principal | None:
         # A caller without a user row cannot be looked up again.
         anonymous = anonymous_principal()
         return anonymous if row.principal == anonymous.key else None
-    known = row.caller
-    expires = known["expires_at"]
+    caller = row.caller
+    expires = caller["expires_at"]
     scopes = row.scopes
     principal = Principal(
         key=row.principal,
@@ -397,7 +397,7 @@ def _restore_principal(row: Task) -> Principal | None:
         scopes=None if scopes is None else frozenset(scopes),
         client_id=row.client_id,
         expires_at=datetime.fromisoformat(expires) if expires else None,
-        **{name: known[name] for name in PRINCIPAL_FIELDS},
+        **{name: caller[name] for name in PRINCIPAL_FIELDS},
     )
     if not row.user.is_active:
         return None
@@ -425,7 +425,9 @@ class _TaskInteraction(Interaction):
     ) -> None:
         # A valid answer is an object; without one the question is asked again.
         responses = {
-            key: msgspec.Raw(encode(one)) for key, one in answers.items() if isinstance(one, dict)
+            key: msgspec.Raw(encode(answer))
+            for key, answer in answers.items()
+            if isinstance(answer, dict)
         }
         super().__init__(call, tool, arguments, RetryParams(input_responses=responses))
         self._is_first = False
@@ -487,18 +489,18 @@ class LeaseRenewer:
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, held: LeasedRun) -> None:
+    def add(self, run: LeasedRun) -> None:
         """Renew the lease of a run from now on."""
         with self._lock:
-            self._runs[held.pk, held.run] = held
+            self._runs[run.pk, run.run] = run
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="mcp-leases", daemon=True)
                 self._thread.start()
 
-    def remove(self, held: LeasedRun) -> None:
+    def remove(self, run: LeasedRun) -> None:
         """Stop renewing the lease of a run; does nothing if it is not renewed."""
         with self._lock:
-            self._runs.pop((held.pk, held.run), None)
+            self._runs.pop((run.pk, run.run), None)
             if not self._runs:
                 self._changed.set()
 
@@ -524,15 +526,17 @@ class LeaseRenewer:
     def _check_runs(self, *, renew: bool) -> bool:
         """Check the runs and renew their leases if due; return whether that succeeded."""
         with self._lock:
-            held = list(self._runs.values())
+            runs = list(self._runs.values())
         try:
-            wanted = task_rows.filter_wanted({one.pk: one.run for one in held})
-            for one in held:
-                if one.pk not in wanted or (renew and not task_rows.renew_lease(one.pk, one.run)):
-                    self.remove(one)
-                    one.cancel()
+            wanted_ids = task_rows.filter_wanted({run.pk: run.run for run in runs})
+            for run in runs:
+                if run.pk not in wanted_ids or (
+                    renew and not task_rows.renew_lease(run.pk, run.run)
+                ):
+                    self.remove(run)
+                    run.cancel()
                 else:
-                    one.write_message()
+                    run.write_message()
         except DatabaseError as exc:
             hint = SQLITE_LOCKED_HINT if "database is locked" in str(exc) else ""
             logger.warning("Leases of tasks could not be renewed (%s); trying again.%s", exc, hint)

@@ -152,9 +152,9 @@ def unreadable_tools(catalog: Catalog, principal: Principal) -> list[str]:
     """Return the names of tools, including aliases, whose results the caller may not read."""
     return [
         name
-        for one in (catalog.declared_catalog or catalog).tools.values()
-        if (current := catalog.tools.get(one.name)) is None or not is_visible(principal, current)
-        for name in (one.name, *one.aliases)
+        for tool in (catalog.declared_catalog or catalog).tools.values()
+        if (current := catalog.tools.get(tool.name)) is None or not is_visible(principal, current)
+        for name in (tool.name, *tool.aliases)
     ]
 
 
@@ -223,12 +223,12 @@ def register_get_result(server: Registrar) -> None:
     Raises:
         AlreadyRegistered: the site has another tool of this name.
     """
-    known = server.registry.tools.get(TOOL_NAME)
-    if known is None:
+    tool = server.registry.tools.get(TOOL_NAME)
+    if tool is None:
         server.add(declare.build_tool(get_result, {"title": "Get a result", "read_only": True}))
-    elif known.callable is not get_result:
+    elif tool.callable is not get_result:
         raise AlreadyRegistered(
             f"A tool with polling_fallback=True reserves the name {TOOL_NAME!r} for the tool "
             "that returns results "
-            f"by handle; give the tool from {known.origin} another name."
+            f"by handle; give the tool from {tool.origin} another name."
         )

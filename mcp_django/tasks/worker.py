@@ -98,11 +98,11 @@ def _run_in_thread(pk: str, run: int) -> None:
         ) from None
 
 
-def _perform_logged(taken: runs.TaskRun) -> None:
+def _perform_logged(task_run: runs.TaskRun) -> None:
     try:
-        taken.perform()
+        task_run.perform()
     except BaseException:
-        logger.exception("The outcome of the task %s could not be written.", taken.row.short_id)
+        logger.exception("The outcome of the task %s could not be written.", task_run.row.short_id)
 
 
 def task_framework() -> str | None:

@@ -94,8 +94,8 @@ class NotificationRecorder:
 
     def params(self, method: str, *members: str) -> list[dict[str, Any]]:
         """Return the named params of each notification of a method, ``None`` for absent ones."""
-        found = [one["params"] for one in self.messages if one["method"] == method]
-        return [{member: params.get(member) for member in members} for params in found]
+        all_params = [message["params"] for message in self.messages if message["method"] == method]
+        return [{member: params.get(member) for member in members} for params in all_params]
 
 
 # Answers of the test's user -----------------------------------------------------------------------
@@ -120,27 +120,27 @@ DECLINE: Final = Reaction.DECLINE
 CANCEL: Final = Reaction.CANCEL
 
 
-def _to_answer(request: Mapping[str, Any], given: Any) -> dict[str, Any]:
+def _to_answer(request: Mapping[str, Any], answer: Any) -> dict[str, Any]:
     """Convert an answer given by the test to the result of a client request."""
     method = request["method"]
     if method == "elicitation/create":
-        return _elicited(request["params"], given)
-    if isinstance(given, Reaction):
+        return _elicited(request["params"], answer)
+    if isinstance(answer, Reaction):
         raise AssertionError(
-            f"{given} answers only elicitation/create, but the server sent {method}."
+            f"{answer} answers only elicitation/create, but the server sent {method}."
         )
-    if isinstance(given, Mapping):
-        return dict(given)
+    if isinstance(answer, Mapping):
+        return dict(answer)
     if method == "sampling/createMessage":
-        content = {"type": "text", "text": str(given)}
+        content = {"type": "text", "text": str(answer)}
         return {"role": "assistant", "content": content, "model": "test", "stopReason": "endTurn"}
-    return {"roots": [{"uri": one} if isinstance(one, str) else one for one in given]}
+    return {"roots": [{"uri": root} if isinstance(root, str) else root for root in answer]}
 
 
-def _elicited(params: Mapping[str, Any], given: Any) -> dict[str, Any]:
-    if isinstance(given, Reaction):
-        return {"action": given.value}
-    content = jsonable(given)
+def _elicited(params: Mapping[str, Any], answer: Any) -> dict[str, Any]:
+    if isinstance(answer, Reaction):
+        return {"action": answer.value}
+    content = jsonable(answer)
     fields = params.get("requestedSchema", {}).get("properties", {})
     if not isinstance(content, dict) and list(fields) == [FIELD]:
         content = {FIELD: content}
@@ -156,11 +156,11 @@ def build_answers(
         AssertionError: there are fewer answers than requests.
     """
     if len(answers) < len(requests):
-        params = [(one["params"], one["method"]) for one in requests.values()]
-        asked = "; ".join(str(named.get("message", method)) for named, method in params)
+        pairs = [(request["params"], request["method"]) for request in requests.values()]
+        questions = "; ".join(str(params.get("message", method)) for params, method in pairs)
         raise AssertionError(
-            f"Questions in one round: {len(requests)} ({asked}), but {len(answers)} answers are "
-            "left; give one for each in answers=[…]."
+            f"Questions in one round: {len(requests)} ({questions}), but {len(answers)} answers "
+            "are left; give one for each in answers=[…]."
         )
     return {
         key: _to_answer(request, answer)

@@ -74,21 +74,21 @@ class _TaskMethods(Rounds):
 
     def _poll_task(self, task_id: str) -> dict[str, Any]:
         until = time.monotonic() + TIMEOUT_SECONDS
-        while (found := self.get_task(task_id))["status"] not in TERMINAL_STATUSES:
-            if found["status"] == "input_required":
+        while (task := self.get_task(task_id))["status"] not in TERMINAL_STATUSES:
+            if task["status"] == "input_required":
                 if not self._left:
-                    return {"resultType": "input_required", **found}
-                self._send_answers(task_id, found)
+                    return {"resultType": "input_required", **task}
+                self._send_answers(task_id, task)
             elif time.monotonic() > until:
                 raise TimeoutError(f"The task did not finish within {TIMEOUT_SECONDS} seconds.")
             else:
                 time.sleep(POLL_SECONDS)
-        return _outcome(found)
+        return _outcome(task)
 
-    def _send_answers(self, task_id: str, asking: Mapping[str, Any]) -> None:
-        given = build_answers(asking["inputRequests"], self._left)
-        del self._left[: len(given)]
-        self.request("tasks/update", {"taskId": task_id, "inputResponses": given})
+    def _send_answers(self, task_id: str, task: Mapping[str, Any]) -> None:
+        responses = build_answers(task["inputRequests"], self._left)
+        del self._left[: len(responses)]
+        self.request("tasks/update", {"taskId": task_id, "inputResponses": responses})
 
 
 def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,11 +168,11 @@ class MCPClient(_TaskMethods):
             if exc.code != MethodNotFound.code:
                 raise
             return []
-        found = list(page[member])
+        components = list(page[member])
         while "nextCursor" in page:
             page = self.request(method, {"cursor": page["nextCursor"]})
-            found.extend(page[member])
-        return found
+            components.extend(page[member])
+        return components
 
     def call_tool(
         self,
@@ -278,12 +278,12 @@ class MCPClient(_TaskMethods):
         ``uris`` are resources, ``lists`` names kinds (``tools``, ``resources``, ``prompts``) and
         ``tasks`` are task ids.
         """
-        wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in lists}
-        params: dict[str, Any] = {"notifications": wanted}
+        subscriptions: dict[str, Any] = {f"{kind}ListChanged": True for kind in lists}
+        params: dict[str, Any] = {"notifications": subscriptions}
         if uris:
-            wanted["resourceSubscriptions"] = list(uris)
+            subscriptions["resourceSubscriptions"] = list(uris)
         if tasks:
-            wanted["taskIds"] = list(tasks)
+            subscriptions["taskIds"] = list(tasks)
             params["_meta"] = {envelope.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
         client = self._client
         message = client.message("subscriptions/listen", params)

@@ -39,7 +39,7 @@ class RemoteClient(BaseClient):
         weakref.finalize(self, self._loop.stop, is_awaited=False)
 
     def send(self, message: Message) -> Message:
-        """Send a message from a thread, and return its response; of a notification, nothing."""
+        """Send a message from a thread; return its response, empty for a notification."""
         return self._loop.run(self._converse(message))
 
     async def asend(self, message: Message) -> Message:
@@ -71,11 +71,11 @@ class RemoteClient(BaseClient):
             self._loop.stop()
 
     async def _rest(
-        self, said: Message | None, coming: AsyncGenerator[Message, None]
+        self, message: Message | None, coming: AsyncGenerator[Message, None]
     ) -> AsyncIterator[Message]:
-        while said is not None:
-            yield said
-            said = await self._loop.arun(_next(coming))
+        while message is not None:
+            yield message
+            message = await self._loop.arun(_next(coming))
 
     async def _leave(self, message: Message, coming: AsyncGenerator[Message, None]) -> None:
         await self._channel.cancel(message)
@@ -98,18 +98,20 @@ class RemoteClient(BaseClient):
 
     async def _follow(self, coming: AsyncGenerator[Message, None]) -> Message:
         """Return the response, or one without an id if a client request is left unanswered."""
-        async for said in coming:
-            if "method" not in said:
-                return said
-            if "id" not in said:
+        async for message in coming:
+            if "method" not in message:
+                return message
+            if "id" not in message:
                 if self._hear is not None:
-                    self._hear(said)
+                    self._hear(message)
                 continue
-            question = {"question": {"method": said["method"], "params": said.get("params", {})}}
+            question = {
+                "question": {"method": message["method"], "params": message.get("params", {})}
+            }
             answers = None if self._answer is None else self._answer(question)
             if answers is None:
                 return {"result": {"resultType": "input_required", "inputRequests": question}}
-            reply = {"jsonrpc": "2.0", "id": said["id"], "result": answers["question"]}
+            reply = {"jsonrpc": "2.0", "id": message["id"], "result": answers["question"]}
             await self._channel.send(reply)
         raise EOFError("The server ended the stream without a response.")
 
@@ -120,7 +122,7 @@ def _add_lock_retry(connection: Any, **kwargs: Any) -> None:
 
     Django's SQLite test database is in memory and shared by its connections. There a second writer
     fails immediately, whatever the timeout (https://sqlite.org/sharedcache.html). Threads keep
-    their connections from test to test, so it is done from the import of this module on.
+    their connections from test to test, so this applies from the import of this module on.
     """
     if connection.vendor != "sqlite" or not connection.is_in_memory_db():
         return

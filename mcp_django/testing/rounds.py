@@ -61,9 +61,9 @@ class Rounds:
         self._recorder = NotificationRecorder()
         self._capabilities = dict(ALL_CAPABILITIES if capabilities is None else capabilities)
         if protocol_version not in REVISIONS:
-            known = ", ".join(REVISIONS)
+            versions = ", ".join(REVISIONS)
             raise ValueError(
-                f"{protocol_version!r} is not a known revision of MCP; use one of {known}."
+                f"{protocol_version!r} is not a known revision of MCP; use one of {versions}."
             )
         self._default_answers = tuple(answers)
         self._left: list[Any] = []
@@ -171,9 +171,9 @@ class Rounds:
 
     def _begin(self, params: Mapping[str, Any] | None) -> _WriteRecorder:
         """Return the recorder of what the request writes."""
-        given = params or {}
+        request_params = params or {}
         self._recorder = NotificationRecorder()
-        return _WriteRecorder(str(given.get("name") or given.get("uri")))
+        return _WriteRecorder(str(request_params.get("name") or request_params.get("uri")))
 
     @contextmanager
     def _raise_bugs(self) -> Iterator[None]:
@@ -205,9 +205,9 @@ class Rounds:
             writes.check()
         if not self._left:
             return None
-        given: Mapping[str, Any] = build_answers(questions, self._left)
+        answers: Mapping[str, Any] = build_answers(questions, self._left)
         del self._left[: len(questions)]
-        return given
+        return answers
 
 
 def result_of(response: Message) -> dict[str, Any]:

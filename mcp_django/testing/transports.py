@@ -100,9 +100,9 @@ class HTTPChannel:
                     if answer is not None:
                         yield answer
                     return
-                async for said in _events(response, decoder):
-                    yield said
-                    if "method" not in said:
+                async for incoming in _events(response, decoder):
+                    yield incoming
+                    if "method" not in incoming:
                         return
             sending = await self._resume(decoder)
 
@@ -147,17 +147,17 @@ class HTTPChannel:
         version = (params.get("_meta") or {}).get(envelope.PROTOCOL_VERSION)
         if version is None:
             return {}
-        found = {names.MCP_PROTOCOL_VERSION: version, names.MCP_METHOD: message["method"]}
-        known = REQUESTS.get(message["method"])
-        if known is not None and known.name_member and known.name_member in params:
-            found[names.MCP_NAME] = names.encode_value(str(params[known.name_member]))
+        headers = {names.MCP_PROTOCOL_VERSION: version, names.MCP_METHOD: message["method"]}
+        method = REQUESTS.get(message["method"])
+        if method is not None and method.name_member and method.name_member in params:
+            headers[names.MCP_NAME] = names.encode_value(str(params[method.name_member]))
         if message["method"] == "tools/call":
-            found.update(self._mirrored(params))
-        return found
+            headers.update(self._mirrored(params))
+        return headers
 
     def _mirrored(self, params: Message) -> dict[str, str]:
         tool = self._entrance.catalog.find_tool(params.get("name"))
-        found = {}
+        headers = {}
         for parameter in tool.header_parameters if tool is not None else ():
             value = params.get("arguments")
             for name in parameter.path:
@@ -165,8 +165,8 @@ class HTTPChannel:
             if value is not None:
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 header = f"{names.MCP_PARAM_PREFIX}{parameter.header}"
-                found[header.lower()] = names.encode_value(text)
-        return found
+                headers[header.lower()] = names.encode_value(text)
+        return headers
 
 
 async def _events(
@@ -199,9 +199,9 @@ class _SharedChannel(ABC):
         self._open[message["id"]] = coming
         try:
             await self._write(message)
-            while (said := await coming.get()) is not None:
-                yield said
-                if "method" not in said:
+            while (incoming := await coming.get()) is not None:
+                yield incoming
+                if "method" not in incoming:
                     return
         finally:
             del self._open[message["id"]]
@@ -343,8 +343,10 @@ def check_transport(name: str, version: str) -> None:
         ValueError: it does not.
     """
     if name != "memory" and name not in CHANNELS:
-        known = ", ".join(["memory", *CHANNELS])
-        raise ValueError(f"{name!r} is not a transport of the test client; use one of {known}.")
+        transports = ", ".join(["memory", *CHANNELS])
+        raise ValueError(
+            f"{name!r} is not a transport of the test client; use one of {transports}."
+        )
     if name == "sse" and version != V2024_11_05.version:
         raise ValueError(
             f"The transport 'sse' supports only {V2024_11_05.version}, not {version!r}; pass "
@@ -504,8 +506,8 @@ def check_response(response: Mapping[str, Any]) -> None:
 
 def _raise_refusal(message: str, *, error: str, is_unknown: bool, scopes: Iterable[str]) -> None:
     if is_unknown:
-        named = "" if error == "unauthorized" else error
-        raise AuthenticationRequired(message, error=named, scopes=scopes)
+        error_code = "" if error == "unauthorized" else error
+        raise AuthenticationRequired(message, error=error_code, scopes=scopes)
     if scopes:
         raise InsufficientScope(message, scopes=scopes)
     raise ConnectionRefused(message)

@@ -241,22 +241,24 @@ async def stream_or_reply(call: Call, headers: HeaderList) -> Answer:
 
     A document may have any size, and an event may not. ``headers`` are those of the stream.
     """
-    # What is not about events is for the reply too.
+    # The headers that are not about events are for the reply, too.
     others = missing_headers(headers, SSE_HEADERS)
-    said = messages(call, start_seconds=min(START_SECONDS, get_settings().keepalive_seconds))
+    message_stream = messages(
+        call, start_seconds=min(START_SECONDS, get_settings().keepalive_seconds)
+    )
     try:
-        first = await anext(said)
+        first = await anext(message_stream)
     except MCPError as exc:
         return _failed(Work(call=call, headers=BASE_HEADERS), exc).with_headers(others)
     if first.is_response:
-        await said.aclose()
+        await message_stream.aclose()
         return Reply(status=200, headers=BASE_HEADERS, body=first.body).with_headers(others)
 
     async def begun() -> Messages:
-        async with aclosing(said):
+        async with aclosing(message_stream):
             yield KEEPALIVE
             yield first
-            async for message in said:
+            async for message in message_stream:
                 yield message
 
     return Stream(headers=headers, open=lambda: encode_events(call, begun()))
@@ -352,8 +354,8 @@ async def _run_to_result(
     while answers is not None and result.get("resultType") == "input_required":
         interaction = call.interaction
         assert interaction is not None
-        asked = result["inputRequests"]
-        interaction.resume(await ask_client(call, asked, answers, mailbox.put))
+        questions = result["inputRequests"]
+        interaction.resume(await ask_client(call, questions, answers, mailbox.put))
         result = await invoke.run_from_event_loop(call, port)
     return result
 
@@ -412,7 +414,7 @@ async def wait_until_deadline(in_flight: InFlight, job: LoopJob[T]) -> T | Reply
     Raises:
         Busy: no thread became free in time.
     """
-    watch = _DeadlineWatch(in_flight, job.waiter)
+    deadline_watch = _DeadlineWatch(in_flight, job.waiter)
     try:
         return await job.waiter
     except _DeadlineMissed:
@@ -420,7 +422,7 @@ async def wait_until_deadline(in_flight: InFlight, job: LoopJob[T]) -> T | Reply
         with as_tenant(in_flight.tenant):
             return await _timed_out(in_flight.work)
     finally:
-        watch.end()
+        deadline_watch.end()
         job.end()
 
 
@@ -435,13 +437,13 @@ class _DeadlineWatch:
         self._in_flight = in_flight
         self._waiter = waiter
         self._loop = asyncio.get_running_loop()
-        left = _seconds_to_deadline(in_flight)
-        self._timer = self._loop.call_later(left, self._check)
+        seconds = _seconds_to_deadline(in_flight)
+        self._timer = self._loop.call_later(seconds, self._check)
 
     def _check(self) -> None:
-        left = _seconds_to_deadline(self._in_flight)
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._check)
+        seconds = _seconds_to_deadline(self._in_flight)
+        if seconds > 0:
+            self._timer = self._loop.call_later(seconds, self._check)
         elif not self._waiter.done():
             self._waiter.set_exception(_DeadlineMissed)
 
@@ -464,6 +466,6 @@ def _seconds_to_deadline(in_flight: InFlight) -> float:
     """Return the seconds to wait before the deadline is checked again."""
     if in_flight.deadline is None:
         return LOOK_SECONDS
-    left = in_flight.deadline - time.monotonic()
+    seconds = in_flight.deadline - time.monotonic()
     # The thread sets the deadline before the call.
-    return left if in_flight.work is not None else max(left, LOOK_SECONDS)
+    return seconds if in_flight.work is not None else max(seconds, LOOK_SECONDS)

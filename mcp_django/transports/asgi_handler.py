@@ -229,7 +229,7 @@ def needs_tenant(exchange: Exchange) -> bool:
 async def tenant_of(exchange: Exchange, reader: BodyReader, send: Send) -> str | None:
     """Return the tenant of a request to a mount without the site's middleware.
 
-    ``None`` if it has none, or none that can be told; then the request is answered.
+    ``None`` if it has none, or if the tenant cannot be determined; then the request is answered.
     """
 
     def capture() -> str:
@@ -294,9 +294,9 @@ def _scheme_of(scope: Scope, headers: Headers) -> str:
     trusted: tuple[str, str] | None = settings.SECURE_PROXY_SSL_HEADER
     if trusted is not None:
         name, secure = trusted
-        said = headers.get(name.removeprefix("HTTP_").replace("_", "-").lower())
-        if said is not None:
-            return "https" if said.partition(",")[0].strip() == secure else "http"
+        header = headers.get(name.removeprefix("HTTP_").replace("_", "-").lower())
+        if header is not None:
+            return "https" if header.partition(",")[0].strip() == secure else "http"
     return str(scope.get("scheme", "http"))
 
 
@@ -332,7 +332,7 @@ async def _outcome_of(server: Server, exchange: Exchange) -> Outcome:
         return exc.reply
     if thread_context() is None:
         return await _outcome_on_loop(server, exchange, message)
-    # The caller and all rows are asked for in a thread, which enters the tenant.
+    # The caller and all rows are queried in a thread, which enters the tenant.
     in_thread = IncomingHTTPRequest(server, exchange, message)
     return await _serve_in_thread(in_thread, in_thread.serve_in_thread)
 

@@ -1,7 +1,7 @@
 """Batches: several JSON-RPC messages in one request or one line (2025-03-26).
 
 All requests of a batch are admitted before one of them runs: first those that run functions, whose
-uses are counted together, then the others. A call asks again before it begins whether it still may
+uses are counted together, then the others. Before a call begins, its permission is checked again
 (``execution.invoke``). The transports differ in how they reject and send.
 """
 
@@ -59,7 +59,7 @@ class BatchAdmission:
 
         Raises:
             AccessRefused: the whole batch is rejected; it names the scopes of every member.
-            TooManyRequests: they exceed a rate, so none may run; the outcomes say so, too.
+            TooManyRequests: they exceed a rate, so none may run; the outcomes have the error, too.
         """
         for index, request in self._requests.items():
             if request.method in WORK_METHODS:

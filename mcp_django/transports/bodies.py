@@ -180,10 +180,10 @@ def _parts_of_runserver(stream: Any) -> Iterator[bytes]:
 
 
 def _chunk_size(line: bytes) -> int:
-    found = CHUNK_LINE.fullmatch(line)
-    if found is None:
+    match = CHUNK_LINE.fullmatch(line)
+    if match is None:
         raise BodyRefused(400, MALFORMED)
-    return int(found[1], 16)
+    return int(match[1], 16)
 
 
 def end_connection_if_unread(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -48,17 +48,17 @@ def cancel_request(session_pk: int, message: Notification) -> None:
     Unknown or finished requests and malformed notifications are ignored.
     """
     try:
-        named = read_params(message.params, CancelledParams).request_id
+        raw_id = read_params(message.params, CancelledParams).request_id
     except InvalidParams:
         return
-    if isinstance(named, float):
-        if not named.is_integer():
+    if isinstance(raw_id, float):
+        if not raw_id.is_integer():
             return
-        named = int(named)
-    request_id = json.dumps(named)
+        raw_id = int(raw_id)
+    request_id = json.dumps(raw_id)
     if running_calls.cancel(session_pk, request_id):
         return
-    owner = streams.find_request_owner(session_pk, named)
+    owner = streams.find_request_owner(session_pk, raw_id)
     if owner is None:
         # Another process may be answering it with one JSON document, which has no stored owner.
         inbox.put_bounded(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
@@ -84,11 +84,11 @@ def apply_stored_cancellations(session_pk: int) -> None:
 
 def _apply_stored_cancellations_of(session_pks: Iterable[int]) -> None:
     """Apply stored cancellations for several sessions; cancel all calls of ended sessions."""
-    wanted = set(session_pks)
-    for session_pk in wanted - sessions.live_sessions(wanted):
+    pks = set(session_pks)
+    for session_pk in pks - sessions.live_sessions(pks):
         for request_id in running_calls.of(session_pk):
             running_calls.cancel(session_pk, request_id)
-    for session_pk in inbox.sessions_with_messages(wanted):
+    for session_pk in inbox.sessions_with_messages(pks):
         apply_stored_cancellations(session_pk)
 
 

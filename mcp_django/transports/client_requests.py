@@ -76,7 +76,7 @@ async def ask_client(
     assert call.interaction is not None
     seconds = get_settings().client_request_timeout
     ids = {key: answers.new_id() for key in questions}
-    with trace_client_requests(call.record.operation) as asked:
+    with trace_client_requests(call.record.operation) as spans:
         for key, question in questions.items():
             method, request_id = question["method"], ids[key]
             params = project_client_request(
@@ -87,18 +87,18 @@ async def ask_client(
             )
             send(
                 jsonrpc.build_request(
-                    request_id, method, asked.begin_request(request_id, method, params)
+                    request_id, method, spans.begin_request(request_id, method, params)
                 )
             )
-        found = await answers.wait(ids.values(), seconds=seconds)
-        asked.end_answered(found)
+        answers_by_id = await answers.wait(ids.values(), seconds=seconds)
+        spans.end_answered(answers_by_id)
     unanswered = f"the client did not answer within {seconds:g} seconds"
     for request_id in ids.values():
-        if request_id not in found:
+        if request_id not in answers_by_id:
             reason = {"requestId": request_id, "reason": unanswered}
             send(jsonrpc.build_notification("notifications/cancelled", reason))
     timeout_error = {"error": {"code": 0, "message": unanswered}}
-    return {key: found.get(request_id, timeout_error) for key, request_id in ids.items()}
+    return {key: answers_by_id.get(request_id, timeout_error) for key, request_id in ids.items()}
 
 
 def decode_answer(response: Response) -> Answer:
@@ -108,12 +108,12 @@ def decode_answer(response: Response) -> Answer:
     """
     raw = response.error if response.error is not None else response.result or b"{}"
     try:
-        said: Answer = msgspec.json.decode(raw)
+        payload: Answer = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError):
         return UNREADABLE
-    if is_too_deep(raw, said):
+    if is_too_deep(raw, payload):
         return UNREADABLE
-    return said if response.error is None else {"error": said}
+    return payload if response.error is None else {"error": payload}
 
 
 class LocalAnswers:
@@ -136,14 +136,18 @@ class LocalAnswers:
     async def wait(self, ids: Iterable[str], *, seconds: float) -> dict[str, Answer]:
         """Wait at most ``seconds`` for responses and return those that arrived, by id."""
         loop = asyncio.get_running_loop()
-        futures = {one: loop.create_future() for one in ids}
+        futures = {request_id: loop.create_future() for request_id in ids}
         self._waiting.update(futures)
         try:
             await asyncio.wait(futures.values(), timeout=seconds)
-            return {one: future.result() for one, future in futures.items() if future.done()}
+            return {
+                request_id: future.result()
+                for request_id, future in futures.items()
+                if future.done()
+            }
         finally:
-            for one in futures:
-                self._waiting.pop(one, None)
+            for request_id in futures:
+                self._waiting.pop(request_id, None)
 
 
 class StoredAnswers:
@@ -165,12 +169,12 @@ class StoredAnswers:
     async def wait(self, ids: Iterable[str], *, seconds: float) -> dict[str, Answer]:
         """Wait at most ``seconds`` for responses, posted to any process; return them by id."""
         missing = set(ids)
-        found: dict[str, Answer] = {}
+        answers_by_id: dict[str, Answer] = {}
         notified = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def arrive(request_id: str, answer: Answer) -> None:
-            found.setdefault(request_id, answer)
+            answers_by_id.setdefault(request_id, answer)
             notified.set()
 
         with _pending_requests.all_of(self._session_pk, missing, loop, arrive):
@@ -178,15 +182,15 @@ class StoredAnswers:
             unsubscribe = get_hub().subscribe([topic], lambda _: notified.set())
             try:
                 async with asyncio.timeout(seconds):
-                    while missing - found.keys():
+                    while missing - answers_by_id.keys():
                         await notified.wait()
                         notified.clear()
-                        found |= await self._delivered(missing - found.keys())
+                        answers_by_id |= await self._delivered(missing - answers_by_id.keys())
             except TimeoutError:
                 pass
             finally:
                 unsubscribe()
-        return found
+        return answers_by_id
 
     async def _delivered(self, ids: Iterable[str]) -> dict[str, Answer]:
         """Return the responses that other processes stored."""
@@ -201,8 +205,8 @@ class StoredAnswers:
 
 def stream_of_request_id(request_id: str | int) -> int | None:
     """Return the number of the stream in a client request's id; ``None`` for a foreign id."""
-    found = _OURS.fullmatch(str(request_id))
-    return int(found[1], 16) if found is not None else None
+    match = _OURS.fullmatch(str(request_id))
+    return int(match[1], 16) if match is not None else None
 
 
 def deliver_answer(session_pk: int, stream: int, request_id: str, answer: Answer) -> None:
@@ -238,10 +242,10 @@ class _PendingRequests:
         arrive: Callable[[str, Answer], None],
     ) -> _TemporaryEntries:
         places = {
-            (session_pk, one): lambda answer, one=one: loop.call_soon_threadsafe(
-                arrive, one, answer
+            (session_pk, request_id): lambda answer, request_id=request_id: (
+                loop.call_soon_threadsafe(arrive, request_id, answer)
             )
-            for one in ids
+            for request_id in ids
         }
         return _TemporaryEntries(self._waiting, places, self._lock)
 
@@ -282,9 +286,9 @@ POLL_SECONDS = 5.0
 async def task_result_messages(call: Call, *, answers: ClientAnswers | None = None) -> Messages:
     """Yield a task's status changes, its client requests, then its outcome (2025-11-25).
 
-    Without ``answers`` the client cannot be asked, and a task that needs input ends the wait with
-    an error. Between two changes the stream uses one asyncio task and an event. A client that
-    closes the stream does not cancel the task.
+    Without ``answers`` no requests can be sent to the client, and a task that needs input ends the
+    wait with an error. Between two changes the stream uses one asyncio task and an event. A client
+    that closes the stream does not cancel the task.
 
     Raises:
         MCPError: the call failed, the task no longer exists, or the client does not answer.
@@ -381,15 +385,15 @@ class _TaskResultStream:
         if self._failure is not None:
             yield from map(self._cancel_request, [*self._ids])
             raise self._failure
-        told = (row.status, row.status_message)
-        if told != self._sent_status:
+        status = (row.status, row.status_message)
+        if status != self._sent_status:
             if self._sent_status is not None:
                 params = task_status.task_details(row)
                 method = "notifications/tasks/status"
                 projected = project_notification(method, params, self._call.revision)
                 if projected is not None:
                     yield jsonrpc.build_notification(method, projected)
-            self._sent_status = told
+            self._sent_status = status
 
     async def ask(self, row: Task) -> list[dict[str, Any]]:
         """Return the client requests not sent here yet, each with the task's id in ``_meta``.
@@ -402,7 +406,9 @@ class _TaskResultStream:
         for key in stale:
             self._asking[key].cancel()
         messages = [self._cancel_request(key) for key in stale]
-        fresh = {key: one for key, one in row.questions.items() if key not in self._asking}
+        fresh = {
+            key: question for key, question in row.questions.items() if key not in self._asking
+        }
         if fresh and self._answers is None:
             raise InvalidRequest(
                 "The task needs input, but this transport cannot send requests to the client."
@@ -450,14 +456,14 @@ class _TaskResultStream:
             InvalidRequest: it did not arrive in time; the task keeps waiting for it.
         """
         seconds = get_settings().client_request_timeout
-        found = await answers.wait([request_id], seconds=seconds)
-        if request_id not in found:
+        answers_by_id = await answers.wait([request_id], seconds=seconds)
+        if request_id not in answers_by_id:
             raise InvalidRequest(
                 f"The client did not answer within {seconds:g} seconds; the task is still waiting. "
                 "Send tasks/result again."
             )
         self._ids.pop(key, None)
-        await run_in_short_thread(partial(self._give, {key: found[request_id]}))
+        await run_in_short_thread(partial(self._give, {key: answers_by_id[request_id]}))
 
     def _give(self, answers: dict[str, Any]) -> None:
         store_answers(self.load_task(), answers)

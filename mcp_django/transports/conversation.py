@@ -179,7 +179,9 @@ class Conversation:
                 begun[index] = member, task
                 entries.wait_for(task)
         # Without those that a later member has cancelled.
-        requests = {index: one for index, (one, task) in begun.items() if not task.cancelling()}
+        requests = {
+            index: request for index, (request, task) in begun.items() if not task.cancelling()
+        }
         admitting = asyncio.create_task(self._admit(requests, admission))
         self._batches.add(admitting)
         admitting.add_done_callback(self._batches.discard)
@@ -404,7 +406,7 @@ class _RequestOpener:
     def _admit_batch(self, requests: Mapping[int, Request]) -> Outcomes:
         admission = BatchAdmission(requests, self._open_member, self._call_for)
         with suppress(TooManyRequests):
-            # Then the entries say so.
+            # The outcomes then have the error.
             admission.admit()
         return admission.outcomes
 
@@ -462,9 +464,9 @@ class _BatchAnswer:
         self._entries: list[bytes] = []
         self._running: list[asyncio.Task[None]] = []
 
-    async def add(self, entry: bytes) -> None:
+    async def add(self, response: bytes) -> None:
         """Add an entry."""
-        self._entries.append(entry)
+        self._entries.append(response)
 
     def wait_for(self, task: asyncio.Task[None]) -> None:
         """Wait for a task that adds an entry; a cancelled one adds none."""
@@ -479,9 +481,9 @@ class _BatchAnswer:
         """Write the array when all entries are complete; write nothing if there are none."""
         if self._running:
             await asyncio.wait(self._running)
-        if sum(len(entry) + 1 for entry in self._entries) > self._limit:
-            for entry in self._entries:
-                await write(entry)
+        if sum(len(response) + 1 for response in self._entries) > self._limit:
+            for response in self._entries:
+                await write(response)
         elif self._entries:
             await write(b"[" + b",".join(self._entries) + b"]")
 
@@ -521,7 +523,7 @@ def _error_of(
 
 
 def _internal_error(request: Request, exc: Exception) -> InternalError:
-    """Log an unexpected exception, and return the error that tells nothing of it."""
+    """Log an unexpected exception, and return an error without its details."""
     logger.error("Answering %s failed.", request.method, exc_info=exc)
     return InternalError("The request failed because of a server error.")
 

@@ -213,14 +213,16 @@ def _terminal_error(request_id: str) -> str:
 
     The stream of a batch has several request ids and gets an error for each.
     """
-    found = json.loads(request_id)
+    decoded_id = json.loads(request_id)
     error = {
         "code": INTERNAL_ERROR,
         "message": "The server process that ran this call has died; send the request again.",
     }
-    if isinstance(found, list):
-        return jsonrpc.encode([jsonrpc.build_error(one, error) for one in found]).decode()
-    return jsonrpc.encode(jsonrpc.build_error(found, error)).decode()
+    if isinstance(decoded_id, list):
+        return jsonrpc.encode(
+            [jsonrpc.build_error(member_id, error) for member_id in decoded_id]
+        ).decode()
+    return jsonrpc.encode(jsonrpc.build_error(decoded_id, error)).decode()
 
 
 # Event ids ----------------------------------------------------------------------------------------

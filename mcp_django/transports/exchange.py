@@ -174,7 +174,7 @@ def access_reply(
 
 
 def tenant_refusal(exc: Exception) -> Reply:
-    """Return the reply to a request whose tenant the site's ``THREAD_CONTEXT`` cannot tell."""
+    """Return the reply to a request whose tenant the site's ``THREAD_CONTEXT`` cannot determine."""
     if isinstance(exc, Http404):
         return jsonrpc_error_reply(404, "There is no MCP server at this address.")
     if isinstance(exc, (SuspiciousOperation, UnicodeDecodeError)):
@@ -257,7 +257,7 @@ def authenticate_exchange(server: Server, exchange: Exchange) -> Principal:
 
 
 def credentials_of(server: Server, exchange: Exchange) -> Credentials:
-    """Return what a request says about its caller."""
+    """Return the credentials of a request."""
     return Credentials(
         headers=exchange.headers,
         query=exchange.query,
@@ -282,7 +282,7 @@ def has_malformed_credential(server: Server, exchange: Exchange) -> bool:
 
 
 def is_caller_unverified(server: Server, exchange: Exchange) -> bool:
-    """Return whether the headers alone tell the caller, and it was not recently authenticated.
+    """Return whether the headers alone identify the caller, and it was not recently authenticated.
 
     False for backends that use more than the bearer token: they may need the body, or what
     middleware adds to the request.

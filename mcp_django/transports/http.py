@@ -2,9 +2,9 @@
 
 ``check_request_head`` checks the head of a request and ``parse_request`` parses its body, without
 database queries. ``IncomingHTTPRequest`` serves it in a thread, which may query the database, and
-``IncomingOnLoop`` where nothing has to be asked. Neither runs the site's own functions: the
-``Outcome`` that they return does, where it belongs. ``BodyReader`` reads the request body for the
-ASGI mounts.
+``IncomingOnLoop`` serves it on an event loop, without queries. Neither runs the site's own
+functions: the ``Outcome`` that they return does, where it belongs. ``BodyReader`` reads the request
+body for the ASGI mounts.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def readable_reply(exchange: Exchange, refused: Reply) -> Reply:
 
 @dataclass(eq=False, repr=False)
 class IncomingHTTPRequest(IncomingRequest[Outcome]):
-    """A request over HTTP, served in a thread, where the database may be asked.
+    """A request over HTTP, served in a thread, which may query the database.
 
     ``message`` is what was posted, ``None`` for methods other than POST.
     """
@@ -349,7 +349,7 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
 
 @dataclass(eq=False, repr=False)
 class IncomingOnLoop(IncomingHTTPRequest):
-    """A request over HTTP, served on an event loop: nothing is asked for, and no thread is taken.
+    """A request over HTTP, served on an event loop, without database queries and without a thread.
 
     That is possible if the catalog is current, the plan of the called component needs no thread,
     the session of the request is known, and the caller as well, or it has no credentials, the
@@ -359,11 +359,11 @@ class IncomingOnLoop(IncomingHTTPRequest):
 
     is_on_loop = True
     answers: dict[Any, Any] = field(default_factory=dict)
-    """The callers and sessions that were asked for, by their keys. They need not be in the caches,
-    for example if this process is not registered yet."""
+    """The callers and sessions that were looked up, by their keys. They may be missing in the
+    caches, for example if this process is not registered yet."""
 
     async def ask(self, key: CallerKey | SessionKey) -> bool:
-        """Ask for what is unknown, together with other requests; return whether it is known now.
+        """Look up what is unknown, together with other requests; return whether it is known now.
 
         Raises:
             Exception: of the database.
@@ -378,7 +378,7 @@ class IncomingOnLoop(IncomingHTTPRequest):
         """Return the caller, if it is known and may connect.
 
         Raises:
-            NeedsThread: it is not, or it has to be asked for first.
+            NeedsThread: it is not, or it has to be looked up first.
         """
         server, exchange, message = self.server, self.exchange, self.message
         lines = exchange.headers.lines
@@ -387,7 +387,7 @@ class IncomingOnLoop(IncomingHTTPRequest):
             or exchange.query
             or len(exchange.body) > MAX_INLINE_BYTES
             or message is None
-            # The database knows whose it is.
+            # The user of a session cookie is in the database.
             or b"cookie" in lines
         ):
             raise NeedsThread
@@ -431,7 +431,7 @@ class IncomingOnLoop(IncomingHTTPRequest):
 
 
 async def ask_ahead(server: Server, exchange: Exchange) -> None:
-    """Ask for caller and session of a request that waits for a thread, with those of others.
+    """Look up caller and session of a request that waits for a thread, with those of others.
 
     The thread then knows them already, and reports what is wrong with them.
     """

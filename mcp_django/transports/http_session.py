@@ -108,10 +108,10 @@ Member = Request | Notification | Response | DecodingFailure
 
 def named_session(server: Server, exchange: Exchange, principal: Principal) -> SessionKey | None:
     """Return the key of the session that a request names; ``None`` if it does not name one."""
-    named = exchange.headers.getlist(SESSION_ID)
-    if len(named) != 1:
+    session_ids = exchange.headers.getlist(SESSION_ID)
+    if len(session_ids) != 1:
         return None
-    return session_key(named[0], server=server.name, principal=principal.key)
+    return session_key(session_ids[0], server=server.name, principal=principal.key)
 
 
 class SessionRequest:
@@ -269,8 +269,10 @@ class SessionRequest:
         if isinstance(message, Response) and message.id is not None:
             number = client_requests.stream_of_request_id(message.id)
             if number is not None:
-                said = client_requests.decode_answer(message)
-                client_requests.deliver_answer(session.record.pk, number, str(message.id), said)
+                client_answer = client_requests.decode_answer(message)
+                client_requests.deliver_answer(
+                    session.record.pk, number, str(message.id), client_answer
+                )
         elif isinstance(message, Notification):
             version, digest = session.record.protocol_version, session.record.digest
             with telemetry.trace_notification(
@@ -327,20 +329,20 @@ class SessionRequest:
         )
         if not last:
             return _streaming(get_stream)
-        found = durable_streams.decode_event_id(last)
-        kind = streams.find_stream_kind(session.record.pk, found.stream) if found else None
-        if found is None or kind != ("get" if found.is_of_get_stream else "post"):
+        event_id = durable_streams.decode_event_id(last)
+        kind = streams.find_stream_kind(session.record.pk, event_id.stream) if event_id else None
+        if event_id is None or kind != ("get" if event_id.is_of_get_stream else "post"):
             return jsonrpc_error_reply(
                 400, "Last-Event-ID is not an event of this session, or the event has expired."
             )
-        if found.is_of_get_stream:
-            return _streaming(partial(get_stream, resumed=found))
+        if event_id.is_of_get_stream:
+            return _streaming(partial(get_stream, resumed=event_id))
         watched = partial(listen.watch_access, self.server, self.principal)
         rest = partial(
             durable_streams.resume_stream,
             session.record.pk,
-            found.stream,
-            after_seq=found.position,
+            event_id.stream,
+            after_seq=event_id.position,
             watched=watched,
         )
         return _streaming(partial(_with_stream_slot, slot, rest))
@@ -376,8 +378,8 @@ def answer_in_session(call: Call) -> Outcome:
         return _begin(session, call, partial(client_requests.task_result_messages, call))
     if call.can_ask and call.wants_stream:
         return _stream(session, call)
-    asked = partial(_stream, session, call) if call.can_ask else None
-    return answer.Work(call=call, headers=BASE_HEADERS, ask=asked)
+    ask = partial(_stream, session, call) if call.can_ask else None
+    return answer.Work(call=call, headers=BASE_HEADERS, ask=ask)
 
 
 def _stream(session: StoredSession, call: Call, first: Result | None = None) -> Pending:
@@ -490,7 +492,11 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
         exc = InvalidRequest("Send one message at a time; this session's revision has no batches.")
         return replace(error_reply(exc, None), status=400)
     admission = BatchAdmission(
-        {n: one for n, one in enumerate(batch.members) if isinstance(one, Request)},
+        {
+            index: member
+            for index, member in enumerate(batch.members)
+            if isinstance(member, Request)
+        },
         partial(posted.open_member, session),
         partial(posted.call_for, session),
     )
@@ -502,12 +508,12 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
     finished: list[bytes] = []
     for index, member in enumerate(batch.members):
         if isinstance(member, (Request, DecodingFailure)):
-            found = _entry(session, member, admission.outcomes.get(index))
-            if isinstance(found, Call):
-                cancellation.running_calls.add(session.record.pk, found)
-                running.append(found)
+            call_or_response = _entry(session, member, admission.outcomes.get(index))
+            if isinstance(call_or_response, Call):
+                cancellation.running_calls.add(session.record.pk, call_or_response)
+                running.append(call_or_response)
             else:
-                finished.append(found)
+                finished.append(call_or_response)
         else:
             noted = posted.process_message(session, member).finish()
             if noted != accepted():
@@ -518,7 +524,7 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
         return _stream_all(session, running, finished)
     finished += map(_run, running)
     reply = json_reply(200, b"[" + b",".join(finished) + b"]")
-    requests = (one for one in batch.members if isinstance(one, Request))
+    requests = (member for member in batch.members if isinstance(member, Request))
     reply.hold = max(map(_hold, requests), default=0)
     return reply
 
@@ -547,7 +553,7 @@ def _limited_reply(
     reply = error_reply(exc, None, session.revision)
     # Clients pass only the body of a 200 to the model.
     status = 200 if get_settings().throttle_as == "result" else reply.status
-    body = b"[" + b",".join(one for one in entries if isinstance(one, bytes)) + b"]"
+    body = b"[" + b",".join(response for response in entries if isinstance(response, bytes)) + b"]"
     return replace(reply, status=status, body=body)
 
 
@@ -556,17 +562,17 @@ def _run(call: Call) -> bytes:
 
     A cancelled call has an error as its entry, whether it has started or not.
     """
-    found = b""
+    response = b""
     try:
         if not _is_cancelled(call):
             with cancellation_poller.poll_during(call):
-                found = encode_response(call, invoke.run_until_cancelled(call))
+                response = encode_response(call, invoke.run_until_cancelled(call))
     except MCPError as exc:
-        found = failure(call, exc)
+        response = failure(call, exc)
     except asyncio.CancelledError:
         if not _is_cancelled(call):
             raise
-    return failure(call, RequestCancelled()) if _is_cancelled(call) else found
+    return failure(call, RequestCancelled()) if _is_cancelled(call) else response
 
 
 def _is_cancelled(call: Call) -> bool:
@@ -589,38 +595,38 @@ async def _batch_messages(
     """Yield the messages of all calls as they are produced; the last response comes last."""
     for body in finished:
         yield Outgoing(body)
-    said: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
+    queue: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
     # No more threads than the caller may use, so that a batch does not make itself `Busy`.
     threads = asyncio.Semaphore(get_pool("tool").share_of(running[0].thread_key))
     async with asyncio.TaskGroup() as group:
         tasks = set()
         for call in running:
             needs = nullcontext() if invoke.runs_as_coroutine(call) else threads
-            task = group.create_task(_queue_messages(call, answers, said, needs))
+            task = group.create_task(_queue_messages(call, answers, queue, needs))
             # A cancelled member gets no entry.
             call.cancellation.add_callback(call_on_loop(task.cancel))
             tasks.add(task)
-        left = len(running)
+        remaining = len(running)
         try:
-            async for message in _queued_messages(said, tasks):
-                left -= message.is_response
-                yield replace(message, is_response=message.is_response and not left)
+            async for message in _queued_messages(queue, tasks):
+                remaining -= message.is_response
+                yield replace(message, is_response=message.is_response and not remaining)
         finally:
             for task in tasks:
                 task.cancel()
 
 
 async def _queued_messages(
-    said: asyncio.Queue[Outgoing], tasks: set[asyncio.Task[None]]
+    queue: asyncio.Queue[Outgoing], tasks: set[asyncio.Task[None]]
 ) -> AsyncGenerator[Outgoing, None]:
     """Yield queued messages until all tasks are done and the queue is empty."""
     while True:
-        while not said.empty():
-            yield said.get_nowait()
+        while not queue.empty():
+            yield queue.get_nowait()
         going = {task for task in tasks if not task.done()}
         if not going:
             return
-        waiting = asyncio.ensure_future(said.get())
+        waiting = asyncio.ensure_future(queue.get())
         try:
             await asyncio.wait({waiting, *going}, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
@@ -632,7 +638,7 @@ async def _queued_messages(
 async def _queue_messages(
     call: Call,
     answers: client_requests.ClientAnswers,
-    said: asyncio.Queue[Outgoing],
+    queue: asyncio.Queue[Outgoing],
     needs: AbstractAsyncContextManager[None],
 ) -> None:
     try:
@@ -640,7 +646,7 @@ async def _queue_messages(
             async for message in messages:
                 # The function may notice the cancellation before this task is cancelled.
                 if message.body and not (message.is_response and _is_cancelled(call)):
-                    await said.put(message)
+                    await queue.put(message)
     except MCPError as exc:
         if not _is_cancelled(call):
-            await said.put(Outgoing(failure(call, exc), is_response=True))
+            await queue.put(Outgoing(failure(call, exc), is_response=True))

@@ -109,8 +109,8 @@ def accept_post(
     """
     if isinstance(message, DecodingFailure):
         return error_reply(message.error, message.id)
-    named = parse_qs(exchange.query).get(SESSION, [""])
-    row = sessions.find_session(named[0], server=_namespace(server), principal=principal.key)
+    session_ids = parse_qs(exchange.query).get(SESSION, [""])
+    row = sessions.find_session(session_ids[0], server=_namespace(server), principal=principal.key)
     if row is None:
         return jsonrpc_error_reply(
             404,
@@ -220,15 +220,15 @@ class _StreamCaller:
 
 def _at_expiry(principal: Principal, end: Callable[[], None]) -> asyncio.TimerHandle | None:
     """Schedule ``end`` for when the credential expires; return ``None`` if it never does."""
-    left = seconds_left(principal)
-    return None if left is None else asyncio.get_running_loop().call_later(left, end)
+    seconds = seconds_left(principal)
+    return None if seconds is None else asyncio.get_running_loop().call_later(seconds, end)
 
 
-async def _next(said: asyncio.Queue[bytes | None]) -> bytes | None:
+async def _next(queue: asyncio.Queue[bytes | None]) -> bytes | None:
     """Return the next message, ``b""`` if a keep-alive is due, or ``None`` at the end."""
     try:
         async with asyncio.timeout(get_settings().keepalive_seconds):
-            return await said.get()
+            return await queue.get()
     except TimeoutError:
         return b""
 

@@ -120,19 +120,21 @@ async def subscription_messages(call: Call, slot: StreamSlot) -> Messages:
     mailbox = Mailbox()
     # Subscribe before the acknowledgement is sent, so no change between the two is lost. Each topic
     # is queued at most once, so the queue is at most as long as the list of topics.
-    wanted = [*subscription.topics, *subscription.revocation_topics]
-    unsubscribe = get_hub().subscribe(wanted, partial(put_in_time, mailbox))
+    topics = [*subscription.topics, *subscription.revocation_topics]
+    unsubscribe = get_hub().subscribe(topics, partial(put_in_time, mailbox))
     try:
-        await get_hub().prepare(wanted)
+        await get_hub().prepare(topics)
         for topic in await _lists_in_doubt(subscription.topics, call.thread_key):
             put_in_time(mailbox, topic)
         may_stay = await subscription.begin()
         with drain.idle_stream(mailbox.wake) as draining:
             yield subscription.encode(subscription.acknowledgement())
             if may_stay:
-                async with aclosing(_notifications(subscription, mailbox, draining)) as told:
-                    async for one in told:
-                        yield one
+                async with aclosing(
+                    _notifications(subscription, mailbox, draining)
+                ) as notifications:
+                    async for notification in notifications:
+                        yield notification
         yield Outgoing(subscription.closing(), is_response=True)
     finally:
         unsubscribe()
@@ -310,8 +312,8 @@ class ListenSubscription:
 
     def lifetime(self) -> float:
         """Return the seconds until the stream ends: its maximum age, or the credential's expiry."""
-        left = seconds_left(self._call.principal)
-        return MAX_AGE_SECONDS if left is None else min(MAX_AGE_SECONDS, left)
+        remaining = seconds_left(self._call.principal)
+        return MAX_AGE_SECONDS if remaining is None else min(MAX_AGE_SECONDS, remaining)
 
     async def refresh(self) -> bool:
         """Authorize the caller again; return whether the stream may stay open.
@@ -343,22 +345,22 @@ class ListenSubscription:
         honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
         uris = [*filter(self.resources.covers, self.resources.uris)]
         if uris:
-            honored["resourceSubscriptions"] = [self.resources.spellings[one] for one in uris]
+            honored["resourceSubscriptions"] = [self.resources.spellings[uri] for uri in uris]
         if self._listening.tasks:
             honored["taskIds"] = [*self._listening.tasks]
         return self._tagged("notifications/subscriptions/acknowledged", {"notifications": honored})
 
     async def tasks_at_first(self) -> list[dict[str, Any]]:
         """Return notifications for tasks that changed before the stream started."""
-        found = await self.tasks.at_first(self._call)
-        return [self._tagged(TASK_CHANGED, one) for one in found]
+        tasks = await self.tasks.at_first(self._call)
+        return [self._tagged(TASK_CHANGED, task) for task in tasks]
 
     async def notification_for(self, topic: TopicKey) -> dict[str, Any] | None:
         """Return the notification for a changed topic; ``None`` if the task is not readable."""
         if not self.tasks.covers(topic):
             return self.notice(topic)
-        found = await self.tasks.of(topic, self._call)
-        return None if found is None else self._tagged(TASK_CHANGED, found)
+        task = await self.tasks.of(topic, self._call)
+        return None if task is None else self._tagged(TASK_CHANGED, task)
 
     def notice(self, topic: TopicKey) -> dict[str, Any]:
         """Return the notification for a changed list or resource."""
@@ -409,7 +411,7 @@ class _TaskNotices:
 
     def __init__(self, task_ids: Sequence[str]) -> None:
         self._by_topic: Mapping[TopicKey, str] = {
-            task_rows.task_topic(one): one for one in task_ids
+            task_rows.task_topic(task_id): task_id for task_id in task_ids
         }
 
     @property
@@ -423,8 +425,8 @@ class _TaskNotices:
 
     async def at_first(self, call: Call) -> list[dict[str, Any]]:
         """Return the tasks that finished or needed input before the stream started."""
-        found = [await self.of(topic, call) for topic in self._by_topic]
-        return [one for one in found if one is not None and one["status"] != task_rows.WORKING]
+        tasks = [await self.of(topic, call) for topic in self._by_topic]
+        return [task for task in tasks if task is not None and task["status"] != task_rows.WORKING]
 
     async def of(self, topic: TopicKey, call: Call) -> dict[str, Any] | None:
         """Return a task as ``tasks/get`` does; ``None`` if it does not exist or is unreadable."""
@@ -674,31 +676,31 @@ class _GetStream:
         """The number up to which this process knows every change."""
         return self._hub.seen_number or 0
 
-    def _subscribed(self, sight: GetStreamState | None) -> SessionSubscription:
+    def _subscribed(self, state: GetStreamState | None) -> SessionSubscription:
         select = partial(
             SessionSubscription, self._server, self._session, self._principal, self._channel
         )
-        if sight is None or not sight.is_initialized:
+        if state is None or not state.is_initialized:
             # Before `notifications/initialized` the client must not be notified of changes.
             return select(Subscription(kinds=frozenset(), resources=SubscribedResources(())))
         available = capabilities(self._server, can_stream=True)
         kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in available)
-        resources = SubscribedResources(self._uris_that_fit(sight), self._subscription.resources)
+        resources = SubscribedResources(self._uris_that_fit(state), self._subscription.resources)
         return select(Subscription(kinds=kinds, resources=resources))
 
-    def _uris_that_fit(self, sight: GetStreamState) -> list[str]:
+    def _uris_that_fit(self, state: GetStreamState) -> list[str]:
         """Return the resources for which the caller's limit has room, the oldest first.
 
-        The others are tried again at every check, since the session is not told.
+        The others are tried again at every check, since the session is not notified.
         """
-        fitting = self._slot.hold_what_fits(sight.uris)
-        if len(fitting) < len(sight.uris) and not self._is_over_limit:
+        fitting = self._slot.hold_what_fits(state.uris)
+        if len(fitting) < len(state.uris) and not self._is_over_limit:
             logger.warning(
                 "The open streams of %s hold too many URIs (a limit that STREAMS_PER_PRINCIPAL "
                 "raises): a GET stream leaves out %d of %d subscriptions of its session.",
-                *(self._principal.key, len(sight.uris) - len(fitting), len(sight.uris)),
+                *(self._principal.key, len(state.uris) - len(fitting), len(state.uris)),
             )
-        self._is_over_limit = len(fitting) < len(sight.uris)
+        self._is_over_limit = len(fitting) < len(state.uris)
         return fitting
 
     async def _reload(self) -> None:
@@ -710,8 +712,8 @@ class _GetStream:
         anew = self._must_refresh or loop.time() >= self._recheck
         self._must_reload = self._must_refresh = False
         with self._retry_on_error(anew=anew):
-            sight = await run_in_short_thread(partial(read_get_stream, self._pk, self._number))
-            await self._apply_snapshot(sight, anew=anew)
+            state = await run_in_short_thread(partial(read_get_stream, self._pk, self._number))
+            await self._apply_snapshot(state, anew=anew)
 
     @contextmanager
     def _retry_on_error(self, *, anew: bool) -> Iterator[None]:
@@ -724,40 +726,42 @@ class _GetStream:
             soon = asyncio.get_running_loop().time() + RETRY_SECONDS
             self._recheck = max(self._recheck, soon)
 
-    async def _apply_snapshot(self, sight: GetStreamState | None, *, anew: bool) -> None:
+    async def _apply_snapshot(self, state: GetStreamState | None, *, anew: bool) -> None:
         """Apply the loaded rows; with ``anew``, authorize the caller again."""
-        self._snapshot = sight
-        if sight is None or not await self._is_authorized(sight, anew=anew):
+        self._snapshot = state
+        if state is None or not await self._is_authorized(state, anew=anew):
             self.is_over = True
             return
-        wanted = frozenset(self._subscription.topics)
-        leave = self._hub.subscribe(wanted, self._on_notification)
+        topics = frozenset(self._subscription.topics)
+        leave = self._hub.subscribe(topics, self._on_notification)
         self._leave_changes()
         self._leave_changes = leave
-        await self._hub.prepare(wanted)
-        if new := wanted - self._wanted:
+        await self._hub.prepare(topics)
+        if new := topics - self._wanted:
             await self._find_changed(new)
-        self._wanted = wanted
-        self._waiting = {one: number for one, number in self._waiting.items() if one in wanted}
+        self._wanted = topics
+        self._waiting = {
+            topic: number for topic, number in self._waiting.items() if topic in topics
+        }
 
     async def _find_changed(self, new: Iterable[TopicKey]) -> None:
         """Queue topics that changed before they were subscribed to."""
-        last, found = await run_in_short_thread(
+        last, changed_topics = await run_in_short_thread(
             partial(versions.read_changed_topics, new, self._position)
         )
         self._is_ahead = self._is_ahead or self._position > last
         share_key = share_of(self._principal, self._channel.find_source)
-        recent = await _lists_in_doubt(found, share_key)
-        for topic, number in found.items():
+        recent = await _lists_in_doubt(changed_topics, share_key)
+        for topic, number in changed_topics.items():
             self._queue(topic, max(number, self._waiting.get(topic, 0)), may_hold=topic in recent)
-        if found:
+        if changed_topics:
             # A change is reported only after all changes with smaller numbers are known.
             await self._hub.poll_numbered()
             self._woken.set()
 
-    async def _is_authorized(self, sight: GetStreamState, *, anew: bool) -> bool:
+    async def _is_authorized(self, state: GetStreamState, *, anew: bool) -> bool:
         """Check which resources the caller may see; with ``anew``, authorize the caller again."""
-        subscription = self._subscribed(sight)
+        subscription = self._subscribed(state)
         if anew:
             is_authorized = await retry_while_busy(subscription.refresh)
             self._recheck = asyncio.get_running_loop().time() + seconds_until_recheck()
@@ -797,10 +801,10 @@ class _GetStream:
             return []
         self._unchecked = await self._check_rows() if self._may_send else {}
         # Meanwhile the session may have ended, or access may have been revoked.
-        found = self._take_events() if self._may_send and not self._must_refresh else []
-        if found or is_silent_for_long:
+        events = self._take_events() if self._may_send and not self._must_refresh else []
+        if events or is_silent_for_long:
             self._spoke = loop.time()
-        return found or [sse.KEEPALIVE_COMMENT] * is_silent_for_long
+        return events or [sse.KEEPALIVE_COMMENT] * is_silent_for_long
 
     @property
     def _may_send(self) -> bool:
@@ -816,24 +820,26 @@ class _GetStream:
                 await self._subscription.check_first_rows([topic.uri for topic in unchecked])
             except Busy:
                 is_busy = True
-        left = self._subscription.unchecked(self._waiting)
-        if left and not is_busy:
+        remaining = self._subscription.unchecked(self._waiting)
+        if remaining and not is_busy:
             self._woken.set()
-        return {topic: self._waiting[topic] for topic in left}
+        return {topic: self._waiting[topic] for topic in remaining}
 
     def _take_events(self) -> list[bytes]:
         """Remove the queued changes that may be sent now; return their events in order."""
         seen = self._seen
         # An unreadable resource stays queued until it is readable or no longer subscribed to.
-        may_hear_of = self._subscription.covers
-        told = [one for one in self._waiting.items() if one[1] <= seen and may_hear_of(one[0])]
-        for topic, _ in told:
+        covers = self._subscription.covers
+        changes = [
+            change for change in self._waiting.items() if change[1] <= seen and covers(change[0])
+        ]
+        for topic, _ in changes:
             del self._waiting[topic]
-        told.sort(key=itemgetter(1))
-        following = [*(number for _, number in told[1:]), 0]
+        changes.sort(key=itemgetter(1))
+        following = [*(number for _, number in changes[1:]), 0]
         return [
             self._event(topic, number, is_last=number != next_number)
-            for (topic, number), next_number in zip(told, following, strict=False)
+            for (topic, number), next_number in zip(changes, following, strict=False)
         ]
 
     def _event(self, topic: TopicKey, number: int, *, is_last: bool) -> bytes:
@@ -863,8 +869,8 @@ class _GetStream:
         """Return the last change that the client is assumed to have received, if it is newer."""
         arrived = asyncio.get_running_loop().time() - ARRIVAL_SECONDS
         positions = [position for at, position in self._sent_positions if at <= arrived]
-        known = -1 if self._snapshot is None else self._snapshot.seen_number
-        return positions[-1] if positions and positions[-1] > known else None
+        seen_number = -1 if self._snapshot is None else self._snapshot.seen_number
+        return positions[-1] if positions and positions[-1] > seen_number else None
 
 
 # Checking the callers of other streams ------------------------------------------------------------
@@ -901,8 +907,8 @@ def watch_access(
         # The process itself authenticated this caller (stdio, the in-memory transport).
         yield
         return
-    watch = _AccessWatcher(server, principal, ends_at_expiry=ends_at_expiry)
-    task = asyncio.get_running_loop().create_task(watch.run(end, after=after))
+    watcher = _AccessWatcher(server, principal, ends_at_expiry=ends_at_expiry)
+    task = asyncio.get_running_loop().create_task(watcher.run(end, after=after))
     try:
         yield
     finally:
@@ -919,9 +925,9 @@ class _AccessWatcher:
 
     async def run(self, end: Callable[[], object], *, after: float) -> None:
         """Wait until the caller loses its authorization, then call ``end``."""
-        left = seconds_left(self._principal)
-        if left is not None:
-            self._expires = asyncio.get_running_loop().time() + left
+        remaining = seconds_left(self._principal)
+        if remaining is not None:
+            self._expires = asyncio.get_running_loop().time() + remaining
         await asyncio.sleep(after)
         topics = revocation_topics(self._principal.credential, self._principal.user)
         leave = get_hub().subscribe(topics, lambda _: self._notified.set())
@@ -934,10 +940,10 @@ class _AccessWatcher:
         end()
 
     async def _wait(self) -> None:
-        left = self._expires - asyncio.get_running_loop().time()
+        remaining = self._expires - asyncio.get_running_loop().time()
         patience = seconds_until_recheck()
-        if self._ends_at_expiry or left > 0:
-            patience = min(patience, max(left, 0))
+        if self._ends_at_expiry or remaining > 0:
+            patience = min(patience, max(remaining, 0))
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await self._notified.wait()

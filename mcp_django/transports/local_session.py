@@ -174,7 +174,7 @@ class LocalSession:
         spoken = self.server.protocol_versions
         if self._is_stateless_spoken:
             return spoken
-        return [one for one in spoken if not REVISIONS[one].stateless]
+        return [version for version in spoken if not REVISIONS[version].stateless]
 
 
 @dataclass(eq=False, repr=False)
@@ -202,7 +202,7 @@ class IncomingOnConnection(IncomingRequest[Opened]):
         self.server = self.local.server
 
     def authorize(self) -> Principal:
-        """Return the caller, if it may still connect; it is asked once.
+        """Return the caller, if it may still connect; it is looked up once.
 
         Raises:
             AccessRefused: it may not.
@@ -337,16 +337,16 @@ async def notify_changes(
         mailbox.post(SUBSCRIPTIONS_CHANGED)
         while True:
             await mailbox.wait(max(recheck - loop.time(), 0))
-            found = dict.fromkeys(mailbox.take())
+            posted = dict.fromkeys(mailbox.take())
             is_due = loop.time() >= recheck
-            if is_due or SUBSCRIPTIONS_CHANGED in found:
+            if is_due or SUBSCRIPTIONS_CHANGED in posted:
                 if is_due:
                     recheck = loop.time() + seconds_until_recheck()
                     subscription.resources.forget_rows()
                 try:
                     caller = await run_in_short_thread(principal)
-                    known = subscription.resources
-                    subscription = _subscription(server, local, session, caller, known)
+                    resources = subscription.resources
+                    subscription = _subscription(server, local, session, caller, resources)
                     await retry_while_busy(partial(subscription.authorize, anew=is_due))
                 except DatabaseError:
                     # A caller that was authorized before stays until the check succeeds.
@@ -360,7 +360,7 @@ async def notify_changes(
                 outdated = partial(baseline.take_changed, subscription.topics)
                 for topic in await run_in_short_thread(outdated):
                     put_in_time(mailbox, topic)
-            changed = [topic for topic in subscription.topics if topic in found]
+            changed = [topic for topic in subscription.topics if topic in posted]
             uris = [topic.uri for topic in subscription.unchecked(changed)]
             await retry_while_busy(partial(subscription.check_rows, uris))
             for topic in filter(subscription.covers, changed):
@@ -393,8 +393,8 @@ async def ping_client(answers: LocalAnswers, write: Write, end: Callable[[], Any
         await asyncio.sleep(seconds)
         request_id = answers.new_id()
         await write(jsonrpc.encode(jsonrpc.build_request(request_id, "ping", None)))
-        found = await answers.wait([request_id], seconds=seconds)
-        missed = 0 if found else missed + 1
+        responses = await answers.wait([request_id], seconds=seconds)
+        missed = 0 if responses else missed + 1
     end()
 
 
@@ -430,16 +430,16 @@ class _InitialVersions:
 
     def forget_resources_except(self, subscribed: Collection[str]) -> None:
         """Forget the versions of resources that the session has unsubscribed from."""
-        left = {*map(lower_scheme, subscribed)}
+        uris = {*map(lower_scheme, subscribed)}
         for topic in [*self._known]:
-            if topic.uri and topic.uri not in left:
+            if topic.uri and topic.uri not in uris:
                 self._known.pop(topic, None)
 
-    def _note(self, wanted: list[TopicKey]) -> None:
-        found = _versions(wanted)
-        if found is not None:
-            for topic in wanted:
-                self._known.setdefault(topic, found.get(topic, 0))
+    def _note(self, topics: list[TopicKey]) -> None:
+        versions_by_topic = _versions(topics)
+        if versions_by_topic is not None:
+            for topic in topics:
+                self._known.setdefault(topic, versions_by_topic.get(topic, 0))
 
     def take_changed(self, subscribed: Iterable[TopicKey]) -> list[TopicKey]:
         """Return the topics that changed between their recording and now; blocking.
@@ -448,9 +448,15 @@ class _InitialVersions:
         anymore and are removed. A topic that was added since is kept.
         """
         noted = {topic: self._known.pop(topic, None) for topic in subscribed}
-        known = {topic: version for topic, version in noted.items() if version is not None}
-        found = _versions(known) or {}
-        return [topic for topic, version in found.items() if version != known[topic]]
+        recorded_versions = {
+            topic: version for topic, version in noted.items() if version is not None
+        }
+        versions_by_topic = _versions(recorded_versions) or {}
+        return [
+            topic
+            for topic, version in versions_by_topic.items()
+            if version != recorded_versions[topic]
+        ]
 
 
 def _recently_changed(lists: Iterable[TopicKey], seconds: float) -> list[TopicKey]:
@@ -460,8 +466,8 @@ def _recently_changed(lists: Iterable[TopicKey], seconds: float) -> list[TopicKe
         return []
 
 
-def _versions(wanted: Iterable[TopicKey]) -> dict[TopicKey, int] | None:
+def _versions(topics: Iterable[TopicKey]) -> dict[TopicKey, int] | None:
     try:
-        return versions.read_versions(wanted)
+        return versions.read_versions(topics)
     except DatabaseError:  # changes are then known only by pub/sub, as the hub has logged
         return None

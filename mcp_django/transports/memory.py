@@ -52,7 +52,7 @@ class BaseClient(ABC):
     ``client_info`` and ``capabilities`` are what it declares. ``answer`` answers the client
     requests of a call: it gets them by key and returns the answers by key, or ``None`` to leave
     them unanswered. ``hear`` is called with each progress and log message; without it, the client
-    asks for none.
+    requests none.
     """
 
     def __init__(
@@ -85,7 +85,8 @@ class BaseClient(ABC):
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
         """Send a request from a thread, and return its response.
 
-        While a response asks, and ``answer`` has answers, the request is sent again with them.
+        While ``answer`` answers the client requests of a response, the request is sent again with
+        the answers.
 
         Raises:
             AccessRefused: the caller has to authenticate or lacks a scope.
@@ -95,10 +96,10 @@ class BaseClient(ABC):
         refused = self.initialize()
         if refused is not None:
             return refused
-        given = params or {}
-        response = self._exchange(self.message(method, given))
+        params = params or {}
+        response = self._exchange(self.message(method, params))
         while more := self._retry_params(response):
-            response = self._exchange(self.message(method, {**given, **more}))
+            response = self._exchange(self.message(method, {**params, **more}))
         return response
 
     async def arequest(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
@@ -108,10 +109,10 @@ class BaseClient(ABC):
         refused = await sync_to_async(self.initialize)()
         if refused is not None:
             return refused
-        given = params or {}
-        response = await self._aexchange(self.message(method, given))
+        params = params or {}
+        response = await self._aexchange(self.message(method, params))
         while more := self._retry_params(response):
-            response = await self._aexchange(self.message(method, {**given, **more}))
+            response = await self._aexchange(self.message(method, {**params, **more}))
         return response
 
     def initialize(self) -> Message | None:
@@ -183,7 +184,7 @@ class BaseClient(ABC):
             responses.append(jsonrpc.build_failure(message["id"], exc, self.revision))
             raise
         finally:
-            self.exchanges += ((message, one) for one in responses)
+            self.exchanges += ((message, response) for response in responses)
 
 
 def with_tasks(capabilities: Mapping[str, Any]) -> Message:

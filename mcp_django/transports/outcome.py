@@ -2,7 +2,7 @@
 
 An outcome finishes itself, in a thread (``finish``) or on an event loop (``afinish``), and is an
 ``Answer`` then, which sends itself over ASGI. Each becomes a Django response, too. So no mount has
-to know what it got.
+to distinguish them.
 """
 
 from __future__ import annotations
@@ -329,8 +329,8 @@ def _header_list(response: HttpResponseBase) -> HeaderList:
     """Return the headers and cookies, but no length or encoding that may not match the body."""
     cookies = [("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()]
     dropped = {"content-length"} | ({"content-encoding"} if response.streaming else set())
-    kept = [(name, value) for name, value in response.items() if name.lower() not in dropped]
-    return (*kept, *cookies)
+    headers = [(name, value) for name, value in response.items() if name.lower() not in dropped]
+    return (*headers, *cookies)
 
 
 def missing_headers(headers: HeaderList, present: HeaderList) -> HeaderList:

@@ -130,8 +130,8 @@ class Mailbox:
 
     def _make_room(self, key: Hashable) -> None:
         waiting = list(self._waiting)
-        alike = [entry for entry in waiting if key is not None and entry[0] == key]
-        keyed = [entry for entry in waiting if entry[0] is not None]
+        alike = [place for place in waiting if key is not None and place[0] == key]
+        keyed = [place for place in waiting if place[0] is not None]
         oldest = (alike or keyed or waiting)[0]
         del self._waiting[oldest]
 

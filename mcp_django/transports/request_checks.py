@@ -88,9 +88,11 @@ _HEAD = (b"origin", b"content-encoding", b"transfer-encoding", b"content-length"
 @lru_cache(maxsize=256)
 def _is_accepted(lines: tuple[bytes | tuple[bytes, ...] | None, ...], _hosts: object) -> bool:
     """Return whether host and types are allowed; cached, since a client repeats them."""
-    found = [(name, line) for name, line in zip(_USUAL, lines, strict=True) if line is not None]
-    headers = Headers((name, line) for name, line in found if isinstance(line, bytes))
-    if any(isinstance(line, tuple) for _, line in found):
+    named_lines = [
+        (name, line) for name, line in zip(_USUAL, lines, strict=True) if line is not None
+    ]
+    headers = Headers((name, line) for name, line in named_lines if isinstance(line, bytes))
+    if any(isinstance(line, tuple) for _, line in named_lines):
         # A repeated header is never usual.
         return False
     return not is_form(headers) and check_host(headers) is None and _check_types(headers) is None
@@ -118,9 +120,9 @@ def has_two_lengths(headers: Headers) -> bool:
 
 def declared_length(headers: Headers) -> int:
     """Return the body's length by Content-Length, 0 without one, as for a chunked body."""
-    said = headers.get("content-length") or ""
+    length = headers.get("content-length") or ""
     # Python refuses to convert very long digit strings.
-    return int(said[:MAX_DIGITS]) if said.isdecimal() else 0
+    return int(length[:MAX_DIGITS]) if length.isdecimal() else 0
 
 
 def check_host(headers: Headers) -> Reply | None:
@@ -161,9 +163,9 @@ def _check_origin(exchange: Exchange) -> Reply | None:
     if "origin" not in exchange.headers or _is_origin_allowed(exchange):
         return None
     origin = _joined(exchange.headers, "origin")
-    named = f" {origin[:80]!r}" if django_settings.DEBUG else ""
+    shown_origin = f" {origin[:80]!r}" if django_settings.DEBUG else ""
     return jsonrpc_error_reply(
-        403, f"The origin{named} is not allowed; see MCP_DJANGO['ALLOWED_ORIGINS']."
+        403, f"The origin{shown_origin} is not allowed; see MCP_DJANGO['ALLOWED_ORIGINS']."
     )
 
 
@@ -209,7 +211,7 @@ def _is_listed(origin: str, parts: SplitResult) -> bool:
         listed.add(f"{base.scheme}://{base.netloc}")
     if origin in listed:
         return True
-    patterns = [urlsplit(one) for one in listed if "://*." in one]
+    patterns = [urlsplit(listed_origin) for listed_origin in listed if "://*." in listed_origin]
     return any(
         parts.scheme == pattern.scheme and is_same_domain(parts.netloc, pattern.netloc.lstrip("*"))
         for pattern in patterns
@@ -248,12 +250,12 @@ def _check_form(exchange: Exchange) -> Reply | None:
 
 def _check_types(headers: Headers) -> Reply | None:
     types = headers.getlist("content-type")
-    if [one.partition(";")[0].strip().lower() for one in types] != [JSON]:
-        given = ", ".join(types)[:80] or "nothing"
-        return jsonrpc_error_reply(415, f"Send the body as {JSON}; Content-Type says {given!r}.")
+    if [content_type.partition(";")[0].strip().lower() for content_type in types] != [JSON]:
+        header = ", ".join(types)[:80] or "nothing"
+        return jsonrpc_error_reply(415, f"Send the body as {JSON}; Content-Type says {header!r}.")
     if not (accepts(headers, JSON) or accepts(headers, EVENT_STREAM)):
-        given = ", ".join(headers.getlist("accept"))[:80]
-        return jsonrpc_error_reply(406, f"Accept {JSON} or {EVENT_STREAM}; Accept says {given!r}.")
+        header = ", ".join(headers.getlist("accept"))[:80]
+        return jsonrpc_error_reply(406, f"Accept {JSON} or {EVENT_STREAM}; Accept says {header!r}.")
     return None
 
 
@@ -300,9 +302,9 @@ def _media_range(part: str) -> tuple[str, bool]:
 
 def _preflight(headers: Headers) -> HeaderList:
     """Return the headers that answer a CORS preflight request."""
-    wanted = headers.get("access-control-request-headers") or ""
+    requested = headers.get("access-control-request-headers") or ""
     # Mcp-Param-* headers have no fixed names, so the requested ones are allowed.
-    names = (name.strip() for name in wanted.split(","))
+    names = (name.strip() for name in requested.split(","))
     params = [name for name in names if name.lower().startswith(MCP_PARAM_PREFIX)]
     return (
         ("Access-Control-Allow-Methods", "POST, GET, DELETE, OPTIONS"),
@@ -364,11 +366,15 @@ def set_no_delay(send: Send) -> None:
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     if not isinstance(transport, asyncio.BaseTransport):
         return
-    found = transport.get_extra_info("socket")
-    if found is None or found.proto or found.family not in (socket.AF_INET, socket.AF_INET6):
+    connection = transport.get_extra_info("socket")
+    if (
+        connection is None
+        or connection.proto
+        or connection.family not in (socket.AF_INET, socket.AF_INET6)
+    ):
         return
     with suppress(OSError):
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 async def wait_for_first(*tasks: asyncio.Future[Any]) -> None:

@@ -84,13 +84,15 @@ def render_page(server: Server, exchange: Exchange) -> Reply:
 
 def _context(server: Server, url: str) -> dict[str, Any]:
     identity = server.identity()
-    closed = not all(isinstance(one, AllowAny) for one in parse_permissions(server.permission))
+    closed = not all(
+        isinstance(permission, AllowAny) for permission in parse_permissions(server.permission)
+    )
     # Hosts use the name as an identifier; it is derived from the title that users see.
     name = slugify(identity.get("title", "")) or slugify(identity["name"])
-    entry: dict[str, Any] = {"url": url}
+    server_config: dict[str, Any] = {"url": url}
     needs_token = closed and not offers_sign_in(server)
     if needs_token:
-        entry["headers"] = {HEADER: PLACEHOLDER}
+        server_config["headers"] = {HEADER: PLACEHOLDER}
     return {
         "language": get_language() or "en",
         "identity": identity,
@@ -102,10 +104,11 @@ def _context(server: Server, url: str) -> dict[str, Any]:
         "revisions": ", ".join(server.protocol_versions),
         "connections": _connections_url() if closed and not needs_token else "",
         "header_option": f' --header "{HEADER}: {PLACEHOLDER}"' if needs_token else "",
-        "vscode": json.dumps({"servers": {name: {"type": "http", **entry}}}, indent=2),
-        "cursor": json.dumps({"mcpServers": {name: entry}}, indent=2),
+        "vscode": json.dumps({"servers": {name: {"type": "http", **server_config}}}, indent=2),
+        "cursor": json.dumps({"mcpServers": {name: server_config}}, indent=2),
         "inspector": json.dumps(
-            {"mcpServers": {name: {"type": "http", "protocolEra": "modern", **entry}}}, indent=2
+            {"mcpServers": {name: {"type": "http", "protocolEra": "modern", **server_config}}},
+            indent=2,
         ),
         "style": mark_safe(_style()),  # noqa: S308 - a file of this package
     }
@@ -180,14 +183,14 @@ def check_health_request(exchange: Exchange) -> Reply | None:
 def health_reply(server: Server, exchange: Exchange) -> Reply:
     """Return 200 if the database answers within two seconds, else 503."""
     is_well = health_check.is_well()
-    said: dict[str, Any] = {"status": "ok" if is_well else "unavailable"}
+    report: dict[str, Any] = {"status": "ok" if is_well else "unavailable"}
     if confirm_seconds():
         is_cached = not why_not_cached(tuple(server.auth), server.upstream)
-        said["callers"] = "cached" if is_cached else "looked up"
-        said["cache"] = cache_counters()
-    body = json.dumps(said, separators=(",", ":")).encode()
-    found = json_reply(200 if is_well else 503, body)
-    return replace(found, body=b"") if exchange.verb == "HEAD" else found
+        report["callers"] = "cached" if is_cached else "looked up"
+        report["cache"] = cache_counters()
+    body = json.dumps(report, separators=(",", ":")).encode()
+    reply = json_reply(200 if is_well else 503, body)
+    return replace(reply, body=b"") if exchange.verb == "HEAD" else reply
 
 
 @dataclass(slots=True)
@@ -215,8 +218,8 @@ class DatabaseProbe:
 
     def wait(self) -> bool:
         """Wait for the query; return whether it succeeded within ``QUERY_TIMEOUT_SECONDS``."""
-        left = self.began + QUERY_TIMEOUT_SECONDS - time.monotonic()
-        return self.answered.wait(max(0.0, left)) and self.is_well
+        seconds = self.began + QUERY_TIMEOUT_SECONDS - time.monotonic()
+        return self.answered.wait(max(0.0, seconds)) and self.is_well
 
 
 class _HealthCheck:

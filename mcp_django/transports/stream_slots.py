@@ -143,14 +143,14 @@ def _size_of(uri: str) -> int:
 
 def _limits_of(principal: Principal, network: str | None) -> dict[str, _Limit]:
     settings = get_settings()
-    each = settings.streams_per_principal
+    limit = settings.streams_per_principal
     if network is None:
         # Without a client id, a principal has the same key as its user.
-        streams = {principal.user_key: settings.streams_per_user or 2 * each, principal.key: each}
+        streams = {principal.user_key: settings.streams_per_user or 2 * limit, principal.key: limit}
     else:
-        streams = {ANONYMOUS: settings.anonymous_factor * each}
+        streams = {ANONYMOUS: settings.anonymous_factor * limit}
         if network:
-            streams[f"{ANONYMOUS} at {network}"] = each
+            streams[f"{ANONYMOUS} at {network}"] = limit
     return {
         by_tenant(key): _Limit(most, max(LARGEST_STREAM, most * CHARACTERS_PER_STREAM))
         for key, most in streams.items()
