@@ -88,17 +88,17 @@ class ConsentAdmin(RevocableAdmin):
         self, request: HttpRequest, queryset: QuerySet[Consent], search_term: str
     ) -> tuple[QuerySet[Consent], bool]:
         """Search the ``USERNAME_FIELD`` of the user model as well."""
-        found, duplicates = super().get_search_results(request, queryset, search_term)
+        rows, duplicates = super().get_search_results(request, queryset, search_term)
         if search_term:
             name = get_user_model().USERNAME_FIELD
-            found |= queryset.filter(**{f"user__{name}__icontains": search_term})
-        return found, duplicates
+            rows |= queryset.filter(**{f"user__{name}__icontains": search_term})
+        return rows, duplicates
 
     @admin.display(description=_("client name"), ordering="client_id")
     def client_name(self, consent: Consent) -> str:
         """Return the client's name and its badge, which tells how the site knows the client."""
-        party = _client_display(consent)
-        return f"{party.name} ({party.badge})"
+        client = _client_display(consent)
+        return f"{client.name} ({client.badge})"
 
     @admin.display(description=_("user"), ordering="user")
     def user_link(self, consent: Consent) -> str:
@@ -113,8 +113,8 @@ class ConsentAdmin(RevocableAdmin):
     @admin.display(description=_("last used"))
     def last_used(self, consent: Any) -> str:
         """Return when the client last called the server or got a token, to a minute."""
-        known = vars(consent).get("last_uses")
-        uses = last_uses([consent.user_id]) if known is None else known
+        loaded = vars(consent).get("last_uses")
+        uses = last_uses([consent.user_id]) if loaded is None else loaded
         at = uses.get((consent.user_id, consent.client_id, consent.resource))
         return date_format(to_local_time(at), "SHORT_DATETIME_FORMAT") if at else ""
 
@@ -125,9 +125,9 @@ class ConsentAdmin(RevocableAdmin):
 
     def describe_rows(self, rows: Iterable[Consent]) -> list[str]:
         """Return user, client and server of each row, for the page that asks."""
-        found = list(rows)
-        clients = client_displays({row.client_id for row in found})
-        return [f"{row.user}: {clients[row.client_id].name}, {row.resource}" for row in found]
+        consents = list(rows)
+        clients = client_displays({row.client_id for row in consents})
+        return [f"{row.user}: {clients[row.client_id].name}, {row.resource}" for row in consents]
 
     def is_ended(self, row: Consent) -> bool:
         """Return false: access that is revoked has no row any more."""
@@ -211,13 +211,15 @@ class ClientProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic i
         super().__init__(*args, **kwargs)
         described = {**site_scopes(), **get_settings().scopes}
         servers = {url: server.identity().get("title") for url, server in self.resources.items()}
-        for name, known in (("allowed_scopes", described), ("allowed_resources", servers)):
+        for name, labels in (("allowed_scopes", described), ("allowed_resources", servers)):
             if name not in self.fields:
                 continue
             field: Any = self.fields[name]
             # What the site no longer has stays selected until it is cleared.
-            stored = [one for one in getattr(self.instance, name) or () if isinstance(one, str)]
-            field.choices = described_choices(dict.fromkeys((*known, *stored)), known)
+            stored = [
+                value for value in getattr(self.instance, name) or () if isinstance(value, str)
+            ]
+            field.choices = described_choices(dict.fromkeys((*labels, *stored)), labels)
 
 
 @admin.register(ClientProfile)
@@ -247,8 +249,8 @@ class ClientProfileAdmin(DelegationAdmin):
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         """Return the fields; the name of the client is known once the profile exists."""
         client = ["client_id", "client_name"] if obj else ["client_id"]
-        shown = ("service_user", "allowed_scopes", "allowed_resources", "jwks", "jwks_url")
-        return [*client, *shown, "last_used_at"]
+        names = ("service_user", "allowed_scopes", "allowed_resources", "jwks", "jwks_url")
+        return [*client, *names, "last_used_at"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Return the read-only fields; the client of an existing profile cannot be changed."""
@@ -287,9 +289,9 @@ class _ClientChangeList(ChangeList):
         """Load the rows of the page, then set ``party`` on each."""
         super().get_results(request)
         rows: list[Any] = list(self.result_list)
-        found = client_displays({row.client_id for row in rows})
+        clients = client_displays({row.client_id for row in rows})
         for row in rows:
-            row.party = found[row.client_id]
+            row.party = clients[row.client_id]
         self.result_list = rows
 
 
@@ -305,8 +307,8 @@ class _ConsentChangeList(_ClientChangeList):
 
 
 def _client_display(row: Consent | ClientProfile) -> ClientDisplay:
-    found: ClientDisplay | None = getattr(row, "party", None)
-    return found or client_displays({row.client_id})[row.client_id]
+    client: ClientDisplay | None = getattr(row, "party", None)
+    return client or client_displays({row.client_id})[row.client_id]
 
 
 # Upstream access of users -------------------------------------------------------------------------

@@ -98,7 +98,9 @@ class _SecretsLogFilter(logging.Filter):
         elif record.args:
             before = _PLACEHOLDER.split(str(record.msg))
             pairs = zip_longest(before[: len(record.args)], record.args, fillvalue="")
-            record.args = tuple(_hide_secrets(one, after=str(text)) for text, one in pairs)
+            record.args = tuple(
+                _hide_secrets(argument, after=str(text)) for text, argument in pairs
+            )
         return True
 
 

@@ -78,8 +78,8 @@ def verify_assertion(
     try:
         header = jwt.get_unverified_header(assertion)
         algorithm, kid = header.get("alg"), header.get("kid")
-        said = str(header.get("typ", "")).lower().removeprefix("application/")
-        require(not typ or said == typ, f"The typ header is not {typ}.")
+        token_type = str(header.get("typ", "")).lower().removeprefix("application/")
+        require(not typ or token_type == typ, f"The typ header is not {typ}.")
         require(algorithm in algorithms, "The algorithm is not allowed.")
         require("crit" not in header, "It has critical header parameters (crit), unsupported here.")
         require(kid is None or isinstance(kid, str), "The key id (kid) is not a string.")

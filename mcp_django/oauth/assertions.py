@@ -34,8 +34,8 @@ def is_present(request: Any) -> bool:
 
 def client_has_keys(client_id: str) -> bool:
     """Return whether the client has keys, so that it can authenticate only with them."""
-    found = ClientProfile.of_client(client_id)
-    return found is not None and found.has_keys
+    profile = ClientProfile.of_client(client_id)
+    return profile is not None and profile.has_keys
 
 
 @sensitive_variables("assertion")
@@ -51,9 +51,9 @@ def authenticate_by_assertion(request: Any, http: HttpRequest) -> Any:
     if getattr(request, "client_assertion_type", None) != TYPE:
         return None
     try:
-        named = signed.read_unverified_claims(assertion).get("sub")
-        client = _registered(named, claimed=request.client_id)
-        profile = ClientProfile.of_client(named) if client else None
+        client_id = signed.read_unverified_claims(assertion).get("sub")
+        client = _registered(client_id, claimed=request.client_id)
+        profile = ClientProfile.of_client(client_id) if client else None
         if profile is None or not profile.has_keys or not client.is_usable(request):
             return None
         claims = signed.verify_assertion(
@@ -62,17 +62,17 @@ def authenticate_by_assertion(request: Any, http: HttpRequest) -> Any:
                 profile.jwks_url, jwks=profile.jwks or None, jwks_url=profile.jwks_url
             ),
             algorithms=ALGORITHMS,
-            issuer=named,
+            issuer=client_id,
             required=("jti",),
             max_seconds=MAX_SECONDS,
         )
-        signed.require(claims["sub"] == named, "The claims iss and sub name different clients.")
+        signed.require(claims["sub"] == client_id, "The claims iss and sub name different clients.")
         signed.require(_is_own_audience(claims["aud"], http), "Its audience is another server.")
         signed.require(signed.mark_used(claims), "It was already used.")
     except signed.InvalidAssertion as exc:
         logger.info("Client assertion rejected: %s", exc)
         return None
-    request.client_id = named
+    request.client_id = client_id
     return client
 
 
@@ -114,5 +114,7 @@ def _is_own_audience(audience: Any, request: HttpRequest) -> bool:
     # A site may include only the toolkit's own URLs.
     with suppress(NoReverseMatch):
         ours.add(canonicalize_url(origin_of(request) + reverse("mcp_oauth:token")))
-    named = audience if isinstance(audience, list) else [audience]
-    return any(isinstance(one, str) and (canonicalize_url(one) or one) in ours for one in named)
+    audiences = audience if isinstance(audience, list) else [audience]
+    return any(
+        isinstance(value, str) and (canonicalize_url(value) or value) in ours for value in audiences
+    )

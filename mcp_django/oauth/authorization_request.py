@@ -97,7 +97,7 @@ class AuthorizationRequest:
             ("claims", self.claims),
         ]
         if bound or not self.is_bound:
-            pairs += [("resource", one) for one in self.resources]
+            pairs += [("resource", resource) for resource in self.resources]
         return urlencode([(name, value) for name, value in pairs if value])
 
     def error(self, error: str, description: str) -> AuthorizationError:
@@ -156,7 +156,7 @@ def parse_request(query: QueryDict, request: HttpRequest) -> tuple[Authorization
     except _RequestError as fault:
         kind = WrongAccount if isinstance(fault, _AccountError) else AuthorizationError
         raise kind(*fault.args, redirect_uri=redirect_uri, state=state) from None
-    asked = AuthorizationRequest(
+    auth_request = AuthorizationRequest(
         client_id=application.client_id,
         redirect_uri=redirect_uri,
         scopes=scopes,
@@ -167,7 +167,7 @@ def parse_request(query: QueryDict, request: HttpRequest) -> tuple[Authorization
         nonce=query.get("nonce", ""),
         claims=query.get("claims", ""),
     )
-    return asked, application
+    return auth_request, application
 
 
 def check_query(request: HttpRequest) -> None:
@@ -178,7 +178,7 @@ def check_query(request: HttpRequest) -> None:
     """
     if len(request.META.get("QUERY_STRING", "")) > MAX_QUERY:
         raise UntrustedRequest(_("The request is too long."))
-    if any("\0" in one for one in request.GET.getlist("client_id")):
+    if any("\0" in client_id for client_id in request.GET.getlist("client_id")):
         raise UntrustedRequest(_("The assistant that sent you here is not known to this site."))
 
 
@@ -211,7 +211,7 @@ def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
     pairs = [(name, value) for name in _TOOLKIT_PARAMETERS for value in query.getlist(name)]
     uri = f"{request.path}?{urlencode([*pairs, ('response_type', 'code')])}"
     try:
-        _scopes_unused, found = core.server.validate_authorization_request(
+        _scopes_unused, credentials = core.server.validate_authorization_request(
             uri, http_method="GET", body="", headers=core.extract_headers(request)
         )
     except FatalClientError as exc:
@@ -226,7 +226,7 @@ def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
             redirect_uri=exc.redirect_uri,
             state=query.get("state", ""),
         ) from None
-    application, redirect_uri = found["request"].client, found["redirect_uri"]
+    application, redirect_uri = credentials["request"].client, credentials["redirect_uri"]
     _check_redirect(application, redirect_uri)
     return application, redirect_uri
 
@@ -260,7 +260,7 @@ def _check_redirect(application: Any, redirect_uri: str) -> None:
     if application is not None and not clients.is_manually_registered(application):
         trusted = clients.is_redirect_allowed(redirect_uri)
     else:
-        apps = (one.partition(":")[0].lower() for one in get_settings().oauth.app_redirects)
+        apps = (uri.partition(":")[0].lower() for uri in get_settings().oauth.app_redirects)
         own = application.get_allowed_schemes() if application is not None else ()
         trusted = scheme in {"http", "https", *apps, *own} - (FORBIDDEN_SCHEMES - {"http", "https"})
     if not trusted:
@@ -298,9 +298,9 @@ def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
 
     A manually registered client gets an error for an unknown scope, which may be misspelled.
     """
-    asked = query.get("scope", "").split()
-    possible = clients.allowed_scopes(asked, application)
-    unknown = set(asked) - {*possible, clients.OFFLINE_ACCESS}
+    requested = query.get("scope", "").split()
+    possible = clients.allowed_scopes(requested, application)
+    unknown = set(requested) - {*possible, clients.OFFLINE_ACCESS}
     if unknown and clients.is_manually_registered(application):
         raise _RequestError("invalid_scope", "A scope is not available to this client.")
     return tuple(possible)
@@ -311,19 +311,21 @@ def _default_scopes(
 ) -> tuple[str, ...]:
     """Return the scopes for a request without any: those that the servers require."""
     if resources:
-        return tuple(clients.required_scopes(find_server(one, request) for one in resources))
+        return tuple(
+            clients.required_scopes(find_server(resource, request) for resource in resources)
+        )
     return tuple(clients.Scopes().get_default_scopes(application))
 
 
 def _requested_resources(
     query: QueryDict, request: HttpRequest, application: Any, scopes: tuple[str, ...]
 ) -> tuple[tuple[str, ...], bool]:
-    named = query.getlist("resource")
-    if named:
-        resources = find_resources(named, request)
+    urls = query.getlist("resource")
+    if urls:
+        resources = find_resources(urls, request)
         if resources is None:
             raise _RequestError("invalid_target", "The resource is not a server of this site.")
-        if not all(_may_connect(one, request, application) for one in resources):
+        if not all(_may_connect(resource, request, application) for resource in resources):
             raise _AccountError("access_denied", "This account may not connect to the server.")
         return tuple(resources), False
     if _is_for_own_api(application, scopes):
@@ -331,7 +333,11 @@ def _requested_resources(
     if get_settings().oauth.missing_resource == "reject":
         raise _RequestError("invalid_target", "Send the resource parameter (RFC 8707).")
     # Clients of protocol version 2025-03-26 do not send the resource parameter.
-    bound = [one for one in all_resources(request) if _may_connect(one, request, application)]
+    bound = [
+        resource
+        for resource in all_resources(request)
+        if _may_connect(resource, request, application)
+    ]
     if not bound:
         raise _AccountError("access_denied", "This account may not connect to any server.")
     return tuple(bound), True
@@ -411,8 +417,12 @@ def redirect(request: HttpRequest, location: str) -> HttpResponse:
 def add_issuer(location: str, issuer: str) -> str:
     """Return the location with exactly one ``iss``; the rest of its query is not re-encoded."""
     base, _, query = location.partition("?")
-    kept = [one for one in query.split("&") if one and unquote_plus(one.partition("=")[0]) != "iss"]
-    return f"{base}?{'&'.join([*kept, 'iss=' + quote(issuer, safe='')])}"
+    parameters = [
+        parameter
+        for parameter in query.split("&")
+        if parameter and unquote_plus(parameter.partition("=")[0]) != "iss"
+    ]
+    return f"{base}?{'&'.join([*parameters, 'iss=' + quote(issuer, safe='')])}"
 
 
 def _add_to_query(location: str, values: dict[str, str]) -> str:

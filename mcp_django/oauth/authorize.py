@@ -88,16 +88,18 @@ class AuthorizeView(View):
             return busy
         if not request.user.is_authenticated:
             check_client(query)
-        asked, application = parse_request(query, request)
+        auth_request, application = parse_request(query, request)
         if "none" in prompts:
-            return _answer_prompt_none(request, asked, application, prompts)
-        _check_user(request, asked)
+            return _answer_prompt_none(request, auth_request, application, prompts)
+        _check_user(request, auth_request)
         if "login" in prompts:
             # Login pages do not ask a user who is signed in: Django's admin shows its front page.
             # Only a POST signs the user out, since any page can send a user here.
-            return consent.sign_in_again_page(request, asked)
-        decided = None if prompts else _response_without_consent(request, asked, application)
-        return decided or _show_consent_page(request, asked, application)
+            return consent.sign_in_again_page(request, auth_request)
+        response = (
+            None if prompts else _response_without_consent(request, auth_request, application)
+        )
+        return response or _show_consent_page(request, auth_request, application)
 
     def post(self, request: HttpRequest) -> HttpResponse:
         """Process the consent form, which this user opened within the last hour."""
@@ -110,24 +112,26 @@ class AuthorizeView(View):
             logout(request)
             return _sign_in(request, request.GET.copy())
         try:
-            asked = AuthorizationRequest.unsign(request.POST.get("request", ""), request.user)
+            auth_request = AuthorizationRequest.unsign(
+                request.POST.get("request", ""), request.user
+            )
         except (BadSignature, TypeError):
             raise UntrustedRequest(
                 _("The page was open for too long, or was shown to another account.")
             ) from None
         if decision == "switch":
             logout(request)
-            return _sign_in(request, QueryDict(asked.query(bound=False), mutable=True))
-        asked, application = _revalidate(request, asked)
+            return _sign_in(request, QueryDict(auth_request.query(bound=False), mutable=True))
+        auth_request, application = _revalidate(request, auth_request)
         if decision != "allow":
-            consent.log_decision(AuthEvent.Kind.DENIAL, asked, request)
-            raise asked.error("access_denied", "The user denied the request.")
-        scopes = consent.chosen_scopes(asked, request, request.POST.getlist("scope"))
+            consent.log_decision(AuthEvent.Kind.DENIAL, auth_request, request)
+            raise auth_request.error("access_denied", "The user denied the request.")
+        scopes = consent.chosen_scopes(auth_request, request, request.POST.getlist("scope"))
         if not scopes:
             return _show_consent_page(
-                request, asked, application, error=_("Choose at least one permission.")
+                request, auth_request, application, error=_("Choose at least one permission.")
             )
-        return _approve(request, asked, scopes)
+        return _approve(request, auth_request, scopes)
 
 
 def finish_request(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
@@ -137,8 +141,8 @@ def finish_request(request: HttpRequest, approved_request: dict[str, Any]) -> Ht
     URI, servers and scopes are checked again; if another upstream provider is still missing, the
     redirect goes there. An error is returned as a response as well: a redirect or a page.
     """
-    asked = AuthorizationRequest.from_dict(approved_request)
-    return _report_errors(request, partial(_complete, request, asked))
+    auth_request = AuthorizationRequest.from_dict(approved_request)
+    return _report_errors(request, partial(_complete, request, auth_request))
 
 
 def reject_request(
@@ -151,8 +155,10 @@ def reject_request(
     """
 
     def respond() -> NoReturn:
-        asked, _application = _revalidate(request, AuthorizationRequest.from_dict(approved_request))
-        raise asked.error(error, UPSTREAM_ERRORS[error])
+        auth_request, _application = _revalidate(
+            request, AuthorizationRequest.from_dict(approved_request)
+        )
+        raise auth_request.error(error, UPSTREAM_ERRORS[error])
 
     return _report_errors(request, respond)
 
@@ -284,7 +290,7 @@ def _pending_requests(request: HttpRequest) -> dict[str, list[Any]]:
     """Return the start and the query of each pending request of the last hour, oldest first."""
     oldest = time.time() - MAX_AGE_SECONDS
     pending: dict[str, list[Any]] = request.session.get(SESSION_KEY, {})
-    return {digest: entry for digest, entry in pending.items() if entry[0] > oldest}
+    return {digest: record for digest, record in pending.items() if record[0] > oldest}
 
 
 def _resume(request: HttpRequest, digest: str) -> HttpResponse:
@@ -311,81 +317,83 @@ def _lengthen_session(sender: Any, *, request: HttpRequest | None = None, **kwar
 # Checks, the consent page and the code -----------------------------------------------------------
 
 
-def _check_user(request: HttpRequest, asked: AuthorizationRequest) -> None:
+def _check_user(request: HttpRequest, auth_request: AuthorizationRequest) -> None:
     if not request.user.is_active:
-        raise asked.error("access_denied", "This account may not connect.")
+        raise auth_request.error("access_denied", "This account may not connect.")
 
 
 def _response_without_consent(
-    request: HttpRequest, asked: AuthorizationRequest, application: Any
+    request: HttpRequest, auth_request: AuthorizationRequest, application: Any
 ) -> HttpResponse | None:
     """Return the response if no consent page is needed: skipped by the site, or remembered."""
     if application.skip_authorization and is_manually_registered(application):
-        return _approve(request, asked, asked.scopes)
-    if consent.is_consent_remembered(asked, application, request.user):
-        return _complete(request, asked)
+        return _approve(request, auth_request, auth_request.scopes)
+    if consent.is_consent_remembered(auth_request, application, request.user):
+        return _complete(request, auth_request)
     return None
 
 
 def _answer_prompt_none(
-    request: HttpRequest, asked: AuthorizationRequest, application: Any, prompts: set[str]
+    request: HttpRequest, auth_request: AuthorizationRequest, application: Any, prompts: set[str]
 ) -> HttpResponse:
     """Return the response to ``prompt=none``: a code or an error, never a page (OIDC Core)."""
     if len(prompts) > 1:
-        raise asked.error("invalid_request", "prompt=none cannot be combined with other values.")
+        raise auth_request.error(
+            "invalid_request", "prompt=none cannot be combined with other values."
+        )
     if not request.user.is_authenticated:
-        raise asked.error("login_required", "The user is not signed in.")
-    _check_user(request, asked)
-    if bindings.missing_provider(request.user, asked.resources):
-        raise asked.error("interaction_required", "The user has to sign in at a provider.")
-    decided = _response_without_consent(request, asked, application)
-    if decided is None:
-        raise asked.error("consent_required", "The user has to consent.")
-    return decided
+        raise auth_request.error("login_required", "The user is not signed in.")
+    _check_user(request, auth_request)
+    if bindings.missing_provider(request.user, auth_request.resources):
+        raise auth_request.error("interaction_required", "The user has to sign in at a provider.")
+    response = _response_without_consent(request, auth_request, application)
+    if response is None:
+        raise auth_request.error("consent_required", "The user has to consent.")
+    return response
 
 
 def _show_consent_page(
-    request: HttpRequest, asked: AuthorizationRequest, application: Any, *, error: str = ""
+    request: HttpRequest, auth_request: AuthorizationRequest, application: Any, *, error: str = ""
 ) -> HttpResponse:
     context = {
         "client": client_display(application),
-        "destination": destination_of(asked.redirect_uri),
-        "servers": consent.consent_servers(asked, request),
-        "is_bound": asked.is_bound,
-        "scopes": consent.consent_scopes(asked, application, request),
-        "known_before": bool(consent.granted_before(asked, request.user)),
+        "destination": destination_of(auth_request.redirect_uri),
+        "servers": consent.consent_servers(auth_request, request),
+        "is_bound": auth_request.is_bound,
+        "scopes": consent.consent_scopes(auth_request, application, request),
+        "known_before": bool(consent.granted_before(auth_request, request.user)),
         "account": request.user,
-        "signed_request": asked.sign(request.user),
+        "signed_request": auth_request.sign(request.user),
         "error": error,
     }
     return consent.render_page(request, "authorize.html", context, status=400 if error else 200)
 
 
 def _approve(
-    request: HttpRequest, asked: AuthorizationRequest, scopes: tuple[str, ...]
+    request: HttpRequest, auth_request: AuthorizationRequest, scopes: tuple[str, ...]
 ) -> HttpResponse:
-    consent.save_consent(asked, scopes, request)
-    return _complete(request, replace(asked, scopes=scopes))
+    consent.save_consent(auth_request, scopes, request)
+    return _complete(request, replace(auth_request, scopes=scopes))
 
 
 def _revalidate(
-    request: HttpRequest, asked: AuthorizationRequest
+    request: HttpRequest, auth_request: AuthorizationRequest
 ) -> tuple[AuthorizationRequest, Any]:
     """Validate the request again, since time has passed since the page was shown."""
-    again, application = parse_request(QueryDict(asked.query(bound=True)), request)
-    _check_user(request, again)
-    scopes = tuple(one for one in asked.scopes if one in again.scopes)
-    return replace(again, scopes=scopes, is_bound=asked.is_bound), application
+    current, application = parse_request(QueryDict(auth_request.query(bound=True)), request)
+    _check_user(request, current)
+    scopes = tuple(scope for scope in auth_request.scopes if scope in current.scopes)
+    return replace(current, scopes=scopes, is_bound=auth_request.is_bound), application
 
 
-def _complete(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
+def _complete(request: HttpRequest, auth_request: AuthorizationRequest) -> HttpResponse:
     """Redirect to a provider that is not yet connected, or to the client with a code."""
-    asked, _application = _revalidate(request, asked)
-    for _resource, server in consent.servers_of(asked, request):
-        step = _upstream_redirect(request, server, asdict(asked))
+    auth_request, _application = _revalidate(request, auth_request)
+    for _resource, server in consent.servers_of(auth_request, request):
+        step = _upstream_redirect(request, server, asdict(auth_request))
         if step is not None:
             return step
-    return redirect(request, _issue_code(request, asked))
+    return redirect(request, _issue_code(request, auth_request))
 
 
 def _upstream_redirect(
@@ -411,30 +419,30 @@ def _upstream_redirect(
         return reject_request(request, approved_request, error="temporarily_unavailable")
 
 
-def _issue_code(request: HttpRequest, asked: AuthorizationRequest) -> str:
+def _issue_code(request: HttpRequest, auth_request: AuthorizationRequest) -> str:
     """Return the redirect URL with a new code; the toolkit checks the request once more."""
     core = AuthorizationView.get_oauthlib_core()
     credentials = {
-        "client_id": asked.client_id,
-        "redirect_uri": asked.redirect_uri,
+        "client_id": auth_request.client_id,
+        "redirect_uri": auth_request.redirect_uri,
         "response_type": "code",
-        "state": asked.state or None,
-        "code_challenge": asked.code_challenge,
+        "state": auth_request.state or None,
+        "code_challenge": auth_request.code_challenge,
         "code_challenge_method": "S256",
-        "resource": list(asked.resources),
+        "resource": list(auth_request.resources),
         "user": request.user,
     }
-    optional = {"nonce": asked.nonce, "claims": asked.claims}
+    optional = {"nonce": auth_request.nonce, "claims": auth_request.claims}
     try:
         headers, _body, _status = core.server.create_authorization_response(
             request.path,
             http_method="GET",
             headers=core.extract_headers(request),
-            scopes=list(asked.scopes),
+            scopes=list(auth_request.scopes),
             credentials=credentials | {name: value for name, value in optional.items() if value},
         )
     except FatalClientError as exc:
         raise UntrustedRequest(_("The assistant that sent you here is not known anymore.")) from exc
     except OAuth2Error as exc:
-        raise asked.error(exc.error, exc.description or "") from exc
-    return add_code(asked.redirect_uri, headers["Location"], state=asked.state)
+        raise auth_request.error(exc.error, exc.description or "") from exc
+    return add_code(auth_request.redirect_uri, headers["Location"], state=auth_request.state)

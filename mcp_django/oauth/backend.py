@@ -89,15 +89,15 @@ class OAuthBackend(BaseBackend):
         query = _token_query(get_access_token_model(), len(checksums))
         rows = query.rows(alias, numbered(checksums))
         tokens = {token.token_checksum: token for token in rows}
-        found: dict[CallerKey, Confirmed[Principal]] = {}
+        principals: dict[CallerKey, Confirmed[Principal]] = {}
         for key in keys:
             token = tokens.get(key.digest)
             if token is not None and _is_valid_for(token, key.resource, None):
                 note_use(token, "updated")
                 tags = {f"oauth-token:{token.pk}", f"client:{token.application_id}"}
                 principal = _principal(token, audience=key.resource, issuer=key.issuer)
-                found[key] = Confirmed(principal, frozenset(tags))
-        return found
+                principals[key] = Confirmed(principal, frozenset(tags))
+        return principals
 
     def why_not_confirmable(self) -> str:
         """Return which model of the site decides by itself; empty if none does."""
@@ -158,7 +158,7 @@ def _is_valid_for(token: Any, resource: str, request: HttpRequest | None) -> boo
     return bool(
         not token.is_expired()
         and resource
-        and resource in {canonicalize_url(one) for one in token.resource}
+        and resource in {canonicalize_url(url) for url in token.resource}
         and user is not None
         and user.is_active
         and application is not None
@@ -188,10 +188,10 @@ def _principal(token: Any, *, audience: str, issuer: str) -> Principal:
     family = refresh.token_family if refresh is not None else None
     client_id = token.application.client_id
     is_short = len(client_id) <= MAX_CLIENT_ID
-    named = client_id if is_short else token_digest(client_id)[:MAX_CLIENT_ID]
+    short_id = client_id if is_short else token_digest(client_id)[:MAX_CLIENT_ID]
     return principal_for(
         token.user,
-        key=f"{key_of(token.user)}@{named}",
+        key=f"{key_of(token.user)}@{short_id}",
         backend="oauth",
         scopes=frozenset(token.scope.split()),
         client_id=client_id,

@@ -87,11 +87,11 @@ def check_clients(*, databases: list[str] | None = None, **kwargs: Any) -> Itera
         .filter(registration_source__in=[sources.DCR, sources.CIMD])
         .exclude(authorization_grant_type=model.GRANT_AUTHORIZATION_CODE)
     )
-    found = []
+    rows = []
     # ``migrate`` runs this check before it creates the tables.
     with suppress(DatabaseError):
-        found = list(wrong.values_list("client_id", "authorization_grant_type")[:5])
-    for client_id, grant in found:
+        rows = list(wrong.values_list("client_id", "authorization_grant_type")[:5])
+    for client_id, grant in rows:
         yield Error(
             f"The client {client_id!r} registered itself for the grant type {grant!r}.",
             hint="Delete it in the admin, or set its registration source to manual if you know it; "
@@ -150,12 +150,12 @@ def _uses_class(key: str, path: str) -> bool:
     from oauth2_provider.settings import oauth2_settings
 
     try:
-        found = getattr(oauth2_settings, key)
+        value = getattr(oauth2_settings, key)
     except ImportError:
         return False
-    classes = found if isinstance(found, (list, tuple)) else [found]
-    ours = import_string(path)
-    return any(isinstance(one, type) and issubclass(one, ours) for one in classes)
+    classes = value if isinstance(value, (list, tuple)) else [value]
+    base = import_string(path)
+    return any(isinstance(cls, type) and issubclass(cls, base) for cls in classes)
 
 
 @_check()
@@ -179,8 +179,8 @@ def check_keys(**kwargs: Any) -> Iterator[CheckMessage]:
     """W009: ``OAUTH2_PROVIDER`` has an unknown key, which the toolkit silently ignores."""
     from oauth2_provider.settings import DEFAULTS
 
-    given = getattr(django_settings, "OAUTH2_PROVIDER", {})
-    for key in (one for one in given if one not in DEFAULTS):
+    configured = getattr(django_settings, "OAUTH2_PROVIDER", {})
+    for key in (name for name in configured if name not in DEFAULTS):
         near = nearest(key, DEFAULTS)
         yield checks.Warning(
             f"OAUTH2_PROVIDER has the unknown key {key!r}, which the toolkit ignores.",
@@ -196,14 +196,14 @@ def check_security_settings(**kwargs: Any) -> Iterator[CheckMessage]:
     """W005: a security setting of the toolkit is weaker than in ``provider_settings()``."""
     from oauth2_provider.settings import oauth2_settings
 
-    found = {
-        key: lost for key, lost in SECURITY_SETTINGS.items() if not getattr(oauth2_settings, key)
+    risks = {
+        key: risk for key, risk in SECURITY_SETTINGS.items() if not getattr(oauth2_settings, key)
     }
     if oauth2_settings.ALLOW_URI_WILDCARDS:
-        found["ALLOW_URI_WILDCARDS"] = "a redirect URI may have a wildcard subdomain"
-    for key, lost in found.items():
+        risks["ALLOW_URI_WILDCARDS"] = "a redirect URI may have a wildcard subdomain"
+    for key, risk in risks.items():
         yield checks.Warning(
-            f"OAUTH2_PROVIDER[{key!r}] differs from provider_settings(): {lost}.",
+            f"OAUTH2_PROVIDER[{key!r}] differs from provider_settings(): {risk}.",
             hint=f"Remove {key} from its arguments, unless an old client of the site needs it.",
             id="mcp_oauth.W005",
         )
@@ -240,7 +240,7 @@ def check_documents(**kwargs: Any) -> Iterator[CheckMessage]:
 # The site -----------------------------------------------------------------------------------------
 
 ORIGIN_ROOT_ONLY = "2025-03-26"
-PAGES = tuple(f"mcp_django/oauth/{one}.html" for one in ("authorize", "connections", "error"))
+PAGES = tuple(f"mcp_django/oauth/{name}.html" for name in ("authorize", "connections", "error"))
 
 
 @_check()
@@ -310,11 +310,11 @@ def check_middleware(**kwargs: Any) -> Iterator[CheckMessage]:
         )
 
 
-def _has_middleware(wanted: type) -> bool:
+def _has_middleware(base: type) -> bool:
     for path in django_settings.MIDDLEWARE:
         with suppress(ImportError):
-            found = import_string(path)
-            if isinstance(found, type) and issubclass(found, wanted):
+            middleware = import_string(path)
+            if isinstance(middleware, type) and issubclass(middleware, base):
                 return True
     return False
 
@@ -358,7 +358,7 @@ def _is_valid_issuer(issuer: str) -> bool:
         host = parts.hostname if parts.port != 0 else None
     except ValueError:
         return False
-    is_clean = not any(one in issuer for one in "?#@ \\") and not issuer.endswith("/")
+    is_clean = not any(character in issuer for character in "?#@ \\") and not issuer.endswith("/")
     return parts.scheme in ("http", "https") and bool(host) and is_clean and issuer.isprintable()
 
 
@@ -366,8 +366,8 @@ def _is_valid_issuer(issuer: str) -> bool:
 def check_scheme(**kwargs: Any) -> Iterator[CheckMessage]:
     """W001 (``--deploy``): codes and tokens are sent over plain HTTP."""
     settings = get_settings()
-    named = {"BASE_URL": settings.base_url, "OAUTH']['ISSUER": settings.oauth.issuer}
-    for key, url in named.items() if not django_settings.DEBUG else ():
+    urls = {"BASE_URL": settings.base_url, "OAUTH']['ISSUER": settings.oauth.issuer}
+    for key, url in urls.items() if not django_settings.DEBUG else ():
         if url.startswith("http://") and not is_loopback(urlsplit(url).hostname):
             yield checks.Warning(
                 f"MCP_DJANGO['{key}'] is {url!r}, so codes and tokens are sent over plain HTTP.",
@@ -379,7 +379,7 @@ def check_scheme(**kwargs: Any) -> Iterator[CheckMessage]:
 @_check()
 def check_hosts(**kwargs: Any) -> Iterator[CheckMessage]:
     """W003: the Host header of a request determines the issuer."""
-    hosts = [one for one in django_settings.ALLOWED_HOSTS if one.startswith(("*", "."))]
+    hosts = [host for host in django_settings.ALLOWED_HOSTS if host.startswith(("*", "."))]
     if hosts and not get_settings().base_url:
         yield checks.Warning(
             f"ALLOWED_HOSTS has {hosts[0]!r} and BASE_URL is not set, so the Host header of "
@@ -427,11 +427,11 @@ def check_use(**kwargs: Any) -> Iterator[CheckMessage]:
 
 def _mounted_servers(patterns: Iterable[Any]) -> Iterator[Any]:
     """Yield the server of each view in the URLconf, ``None`` for views without one."""
-    for one in patterns:
-        if isinstance(one, URLResolver):
-            yield from _mounted_servers(one.url_patterns)
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from _mounted_servers(pattern.url_patterns)
         else:
-            yield getattr(one.callback, "mcp_server", None)
+            yield getattr(pattern.callback, "mcp_server", None)
 
 
 # Upstream providers -------------------------------------------------------------------------------
@@ -465,22 +465,22 @@ def check_providers(**kwargs: Any) -> Iterator[CheckMessage]:
         # Needs an optional dependency.
         from mcp_django.oauth.upstream.conf import find_problems
 
-        for what, hint in find_problems():
+        for message, hint in find_problems():
             # Missing keys are reported by E012.
-            if oauth.field_keys or "FIELD_KEYS" not in what:
-                yield Error(what, hint=hint, id="mcp_oauth.E014")
+            if oauth.field_keys or "FIELD_KEYS" not in message:
+                yield Error(message, hint=hint, id="mcp_oauth.E014")
 
 
 @_check()
 def check_servers(**kwargs: Any) -> Iterator[CheckMessage]:
     """E015: a server needs an upstream provider that is not configured."""
     configured = get_settings().oauth.upstream
-    known = ", ".join(map(repr, configured))
+    names = ", ".join(map(repr, configured))
     for server in all_servers():
         if server.upstream and server.upstream not in configured:
             yield Error(
                 f"The server {server.name!r} has upstream={server.upstream!r}, which is not "
                 "in MCP_DJANGO['OAUTH']['UPSTREAM'].",
-                hint=f"Configure it{known and f', or use one of: {known}'}.",
+                hint=f"Configure it{names and f', or use one of: {names}'}.",
                 id="mcp_oauth.E015",
             )

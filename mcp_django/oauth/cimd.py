@@ -77,8 +77,8 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             CIMDError: if the URL, the response or the document is not acceptable.
         """
         try:
-            answer = self._get(_parse_client_id(client_id))
-            return validate_document(_document(answer), client_id), _document_lifetime(answer)
+            response = self._get(_parse_client_id(client_id))
+            return validate_document(_document(response), client_id), _document_lifetime(response)
         except (CIMDError, outbound.FetchFailed) as exc:
             _record_problem(client_id, str(exc))
             # Kept until the toolkit tries again.
@@ -92,12 +92,12 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         path = url.path + (f"?{url.query}" if url.query else "")
         problem = outbound.FetchFailed("The host did not respond in time.")
         for address in outbound.public_addresses(host, port, self.resolve):
-            left = deadline - time.monotonic()
-            if left <= 0:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
                 break
             target = outbound.RequestTarget(address=address, host=host, port=port, path=path)
             try:
-                return self.transport(target, oauth2_settings.CIMD_MAX_DOCUMENT_SIZE, left)
+                return self.transport(target, oauth2_settings.CIMD_MAX_DOCUMENT_SIZE, seconds)
             except outbound.FetchFailed as exc:
                 problem = exc
         raise problem
@@ -158,18 +158,18 @@ def _parse_client_id(client_id: str) -> SplitResult:
     return url
 
 
-def _document(answer: outbound.OutboundResponse) -> dict[str, Any]:
-    if answer.status != 200:
-        raise CIMDError(f"The host responded with HTTP {answer.status}.")
-    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _document(response: outbound.OutboundResponse) -> dict[str, Any]:
+    if response.status != 200:
+        raise CIMDError(f"The host responded with HTTP {response.status}.")
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(?:[a-z0-9!#$&^_.-]+\+)?json", kind):
         raise CIMDError("The content type of the document is not JSON.")
-    if answer.headers.get("content-encoding", "identity").lower() != "identity":
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise CIMDError("The document is compressed, although that was not requested.")
-    if len(answer.body) > oauth2_settings.CIMD_MAX_DOCUMENT_SIZE:
+    if len(response.body) > oauth2_settings.CIMD_MAX_DOCUMENT_SIZE:
         raise CIMDError("The document is too large.")
     try:
-        document = json.loads(answer.body)
+        document = json.loads(response.body)
     except (ValueError, RecursionError) as exc:
         raise CIMDError("The document is not valid JSON.") from exc
     if not isinstance(document, dict):
@@ -211,27 +211,27 @@ def _auth_method(document: dict[str, Any]) -> str:
 
 
 def _grant_types(grants: object) -> list[str]:
-    kept = [one for one in grants if one in GRANTS] if isinstance(grants, list) else []
-    if GRANTS[0] not in kept:
+    allowed = [grant for grant in grants if grant in GRANTS] if isinstance(grants, list) else []
+    if GRANTS[0] not in allowed:
         raise CIMDError("The client does not use the grant type 'authorization_code'.")
-    return list(dict.fromkeys(kept))
+    return list(dict.fromkeys(allowed))
 
 
 def _redirect_uris(uris: object) -> list[str]:
     if not isinstance(uris, list) or not 0 < len(uris) <= MAX_REDIRECTS:
         raise CIMDError(f"The document has no redirect_uris, or more than {MAX_REDIRECTS}.")
-    kept = [uri for uri in uris if is_redirect_allowed(uri)]
-    if not kept:
+    allowed = [uri for uri in uris if is_redirect_allowed(uri)]
+    if not allowed:
         raise CIMDError("None of the redirect_uris is acceptable.")
-    return list(dict.fromkeys(kept))
+    return list(dict.fromkeys(allowed))
 
 
-def _document_lifetime(answer: outbound.OutboundResponse) -> int:
+def _document_lifetime(response: outbound.OutboundResponse) -> int:
     """Return the document's lifetime by ``Cache-Control``, within the toolkit's bounds."""
     least = int(oauth2_settings.CIMD_METADATA_MIN_AGE_SECONDS)
     most = int(oauth2_settings.CIMD_METADATA_MAX_AGE_SECONDS)
-    control = answer.headers.get("cache-control", "").lower()
+    control = response.headers.get("cache-control", "").lower()
     if "no-store" in control or "no-cache" in control:
         return least
-    found = _MAX_AGE.search(control)
-    return max(least, min(int(found[1]), most)) if found else most
+    match = _MAX_AGE.search(control)
+    return max(least, min(int(match[1]), most)) if match else most

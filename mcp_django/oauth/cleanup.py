@@ -53,7 +53,7 @@ def expired_rows() -> dict[str, QuerySet[Any]]:
 
 def _expired_toolkit_rows() -> dict[str, QuerySet[Any]]:
     expired = Q(expires__lt=Now()) & ~Q(resource=_UNBOUND)
-    found = {
+    querysets = {
         # An expired access token with a refresh token is deleted together with it.
         "codes": get_grant_model()._default_manager.filter(expired),
         "access_tokens": get_access_token_model()._default_manager.filter(
@@ -70,10 +70,10 @@ def _expired_toolkit_rows() -> dict[str, QuerySet[Any]]:
             | Q(revoked=None, access_token__expires__lt=since)
             | Q(revoked=None, access_token__isnull=True)
         )
-        found["refresh_tokens"] = get_refresh_token_model()._default_manager.filter(
+        querysets["refresh_tokens"] = get_refresh_token_model()._default_manager.filter(
             over & ~Q(resource=_UNBOUND)
         )
-    return found
+    return querysets
 
 
 # Unused clients -----------------------------------------------------------------------------------
@@ -86,10 +86,10 @@ IDLE_SECONDS = 90 * 24 * 3600
 
 def never_used_clients() -> QuerySet[Any]:
     """Return clients that never got a token and have no pending authorization code."""
-    found: QuerySet[Any] = get_application_model()._default_manager.filter(
+    clients: QuerySet[Any] = get_application_model()._default_manager.filter(
         _ClientUses().never_used()
     )
-    return found
+    return clients
 
 
 def _unused_clients() -> QuerySet[Any]:
@@ -101,19 +101,19 @@ def _unused_clients() -> QuerySet[Any]:
     model = get_application_model()
     sources = model.RegistrationSource
     since = seconds_ago(IDLE_SECONDS)
-    of = _ClientUses()
+    uses = _ClientUses()
     idle = (
         Q(created__lt=since)
-        & ~Exists(of.tokens.filter(Q(created__gte=since) | Q(expires__gt=Now())))
-        & ~Exists(of.refreshes.filter(updated__gte=since))
-        & ~Exists(of.grants)
-        & ~Exists(of.profiles.filter(last_used_at__gte=since))
+        & ~Exists(uses.tokens.filter(Q(created__gte=since) | Q(expires__gt=Now())))
+        & ~Exists(uses.refreshes.filter(updated__gte=since))
+        & ~Exists(uses.grants)
+        & ~Exists(uses.profiles.filter(last_used_at__gte=since))
     )
-    found: QuerySet[Any] = model._default_manager.filter(
-        (Q(created__lt=seconds_ago(UNUSED_SECONDS)) & of.never_used()) | idle,
+    clients: QuerySet[Any] = model._default_manager.filter(
+        (Q(created__lt=seconds_ago(UNUSED_SECONDS)) & uses.never_used()) | idle,
         registration_source__in=[sources.DCR, sources.CIMD],
     )
-    return found
+    return clients
 
 
 class _ClientUses:

@@ -33,19 +33,21 @@ def authenticate_client(request: HttpRequest) -> Any:
     Raises:
         OAuthError: if the client is unknown or not authenticated (401, ``invalid_client``).
     """
-    asked = _as_oauthlib(request)
+    oauthlib_request = _as_oauthlib(request)
     validator = oauth2_settings.OAUTH2_VALIDATOR_CLASS()
-    if validator.client_authentication_required(asked):
-        known = validator.authenticate_client(asked)
+    if validator.client_authentication_required(oauthlib_request):
+        is_authenticated = validator.authenticate_client(oauthlib_request)
     else:
-        known = validator.authenticate_client_id(asked.client_id, asked)
+        is_authenticated = validator.authenticate_client_id(
+            oauthlib_request.client_id, oauthlib_request
+        )
     if (
-        not known
-        or asked.client is None
-        or asked.client_id not in ("", None, asked.client.client_id)
+        not is_authenticated
+        or oauthlib_request.client is None
+        or oauthlib_request.client_id not in ("", None, oauthlib_request.client.client_id)
     ):
         raise OAuthError.invalid_client()
-    return asked.client
+    return oauthlib_request.client
 
 
 def find_client(client_id: str) -> Any:
@@ -147,10 +149,12 @@ def client_displays(client_ids: set[str]) -> dict[str, ClientDisplay]:
     applications = (
         get_application_model().objects.filter(client_id__in=client_ids).select_related("user")
     )
-    known = {one.client_id: client_display(one) for one in applications}
-    for one in client_ids - known.keys():
-        known[one] = ClientDisplay(client_id=one, name=printable(one), source="gone")
-    return known
+    displays = {application.client_id: client_display(application) for application in applications}
+    for client_id in client_ids - displays.keys():
+        displays[client_id] = ClientDisplay(
+            client_id=client_id, name=printable(client_id), source="gone"
+        )
+    return displays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,14 +234,14 @@ def requestable_scopes(application: Any) -> dict[str, str]:
     return site_scopes() | declared if is_manually_registered(application) else declared
 
 
-def allowed_scopes(asked: Iterable[str], application: Any) -> list[str]:
+def allowed_scopes(scopes: Iterable[str], application: Any) -> list[str]:
     """Return the requested scopes that the client may have, without duplicates, in order.
 
     Unknown scopes are dropped and cause no error (RFC 6749, section 3.3), since assistants request
     every scope that they have ever seen.
     """
-    known = requestable_scopes(application)
-    return [scope for scope in dict.fromkeys(asked) if scope in known]
+    requestable = requestable_scopes(application)
+    return [scope for scope in dict.fromkeys(scopes) if scope in requestable]
 
 
 def required_scopes(servers: Iterable[Any]) -> list[str]:

@@ -30,7 +30,7 @@ from mcp_django.oauth.upstream.grants import live_condition
 
 
 def of_this_tenant(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Return a view with a 404 where its rows would name users of another tenant (E018)."""
+    """Return a view that responds with 404 if its rows could be another tenant's (E018)."""
 
     @wraps(view)
     def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -75,14 +75,14 @@ def connections_of(request: HttpRequest) -> list[dict[str, Any]]:
     rows = list(Consent.objects.filter(user=user).order_by("-updated_at"))
     clients = client_displays({row.client_id for row in rows})
     used = last_uses([user.pk])
-    words = Scopes().get_all_scopes()
+    descriptions = Scopes().get_all_scopes()
     return [
         {
             "pk": row.pk,
             "client": clients[row.client_id],
             "server": _server_title(row.resource, request),
             "resource": row.resource,
-            "scopes": [str(words.get(one, one)) for one in row.scopes],
+            "scopes": [str(descriptions.get(scope, scope)) for scope in row.scopes],
             "redirect_host": row.redirect_host,
             "since": row.created_at,
             "last_used": used.get((user.pk, row.client_id, row.resource)),
@@ -106,17 +106,17 @@ def last_uses(users: Collection[Any]) -> dict[tuple[Any, str, str], datetime]:
     the server. ``OAuthBackend`` stores the time of a call in the access token, which each refresh
     replaces.
     """
-    found: dict[tuple[Any, str, str], datetime] = {}
-    noted = ((get_access_token_model(), "updated"), (get_refresh_token_model(), "created"))
-    for model, field in noted:
+    uses: dict[tuple[Any, str, str], datetime] = {}
+    columns = ((get_access_token_model(), "updated"), (get_refresh_token_model(), "created"))
+    for model, field in columns:
         rows: Iterable[tuple[Any, str, list[str], datetime]] = model.objects.filter(
             user__in=users, application__isnull=False
         ).values_list("user", "application__client_id", "resource", field)
         for user, client_id, resources, at in rows:
             for resource in resources or [""]:
                 key = (user, client_id, resource)
-                found[key] = max(at, found.get(key, at))
-    return found
+                uses[key] = max(at, uses.get(key, at))
+    return uses
 
 
 def _back(request: HttpRequest, text: str) -> HttpResponse:
@@ -137,6 +137,6 @@ def _accounts_of(user: Any) -> list[dict[str, Any]]:
     held = UpstreamGrant.objects.filter(live_condition(), user=user)
     connected = set(held.values_list("provider", flat=True))
     return [
-        {"name": one, "label": provider_settings(one).label, "is_connected": one in connected}
-        for one in configured
+        {"name": name, "label": provider_settings(name).label, "is_connected": name in connected}
+        for name in configured
     ]

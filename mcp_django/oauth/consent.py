@@ -34,12 +34,14 @@ from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.revoking import revoke_access
 
 
-def servers_of(asked: AuthorizationRequest, request: HttpRequest) -> list[tuple[str, Any]]:
+def servers_of(auth_request: AuthorizationRequest, request: HttpRequest) -> list[tuple[str, Any]]:
     """Return the resources of a request, each with its server and its current catalog."""
-    found: list[tuple[str, Any]] = [(one, find_server(one, request)) for one in asked.resources]
-    for _one, server in found:
+    pairs: list[tuple[str, Any]] = [
+        (resource, find_server(resource, request)) for resource in auth_request.resources
+    ]
+    for _resource, server in pairs:
         server.refresh()
-    return found
+    return pairs
 
 
 def title_of(server: Any) -> str:
@@ -48,38 +50,40 @@ def title_of(server: Any) -> str:
     return str(identity.get("title") or identity["name"])
 
 
-def consent_servers(asked: AuthorizationRequest, request: HttpRequest) -> list[dict[str, Any]]:
+def consent_servers(
+    auth_request: AuthorizationRequest, request: HttpRequest
+) -> list[dict[str, Any]]:
     """Return the servers of a request for the page, with what each makes available to this user."""
     principal = principal_for(request.user)
-    found = []
-    for resource, server in servers_of(asked, request):
-        tools = sum(is_visible(principal, one) for one in server.catalog.tools.values())
-        readable = (*server.catalog.resources.values(), *server.catalog.templates.values())
-        resources = sum(is_visible(principal, one) for one in readable)
-        prompts = sum(is_visible(principal, one) for one in server.catalog.prompts.values())
+    servers = []
+    for resource, server in servers_of(auth_request, request):
+        tools = sum(is_visible(principal, tool) for tool in server.catalog.tools.values())
+        components = (*server.catalog.resources.values(), *server.catalog.templates.values())
+        resources = sum(is_visible(principal, component) for component in components)
+        prompts = sum(is_visible(principal, prompt) for prompt in server.catalog.prompts.values())
         counts = (
             (tools, ngettext("%(n)d tool", "%(n)d tools", tools)),
             (resources, ngettext("%(n)d resource", "%(n)d resources", resources)),
             (prompts, ngettext("%(n)d prompt", "%(n)d prompts", prompts)),
         )
         words = [text % {"n": number} for number, text in counts if number]
-        found.append({"title": title_of(server), "resource": resource, "counts": words})
-    return found
+        servers.append({"title": title_of(server), "resource": resource, "counts": words})
+    return servers
 
 
 def consent_scopes(
-    asked: AuthorizationRequest, application: Any, request: HttpRequest
+    auth_request: AuthorizationRequest, application: Any, request: HttpRequest
 ) -> list[dict[str, Any]]:
     """Return the scopes of a request for the page, first those that the user cannot deselect."""
-    servers = [server for _, server in servers_of(asked, request)]
+    servers = [server for _, server in servers_of(auth_request, request)]
     described = requestable_scopes(application)
-    fixed, before = _fixed_scopes(asked, request), granted_before(asked, request.user)
+    fixed, before = _fixed_scopes(auth_request, request), granted_before(auth_request, request.user)
     principal = principal_for(request.user)
     tools = [
-        one
+        tool
         for server in servers
-        for one in server.catalog.tools.values()
-        if is_visible(principal, one)
+        for tool in server.catalog.tools.values()
+        if is_visible(principal, tool)
     ]
     return [
         {
@@ -87,9 +91,9 @@ def consent_scopes(
             "description": str(described.get(name, name)),
             "is_fixed": name in fixed,
             "is_new": name not in before,
-            "unlocks": _needed_by(sum(name in one.scopes for one in tools)),
+            "unlocks": _needed_by(sum(name in tool.scopes for tool in tools)),
         }
-        for name in sorted(asked.scopes, key=lambda one: one not in fixed)
+        for name in sorted(auth_request.scopes, key=lambda scope: scope not in fixed)
     ]
 
 
@@ -100,22 +104,22 @@ def _needed_by(tools: int) -> str:
 
 
 def chosen_scopes(
-    asked: AuthorizationRequest, request: HttpRequest, ticked: Iterable[str]
+    auth_request: AuthorizationRequest, request: HttpRequest, ticked: Iterable[str]
 ) -> tuple[str, ...]:
     """Return the approved scopes: of the requested ones, those that are fixed or ticked."""
-    kept = _fixed_scopes(asked, request) | set(ticked)
-    return tuple(one for one in asked.scopes if one in kept)
+    chosen = _fixed_scopes(auth_request, request) | set(ticked)
+    return tuple(scope for scope in auth_request.scopes if scope in chosen)
 
 
-def granted_before(asked: AuthorizationRequest, user: Any) -> frozenset[str]:
+def granted_before(auth_request: AuthorizationRequest, user: Any) -> frozenset[str]:
     """Return the scopes that the client already has for every resource of the request."""
-    rows = _stored_consents(asked, user)
-    if not rows or len(rows) < len(asked.resources or ("",)):
+    rows = _stored_consents(auth_request, user)
+    if not rows or len(rows) < len(auth_request.resources or ("",)):
         return frozenset()
     return frozenset.intersection(*(frozenset(row.scopes) for row in rows.values()))
 
 
-def is_consent_remembered(asked: AuthorizationRequest, application: Any, user: Any) -> bool:
+def is_consent_remembered(auth_request: AuthorizationRequest, application: Any, user: Any) -> bool:
     """Return whether a recent consent covers the request, so no consent page is needed.
 
     A consent counts for ``REMEMBER_CONSENT`` seconds, for the same servers, the same or fewer
@@ -123,78 +127,78 @@ def is_consent_remembered(asked: AuthorizationRequest, application: Any, user: A
     excluded, since another client could impersonate them.
     """
     seconds = get_settings().oauth.remember_consent
-    if not seconds or urlsplit(asked.redirect_uri).scheme.lower() != "https":
+    if not seconds or urlsplit(auth_request.redirect_uri).scheme.lower() != "https":
         return False
     if application.registration_source == "dcr" and (application.client_type != "confidential"):
         return False
     oldest = timezone.now() - timedelta(seconds=seconds)
-    rows = _stored_consents(asked, user)
-    host = destination_of(asked.redirect_uri).shown
+    rows = _stored_consents(auth_request, user)
+    host = destination_of(auth_request.redirect_uri).shown
     same = all(row.redirect_host == host and row.updated_at >= oldest for row in rows.values())
     implies: Mapping[str, Iterable[str]] = get_settings().scope_implies or {}
     # Only the last approval counts: it does not renew scopes approved earlier or for another host.
     agreed = (expand_scopes(row.agreed, implies) for row in rows.values())
-    is_whole = len(rows) == len(asked.resources or ("",))
-    return is_whole and same and all(set(asked.scopes) <= one for one in agreed)
+    is_whole = len(rows) == len(auth_request.resources or ("",))
+    return is_whole and same and all(set(auth_request.scopes) <= scopes for scopes in agreed)
 
 
 def save_consent(
-    asked: AuthorizationRequest, scopes: tuple[str, ...], request: HttpRequest
+    auth_request: AuthorizationRequest, scopes: tuple[str, ...], request: HttpRequest
 ) -> None:
     """Store the user's consent for each server of the request.
 
     If the user has unticked a scope that the client already had, the existing tokens are revoked,
     so that the result is what the page showed.
     """
-    unticked = set(asked.scopes) - set(scopes)
+    unticked = set(auth_request.scopes) - set(scopes)
     user: Any = request.user
     with transaction.atomic(using=router.db_for_write(Consent)):
-        rows = _stored_consents(asked, user)
-        for resource in asked.resources or ("",):
+        rows = _stored_consents(auth_request, user)
+        for resource in auth_request.resources or ("",):
             row = rows.get(resource)
             had = set(row.scopes) if row else set()
             if had & unticked:
-                revoke_access(user, asked.client_id, resource or None, request=request)
+                revoke_access(user, auth_request.client_id, resource or None, request=request)
             Consent.objects.update_or_create(
                 user=user,
-                client_id=asked.client_id,
+                client_id=auth_request.client_id,
                 resource=resource,
                 defaults={
                     "scopes": sorted((had | set(scopes)) - unticked),
                     "agreed": sorted(scopes),
-                    "redirect_host": destination_of(asked.redirect_uri).shown[:255],
+                    "redirect_host": destination_of(auth_request.redirect_uri).shown[:255],
                 },
             )
-        log_decision(AuthEvent.Kind.CONSENT, asked, request, scopes=list(scopes))
+        log_decision(AuthEvent.Kind.CONSENT, auth_request, request, scopes=list(scopes))
 
 
 def log_decision(
-    kind: str, asked: AuthorizationRequest, request: HttpRequest, **details: Any
+    kind: str, auth_request: AuthorizationRequest, request: HttpRequest, **details: Any
 ) -> None:
     """Record the user's decision in the security log."""
-    names = [server.name for _, server in servers_of(asked, request)]
+    names = [server.name for _, server in servers_of(auth_request, request)]
     security_log.record_event(
         kind,
         request=request,
         user=request.user,
-        client_id=asked.client_id,
+        client_id=auth_request.client_id,
         server=" ".join(names),
-        redirect_host=destination_of(asked.redirect_uri).shown,
+        redirect_host=destination_of(auth_request.redirect_uri).shown,
         **details,
     )
 
 
-def _fixed_scopes(asked: AuthorizationRequest, request: HttpRequest) -> frozenset[str]:
+def _fixed_scopes(auth_request: AuthorizationRequest, request: HttpRequest) -> frozenset[str]:
     """Return the requested scopes that the servers require of every caller."""
     baseline = {"openid"}
-    for _, server in servers_of(asked, request):
+    for _, server in servers_of(auth_request, request):
         baseline |= set(server.scopes)
-    return frozenset(asked.scopes) & baseline
+    return frozenset(auth_request.scopes) & baseline
 
 
-def _stored_consents(asked: AuthorizationRequest, user: Any) -> dict[str, Consent]:
+def _stored_consents(auth_request: AuthorizationRequest, user: Any) -> dict[str, Consent]:
     rows = Consent.objects.filter(
-        user=user, client_id=asked.client_id, resource__in=asked.resources or ("",)
+        user=user, client_id=auth_request.client_id, resource__in=auth_request.resources or ("",)
     )
     return {row.resource: row for row in rows}
 
@@ -241,8 +245,8 @@ def account_choice_page(request: HttpRequest, refusal: AuthorizationError) -> Ht
     return render_page(request, "another_account.html", {"location": location}, status=403)
 
 
-def sign_in_again_page(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
+def sign_in_again_page(request: HttpRequest, auth_request: AuthorizationRequest) -> HttpResponse:
     """Return a page to sign in again with any account or to return to the client."""
-    refusal = asked.error("login_required", "The user did not sign in again.")
+    refusal = auth_request.error("login_required", "The user did not sign in again.")
     location = add_issuer(refusal.location(), issuer_of(request))
     return render_page(request, "sign_in_again.html", {"location": location})

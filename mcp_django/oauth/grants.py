@@ -76,17 +76,17 @@ def _profile_of(client: Any) -> ClientProfile:
     Raises:
         OAuthError: if the client is not a machine client (``unauthorized_client``).
     """
-    found = ClientProfile.of_client(client.client_id)
+    profile = ClientProfile.of_client(client.client_id)
     if (
         client.authorization_grant_type != client.GRANT_CLIENT_CREDENTIALS
         or client.client_type != client.CLIENT_CONFIDENTIAL
         or not clients.is_manually_registered(client)
-        or found is None
-        or found.service_user is None
-        or not found.service_user.is_active
+        or profile is None
+        or profile.service_user is None
+        or not profile.service_user.is_active
     ):
         raise OAuthError("unauthorized_client")
-    return found
+    return profile
 
 
 def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
@@ -96,26 +96,28 @@ def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
         OAuthError: if one is not allowed, several are possible, or the account may not connect
             (``invalid_target``).
     """
-    allowed = {canonicalize_url(one) for one in profile.allowed_resources} or {
+    allowed = {canonicalize_url(resource) for resource in profile.allowed_resources} or {
         *all_resources(request)
     }
-    asked = request.POST.getlist("resource")
-    if not asked:
-        asked = [one for one in allowed if one and find_server(one, request)]
-        if len(asked) != 1:
+    resources = request.POST.getlist("resource")
+    if not resources:
+        resources = [
+            resource for resource in allowed if resource and find_server(resource, request)
+        ]
+        if len(resources) != 1:
             raise OAuthError(
                 "invalid_target",
                 "Send resource: the client does not have exactly one allowed server.",
             )
-    for one in asked:
-        server = find_server(one, request)
+    for resource in resources:
+        server = find_server(resource, request)
         if (
             server is None
-            or (profile.allowed_resources and one not in allowed)
+            or (profile.allowed_resources and resource not in allowed)
             or not can_connect(profile.service_user, server, profile.client_id)
         ):
             raise OAuthError("invalid_target")
-    return asked
+    return resources
 
 
 def _scopes_for(
@@ -126,10 +128,12 @@ def _scopes_for(
     Raises:
         OAuthError: if none of the requested scopes is allowed (``invalid_scope``).
     """
-    servers = [server for one in resources if (server := find_server(one, request)) is not None]
+    servers = [
+        server for resource in resources if (server := find_server(resource, request)) is not None
+    ]
     allowed = profile.allowed_scopes or clients.required_scopes(servers)
-    asked = request.POST.get("scope", "").split() or allowed
-    granted = [one for one in clients.allowed_scopes(asked, client) if one in allowed]
+    requested = request.POST.get("scope", "").split() or allowed
+    granted = [scope for scope in clients.allowed_scopes(requested, client) if scope in allowed]
     if not granted:
         raise OAuthError("invalid_scope")
     return granted
@@ -158,12 +162,12 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
         OAuthError: if the assertion is not valid, or not for this client, server or user.
     """
     client = clients.authenticate_confidential_client(request)
-    claims, entry = _verify_assertion(request, client)
+    claims, trusted_issuer = _verify_assertion(request, client)
     resources = _asserted_resources(claims, request)
     granted = _asserted_scopes(claims, client, resources, request)
-    user = _user(entry, claims)
-    for one in resources:
-        if not can_connect(user, find_server(one, request), client.client_id):
+    user = _user(trusted_issuer, claims)
+    for resource in resources:
+        if not can_connect(user, find_server(resource, request), client.client_id):
             raise OAuthError("invalid_grant")
     _check_upstream(user, resources)
     # Last, so that a request rejected for another reason can be corrected and sent again.
@@ -174,7 +178,7 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
             user=user,
             client_id=client.client_id,
             what="identity assertion",
-            issuer=entry.issuer,
+            issuer=trusted_issuer.issuer,
         )
         raise OAuthError("invalid_grant")
     return _issue_token(
@@ -196,19 +200,25 @@ def _verify_assertion(request: HttpRequest, client: Any) -> tuple[dict[str, Any]
     if not assertion:
         raise OAuthError("invalid_request", "Send the assertion.")
     try:
-        named = signed.read_unverified_claims(assertion).get("iss")
-        trusted = get_settings().oauth.trusted_issuers
-        entry: Any = next((one for one in trusted if one.issuer == named), None)
-        signed.require(entry is not None, "The issuer is not among OAUTH['TRUSTED_ISSUERS'].")
+        issuer = signed.read_unverified_claims(assertion).get("iss")
+        trusted_issuers = get_settings().oauth.trusted_issuers
+        trusted_issuer: Any = next(
+            (candidate for candidate in trusted_issuers if candidate.issuer == issuer), None
+        )
+        signed.require(
+            trusted_issuer is not None, "The issuer is not among OAUTH['TRUSTED_ISSUERS']."
+        )
         claims: dict[str, Any] = signed.verify_assertion(
             assertion,
-            find_key=signed.make_key_finder(entry.issuer, jwks=entry.jwks, jwks_url=entry.jwks_url),
-            algorithms=entry.algorithms,
-            issuer=entry.issuer,
+            find_key=signed.make_key_finder(
+                trusted_issuer.issuer, jwks=trusted_issuer.jwks, jwks_url=trusted_issuer.jwks_url
+            ),
+            algorithms=trusted_issuer.algorithms,
+            issuer=trusted_issuer.issuer,
             required=("iat", "jti", "client_id", "resource"),
             max_seconds=MAX_ASSERTION_SECONDS,
             typ=TYP,
-            leeway=entry.leeway,
+            leeway=trusted_issuer.leeway,
         )
         signed.require(
             _is_own_audience(claims["aud"], request),
@@ -217,38 +227,40 @@ def _verify_assertion(request: HttpRequest, client: Any) -> tuple[dict[str, Any]
         signed.require(claims["client_id"] == client.client_id, "It was issued to another client.")
         signed.require("cnf" not in claims, "It is bound to a key (DPoP), unsupported here.")
         # A subject is unique only within its tenant.
-        signed.require(claims.get("tenant", "") == entry.tenant, "It is from another tenant.")
+        signed.require(
+            claims.get("tenant", "") == trusted_issuer.tenant, "It is from another tenant."
+        )
     except signed.InvalidAssertion as exc:
         logger.info("Identity assertion for %r rejected: %s", client.client_id, exc)
         raise OAuthError("invalid_grant") from exc
-    return claims, entry
+    return claims, trusted_issuer
 
 
 def _is_own_audience(audience: Any, request: HttpRequest) -> bool:
     """Return whether the audience is the issuer of this site and nothing else."""
-    named = audience if isinstance(audience, list) else [audience]
-    ours = issuer_of(request)
+    audiences = audience if isinstance(audience, list) else [audience]
+    issuer = issuer_of(request)
     return (
-        len(named) == 1
-        and isinstance(named[0], str)
-        and canonicalize_url(named[0]) == canonicalize_url(ours)
+        len(audiences) == 1
+        and isinstance(audiences[0], str)
+        and canonicalize_url(audiences[0]) == canonicalize_url(issuer)
     )
 
 
 def _asserted_resources(claims: dict[str, Any], request: HttpRequest) -> list[str]:
     """Return the resources of the assertion; the request may name a subset of them."""
-    named = claims["resource"]
-    listed = [named] if isinstance(named, str) else named
-    is_text = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
+    claim = claims["resource"]
+    listed = [claim] if isinstance(claim, str) else claim
+    is_text = isinstance(listed, list) and all(isinstance(resource, str) for resource in listed)
     vouched = find_resources(listed, request) if is_text else None
     if not vouched:
         raise OAuthError(
             "invalid_grant", "The resource of the assertion is not a server of this site."
         )
-    asked = request.POST.getlist("resource")
-    if not {*asked} <= {*vouched}:
+    requested = request.POST.getlist("resource")
+    if not {*requested} <= {*vouched}:
         raise OAuthError("invalid_target")
-    return asked or vouched
+    return requested or vouched
 
 
 def _asserted_scopes(
@@ -258,48 +270,50 @@ def _asserted_scopes(
 
     If neither names any, these are the scopes that the servers require of every caller.
     """
-    vouched, asked = claims.get("scope"), request.POST.get("scope", "").split()
+    vouched, requested = claims.get("scope"), request.POST.get("scope", "").split()
     if vouched is None:
-        vouched = " ".join(clients.required_scopes(find_server(one, request) for one in resources))
+        vouched = " ".join(
+            clients.required_scopes(find_server(resource, request) for resource in resources)
+        )
     if not isinstance(vouched, str) or not clients.allowed_scopes(vouched.split(), client):
         raise OAuthError("invalid_grant", "The assertion has no scope of this site.")
-    wanted = [one for one in vouched.split() if not asked or one in asked]
-    granted = clients.allowed_scopes(wanted, client)
+    scopes = [scope for scope in vouched.split() if not requested or scope in requested]
+    granted = clients.allowed_scopes(scopes, client)
     if not granted:
         raise OAuthError("invalid_scope")
     return granted
 
 
-def _user(entry: TrustedIssuer, claims: dict[str, Any]) -> Any:
+def _user(trusted_issuer: TrustedIssuer, claims: dict[str, Any]) -> Any:
     """Return the active user of the assertion's subject."""
-    if entry.email_authoritative:
-        _link_by_email(entry, claims)
+    if trusted_issuer.email_authoritative:
+        _link_by_email(trusted_issuer, claims)
     try:
-        return find_user(entry.user_mapping, claims)
+        return find_user(trusted_issuer.user_mapping, claims)
     except AuthenticationRequired as exc:
-        logger.info("A subject of the issuer %s has no active user account.", entry.issuer)
+        logger.info("A subject of the issuer %s has no active user account.", trusted_issuer.issuer)
         raise OAuthError("invalid_grant") from exc
 
 
-def _link_by_email(entry: TrustedIssuer, claims: dict[str, Any]) -> None:
+def _link_by_email(trusted_issuer: TrustedIssuer, claims: dict[str, Any]) -> None:
     """Link an unknown subject to the active user with its email address, if there is only one.
 
     ``email_verified`` has to be ``true`` or absent, since issuers that verify all their addresses
     leave it out. Addresses that differ only in the case of ASCII letters are the same. Databases
-    and ``str.casefold`` go further, and take the mailboxes of other people for the same.
+    and ``str.casefold`` go further, and treat mailboxes of different people as the same.
     """
     email, subject = claims.get("email"), claims.get("sub")
     if not isinstance(email, str) or not email or email != storable(email):
         return
     if claims.get("email_verified", True) is not True or not is_external_id(subject):
         return
-    if find_identity(entry.issuer, subject) is not None:
+    if find_identity(trusted_issuer.issuer, subject) is not None:
         return
     model = get_user_model()
     field = model.get_email_field_name()
-    alike = model._default_manager.filter(**{f"{field}__iexact": email, "is_active": True})
-    wanted = email.encode().lower()
-    users = (user for user in alike if getattr(user, field).encode().lower() == wanted)
+    candidates = model._default_manager.filter(**{f"{field}__iexact": email, "is_active": True})
+    address = email.encode().lower()
+    users = (user for user in candidates if getattr(user, field).encode().lower() == address)
     match list(islice(users, 2)):
         case [user]:
             # Another request may have stored the same subject, which is then looked up.
@@ -307,7 +321,7 @@ def _link_by_email(entry: TrustedIssuer, claims: dict[str, Any]) -> None:
                 suppress(IntegrityError),
                 transaction.atomic(using=router.db_for_write(ExternalIdentity)),
             ):
-                link_identity(entry.issuer, subject, user)
+                link_identity(trusted_issuer.issuer, subject, user)
 
 
 # Issuing the access token -------------------------------------------------------------------------
@@ -365,8 +379,8 @@ def _issue_token(
 
 def seconds_left(access_token: Any) -> int:
     """Return the lifetime of a new token; upstream access that it depends on may shorten it."""
-    left: float = (access_token.expires - timezone.now()).total_seconds()
-    return round(left)
+    seconds: float = (access_token.expires - timezone.now()).total_seconds()
+    return round(seconds)
 
 
 def log_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:

@@ -62,7 +62,7 @@ def metadata(request: HttpRequest) -> dict[str, Any]:
     # Clients of these two grants may authenticate with keys (RFC 7523).
     has_keys = bool(oauth.client_credentials or oauth.trusted_issuers)
     key_methods = ["private_key_jwt"] if has_keys else []
-    found = {
+    document = {
         "issuer": issuer_of(request),
         "authorization_endpoint": _endpoint(request, "authorize"),
         "token_endpoint": _endpoint(request, "token"),
@@ -81,7 +81,7 @@ def metadata(request: HttpRequest) -> dict[str, Any]:
         "authorization_response_iss_parameter_supported": True,
         "protected_resources": list(all_resources(request)),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def _endpoint(request: HttpRequest, name: str) -> str:
@@ -108,7 +108,7 @@ def _matches_issuer(request: HttpRequest, path: str | None) -> bool:
 
     The script name is part of that path but not of the path in the URLconf.
     """
-    wanted = urlsplit(issuer_of(request)).path.strip("/")
-    asked = (path or "").strip("/")
+    issuer_path = urlsplit(issuer_of(request)).path.strip("/")
+    requested_path = (path or "").strip("/")
     prefix = prefix_of(request).strip("/")
-    return wanted in {asked, f"{prefix}/{asked}".strip("/")}
+    return issuer_path in {requested_path, f"{prefix}/{requested_path}".strip("/")}

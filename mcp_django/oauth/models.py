@@ -75,7 +75,7 @@ class ClientProfile(models.Model):
         problems = {}
         for name in ("allowed_scopes", "allowed_resources"):
             value = getattr(self, name)
-            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
                 problems[name] = _('Enter a list of strings: ["…", "…"].')
         if self.jwks and not _is_public(self.jwks):
             problems["jwks"] = _('Enter {"keys": […]} with only public RSA, EC or OKP keys.')
@@ -106,7 +106,7 @@ def _access_token_changed(
 ) -> None:
     # A field may be deferred, or have a value that the database converts.
     expires = vars(instance).get("expires")
-    # Many expired ones are deleted at a time, and none of them is accepted anyway.
+    # Expired tokens are deleted in bulk, and none of them is accepted anyway.
     is_over = isinstance(expires, datetime) and expires.timestamp() <= time.time()
     if not created and not (is_over and signal is post_delete):
         after_commit(partial(forget, f"oauth-token:{instance.pk}"), using=using)
@@ -129,7 +129,10 @@ def _application_changed(instance: Any, *, using: str, created: bool = False, **
 
 
 class Consent(models.Model):
-    """A user's consent that a client may use one server with these scopes; updated by each one."""
+    """A user's consent that a client may use one server with these scopes.
+
+    A later consent updates the row.
+    """
 
     user = user_foreign_key()
     client_id = ExactCharField(_("client"), max_length=255)

@@ -86,7 +86,7 @@ def _strings(metadata: dict[str, Any], member: str, default: Sequence[str]) -> l
     values = metadata.get(member)
     if values is None or values == []:
         return list(default)
-    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise RegistrationError(f"{member} must be an array of strings.")
     return list(dict.fromkeys(values))
 
@@ -105,14 +105,14 @@ def _redirect_uris(metadata: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _grant_types(metadata: dict[str, Any]) -> tuple[str, ...]:
-    asked = _strings(metadata, "grant_types", GRANTS)
-    kinds = _strings(metadata, "response_types", ["code"])
-    if GRANTS[0] not in asked or "code" not in kinds:
+    grant_types = _strings(metadata, "grant_types", GRANTS)
+    response_types = _strings(metadata, "response_types", ["code"])
+    if GRANTS[0] not in grant_types or "code" not in response_types:
         raise RegistrationError(
             "A client that registers itself must use the grant type 'authorization_code' and the "
             "response type 'code'; ask the site owner to register any other client."
         )
-    return tuple(one for one in GRANTS if one in asked)
+    return tuple(grant_type for grant_type in GRANTS if grant_type in grant_types)
 
 
 def _auth_method(metadata: dict[str, Any]) -> str:
@@ -126,18 +126,18 @@ def _auth_method(metadata: dict[str, Any]) -> str:
 
 def _application_type(metadata: dict[str, Any], uris: Sequence[str]) -> str:
     """Return the type by the redirect URIs: some ``web`` clients listen on the user's machine."""
-    asked = _string(metadata, "application_type")
-    if asked not in ("", "native", "web"):
+    application_type = _string(metadata, "application_type")
+    if application_type not in ("", "native", "web"):
         raise RegistrationError("application_type must be 'native' or 'web'.")
     is_remote = all(uri.startswith("https://") for uri in uris)
-    return "web" if is_remote and asked != "native" else "native"
+    return "web" if is_remote and application_type != "native" else "native"
 
 
 def _scopes(metadata: dict[str, Any]) -> tuple[str, ...]:
     """Return the requested scopes that exist, or all; each authorization requests its own."""
-    known = [*get_settings().scopes, OFFLINE_ACCESS]
-    asked = _string(metadata, "scope")[:MAX_SCOPE_LENGTH].split()
-    return tuple(scope for scope in known if scope in asked) or tuple(known)
+    supported = [*get_settings().scopes, OFFLINE_ACCESS]
+    requested = _string(metadata, "scope")[:MAX_SCOPE_LENGTH].split()
+    return tuple(scope for scope in supported if scope in requested) or tuple(supported)
 
 
 # The registration endpoint ------------------------------------------------------------------------
@@ -241,10 +241,10 @@ def _create(request: HttpRequest, metadata: dict[str, Any], owner: Any) -> dict[
 
 def _initial_token(request: HttpRequest) -> AccessToken | None:
     """Return the initial access token of the request; its user will own the client."""
-    found = _BEARER.fullmatch(request.headers.get("Authorization", "").strip())
-    if found is None:
+    match = _BEARER.fullmatch(request.headers.get("Authorization", "").strip())
+    if match is None:
         return None
-    token = AccessToken.objects.find(found[1])
+    token = AccessToken.objects.find(match[1])
     if token is None or REGISTER_SCOPE not in token.scopes:
         return None
     # Registration is not for a server; the address limits of the token apply here as well.

@@ -57,7 +57,9 @@ def revoke_access(
 
 def revoke_everything(user: Any, *, request: HttpRequest | None = None, by: str = "") -> int:
     """Revoke the access of every client for a user; return how much was revoked."""
-    return sum(revoke_access(user, one, request=request, by=by) for one in _clients_of(user))
+    return sum(
+        revoke_access(user, client_id, request=request, by=by) for client_id in _clients_of(user)
+    )
 
 
 def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str = "") -> int:
@@ -94,17 +96,17 @@ def _revoke_tokens(user: Any, client_id: str, resource: str | None) -> int:
         if _is_for(code, resource):
             code.delete()
     live = get_refresh_token_model().objects.filter(**theirs, revoked__isnull=True)
-    refreshes = [one for one in live if _is_for(one, resource)]
-    families = {one.token_family for one in refreshes} - {None}
+    refreshes = [token for token in live if _is_for(token, resource)]
+    families = {token.token_family for token in refreshes} - {None}
     bindings.release_tokens(families=families)
     for family in families:
         revoke_family(family)
-    for one in refreshes:
-        if one.token_family is None:
-            one.revoke()
+    for token in refreshes:
+        if token.token_family is None:
+            token.revoke()
     # The remaining tokens were issued without a refresh token, or outlived it.
     rest = get_access_token_model().objects.filter(**theirs)
-    checksums = {one.token_checksum for one in rest if _is_for(one, resource)}
+    checksums = {token.token_checksum for token in rest if _is_for(token, resource)}
     bindings.release_tokens(checksums=checksums)
     for checksum in checksums:
         revoke_token(checksum)
@@ -112,7 +114,7 @@ def _revoke_tokens(user: Any, client_id: str, resource: str | None) -> int:
 
 
 def _is_for(row: Any, resource: str | None) -> bool:
-    return resource is None or resource in {canonicalize_url(one) for one in row.resource}
+    return resource is None or resource in {canonicalize_url(url) for url in row.resource}
 
 
 # Token families -----------------------------------------------------------------------------------
@@ -136,9 +138,9 @@ def revoke_family(family: uuid.UUID) -> bool:
 
 def revoke_token(checksum: str) -> bool:
     """Delete an access token without a family by its SHA-256; return whether it existed."""
-    found, _ = get_access_token_model()._default_manager.filter(token_checksum=checksum).delete()
+    count, _ = get_access_token_model()._default_manager.filter(token_checksum=checksum).delete()
     _after_commit(partial(notify_revoked, f"checksum:{checksum}"))
-    return bool(found)
+    return bool(count)
 
 
 def revoke_machine_tokens(client_id: str) -> None:
@@ -155,8 +157,8 @@ def revoke_machine_tokens(client_id: str) -> None:
 def family_of(access_token: Any) -> uuid.UUID | None:
     """Return the family of an access token, ``None`` if it has no refresh token."""
     refresh = getattr(access_token, "refresh_token", None)
-    found: uuid.UUID | None = refresh.token_family if refresh is not None else None
-    return found
+    family: uuid.UUID | None = refresh.token_family if refresh is not None else None
+    return family
 
 
 def _after_commit(callback: Callable[[], None]) -> None:

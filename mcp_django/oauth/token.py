@@ -219,15 +219,15 @@ class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it ha
     def _grants(self) -> Mapping[str, Grant]:
         """Return the enabled grants by grant type."""
         settings = get_settings().oauth
-        found: dict[str, Grant] = {
+        grants_by_type: dict[str, Grant] = {
             "authorization_code": self._exchange,
             "refresh_token": self._refresh,
         }
         if settings.client_credentials:
-            found["client_credentials"] = grants.issue_client_credentials
+            grants_by_type["client_credentials"] = grants.issue_client_credentials
         if settings.trusted_issuers:
-            found[grants.GRANT_TYPE] = grants.issue_for_assertion
-        return found
+            grants_by_type[grants.GRANT_TYPE] = grants.issue_for_assertion
+        return grants_by_type
 
     def _exchange(self, request: HttpRequest) -> dict[str, Any]:
         """Return the toolkit's token response.
@@ -257,14 +257,14 @@ def _canonicalize_resources(request: HttpRequest) -> None:
     Raises:
         OAuthError: if one of them is not a resource of this site.
     """
-    asked = request.POST.getlist("resource")
-    if not asked:
+    requested = request.POST.getlist("resource")
+    if not requested:
         return
-    named = find_resources(asked, request)
-    if named is None:
+    resources = find_resources(requested, request)
+    if resources is None:
         raise OAuthError("invalid_target")
     form = request.POST.copy()
-    form.setlist("resource", named)
+    form.setlist("resource", resources)
     request.POST = form  # type: ignore[assignment]  # a copy that can be written to, as the toolkit reads it
 
 
@@ -295,8 +295,8 @@ def _revoke(token: str, client: Any, request: HttpRequest) -> None:
     refresh = get_refresh_token_model()._default_manager.filter(**mine).order_by("-pk").first()
     accesses = get_access_token_model()._default_manager.select_related("refresh_token")
     access = accesses.filter(**mine).first()
-    found = refresh or access
-    if found is None:
+    row = refresh or access
+    if row is None:
         return
     family = refresh.token_family if refresh is not None else family_of(access)
     if family is not None:
@@ -309,7 +309,7 @@ def _revoke(token: str, client: Any, request: HttpRequest) -> None:
         security_log.record_event(
             AuthEvent.Kind.REVOKE,
             request=request,
-            user=found.user,
+            user=row.user,
             client_id=client.client_id,
             by="client",
         )
@@ -366,8 +366,8 @@ def _idempotent_refresh(request: HttpRequest, exchange: Grant) -> dict[str, Any]
 def _store_response(row: RefreshReplay, request: HttpRequest, answer: dict[str, Any]) -> None:
     token = _issued_token(answer)
     row.client_id = token.application.client_id
-    kept = json.dumps({"answer": answer, "asked": _requested_access(request)})
-    row.answer = _cipher(request).encrypt(kept.encode())
+    payload = json.dumps({"answer": answer, "asked": _requested_access(request)})
+    row.answer = _cipher(request).encrypt(payload.encode())
     row.save(update_fields=["client_id", "answer"])
 
 
@@ -378,20 +378,20 @@ def _replay_response(request: HttpRequest, checksum: str, exchange: Grant) -> di
         return exchange(request)
     if clients.authenticate_client(request).client_id != row.client_id:
         raise OAuthError("invalid_grant")
-    kept = json.loads(_cipher(request).decrypt(bytes(row.answer)))
-    if kept["asked"] != _requested_access(request):
+    payload = json.loads(_cipher(request).decrypt(bytes(row.answer)))
+    if payload["asked"] != _requested_access(request):
         raise OAuthError(
             "invalid_grant", "The refresh token was just used with other scopes or resources."
         )
-    token = _issued_token(kept["answer"])
+    token = _issued_token(payload["answer"])
     if token is None:
         # It has since been refreshed again or revoked; the validator handles both.
         return exchange(request)
     if token.user is None or not token.user.is_active:
         raise OAuthError("invalid_grant")
-    answer: dict[str, Any] = kept["answer"]
-    left = (token.expires - timezone.now()).total_seconds()
-    return {**answer, "expires_in": max(0, int(left))}
+    answer: dict[str, Any] = payload["answer"]
+    seconds = (token.expires - timezone.now()).total_seconds()
+    return {**answer, "expires_in": max(0, int(seconds))}
 
 
 def _issued_token(answer: dict[str, Any]) -> Any:

@@ -71,14 +71,14 @@ class _ApplicationForm:
 
     def clean(self) -> Any:
         cleaned = super().clean()  # type: ignore[misc]  # of the model form
-        named = self.cleaned_data.get("client_id")  # type: ignore[attr-defined]
-        if named and not _may_manage_client(self.by, named):
+        client_id = self.cleaned_data.get("client_id")  # type: ignore[attr-defined]
+        if client_id and not _may_manage_client(self.by, client_id):
             text = _("This client acts as an account with permissions that you do not have.")
             self.add_error("client_id", text)  # type: ignore[attr-defined]
         return cleaned
 
 
 def _may_manage_client(by: Any, client_id: str) -> bool:
-    found = ClientProfile.of_client(client_id)
-    user = found.service_user if found else None
+    profile = ClientProfile.of_client(client_id)
+    user = profile.service_user if profile else None
     return user is None or may_delegate_access(by, user)

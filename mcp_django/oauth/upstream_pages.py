@@ -56,9 +56,9 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
     _settings_or_404(provider)
     approved: dict[str, Any] = {}
     try:
-        returned = pop_transaction(request, provider)
-        approved = dict(returned.request)
-        complete_authorization(request, returned)
+        upstream_transaction = pop_transaction(request, provider)
+        approved = dict(upstream_transaction.request)
+        complete_authorization(request, upstream_transaction)
     except InvalidCallback as exc:
         return _render_page(request, provider, status=400, problem=str(exc))
     except (UpstreamRefused, UpstreamUnavailable) as exc:
@@ -152,14 +152,14 @@ def _settings_or_404(name: str) -> ProviderSettings:
 
 def _ended_grants(provider: str, claims: dict[str, Any]) -> list[UpstreamGrant]:
     """Return the grants of the session, or of every session of the subject."""
-    found = UpstreamGrant.objects.filter(provider=provider, status=UpstreamGrant.Status.LIVE)
+    rows = UpstreamGrant.objects.filter(provider=provider, status=UpstreamGrant.Status.LIVE)
     if claims.get("sub"):
-        found = found.filter(subject=claims["sub"])
+        rows = rows.filter(subject=claims["sub"])
     if claims.get("sid"):
         # If the ID token had no session id, the logout applies to the subject.
-        known = ["", claims["sid"]] if claims.get("sub") else [claims["sid"]]
-        found = found.filter(session_id__in=known)
-    return list(found)
+        session_ids = ["", claims["sid"]] if claims.get("sub") else [claims["sid"]]
+        rows = rows.filter(session_id__in=session_ids)
+    return list(rows)
 
 
 def _mark_token_used(settings: ProviderSettings, claims: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ def _mark_token_used(settings: ProviderSettings, claims: dict[str, Any]) -> None
 
 
 def _render_page(
-    request: HttpRequest, provider: str, *, status: int = 200, **shown: str | bool
+    request: HttpRequest, provider: str, *, status: int = 200, **extra: str | bool
 ) -> HttpResponse:
-    context = {"provider": provider_settings(provider).label, "name": provider, **shown}
+    context = {"provider": provider_settings(provider).label, "name": provider, **extra}
     return consent.render_page(request, "upstream.html", context, status=status)

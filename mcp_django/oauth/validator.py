@@ -138,11 +138,9 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     ) -> bool:
         """Return whether the refresh token is valid; a rotated one revokes its token family."""
         tokens = get_refresh_token_model()._default_manager
-        known = tokens.filter(token_checksum=token_digest(refresh_token))
-        found = known.order_by("-pk").first()
-        was_live = (
-            found is not None and found.revoked is not None and is_family_live(found.token_family)
-        )
+        rows = tokens.filter(token_checksum=token_digest(refresh_token))
+        row = rows.order_by("-pk").first()
+        was_live = row is not None and row.revoked is not None and is_family_live(row.token_family)
         if super().validate_refresh_token(refresh_token, client, request, *args, **kwargs):
             used = request.refresh_token_instance
             return _may_still_connect(
@@ -150,11 +148,11 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             ) and bindings.has_live_access(used.token_family)
         if was_live:
             # The toolkit has revoked the rows; this notifies open streams and logs the reuse.
-            revoke_family(found.token_family)
+            revoke_family(row.token_family)
             security_log.record_event(
                 AuthEvent.Kind.REUSE,
                 request=OAuthlibHttpRequest(request),
-                user=found.user,
+                user=row.user,
                 client_id=_client_id(request),
             )
         return False
@@ -180,8 +178,8 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             return
         request.granted_resource = granted
         # The toolkit only reduces resources that were bound; binding others would extend the grant.
-        wider = {canonicalize_url(one) for one in request.resource} - {
-            canonicalize_url(one) for one in granted
+        wider = {canonicalize_url(resource) for resource in request.resource} - {
+            canonicalize_url(resource) for resource in granted
         }
         if wider or (_is_dynamic(request.client) and not request.resource):
             raise errors.CustomOAuth2Error(error="invalid_target", request=request)
@@ -241,7 +239,7 @@ def _may_still_connect(user: Any, client: Any, resources: list[str]) -> bool:
     """Return whether the user is active and ``CAN_CONNECT`` allows each server of the token."""
     if user is None or not user.is_active:
         return False
-    servers = [server_of(one) for one in resources]
+    servers = [server_of(resource) for resource in resources]
     return all(
         can_connect(user, server, client.client_id) for server in servers if server is not None
     )

@@ -179,7 +179,7 @@ def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
 
 def _providers_for_resources(resources: Iterable[str]) -> set[str]:
     """Return the upstream providers that the servers at these resources need."""
-    return {getattr(server_of(one), "upstream", "") for one in resources} - {""}
+    return {getattr(server_of(resource), "upstream", "") for resource in resources} - {""}
 
 
 def _access_ended() -> AuthenticationRequired:

@@ -41,7 +41,7 @@ class ProviderEndpoints:
     revocation_endpoint: str = ""
 
 
-ENDPOINTS = tuple(one.name for one in fields(ProviderEndpoints))
+ENDPOINTS = tuple(endpoint.name for endpoint in fields(ProviderEndpoints))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,22 +104,26 @@ def provider_settings(name: str) -> ProviderSettings:
     """
     configured = get_settings().oauth.upstream
     if name not in configured:
-        known = ", ".join(map(repr, configured)) or "none"
+        names = ", ".join(map(repr, configured)) or "none"
         raise ImproperlyConfigured(
             f"The upstream provider {name!r} is not in MCP_DJANGO['OAUTH']['UPSTREAM']; "
-            f"configured: {known}."
+            f"configured: {names}."
         )
-    found = [*_provider_problems(name, configured[name]), *_key_problems()]
-    if found:
-        raise ImproperlyConfigured(" ".join(f"{what} {hint}" for what, hint in found))
+    problems = [*_provider_problems(name, configured[name]), *_key_problems()]
+    if problems:
+        raise ImproperlyConfigured(" ".join(f"{message} {hint}" for message, hint in problems))
     return _adapter.validate_python(configured[name])
 
 
 def find_problems() -> list[tuple[str, str]]:
     """Return the errors in providers and keys, as (message, hint) pairs for the system checks."""
     configured = get_settings().oauth.upstream
-    found = [one for name, values in configured.items() for one in _provider_problems(name, values)]
-    return found + (_key_problems() if configured else [])
+    problems = [
+        problem
+        for name, values in configured.items()
+        for problem in _provider_problems(name, values)
+    ]
+    return problems + (_key_problems() if configured else [])
 
 
 def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str]]:
@@ -137,37 +141,37 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
             )
             for error in errors
         ]
-    found = [
+    problems = [
         (f"{place}[{key.upper()!r}] is {getattr(provider, key)!r}.", "Write an https:// URL.")
         for key in ("issuer", "metadata_url", *ENDPOINTS)
         if getattr(provider, key) and not is_safe_url(getattr(provider, key))
     ]
     discovers = provider.issuer or provider.metadata_url
     if not discovers and not (provider.authorization_endpoint and provider.token_endpoint):
-        found.append((f"{place} has neither ISSUER nor the endpoints.", "Set ISSUER."))
+        problems.append((f"{place} has neither ISSUER nor the endpoints.", "Set ISSUER."))
     if provider.is_openid and not provider.issuer:
-        found.append(
+        problems.append(
             (f"{place} asks for 'openid' without ISSUER.", "Set ISSUER, or remove the scope.")
         )
-    return found
+    return problems
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f"[{str(one).upper()!r}]" for one in location)
+    return "".join(f"[{str(part).upper()!r}]" for part in location)
 
 
 def _key_problems() -> list[tuple[str, str]]:
     keys = get_settings().oauth.field_keys
     if not keys:
         return [("MCP_DJANGO['OAUTH']['FIELD_KEYS'] is empty.", KEY_HINT)]
-    found = []
+    problems = []
     for number, key in enumerate(keys):
         try:
             Fernet(key)
         except ValueError:
             place = f"MCP_DJANGO['OAUTH']['FIELD_KEYS'][{number}]"
-            found.append((f"{place} is not a key of 32 bytes in URL-safe base64.", KEY_HINT))
-    return found
+            problems.append((f"{place} is not a key of 32 bytes in URL-safe base64.", KEY_HINT))
+    return problems
 
 
 def _reload(*, setting: str, **kwargs: Any) -> None:

@@ -86,24 +86,26 @@ def pop_transaction(request: HttpRequest, name: str) -> UpstreamTransaction:
     """
     digest = token_digest(request.GET.get("state", ""))
     pending = list(request.session.get(SESSION_KEY, []))
-    if not any(hmac.compare_digest(digest, one) for one in pending):
+    if not any(hmac.compare_digest(digest, pending_digest) for pending_digest in pending):
         raise InvalidCallback(
             _("This sign-in was not started in this browser, or is already finished.")
         )
-    request.session[SESSION_KEY] = [one for one in pending if one != digest]
-    begun = UpstreamTransaction.objects.filter(digest=digest).first()
+    request.session[SESSION_KEY] = [
+        pending_digest for pending_digest in pending if pending_digest != digest
+    ]
+    transaction = UpstreamTransaction.objects.filter(digest=digest).first()
     # Of two requests that found the row, only one can delete it.
-    if begun is None or not UpstreamTransaction.objects.filter(pk=begun.pk).delete()[0]:
+    if transaction is None or not UpstreamTransaction.objects.filter(pk=transaction.pk).delete()[0]:
         raise InvalidCallback(_("This sign-in is already finished."))
-    if begun.expires_at <= timezone.now():
+    if transaction.expires_at <= timezone.now():
         raise InvalidCallback(_("This sign-in took too long."))
-    if begun.user_id != request.user.pk or begun.provider != name:
+    if transaction.user_id != request.user.pk or transaction.provider != name:
         raise InvalidCallback(_("This sign-in was started by another user."))
-    return begun
+    return transaction
 
 
 @sensitive_variables()
-def complete_authorization(request: HttpRequest, begun: UpstreamTransaction) -> UpstreamGrant:
+def complete_authorization(request: HttpRequest, transaction: UpstreamTransaction) -> UpstreamGrant:
     """Exchange the code of the callback, and store the tokens.
 
     Raises:
@@ -111,7 +113,7 @@ def complete_authorization(request: HttpRequest, begun: UpstreamTransaction) -> 
         UpstreamRefused: if the user denied access, or the code or ID token is not valid.
         UpstreamUnavailable: if the provider does not respond.
     """
-    provider = Provider(begun.provider)
+    provider = Provider(transaction.provider)
     _check_issuer(provider, request.GET.getlist("iss"))
     error, code = request.GET.get("error", ""), request.GET.get("code", "")
     if error in {"server_error", "temporarily_unavailable"}:
@@ -120,16 +122,16 @@ def complete_authorization(request: HttpRequest, begun: UpstreamTransaction) -> 
         raise UpstreamRefused("The user or the provider denied the access.")
     tokens = provider.exchange(
         code=code,
-        verifier=grants.decrypt(begun.verifier_cipher),
+        verifier=grants.decrypt(transaction.verifier_cipher),
         redirect_uri=_redirect_uri(request, provider.name),
     )
-    claims = provider.identify(tokens, nonce_digest=begun.nonce_digest)
-    grant = grants.save_grant(begun.user, provider.name, tokens, claims)
+    claims = provider.identify(tokens, nonce_digest=transaction.nonce_digest)
+    grant = grants.save_grant(transaction.user, provider.name, tokens, claims)
     record_event(
         AuthEvent.Kind.UPSTREAM,
         request=request,
-        user=begun.user,
-        client_id=str(begun.request.get("client_id", "")),
+        user=transaction.user,
+        client_id=str(transaction.request.get("client_id", "")),
         provider=provider.name,
         change="granted",
         scopes=grant.scopes,
@@ -137,11 +139,11 @@ def complete_authorization(request: HttpRequest, begun: UpstreamTransaction) -> 
     return grant
 
 
-def _check_issuer(provider: Provider, given: list[str]) -> None:
+def _check_issuer(provider: Provider, issuers: list[str]) -> None:
     expected = provider.settings.issuer
-    if not given and not provider.endpoints.sends_issuer:
+    if not issuers and not provider.endpoints.sends_issuer:
         return
-    if expected and given != [expected]:
+    if expected and issuers != [expected]:
         raise InvalidCallback(
             _("The response came from a different provider than the one you were sent to.")
         )

@@ -79,8 +79,8 @@ def access_ends_at(grant: UpstreamGrant) -> datetime | None:
     ends = [grant.refresh_expires_at] if grant.refresh_cipher else [grant.expires_at]
     if grant.authorized_at is not None:
         ends.append(grant.authorized_at + timedelta(seconds=get_settings().oauth.upstream_max_age))
-    known = [one for one in ends if one is not None]
-    return min(known, default=None)
+    known_ends = [end for end in ends if end is not None]
+    return min(known_ends, default=None)
 
 
 def live_grant(user: Any, provider: str) -> UpstreamGrant | None:
@@ -339,7 +339,8 @@ def revoke_grant(grant: UpstreamGrant, *, reason: str, request: Any = None) -> N
             change="ended",
             reason=reason,
         )
-        ended = [f"family:{one}" for one in families] + [f"checksum:{one}" for one in checksums]
+        ended = [f"family:{family}" for family in families]
+        ended += [f"checksum:{checksum}" for checksum in checksums]
         transaction.on_commit(lambda: notify_revoked(*ended), using=_database(), robust=True)
 
 
@@ -372,8 +373,8 @@ def disconnect_unused(*, families: Sequence[uuid.UUID], checksums: Sequence[str]
 @sensitive_variables()
 def _revoke_at_provider(provider: Provider, access: str, refresh: str) -> None:
     """Revoke tokens at the provider; a failure is only logged, since they have ended here."""
-    named = [(refresh, "refresh_token"), (access, "access_token")]
-    for token, hint in named:
+    tokens = [(refresh, "refresh_token"), (access, "access_token")]
+    for token, hint in tokens:
         if token:
             try:
                 provider.revoke(token, hint=hint)

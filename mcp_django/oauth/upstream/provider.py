@@ -130,18 +130,18 @@ class Provider:
     def probe(self, access_token: str) -> bool:
         """Return whether an access token is still valid; ``True`` without a configured probe."""
         if self.settings.probe == "introspection":
-            answer = self._client().introspect_token(
+            response = self._client().introspect_token(
                 self._require_endpoint("introspection_endpoint"),
                 token=access_token,
                 token_type_hint="access_token",
             )
-            return _json_of(answer).get("active") is True
+            return _json_of(response).get("active") is True
         if self.settings.probe == "userinfo":
             headers = {"Authorization": f"Bearer {access_token}", "Accept": JSON}
-            answer = fetch("GET", self._require_endpoint("userinfo_endpoint"), headers=headers)
-            if answer.status_code == 401:
+            response = fetch("GET", self._require_endpoint("userinfo_endpoint"), headers=headers)
+            if response.status_code == 401:
                 return False
-            _json_of(answer)
+            _json_of(response)
         return True
 
     @sensitive_variables()
@@ -186,39 +186,39 @@ class Provider:
 
 
 @sensitive_variables()
-def _parse_tokens(answer: Mapping[str, Any]) -> Tokens:
+def _parse_tokens(response: Mapping[str, Any]) -> Tokens:
     """Return the tokens in a response of a token endpoint.
 
     Raises:
         UpstreamUnavailable: if it has no bearer token.
     """
-    token, kind = answer.get("access_token"), answer.get("token_type", "bearer")
+    token, kind = response.get("access_token"), response.get("token_type", "bearer")
     if not isinstance(token, str) or not token or str(kind).lower() != "bearer":
         raise UpstreamUnavailable("The provider sent no bearer token.")
-    if answer != storable(answer):
+    if response != storable(response):
         raise UpstreamUnavailable("The provider sent tokens that cannot be stored.")
-    scope, refresh, signed = (answer.get(name) for name in ("scope", "refresh_token", "id_token"))
+    scope, refresh, signed = (response.get(name) for name in ("scope", "refresh_token", "id_token"))
     return Tokens(
         access_token=token,
         refresh_token=refresh if isinstance(refresh, str) else "",
         id_token=signed if isinstance(signed, str) else "",
         scopes=tuple(scope.split()) if isinstance(scope, str) else None,
-        expires_at=_expires_in(answer.get("expires_in")),
+        expires_at=_expires_in(response.get("expires_in")),
         # Not standardized; Keycloak and Microsoft use these names.
         refresh_expires_at=_expires_in(
-            answer.get("refresh_expires_in") or answer.get("refresh_token_expires_in")
+            response.get("refresh_expires_in") or response.get("refresh_token_expires_in")
         ),
     )
 
 
 def _expires_in(seconds: Any) -> datetime | None:
     try:
-        left = int(seconds)
+        lifetime = int(seconds)
     except (TypeError, ValueError):
         return None
-    if not 0 < left < MAX_SECONDS:
+    if not 0 < lifetime < MAX_SECONDS:
         return None
-    return timezone.now() + timedelta(seconds=left)
+    return timezone.now() + timedelta(seconds=lifetime)
 
 
 # HTTP requests to a provider ----------------------------------------------------------------------
@@ -249,36 +249,43 @@ def fetch(
     try:
         with (
             open_client() as client,
-            client.stream(method, url, headers=dict(headers or {}), content=content) as answer,
+            client.stream(method, url, headers=dict(headers or {}), content=content) as response,
         ):
-            for chunk in answer.iter_bytes():
+            for chunk in response.iter_bytes():
                 body += chunk
                 if len(body) > MAX_BYTES or time.monotonic() > deadline:
                     raise UpstreamUnavailable("The provider's response is too large or too slow.")
             # The body is already decoded, so headers such as Content-Encoding are dropped.
-            kept = [(k, v) for k, v in answer.headers.items() if k.lower() == "content-type"]
+            response_headers = [
+                (name, value)
+                for name, value in response.headers.items()
+                if name.lower() == "content-type"
+            ]
             return httpx.Response(
-                answer.status_code, headers=kept, content=bytes(body), request=answer.request
+                response.status_code,
+                headers=response_headers,
+                content=bytes(body),
+                request=response.request,
             )
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
         raise UpstreamUnavailable(f"The provider does not respond ({type(exc).__name__}).") from exc
 
 
-def _json_of(answer: httpx.Response) -> dict[str, Any]:
+def _json_of(response: httpx.Response) -> dict[str, Any]:
     """Return the JSON object in a response with status 200.
 
     Raises:
         UpstreamUnavailable: if the response is anything else.
     """
-    if answer.status_code != 200:
-        raise UpstreamUnavailable(f"The provider responded with HTTP {answer.status_code}.")
+    if response.status_code != 200:
+        raise UpstreamUnavailable(f"The provider responded with HTTP {response.status_code}.")
     try:
-        found = answer.json()
+        document = response.json()
     except ValueError as exc:
         raise UpstreamUnavailable("The provider's response is not valid JSON.") from exc
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UpstreamUnavailable("The provider's response is not a JSON object.")
-    return found
+    return document
 
 
 class FormSession:
@@ -319,44 +326,44 @@ def endpoints_of(settings: ProviderSettings) -> Endpoints:
         UpstreamUnavailable: if the metadata is needed and cannot be fetched, or names another
             issuer.
     """
-    given = {name: value for name in ENDPOINTS if (value := getattr(settings, name))}
-    if not (settings.issuer or settings.metadata_url) or _is_complete(settings, given):
-        return Endpoints(**given)
-    said = _metadata(settings)
-    found = {name: said[name] for name in ENDPOINTS if isinstance(said.get(name), str)}
-    promised = said.get("authorization_response_iss_parameter_supported") is True
-    return Endpoints(**{**found, **given}, sends_issuer=promised)
+    configured = {name: value for name in ENDPOINTS if (value := getattr(settings, name))}
+    if not (settings.issuer or settings.metadata_url) or _is_complete(settings, configured):
+        return Endpoints(**configured)
+    metadata = _metadata(settings)
+    discovered = {name: metadata[name] for name in ENDPOINTS if isinstance(metadata.get(name), str)}
+    promised = metadata.get("authorization_response_iss_parameter_supported") is True
+    return Endpoints(**{**discovered, **configured}, sends_issuer=promised)
 
 
-def _is_complete(settings: ProviderSettings, given: dict[str, str]) -> bool:
+def _is_complete(settings: ProviderSettings, configured: dict[str, str]) -> bool:
     """Return whether all needed endpoints are configured, so no metadata has to be fetched."""
     needed = {"authorization_endpoint", "token_endpoint"}
     if settings.is_openid:
         needed.add("jwks_uri")
-    return not settings.metadata_url and needed <= set(given)
+    return not settings.metadata_url and needed <= set(configured)
 
 
 def _metadata(settings: ProviderSettings) -> dict[str, Any]:
-    place = settings.metadata_url or settings.issuer
-    said = outbound.get_signed("upstream-metadata", place)
-    if said is None:
-        said = _fetch_metadata(settings)
-        outbound.put_signed("upstream-metadata", place, said, seconds=CACHE_SECONDS)
-    return dict(said)
+    url = settings.metadata_url or settings.issuer
+    metadata = outbound.get_signed("upstream-metadata", url)
+    if metadata is None:
+        metadata = _fetch_metadata(settings)
+        outbound.put_signed("upstream-metadata", url, metadata, seconds=CACHE_SECONDS)
+    return dict(metadata)
 
 
 def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
     failure = UpstreamUnavailable("The provider has no metadata.")
-    named = (settings.metadata_url,) if settings.metadata_url else None
-    for url in named or outbound.metadata_urls(settings.issuer):
+    urls = (settings.metadata_url,) if settings.metadata_url else None
+    for url in urls or outbound.metadata_urls(settings.issuer):
         try:
-            said = _json_of(fetch("GET", url, headers={"Accept": JSON}))
+            metadata = _json_of(fetch("GET", url, headers={"Accept": JSON}))
         except UpstreamUnavailable as exc:
             failure = exc
             continue
-        if settings.issuer and said.get("issuer") != settings.issuer:
+        if settings.issuer and metadata.get("issuer") != settings.issuer:
             raise UpstreamUnavailable("The provider's metadata names another issuer.")
-        return said
+        return metadata
     raise failure
 
 
@@ -443,14 +450,14 @@ def _verify_claims(
 @sensitive_variables()
 def _key_for(settings: ProviderSettings, token: str) -> jwt.PyJWK:
     kid = jwt.get_unverified_header(token).get("kid")
-    found = _select_key(_keys(settings), kid)
-    if found is None and outbound.mark_first(
+    key = _select_key(_keys(settings), kid)
+    if key is None and outbound.mark_first(
         "upstream-refetched", settings.issuer, seconds=REFETCH_SECONDS
     ):
-        found = _select_key(_keys(settings, refetch=True), kid)
-    if found is None:
+        key = _select_key(_keys(settings, refetch=True), kid)
+    if key is None:
         raise UpstreamRefused("The token is signed with a key that the provider does not have.")
-    return found
+    return key
 
 
 def _select_key(keys: list[jwt.PyJWK], kid: Any) -> jwt.PyJWK | None:
@@ -468,7 +475,7 @@ def _keys(settings: ProviderSettings, *, refetch: bool = False) -> list[jwt.PyJW
         outbound.put_signed("upstream-keys", settings.issuer, cached, seconds=KEYS_SECONDS)
     listed = cached.get("keys")
     try:
-        known = jwt.PyJWKSet.from_dict({"keys": listed if isinstance(listed, list) else []}).keys
+        keys = jwt.PyJWKSet.from_dict({"keys": listed if isinstance(listed, list) else []}).keys
     except (jwt.PyJWKSetError, jwt.PyJWKError, TypeError) as exc:
         raise UpstreamUnavailable("The provider has no usable signing keys.") from exc
-    return [key for key in known if key.public_key_use in (None, "sig")]
+    return [key for key in keys if key.public_key_use in (None, "sig")]
