@@ -88,11 +88,11 @@ class ArgumentsWidget(forms.Widget):
 
 def _input_rows(value: Any) -> Iterator[Row]:
     """Yield the stored or submitted arguments as texts for the inputs."""
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, Mapping):
-            choices = one.get("choices") or ()
+    for argument in value if isinstance(value, list) else ():
+        if isinstance(argument, Mapping):
+            choices = argument.get("choices") or ()
             lines = choices if isinstance(choices, list) else ()
-            yield {**one, "choices": "\n".join(map(str, lines))}
+            yield {**argument, "choices": "\n".join(map(str, lines))}
 
 
 def _sent(data: Any, name: str) -> Iterator[Row]:
@@ -128,7 +128,7 @@ class ArgumentsField(forms.Field):
             ValidationError: an argument is invalid, or two have the same name.
         """
         try:
-            return [one.as_json() for one in parse_arguments(value or [])]
+            return [argument.as_json() for argument in parse_arguments(value or [])]
         except PromptError as exc:
             raise ValidationError(str(exc)) from None
 
@@ -146,33 +146,37 @@ _NOT_RESUBMITTED = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", 
 
 def _prompt_preview_context(prompt: PromptText, data: Any) -> dict[str, Any]:
     """Return the context of the preview: messages for sample values, and the list entry."""
-    built = text_versions.PROMPTS.build(prompt).prompt
+    component = text_versions.PROMPTS.build(prompt).prompt
     arguments = parse_arguments(prompt.arguments)
-    values = {one.name: data.get(f"{SAMPLE}{one.name}", _sample(one)) for one in arguments}
-    refused, shown = "", []
+    values = {
+        argument.name: data.get(f"{SAMPLE}{argument.name}", _sample(argument))
+        for argument in arguments
+    }
+    problem, sample_messages = "", []
     try:
-        parsed = built.arguments.parse(encode(values))
-        shown = [
-            {"role": one.role, "text": _text_of(one.content)} for one in built.callable(**parsed)
+        parsed = component.arguments.parse(encode(values))
+        sample_messages = [
+            {"role": message.role, "text": _text_of(message.content)}
+            for message in component.callable(**parsed)
         ]
     except (InvalidArguments, InvalidParams) as exc:
-        refused = str(exc)
-    wire = projection.project_prompt(describe(built), LATEST)
+        problem = str(exc)
+    wire = projection.project_prompt(describe(component), LATEST)
     return {
         "kept": list(_resubmitted_fields(data)),
         "samples": [
             {
-                "field": f"{SAMPLE}{one.name}",
-                "name": one.name,
-                "description": one.description,
-                "required": one.required,
-                "choices": one.choices,
-                "value": values[one.name],
+                "field": f"{SAMPLE}{argument.name}",
+                "name": argument.name,
+                "description": argument.description,
+                "required": argument.required,
+                "choices": argument.choices,
+                "value": values[argument.name],
             }
-            for one in arguments
+            for argument in arguments
         ],
-        "refused": refused,
-        "messages_shown": shown,
+        "refused": problem,
+        "messages_shown": sample_messages,
         "entry": json.dumps(wire, indent=2, ensure_ascii=False),
     }
 
@@ -199,7 +203,8 @@ def _resubmitted_fields(data: Any) -> Iterator[tuple[str, str]]:
 def _is_prompt_taken(server: str, name: str) -> bool:
     """Return whether code has a prompt with this name or alias, which takes precedence."""
     return any(
-        one.name == server and one.registry.find_by_name("prompt", name) for one in all_servers()
+        mcp_server.name == server and mcp_server.registry.find_by_name("prompt", name)
+        for mcp_server in all_servers()
     )
 
 
@@ -253,7 +258,8 @@ class PromptForm(TextForm):
             return
         try:
             parse_messages(
-                cleaned["text"], [one.name for one in parse_arguments(cleaned["arguments"])]
+                cleaned["text"],
+                [argument.name for argument in parse_arguments(cleaned["arguments"])],
             )
         except PromptError as exc:
             self.add_error("text", str(exc))
@@ -287,21 +293,21 @@ class PromptTextAdmin(TextAdmin):
         self, request: HttpRequest, queryset: QuerySet[PromptText]
     ) -> HttpResponseBase | None:
         """Ask for a server, and copy the prompts to it, disabled."""
-        servers = [one.name for one in all_servers()]
+        servers = [server.name for server in all_servers()]
         target = request.POST.get("to")
         if target not in servers:
             return self._ask_for_server(request, list(queryset), servers)
         with transaction.atomic(using=queryset.db):
-            known = set(_names_on(target, queryset))
+            names = set(_names_on(target, queryset))
             copied = []
             for prompt in queryset:
-                if prompt.name not in known and not _is_prompt_taken(target, prompt.name):
-                    known.add(prompt.name)
+                if prompt.name not in names and not _is_prompt_taken(target, prompt.name):
+                    names.add(prompt.name)
                     copied.append(_copy(prompt, target))
             for copy in copied:
                 text_versions.PROMPTS.save(copy, author=request.user, based_on=0)
                 self.log_addition(request, copy, gettext("Duplicated from another server."))
-        self._tell_of_copies(request, len(copied), left=queryset.count() - len(copied))
+        self._tell_of_copies(request, len(copied), skipped=queryset.count() - len(copied))
         return None
 
     def _ask_for_server(
@@ -317,21 +323,21 @@ class PromptTextAdmin(TextAdmin):
             action_checkbox_name=ACTION_CHECKBOX_NAME,
         )
 
-    def _tell_of_copies(self, request: HttpRequest, copied: int, *, left: int) -> None:
+    def _tell_of_copies(self, request: HttpRequest, copied: int, *, skipped: int) -> None:
         text = ngettext("%(n)d prompt was copied.", "%(n)d prompts were copied.", copied)
         self.message_user(request, text % {"n": copied}, messages.SUCCESS)
-        if left:
+        if skipped:
             text = ngettext(
                 "%(n)d prompt was skipped, since its name is already in use.",
                 "%(n)d prompts were skipped, since their names are already in use.",
-                left,
+                skipped,
             )
-            self.message_user(request, text % {"n": left}, messages.WARNING)
+            self.message_user(request, text % {"n": skipped}, messages.WARNING)
 
 
 def _names_on(server: str, queryset: QuerySet[PromptText]) -> Iterable[str]:
-    everywhere = of_tenant(queryset.model, queryset.db)
-    return everywhere.filter(server=server).values_list("name", flat=True)
+    rows = of_tenant(queryset.model, queryset.db)
+    return rows.filter(server=server).values_list("name", flat=True)
 
 
 def _copy(prompt: PromptText, server: str) -> PromptText:
@@ -344,11 +350,11 @@ def _copy(prompt: PromptText, server: str) -> PromptText:
 
 def _skill_preview_context(skill: Skill, _data: Any) -> dict[str, Any]:
     """Return the context of the preview: the files that clients read, and the list entry."""
-    files = sorted(text_versions.SKILLS.build(skill), key=lambda one: one.uri)
-    entry = skill_entry(next(one for one in files if one.frontmatter is not None), files)
+    files = sorted(text_versions.SKILLS.build(skill), key=lambda file: file.uri)
+    wire = skill_entry(next(file for file in files if file.frontmatter is not None), files)
     return {
-        "entry": json.dumps(entry, indent=2, ensure_ascii=False),
-        "files": [{"uri": one.uri, "text": one.callable()} for one in files],
+        "entry": json.dumps(wire, indent=2, ensure_ascii=False),
+        "files": [{"uri": file.uri, "text": file.callable()} for file in files],
     }
 
 
@@ -357,7 +363,10 @@ def _skill_preview_context(skill: Skill, _data: Any) -> dict[str, Any]:
 
 def _is_skill_taken(server: str, name: str) -> bool:
     """Return whether code has a skill with this name, which takes precedence."""
-    return any(one.name == server and is_of_code(one.resources, name) for one in all_servers())
+    return any(
+        mcp_server.name == server and is_of_code(mcp_server.resources, name)
+        for mcp_server in all_servers()
+    )
 
 
 SKILLS = AdminTextType(

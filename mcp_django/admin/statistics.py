@@ -85,12 +85,12 @@ def _key(names: Sequence[str]) -> Key:
 
 
 def _count_calls(components: Sequence[Component], since: datetime) -> dict[Key, tuple[int, int]]:
-    found = of_tenant(Call).filter(
-        server__in={one.server for one in components},
-        component__in={one.key for one in components},
+    queryset = of_tenant(Call).filter(
+        server__in={component.server for component in components},
+        component__in={component.key for component in components},
         at__gte=since,
     )
-    rows = found.order_by().values("server", "kind", "component")
+    rows = queryset.order_by().values("server", "kind", "component")
     rows = rows.annotate(calls=Count("*"), errors=Count("outcome", filter=Q(outcome__in=FAILURES)))
     columns = ("server", "kind", "component", "calls", "errors")
     return {_key(names): (calls, errors) for *names, calls, errors in rows.values_list(*columns)}
@@ -107,10 +107,14 @@ def _sample_start_times(
         server=OuterRef("server"), component=OuterRef("key"), kind=OuterRef("kind"), at__gte=since
     )
     nth = calls.order_by("-at").values("at")[MEDIAN_SAMPLE_SIZE - 1 : MEDIAN_SAMPLE_SIZE]
-    called = [one.pk for one in components if (one.server, one.kind, one.key) in counted]
-    rows = of_tenant(Component).filter(pk__in=called).order_by().annotate(nth=Subquery(nth))
-    found = rows.values_list("server", "kind", "key", "nth")
-    return {_key(names): at for *names, at in found if at is not None}
+    pks = [
+        component.pk
+        for component in components
+        if (component.server, component.kind, component.key) in counted
+    ]
+    rows = of_tenant(Component).filter(pk__in=pks).order_by().annotate(nth=Subquery(nth))
+    start_times = rows.values_list("server", "kind", "key", "nth")
+    return {_key(names): at for *names, at in start_times if at is not None}
 
 
 def _medians(
@@ -126,11 +130,11 @@ def _medians(
     times: dict[Key, list[float]] = defaultdict(list)
     rows = of_tenant(Call).filter(reduce(or_, ranges)).exclude(ms=None).order_by()
     # Calls with the same time can exceed ``MEDIAN_SAMPLE_SIZE`` per component.
-    most = 2 * MEDIAN_SAMPLE_SIZE * len(ranges)
-    for *names, ms in rows.values_list("server", "kind", "component", "ms")[:most]:
+    limit = 2 * MEDIAN_SAMPLE_SIZE * len(ranges)
+    for *names, ms in rows.values_list("server", "kind", "component", "ms")[:limit]:
         if ms is not None:
             times[_key(names)].append(ms)
-    return {key: median(some) for key, some in times.items()}
+    return {key: median(sample) for key, sample in times.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,12 +174,14 @@ def server_figures(names: Sequence[str]) -> dict[str, ServerFigures]:
 
 def _kinds(names: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the number of components in the code by server and kind, in the order of kinds."""
-    found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(Component.Kind.values, 0))
+    counts_by_server: dict[str, dict[str, int]] = defaultdict(
+        lambda: dict.fromkeys(Component.Kind.values, 0)
+    )
     rows = of_tenant(Component).filter(server__in=names, missing_since=None).order_by()
     counted = rows.values("server", "kind").annotate(count=Count("*"))
     for name, kind, count in counted.values_list("server", "kind", "count"):
-        found[name][kind] = count
-    return found
+        counts_by_server[name][kind] = count
+    return counts_by_server
 
 
 # Medians and percentiles from bins ----------------------------------------------------------------
@@ -260,7 +266,9 @@ class Distribution:
     @property
     def count(self) -> int:
         """The number of values."""
-        return len(self.values) or sum(n for one, n in self.bins.items() if one != NOT_COUNTED)
+        return len(self.values) or sum(
+            n for number, n in self.bins.items() if number != NOT_COUNTED
+        )
 
     @property
     def median(self) -> float | None:
@@ -311,8 +319,8 @@ class Range(NamedTuple):
 
 
 RANGES = {
-    one.slug: one
-    for one in (
+    span.slug: span
+    for span in (
         Range("hour", _("Last hour"), timedelta(hours=1), timedelta(minutes=1)),
         Range("day", _("Last day"), timedelta(days=1), timedelta(hours=1)),
         Range("week", _("Last week"), timedelta(days=7), timedelta(hours=6)),
@@ -391,13 +399,13 @@ class ChartData:
     @property
     def total(self) -> CallCounts:
         """The sum of all points."""
-        whole = CallCounts()
+        total = CallCounts()
         for point in self.points:
-            whole.calls += point.calls
-            whole.errors += point.errors
-            whole.refused += point.refused
-            whole.times.add(point.times)
-        return whole
+            total.calls += point.calls
+            total.errors += point.errors
+            total.refused += point.refused
+            total.times.add(point.times)
+        return total
 
 
 def _newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], datetime | None]:
@@ -433,11 +441,11 @@ def build_chart_data(
     if component is not None:
         calls = calls.filter(kind=component["kind"], component=component["key"])
     counted, cut = _newest(calls, since)
-    few = _read_few(counted) if cut is None else None
-    if few is None:
+    call_values = _read_few(counted) if cut is None else None
+    if call_values is None:
         points, components = _over_time(counted, span, since, cut), _by_component(counted)
     else:
-        points = _points_of(few, span, since)
+        points = _points_of(call_values, span, since)
         components = _components_of(_read_few(_of_components(counted)) or ())
     return ChartData(
         range=span,
@@ -445,7 +453,7 @@ def build_chart_data(
         cut=cut,
         points=points,
         components=components,
-        is_exact=few is not None,
+        is_exact=call_values is not None,
     )
 
 
@@ -464,26 +472,28 @@ class CallValues(NamedTuple):
 def _read_few(calls: QuerySet[Call]) -> list[CallValues] | None:
     """Return the calls if there are at most ``MAX_EXACT``."""
     rows = calls.values_list(*CallValues._fields)[: MAX_EXACT + 1]
-    found = [CallValues(*row) for row in rows]
-    return found if len(found) <= MAX_EXACT else None
+    call_values = [CallValues(*row) for row in rows]
+    return call_values if len(call_values) <= MAX_EXACT else None
 
 
-def _points_of(few: Iterable[CallValues], span: Range, since: datetime) -> list[TimelinePoint]:
+def _points_of(calls: Iterable[CallValues], span: Range, since: datetime) -> list[TimelinePoint]:
     points = {at: TimelinePoint(at=at) for at in _steps(span, since)}
-    for call in few:
+    for call in calls:
         if point := points.get(_floor(call.at, span.step)):
             point.add_call(call.outcome, call.ms)
     return [*points.values()]
 
 
-def _components_of(few: Iterable[CallValues]) -> list[ComponentCounts]:
-    found: dict[Key, ComponentCounts] = {}
-    for call in few:
+def _components_of(calls: Iterable[CallValues]) -> list[ComponentCounts]:
+    components: dict[Key, ComponentCounts] = {}
+    for call in calls:
         name = (call.server, call.kind, call.component)
-        one = found.setdefault(name, ComponentCounts(server=name[0], kind=name[1], key=name[2]))
-        one.add_call(call.outcome, call.ms)
-    most = sorted(found.items(), key=lambda item: (-item[1].calls, item[0]))
-    return [one for _name, one in most[:MAX_COMPONENTS]]
+        component = components.setdefault(
+            name, ComponentCounts(server=name[0], kind=name[1], key=name[2])
+        )
+        component.add_call(call.outcome, call.ms)
+    ranking = sorted(components.items(), key=lambda item: (-item[1].calls, item[0]))
+    return [component for _name, component in ranking[:MAX_COMPONENTS]]
 
 
 def _of_components(calls: QuerySet[Call]) -> QuerySet[Call]:
@@ -532,25 +542,25 @@ def _over_time(
 
 def _by_component(calls: QuerySet[Call]) -> list[ComponentCounts]:
     """Return the numbers of the most used components."""
-    known = _of_components(calls)
+    calls = _of_components(calls)
     names = ("server", "kind", "component")
-    most = known.values(*names).annotate(n=Count("pk")).order_by("-n", *names)[:MAX_COMPONENTS]
-    used = {
+    top_rows = calls.values(*names).annotate(n=Count("pk")).order_by("-n", *names)[:MAX_COMPONENTS]
+    components = {
         tuple(row[name] for name in names): ComponentCounts(
             server=row["server"], kind=row["kind"], key=row["component"]
         )
-        for row in most
+        for row in top_rows
     }
-    found = (
-        known.filter(component__in={key for _, _, key in used})
+    rows = (
+        calls.filter(component__in={key for _, _, key in components})
         .annotate(bin=MILLISECONDS.bin_of("ms", counted=COMPLETED))
         .values(*names, "bin")
         .annotate(**COUNTS)
     )
-    for row in found:
-        if one := used.get(tuple(row[name] for name in names)):
-            one.add(row)
-    return list(used.values())
+    for row in rows:
+        if component := components.get(tuple(row[name] for name in names)):
+            component.add(row)
+    return list(components.values())
 
 
 def _floor(moment: datetime, step: timedelta) -> datetime:
@@ -600,7 +610,7 @@ class ComponentQuality:
     @property
     def failures(self) -> int:
         """The number of failed calls."""
-        return sum(self.outcomes[one] for one in FAILURES)
+        return sum(self.outcomes[outcome] for outcome in FAILURES)
 
     @property
     def failure_rate(self) -> float:
@@ -616,7 +626,7 @@ class ComponentQuality:
     def refused(self) -> int:
         """The number of calls that were refused, not approved, or hidden from the caller."""
         refused = (Outcome.REFUSED, Outcome.DENIED, Outcome.UNKNOWN)
-        return sum(self.outcomes[one] for one in refused)
+        return sum(self.outcomes[outcome] for outcome in refused)
 
     @property
     def limited(self) -> int:
@@ -657,37 +667,53 @@ class QualityReport:
     @property
     def never_used(self) -> list[ComponentQuality]:
         """The components in the catalog without a call in the period."""
-        return [one for one in self.every if one.is_in_catalog and not one.was_used]
+        return [
+            component
+            for component in self.every
+            if component.is_in_catalog and not component.was_used
+        ]
 
     @property
     def failing(self) -> list[ComponentQuality]:
         """The components with the highest error rates."""
-        found = [one for one in self.every if one.calls >= MIN_CALLS and one.failures]
-        return sorted(found, key=lambda one: (-one.failure_rate, -one.failures))[:MAX_ROWS]
+        components = [
+            component
+            for component in self.every
+            if component.calls >= MIN_CALLS and component.failures
+        ]
+        components.sort(key=lambda component: (-component.failure_rate, -component.failures))
+        return components[:MAX_ROWS]
 
     @property
     def wrong(self) -> list[tuple[ComponentQuality, str, int]]:
         """The arguments that are invalid most often, with their numbers."""
-        found = [(one, path, n) for one in self.every for path, n in one.wrong.items()]
-        return sorted(found, key=lambda row: (-row[2], row[0].key, row[1]))[:MAX_ROWS]
+        rows = [
+            (component, path, n) for component in self.every for path, n in component.wrong.items()
+        ]
+        return sorted(rows, key=lambda row: (-row[2], row[0].key, row[1]))[:MAX_ROWS]
 
     @property
     def biggest(self) -> list[ComponentQuality]:
         """The components with the largest results."""
-        found = [one for one in self.every if one.mean_bytes is not None]
-        return sorted(found, key=lambda one: -(one.p95_bytes or one.mean_bytes or 0))[:MAX_ROWS]
+        components = [component for component in self.every if component.mean_bytes is not None]
+        components.sort(key=lambda component: -(component.p95_bytes or component.mean_bytes or 0))
+        return components[:MAX_ROWS]
 
     @property
     def slowest(self) -> list[ComponentQuality]:
         """The components with the longest durations."""
-        found = [one for one in self.every if one.median_ms is not None]
-        return sorted(found, key=lambda one: -(one.p95_ms or one.median_ms or 0))[:MAX_ROWS]
+        components = [component for component in self.every if component.median_ms is not None]
+        components.sort(key=lambda component: -(component.p95_ms or component.median_ms or 0))
+        return components[:MAX_ROWS]
 
     @property
     def refused(self) -> list[ComponentQuality]:
         """The components with the most refused and rate-limited calls."""
-        found = [one for one in self.every if one.refused or one.limited]
-        return sorted(found, key=lambda one: -(one.refused + one.limited))[:MAX_ROWS]
+        components = [
+            component for component in self.every if component.refused or component.limited
+        ]
+        components.sort(key=lambda component: -(component.refused + component.limited))
+        return components[:MAX_ROWS]
 
 
 def build_quality_report(
@@ -697,31 +723,31 @@ def build_quality_report(
     since = (now or timezone.now()) - period
     all_calls = _of_components(of_tenant(Call).filter(server=server.name))
     calls, cut = _newest(all_calls, since)
-    found = _Qualities()
+    qualities = _Qualities()
     for component in server.catalog:
-        found[component.kind, component.key].is_in_catalog = True
-    is_exact = _add_calls(calls, found) <= MAX_EXACT and cut is None
+        qualities[component.kind, component.key].is_in_catalog = True
+    is_exact = _add_calls(calls, qualities) <= MAX_EXACT and cut is None
     if not is_exact:
-        for one in found.values():
-            one.times.use_bins()
-            one.sizes.use_bins()
-    _count_wrong(calls, found)
+        for quality in qualities.values():
+            quality.times.use_bins()
+            quality.sizes.use_bins()
+    _count_wrong(calls, qualities)
     if cut is not None:
-        _mark_used_components(all_calls.filter(at__gte=since), found)
-    _add_primary_keys(server.name, found)
-    every = sorted(found.values(), key=lambda one: (one.kind, one.key))
-    return QualityReport(since=since, cut=cut, every=tuple(every), is_exact=is_exact)
+        _mark_used_components(all_calls.filter(at__gte=since), qualities)
+    _add_primary_keys(server.name, qualities)
+    components = sorted(qualities.values(), key=lambda quality: (quality.kind, quality.key))
+    return QualityReport(since=since, cut=cut, every=tuple(components), is_exact=is_exact)
 
 
 class _Qualities(dict[Name, ComponentQuality]):
     """The components of a report; one that the code does not declare anymore is added."""
 
     def __missing__(self, name: Name) -> ComponentQuality:
-        one = self[name] = ComponentQuality(kind=name[0], key=name[1])
-        return one
+        quality = self[name] = ComponentQuality(kind=name[0], key=name[1])
+        return quality
 
 
-def _add_calls(calls: QuerySet[Call], found: _Qualities) -> int:
+def _add_calls(calls: QuerySet[Call], qualities: _Qualities) -> int:
     """Add the outcomes, durations and sizes of calls, and return their number.
 
     They are read, since counting the outcomes and bins of each component in the database takes
@@ -731,36 +757,36 @@ def _add_calls(calls: QuerySet[Call], found: _Qualities) -> int:
     rows = calls.values_list("kind", "component", "outcome", "ms", "bytes")
     for kind, key, outcome, ms, size in rows.iterator():
         number += 1
-        one = found[kind, key]
-        one.outcomes[outcome] += 1
+        quality = qualities[kind, key]
+        quality.outcomes[outcome] += 1
         if ms is not None and outcome in COMPLETED_OUTCOMES:
-            one.times.values.append(ms)
+            quality.times.values.append(ms)
         if size is not None and outcome == Outcome.OK:
-            one.sizes.values.append(size)
-    for one in found.values():
-        one.was_used = bool(one.outcomes)
-        one.mean_bytes = fmean(one.sizes.values) if one.sizes.values else None
+            quality.sizes.values.append(size)
+    for quality in qualities.values():
+        quality.was_used = bool(quality.outcomes)
+        quality.mean_bytes = fmean(quality.sizes.values) if quality.sizes.values else None
     return number
 
 
-def _count_wrong(calls: QuerySet[Call], found: _Qualities) -> None:
+def _count_wrong(calls: QuerySet[Call], qualities: _Qualities) -> None:
     invalid = calls.filter(outcome=Outcome.INVALID).order_by("-at")
     for row in invalid.values("kind", "component", "problems")[:MAX_INVALID]:
         paths = row["problems"] if isinstance(row["problems"], list) else ()
-        found[row["kind"], row["component"]].wrong.update(set(map(str, paths)))
+        qualities[row["kind"], row["component"]].wrong.update(set(map(str, paths)))
 
 
-def _mark_used_components(calls: QuerySet[Call], found: dict[Name, ComponentQuality]) -> None:
+def _mark_used_components(calls: QuerySet[Call], qualities: dict[Name, ComponentQuality]) -> None:
     """Mark components that were used in the period, but not in the counted calls."""
-    unseen = [one.key for one in found.values() if not one.was_used]
-    rows = calls.filter(component__in=unseen).order_by().values_list("kind", "component")
+    keys = [quality.key for quality in qualities.values() if not quality.was_used]
+    rows = calls.filter(component__in=keys).order_by().values_list("kind", "component")
     for name in rows.distinct():
-        if name in found:
-            found[name].was_used = True
+        if name in qualities:
+            qualities[name].was_used = True
 
 
-def _add_primary_keys(server: str, found: dict[Name, ComponentQuality]) -> None:
+def _add_primary_keys(server: str, qualities: dict[Name, ComponentQuality]) -> None:
     rows = of_tenant(Component).filter(server=server).values_list("kind", "key", "pk")
     for kind, key, pk in rows:
-        if (kind, key) in found:
-            found[kind, key].pk = pk
+        if (kind, key) in qualities:
+            qualities[kind, key].pk = pk

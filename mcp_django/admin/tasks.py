@@ -66,8 +66,8 @@ class TaskChangeList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
         """Return the rows without the long columns."""
-        found: QuerySet[Any] = super().get_queryset(request, *args, **kwargs)
-        return found.defer(*LONG_COLUMNS)
+        queryset: QuerySet[Any] = super().get_queryset(request, *args, **kwargs)
+        return queryset.defer(*LONG_COLUMNS)
 
 
 @admin.register(Task)
@@ -122,8 +122,8 @@ class TaskAdmin(RevocableAdmin):
         The task of an anonymous caller and its result are protected by the id alone, and the id
         is in the URL of the task's page.
         """
-        found = rows_of_tenant(Task).order_by("-created_at", "-task_id")
-        return found if self.has_read_permission(request) else found.exclude(principal=ANONYMOUS)
+        rows = rows_of_tenant(Task).order_by("-created_at", "-task_id")
+        return rows if self.has_read_permission(request) else rows.exclude(principal=ANONYMOUS)
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         """Return the search fields, with the username field but without the id of a task."""
@@ -220,18 +220,16 @@ class TaskAdmin(RevocableAdmin):
     @admin.display(description=_("tool"))
     def tool_link(self, row: Task) -> SafeString | str:
         """Return the tool, linked to its row if there is one."""
-        found = of_tenant(Component).filter(server=row.server, kind="tool", key=row.tool)
-        return link_to_row("component", found.values_list("pk", flat=True).first(), row.tool)
+        rows = of_tenant(Component).filter(server=row.server, kind="tool", key=row.tool)
+        return link_to_row("component", rows.values_list("pk", flat=True).first(), row.tool)
 
     @admin.display(description=_("session"))
     def session_link(self, row: Task) -> SafeString | str:
         """Return the session of the call, linked to its row while that exists."""
         if row.session is None:
             return EMPTY_VALUE
-        found = rows_of_tenant(Session).filter(pk=row.session).values_list("pk", flat=True).first()
-        return link_to_row(
-            "session", found, gettext("session %(number)d") % {"number": row.session}
-        )
+        pk = rows_of_tenant(Session).filter(pk=row.session).values_list("pk", flat=True).first()
+        return link_to_row("session", pk, gettext("session %(number)d") % {"number": row.session})
 
     @admin.display(description=_("backend"))
     def engine_name(self, row: Task) -> str:
@@ -259,32 +257,35 @@ class TaskAdmin(RevocableAdmin):
     def shown_values(self, row: Task) -> SafeString | str:
         """Return the values of the arguments, if they are logged."""
         # Secrets are left out, and only the tool knows which arguments are secret.
-        found = _current_tool(row)
-        if found is None or not call_record.logs_arguments(found[1], found[0]):
+        server, tool = _current_tool(row) or (None, None)
+        if tool is None or not call_record.logs_arguments(tool, server):
             return gettext("not logged")
-        return _pre(found[1].mask(_arguments_of(row)))
+        return _pre(tool.mask(_arguments_of(row)))
 
     @admin.display(description=_("pending requests"))
     def shown_questions(self, row: Task) -> SafeString | str:
         """Return the unanswered requests to the client; answers are never shown."""
-        found = row.questions if isinstance(row.questions, dict) else {}
-        if not found:
+        questions = row.questions if isinstance(row.questions, dict) else {}
+        if not questions:
             return gettext("none")
-        lines = [_render_client_request(one) for one in list(found.values())[:MAX_QUESTIONS]]
-        more = [gettext("and more")] if len(found) > MAX_QUESTIONS else []
+        lines = [
+            _render_client_request(question)
+            for question in list(questions.values())[:MAX_QUESTIONS]
+        ]
+        more = [gettext("and more")] if len(questions) > MAX_QUESTIONS else []
         return render_list([*lines, *more])
 
     @admin.display(description=_("size of the result"))
     def shown_size(self, row: Task) -> str:
         """Return the size of the result."""
-        came = _outcome_of(row)
-        return EMPTY_VALUE if came is None else filesizeformat(len(jsonrpc.encode(came)))
+        outcome = _outcome_of(row)
+        return EMPTY_VALUE if outcome is None else filesizeformat(len(jsonrpc.encode(outcome)))
 
     @admin.display(description=_("result"))
     def shown_result(self, row: Task) -> SafeString | str:
         """Return the result as indented JSON."""
-        came = _outcome_of(row)
-        return EMPTY_VALUE if came is None else _pre(came)
+        outcome = _outcome_of(row)
+        return EMPTY_VALUE if outcome is None else _pre(outcome)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fieldsets without the result or values that the user may not read."""
@@ -294,13 +295,13 @@ class TaskAdmin(RevocableAdmin):
         }
         hidden = [name for name, may in may_read.items() if not may]
         return [
-            (title, {"fields": [name for name in one["fields"] if name not in hidden]})
-            for title, one in self.fieldsets
+            (title, {"fields": [name for name in options["fields"] if name not in hidden]})
+            for title, options in self.fieldsets
         ]
 
 
-def _cancel(chosen: Sequence[Task]) -> None:
-    for row in chosen:
+def _cancel(rows: Sequence[Task]) -> None:
+    for row in rows:
         task_rows.cancel_task(row)
 
 
@@ -320,32 +321,32 @@ def link_tasks_of_call(call: Call) -> SafeString | str:
     """Return links to the tasks of a call, empty if none exists."""
     if call.kind != "tool" or not call.arguments_digest:
         return ""
-    found = [row for row in _candidates(call) if _is_task_of_call(row, call)][:MAX_TASKS_SHOWN]
+    rows = [row for row in _candidates(call) if _is_task_of_call(row, call)][:MAX_TASKS_SHOWN]
     return format_html_join(
-        " ", "{}", ((link_to_row("task", row.pk, _task_label(row)),) for row in found)
+        " ", "{}", ((link_to_row("task", row.pk, _task_label(row)),) for row in rows)
     )
 
 
 def _candidates(call: Call) -> QuerySet[Task]:
-    mine = rows_of_tenant(Task).filter(server=call.server, tool=call.component)
-    near = mine.filter(expires_at__gt=call.at)
+    tasks = rows_of_tenant(Task).filter(server=call.server, tool=call.component)
+    tasks = tasks.filter(expires_at__gt=call.at)
     if call.transport == "task":
-        near = near.filter(created_at__lt=call.at + CLOCK_TOLERANCE)
+        tasks = tasks.filter(created_at__lt=call.at + CLOCK_TOLERANCE)
     else:
         ends = call.at + timedelta(milliseconds=call.ms or 0)
-        near = near.filter(created_at__range=(call.at - CLOCK_TOLERANCE, ends + CLOCK_TOLERANCE))
-    short = near.only(
+        tasks = tasks.filter(created_at__range=(call.at - CLOCK_TOLERANCE, ends + CLOCK_TOLERANCE))
+    tasks = tasks.only(
         "task_id", "tool", "status", "created_at", "principal", "arguments", "user"
     ).select_related("user")
-    return short.order_by("-created_at", "-task_id")[:MAX_CANDIDATES]
+    return tasks.order_by("-created_at", "-task_id")[:MAX_CANDIDATES]
 
 
 def _is_task_of_call(row: Task, call: Call) -> bool:
     caller = row.principal if row.user is None else key_of(row.user)
     if caller[:128] != call.user_key:
         return False
-    given = call_record.summarize_arguments(row.arguments.encode())
-    return given.digest == call.arguments_digest
+    summary = call_record.summarize_arguments(row.arguments.encode())
+    return summary.digest == call.arguments_digest
 
 
 def _task_label(row: Task) -> str:
@@ -361,23 +362,23 @@ def _task_label(row: Task) -> str:
 def _current_tool(row: Task) -> tuple[Any, Tool] | None:
     """Return the current server and tool of a task, or ``None`` if they do not exist."""
     server = find_server(row.server)
-    found = None if server is None else server.declared_catalog.by_kind["tool"].get(row.tool)
-    return (server, found) if isinstance(found, Tool) else None
+    tool = None if server is None else server.declared_catalog.by_kind["tool"].get(row.tool)
+    return (server, tool) if isinstance(tool, Tool) else None
 
 
 def _arguments_of(row: Task) -> Any:
     return call_record.summarize_arguments(row.arguments.encode()).values
 
 
-def _render_client_request(asked: Any) -> SafeString:
-    asked = asked if isinstance(asked, dict) else {}
-    params = asked.get("params")
-    said = params.get("message") if isinstance(params, dict) else ""
-    method = one_line(str(asked.get("method", "")))
+def _render_client_request(client_request: Any) -> SafeString:
+    client_request = client_request if isinstance(client_request, dict) else {}
+    params = client_request.get("params")
+    message = params.get("message") if isinstance(params, dict) else ""
+    method = one_line(str(client_request.get("method", "")))
     return format_html(
         '<code dir="ltr">{}</code> <bdi>{}</bdi>',
         method,
-        one_line(str(said or ""), limit=MAX_QUESTION),
+        one_line(str(message or ""), limit=MAX_QUESTION),
     )
 
 
@@ -389,5 +390,5 @@ def _outcome_of(row: Task) -> Any:
 def _pre(value: Any) -> SafeString:
     """Return a JSON value as indented text, truncated."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    shown = clip(escape_invisible(text[: MAX_TEXT_SHOWN + 1]), limit=MAX_TEXT_SHOWN)
-    return format_html('<pre class="mcp-code" tabindex="0" dir="ltr">{}</pre>', shown)
+    excerpt = clip(escape_invisible(text[: MAX_TEXT_SHOWN + 1]), limit=MAX_TEXT_SHOWN)
+    return format_html('<pre class="mcp-code" tabindex="0" dir="ltr">{}</pre>', excerpt)

@@ -80,9 +80,9 @@ class PlaygroundAnswer:
     dropped: int = 0
 
 
-def build_answer(trial: PlaygroundTarget, outcome: RequestOutcome) -> PlaygroundAnswer:
+def build_answer(target: PlaygroundTarget, outcome: RequestOutcome) -> PlaygroundAnswer:
     """Return the answer of a round without further client requests."""
-    keeper = AttachmentStore(trial.visit, trial.component.name)
+    attachments = AttachmentStore(target.visit, target.component.name)
     error, result = outcome.response.get("error") or {}, outcome.result
     structured = result.get("structuredContent")
     return PlaygroundAnswer(
@@ -90,10 +90,12 @@ def build_answer(trial: PlaygroundTarget, outcome: RequestOutcome) -> Playground
         error=error,
         error_data=_indent_json(error["data"]) if error.get("data") is not None else "",
         is_error=bool(result.get("isError")),
-        approval_url=_approval_url(trial, result) if result.get("isError") else "",
-        parts=[_build_part(trial, block, role, keeper) for block, role in _blocks(result)],
-        structured=None if structured is None else _text_part(_indent_json(structured), keeper),
-        notes=[format_notification(one) for one in outcome.notes.kept],
+        approval_url=_approval_url(target, result) if result.get("isError") else "",
+        parts=[_build_part(target, block, role, attachments) for block, role in _blocks(result)],
+        structured=None
+        if structured is None
+        else _text_part(_indent_json(structured), attachments),
+        notes=[format_notification(message) for message in outcome.notes.kept],
         dropped=outcome.notes.dropped,
     )
 
@@ -101,15 +103,15 @@ def build_answer(trial: PlaygroundTarget, outcome: RequestOutcome) -> Playground
 APPROVAL_PAGE = re.compile(r"/approvals/([\w-]{8,32})\b")
 
 
-def _approval_url(trial: PlaygroundTarget, result: Wire) -> str:
+def _approval_url(target: PlaygroundTarget, result: Wire) -> str:
     """Return the page of the approval that an error for the model names, else ``""``."""
     texts = (str(block.get("text", "")) for block, _role in _blocks(result))
     codes = [code for text in texts for code in APPROVAL_PAGE.findall(text)]
-    waiting = of_tenant(Approval).filter(
-        code__in=codes, server=trial.visit.server.name, component=trial.component.key
+    approvals = of_tenant(Approval).filter(
+        code__in=codes, server=target.visit.server.name, component=target.component.key
     )
-    row = waiting.filter(state=Approval.State.PENDING).first() if codes else None
-    if row is None or not trial.visit.request.user.has_perm("mcp_django.view_approval"):
+    row = approvals.filter(state=Approval.State.PENDING).first() if codes else None
+    if row is None or not target.visit.request.user.has_perm("mcp_django.view_approval"):
         return ""
     return reverse("admin:mcp_django_approval_change", args=[row.pk])
 
@@ -119,8 +121,8 @@ def format_notification(message: Wire) -> NotificationLine:
     params = message.get("params") or {}
     if message.get("method") == "notifications/progress":
         total = f" / {params['total']:g}" if "total" in params else ""
-        said = f" {params['message']}" if params.get("message") else ""
-        return NotificationLine("progress", f"{params.get('progress', 0):g}{total}{said}")
+        detail = f" {params['message']}" if params.get("message") else ""
+        return NotificationLine("progress", f"{params.get('progress', 0):g}{total}{detail}")
     data = params.get("data")
     logger = f"{params['logger']}: " if params.get("logger") else ""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
@@ -142,21 +144,23 @@ def _blocks(result: Wire) -> Iterator[tuple[Wire, str]]:
 
 
 def _build_part(
-    trial: PlaygroundTarget, block: Wire, role: str, keeper: AttachmentStore
+    target: PlaygroundTarget, block: Wire, role: str, attachments: AttachmentStore
 ) -> ResultPart:
     kind = block.get("type")
     if kind == "text":
-        return _text_part(str(block.get("text", "")), keeper, role=role)
+        return _text_part(str(block.get("text", "")), attachments, role=role)
     if kind in ("image", "audio"):
-        return _media_part(str(block.get("mimeType", "")), block.get("data"), keeper, role=role)
+        return _media_part(
+            str(block.get("mimeType", "")), block.get("data"), attachments, role=role
+        )
     if kind == "resource":
-        inner = block.get("resource") or {}
-        uri, media_type = str(inner.get("uri", "")), str(inner.get("mimeType", ""))
-        details = {"role": role, "uri": uri, "form_url": _resource_form_url(trial, uri)}
-        if "blob" in inner:
-            return _media_part(media_type, inner["blob"], keeper, **details)
-        text = _format_text(str(inner.get("text", "")), media_type)
-        return _text_part(text, keeper, media_type=media_type, **details)
+        resource = block.get("resource") or {}
+        uri, media_type = str(resource.get("uri", "")), str(resource.get("mimeType", ""))
+        details = {"role": role, "uri": uri, "form_url": _resource_form_url(target, uri)}
+        if "blob" in resource:
+            return _media_part(media_type, resource["blob"], attachments, **details)
+        text = _format_text(str(resource.get("text", "")), media_type)
+        return _text_part(text, attachments, media_type=media_type, **details)
     if kind == "resource_link":
         uri = str(block.get("uri", ""))
         return ResultPart(
@@ -166,25 +170,25 @@ def _build_part(
             name=str(block.get("title") or block.get("name") or uri),
             text=str(block.get("description", "")),
             media_type=str(block.get("mimeType", "")),
-            form_url=_resource_form_url(trial, uri),
+            form_url=_resource_form_url(target, uri),
         )
-    return _text_part(_indent_json(block), keeper, role=role)
+    return _text_part(_indent_json(block), attachments, role=role)
 
 
-def _text_part(text: str, keeper: AttachmentStore, **details: Any) -> ResultPart:
+def _text_part(text: str, attachments: AttachmentStore, **details: Any) -> ResultPart:
     if len(text) <= MAX_TEXT_SHOWN:
         return ResultPart(kind="text", text=text, size=len(text), **details)
-    source = keeper.store(text.encode(errors="replace"), PLAIN)
-    shown = text[:MAX_TEXT_SHOWN]
+    source = attachments.store(text.encode(errors="replace"), PLAIN)
+    excerpt = text[:MAX_TEXT_SHOWN]
     return ResultPart(
-        kind="text", text=shown, is_cut=True, size=len(text), source=source, **details
+        kind="text", text=excerpt, is_cut=True, size=len(text), source=source, **details
     )
 
 
 def _media_part(
-    media_type: str, encoded: Any, keeper: AttachmentStore, **details: Any
+    media_type: str, encoded: Any, attachments: AttachmentStore, **details: Any
 ) -> ResultPart:
-    source, size = keeper.store_base64(encoded, media_type)
+    source, size = attachments.store_base64(encoded, media_type)
     base = media_type.partition(";")[0].strip().lower()
     kind = "image" if base in IMAGES else "audio" if base in SOUNDS else "file"
     return ResultPart(kind=kind, source=source, size=size, media_type=media_type, **details)
@@ -200,15 +204,15 @@ def _format_text(text: str, media_type: str) -> str:
         return text
 
 
-def _resource_form_url(trial: PlaygroundTarget, uri: str) -> str:
+def _resource_form_url(target: PlaygroundTarget, uri: str) -> str:
     """Return the URL of the form for a resource, empty if this server does not have it."""
     try:
         scheme = urlsplit(uri).scheme
     except ValueError:
         return ""
-    if not scheme or trial.visit.server.catalog.find_resource(uri) is None:
+    if not scheme or target.visit.server.catalog.find_resource(uri) is None:
         return ""
-    return url_for(trial.visit, trial.caller, trial.revision, kind="resource", key=uri)
+    return url_for(target.visit, target.caller, target.revision, kind="resource", key=uri)
 
 
 # Attachments at their own addresses ---------------------------------------------------------------
@@ -243,8 +247,8 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 class AttachmentStore:
     """Stores the attachments of one answer, up to ``MAX_COUNT`` and ``MAX_ATTACHMENT_BYTES``."""
 
-    def __init__(self, visit: ServerPageRequest, name: str) -> None:
-        self._visit = visit
+    def __init__(self, page_request: ServerPageRequest, name: str) -> None:
+        self._visit = page_request
         self._name = _ODD.sub("-", name).strip("-")[:60] or "answer"
         self._count = self._size = 0
 
@@ -280,13 +284,13 @@ def safe_media_type(media_type: str) -> str:
     return kind if kind in IMAGES | SOUNDS | {PLAIN} else UNKNOWN
 
 
-def serve_attachment(visit: ServerPageRequest, code: str) -> HttpResponse:
+def serve_attachment(page_request: ServerPageRequest, code: str) -> HttpResponse:
     """Serve one attachment of an answer to the user and session that got the answer.
 
     Raises:
         Http404: it has expired, belongs to another user or session, or does not exist.
     """
-    owner = session_digest(visit.request)
+    owner = session_digest(page_request.request)
     row = rows_of_tenant(Attachment).filter(code=code, owner=owner, expires_at__gt=Now()).first()
     if row is None:
         raise Http404
@@ -302,41 +306,41 @@ def _extension(kind: str) -> str:
 # The JSON-RPC messages of a round -----------------------------------------------------------------
 
 
-def _params_for_display(trial: PlaygroundTarget, params: Mapping[str, Any]) -> dict[str, Any]:
+def _params_for_display(target: PlaygroundTarget, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a request for display: truncated, with secrets masked."""
-    shown: dict[str, Any] = mask(params, {}, limits=MESSAGE)
+    masked_params: dict[str, Any] = mask(params, {}, limits=MESSAGE)
     if isinstance(arguments := params.get("arguments"), Mapping):
-        shown["arguments"] = _mask_arguments(trial, arguments, PAGE)
-    return shown
+        masked_params["arguments"] = _mask_arguments(target, arguments, PAGE)
+    return masked_params
 
 
-def remove_secrets(trial: PlaygroundTarget, values: Mapping[str, Any]) -> dict[str, Any]:
+def remove_secrets(target: PlaygroundTarget, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments for a refilled form without secrets, which must be entered again."""
-    return _mask_arguments(trial, values, FORM)
+    return _mask_arguments(target, values, FORM)
 
 
 def _mask_arguments(
-    trial: PlaygroundTarget, values: Mapping[str, Any], limits: MaskLimits
+    target: PlaygroundTarget, values: Mapping[str, Any], limits: MaskLimits
 ) -> dict[str, Any]:
-    found: dict[str, Any] = mask(
-        values, trial.schema, sensitive=trial.component.sensitive, limits=limits
+    arguments: dict[str, Any] = mask(
+        values, target.schema, sensitive=target.component.sensitive, limits=limits
     )
-    return found
+    return arguments
 
 
-def format_arguments(trial: PlaygroundTarget, params: Mapping[str, Any]) -> str:
+def format_arguments(target: PlaygroundTarget, params: Mapping[str, Any]) -> str:
     """Return the arguments of a request as text for the confirmation page."""
-    shown = _params_for_display(trial, params)
-    return _indent_json(shown.get("arguments", {}))
+    masked_params = _params_for_display(target, params)
+    return _indent_json(masked_params.get("arguments", {}))
 
 
 def format_exchanges(
-    trial: PlaygroundTarget, exchanges: Iterable[tuple[Any, Any]]
+    target: PlaygroundTarget, exchanges: Iterable[tuple[Any, Any]]
 ) -> list[list[str]]:
     """Return requests with their responses as text."""
     return [
         [
-            _indent_json({**request, "params": _params_for_display(trial, request["params"])}),
+            _indent_json({**request, "params": _params_for_display(target, request["params"])}),
             _indent_json(mask(response, {}, limits=MESSAGE)),
         ]
         for request, response in exchanges

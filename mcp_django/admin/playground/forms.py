@@ -148,7 +148,7 @@ def _from_option(shape: FieldShape, option: str) -> Any:
 def _meaning_options(meanings: tuple[str, ...]) -> list[tuple[str, Any]]:
     # Without an additional option, browsers would preselect the first value.
     words = {LEAVE: _("(left out)"), NULL: _("(null)")}
-    return [(one, words[one]) for one in meanings] or [("", _("(choose)"))]
+    return [(meaning, words[meaning]) for meaning in meanings] or [("", _("(choose)"))]
 
 
 class _TypedInput(forms.TextInput):
@@ -189,12 +189,12 @@ def _natural(shape: FieldShape, keyword: str) -> int | None:
 def _number_limits(shape: FieldShape) -> dict[str, Any]:
     low, high = number_bounds(shape.schema)
     step = number_keyword(shape.schema, "multipleOf", 0)
-    found: dict[str, Any] = {"step": step or ("1" if shape.kind == "integer" else "any")}
+    limits: dict[str, Any] = {"step": step or ("1" if shape.kind == "integer" else "any")}
     if math.isfinite(low):
-        found["min"] = low
+        limits["min"] = low
     if math.isfinite(high):
-        found["max"] = high
-    return found
+        limits["max"] = high
+    return limits
 
 
 def _to_initial(shape: FieldShape, value: Any) -> Any:
@@ -202,12 +202,12 @@ def _to_initial(shape: FieldShape, value: Any) -> Any:
     if shape.kind in ("choice", "boolean"):
         return _to_option(value)
     if shape.kind == "choices" and isinstance(value, list):
-        return [_to_option(one) for one in value]
+        return [_to_option(item) for item in value]
     if shape.kind == "lines" and isinstance(value, list):
-        return "\n".join(display_text(one) for one in value)
+        return "\n".join(display_text(item) for item in value)
     if shape.kind in ("json", "whole", "mixed"):
-        plain = value if shape.kind == "mixed" and isinstance(value, str) else None
-        return plain or json.dumps(value, ensure_ascii=False, indent=2)
+        text = value if shape.kind == "mixed" and isinstance(value, str) else None
+        return text or json.dumps(value, ensure_ascii=False, indent=2)
     if shape.kind == "datetime":
         return _local(str(value))
     return "" if shape.kind in ("secret", "file") else display_text(value)
@@ -215,14 +215,14 @@ def _to_initial(shape: FieldShape, value: Any) -> Any:
 
 def _local(text: str) -> str:
     try:
-        found: datetime | None = parse_datetime(text)
+        moment: datetime | None = parse_datetime(text)
     except ValueError:
-        found = None
-    if found is None:
+        moment = None
+    if moment is None:
         return text
-    if settings.USE_TZ and timezone.is_aware(found):
-        found = timezone.make_naive(found)
-    return found.isoformat(timespec="seconds")
+    if settings.USE_TZ and timezone.is_aware(moment):
+        moment = timezone.make_naive(moment)
+    return moment.isoformat(timespec="seconds")
 
 
 # ``ArgumentControl``: one argument of a form ------------------------------------------------------
@@ -262,11 +262,11 @@ class ArgumentControl(FormField):
     @property
     def meanings(self) -> tuple[str, ...]:
         """What an empty field can mean; the first is the default."""
-        found: tuple[str, ...] = () if self.is_required else (LEAVE,)
-        found += (NULL,) if self.shape.is_nullable else ()
+        meanings: tuple[str, ...] = () if self.is_required else (LEAVE,)
+        meanings += (NULL,) if self.shape.is_nullable else ()
         if self.shape.is_text or self.shape.kind in EMPTY_ONES:
-            found += (EMPTY,)
-        return found
+            meanings += (EMPTY,)
+        return meanings
 
     @property
     def asks_about_empty(self) -> bool:
@@ -277,30 +277,30 @@ class ArgumentControl(FormField):
 
     def fields(self) -> dict[str, forms.Field]:
         """Return the form fields by name."""
-        found: dict[str, forms.Field] = {}
+        fields: dict[str, forms.Field] = {}
         for member in self.members:
-            found |= member.fields()
+            fields |= member.fields()
         if not self.members:
             field = _field_for(self.shape, meanings=self.meanings)
             field.label = self.label
             field.help_text = self.help_text
-            found[self.key] = field
+            fields[self.key] = field
         if self.asks_about_empty:
             words = {**MEANINGS, EMPTY: EMPTY_ONES.get(self.shape.kind, _("send empty text"))}
-            found[self.empty_key] = forms.ChoiceField(
+            fields[self.empty_key] = forms.ChoiceField(
                 required=False,
                 label=_("If %(name)s is empty") % {"name": self.label},
-                choices=[(one, words[one]) for one in self.meanings],
+                choices=[(meaning, words[meaning]) for meaning in self.meanings],
             )
-        return found
+        return fields
 
     @property
     def help_text(self) -> str:
         """The description in the schema, and the hint."""
-        said, hint = str(self.shape.schema.get("description", "")).strip(), self.hint
-        if said and hint and said[-1] not in ".!?:;":
-            said += "."
-        return f"{said} {hint}".strip()
+        text, hint = str(self.shape.schema.get("description", "")).strip(), self.hint
+        if text and hint and text[-1] not in ".!?:;":
+            text += "."
+        return f"{text} {hint}".strip()
 
     @property
     def hint(self) -> str:
@@ -370,28 +370,31 @@ class ArgumentControl(FormField):
         """Return the value that an empty field means."""
         if not self.meanings:
             raise ValidationError({self.key: REQUIRED})
-        chosen = cleaned.get(self.empty_key) if self.asks_about_empty else None
-        meaning = chosen if chosen in self.meanings else self.meanings[0]
+        choice = cleaned.get(self.empty_key) if self.asks_about_empty else None
+        meaning = choice if choice in self.meanings else self.meanings[0]
         if meaning == EMPTY:
             return {"lines": [], "choices": [], "object": {}}.get(self.shape.kind, "")
         return LEFT_OUT if meaning == LEAVE else None
 
     def _read_members(self, cleaned: Mapping[str, Any]) -> Any:
-        blanks = [one.key in cleaned and one._is_blank(cleaned[one.key]) for one in self.members]
-        if all(blanks) and (meant := self._meaning_of_empty(cleaned)) != {}:
-            return meant
-        found, problems = _read_controls(self.members, cleaned)
+        blanks = [
+            member.key in cleaned and member._is_blank(cleaned[member.key])
+            for member in self.members
+        ]
+        if all(blanks) and (empty_value := self._meaning_of_empty(cleaned)) != {}:
+            return empty_value
+        values, problems = _read_controls(self.members, cleaned)
         if problems:
             raise ValidationError(problems)
-        return found
+        return values
 
     def initial(self, value: Any) -> dict[str, Any]:
         """Return the initial data of the fields for a value, with the meaning of an empty one."""
         if self.members and isinstance(value, dict):
-            found: dict[str, Any] = {} if value else {self.empty_key: EMPTY}
+            initial: dict[str, Any] = {} if value else {self.empty_key: EMPTY}
             for member in self.members:
-                found |= member.initial(value.get(member.name, LEFT_OUT))
-            return found
+                initial |= member.initial(value.get(member.name, LEFT_OUT))
+            return initial
         if value is LEFT_OUT:
             return {}
         if value is None:
@@ -412,7 +415,7 @@ def _read_controls(
     controls: list[ArgumentControl], cleaned: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values of controls by argument name, and the errors by field name."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     problems: dict[str, Any] = {}
     for control in controls:
         try:
@@ -421,8 +424,8 @@ def _read_controls(
             problems |= exc.error_dict
             continue
         if value is not LEFT_OUT:
-            found[control.name] = value
-    return found, problems
+            values[control.name] = value
+    return values, problems
 
 
 # Forms --------------------------------------------------------------------------------------------
@@ -475,7 +478,7 @@ class SchemaForm(forms.Form):
         self.is_unfinished = is_unfinished
         self._suggestions = dict(suggestions or {})
         self.values: dict[str, Any] = {}
-        fields = (one for one in fields_of(schema) if one.name not in exclude)
+        fields = (field for field in fields_of(schema) if field.name not in exclude)
         self.controls = _controls(fields, prefix=name)
         self.is_whole = is_whole or not _fits_controls(schema, self.controls)
         if self.is_whole:
@@ -487,17 +490,21 @@ class SchemaForm(forms.Form):
             ]
             initial_values = {"arguments": dict(initial_values or {})}
         elif initial_values is None:
-            schemas = {one.name: one.shape.schema for one in self.controls if is_prefilled}
+            schemas = {
+                control.name: control.shape.schema for control in self.controls if is_prefilled
+            }
             initial_values = {
-                name: one["default"] for name, one in schemas.items() if "default" in one
+                name: property_schema["default"]
+                for name, property_schema in schemas.items()
+                if "default" in property_schema
             }
         for control in self.controls:
             self.fields.update(control.fields())
-            if (found := self._suggestions.get(control.name)) is not None:
+            if (texts := self._suggestions.get(control.name)) is not None:
                 self.fields[self._suggestion_key(control)] = forms.ChoiceField(
                     required=False,
                     label=_("Suggestions for %(name)s") % {"name": control.label},
-                    choices=[("", _("as typed")), *((v, v) for v in found)],
+                    choices=[("", _("as typed")), *((text, text) for text in texts)],
                     widget=forms.RadioSelect,
                 )
             self.initial.update(control.initial(initial_values.get(control.name, LEFT_OUT)))
@@ -516,14 +523,14 @@ class SchemaForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """Read the values, and add errors to their fields."""
         cleaned = dict(self.cleaned_data)
-        found, problems = _read_controls(self.controls, cleaned)
+        values, problems = _read_controls(self.controls, cleaned)
         for key, errors in problems.items():
             if key not in self.errors:
                 self.add_error(key, errors)
-        if self.is_whole and "arguments" in found and not isinstance(found["arguments"], dict):
+        if self.is_whole and "arguments" in values and not isinstance(values["arguments"], dict):
             self.add_error(self.controls[0].key, _("Enter a JSON object."))
         elif not self.errors:
-            self.values = found["arguments"] if self.is_whole else found
+            self.values = values["arguments"] if self.is_whole else values
             self._check_sendable()
         return cleaned
 
@@ -535,12 +542,12 @@ class SchemaForm(forms.Form):
 
     def typed_text(self, name: str) -> str:
         """Return the text that was entered for a property, valid or not."""
-        control = next((one for one in self.controls if one.name == name), None)
-        entered = str(self.data.get(control.key, "")) if control is not None else ""
+        control = next((control for control in self.controls if control.name == name), None)
+        text = str(self.data.get(control.key, "")) if control is not None else ""
         if control is None or not control.is_choice:
-            return entered
-        known = {option for option, _title in _options_of(control.shape)}
-        return display_text(_from_option(control.shape, entered)) if entered in known else ""
+            return text
+        options = {option for option, _title in _options_of(control.shape)}
+        return display_text(_from_option(control.shape, text)) if text in options else ""
 
     def rows(self) -> Iterator[FormRow]:
         """Yield the rows for the template, in the order of the schema."""
@@ -564,16 +571,18 @@ def _apply_suggestions(data: QueryDict) -> QueryDict:
     entered = data.copy()
     for key in data:
         if key.endswith(SUGGESTION_SUFFIX):
-            if taken := str(data[key]):
-                entered[key.removesuffix(SUGGESTION_SUFFIX)] = taken
+            if text := str(data[key]):
+                entered[key.removesuffix(SUGGESTION_SUFFIX)] = text
             del entered[key]
     return entered
 
 
 def _controls(fields: Iterable[FormField], *, prefix: str) -> list[ArgumentControl]:
     return [
-        ArgumentControl(name=one.name, shape=one.shape, is_required=one.is_required, prefix=prefix)
-        for one in fields
+        ArgumentControl(
+            name=field.name, shape=field.shape, is_required=field.is_required, prefix=prefix
+        )
+        for field in fields
     ]
 
 
@@ -583,4 +592,4 @@ def _fits_controls(schema: Schema, controls: list[ArgumentControl]) -> bool:
         return False
     others = schema.get("additionalProperties", "properties" not in schema)
     is_open = others is not False and not schema.get("properties")
-    return not is_open and sum(1 + len(one.members) for one in controls) <= MAX_CONTROLS
+    return not is_open and sum(1 + len(control.members) for control in controls) <= MAX_CONTROLS

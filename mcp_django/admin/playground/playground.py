@@ -40,13 +40,13 @@ from mcp_django.transports.memory import LocalClient, with_tasks
 MethodCall = tuple[str, dict[str, Any]]
 
 
-def build_request(trial: PlaygroundTarget, values: Mapping[str, Any]) -> MethodCall:
+def build_request(target: PlaygroundTarget, values: Mapping[str, Any]) -> MethodCall:
     """Return the method that uses the component, and its parameters.
 
     Raises:
         ValidationError: the URI template cannot be expanded with the values.
     """
-    component = trial.component
+    component = target.component
     if isinstance(component, Tool):
         return "tools/call", {"name": component.name, "arguments": dict(values)}
     if isinstance(component, Prompt):
@@ -58,15 +58,15 @@ def build_request(trial: PlaygroundTarget, values: Mapping[str, Any]) -> MethodC
 
 
 def build_completion_request(
-    trial: PlaygroundTarget, name: str, typed: str, others: Mapping[str, str]
+    target: PlaygroundTarget, name: str, value: str, other_values: Mapping[str, str]
 ) -> MethodCall:
     """Return the request for suggestions for one argument."""
-    ref = {"type": "ref/resource", "uri": trial.key}
-    if isinstance(trial.component, Prompt):
-        ref = {"type": "ref/prompt", "name": trial.component.name}
-    params: dict[str, Any] = {"ref": ref, "argument": {"name": name, "value": typed}}
-    if others and trial.revision.completion_context:
-        params["context"] = {"arguments": dict(others)}
+    ref = {"type": "ref/resource", "uri": target.key}
+    if isinstance(target.component, Prompt):
+        ref = {"type": "ref/prompt", "name": target.component.name}
+    params: dict[str, Any] = {"ref": ref, "argument": {"name": name, "value": value}}
+    if other_values and target.revision.completion_context:
+        params["context"] = {"arguments": dict(other_values)}
     return "completion/complete", params
 
 
@@ -220,19 +220,21 @@ class PlaygroundTarget:
     @property
     def completed_arguments(self) -> list[str]:
         """The names of the arguments that the server has completions for."""
-        known = self.visit.server.catalog.completions
+        completions = self.visit.server.catalog.completions
         names = self.schema.get("properties", {})
-        return [name for name in names if (KINDS[self.kind], self.key, name) in known]
+        return [name for name in names if (KINDS[self.kind], self.key, name) in completions]
 
 
 def _variables_schema(template: ResourceTemplate) -> Schema:
     """Return the schema of the variables of a template, the only arguments in its URI."""
     schema = template.arguments.json_schema
-    known = schema.get("properties", {})
-    properties = {name: known.get(name, {"type": "string"}) for name in template.template.variables}
+    property_schemas = schema.get("properties", {})
+    properties = {
+        name: property_schemas.get(name, {"type": "string"}) for name in template.template.variables
+    }
     required = [name for name in schema.get("required", ()) if name in properties]
-    rest = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
-    return {**rest, "type": "object", "properties": properties, "required": required}
+    definitions = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
+    return {**definitions, "type": "object", "properties": properties, "required": required}
 
 
 def find_component(
@@ -241,9 +243,9 @@ def find_component(
     """Return the component of a link; a URI may be a resource's or match a template."""
     if kind not in KINDS:
         return None
-    found = catalog.by_kind[KINDS[kind]].get(key)
-    if found is not None:
-        return kind, found, {}
+    component = catalog.by_kind[KINDS[kind]].get(key)
+    if component is not None:
+        return kind, component, {}
     readable = catalog.find_resource(key) if kind == "resource" else None
     if readable is None:
         return None
@@ -258,10 +260,10 @@ def visible_components(
     text = search.casefold()
     return {
         kind: [
-            one
-            for _key, one in sorted(catalog.by_kind[name].items())
-            if text in f"{one.key} {one.name} {one.title}".casefold()
-            and is_visible(caller.principal, one)
+            component
+            for _key, component in sorted(catalog.by_kind[name].items())
+            if text in f"{component.key} {component.name} {component.title}".casefold()
+            and is_visible(caller.principal, component)
         ]
         for kind, name in KINDS.items()
     }
@@ -275,20 +277,20 @@ def find_revision(versions: tuple[str, ...], name: str) -> Revision:
 
 
 def url_for(
-    visit: ServerPageRequest, caller: PlaygroundCaller, revision: Revision, **query: str
+    page_request: ServerPageRequest, caller: PlaygroundCaller, revision: Revision, **query: str
 ) -> str:
     """Return a URL of this page that keeps the caller and the revision."""
     if caller.acting:
         query["user"] = caller.name
     if revision is not LATEST:
         query["revision"] = revision.version
-    return f"{base_url(visit)}?{urlencode(query)}"
+    return f"{base_url(page_request)}?{urlencode(query)}"
 
 
-def base_url(visit: ServerPageRequest) -> str:
+def base_url(page_request: ServerPageRequest) -> str:
     """Return the URL of this page without a query."""
-    site = getattr(visit.request, "current_app", None)
-    return reverse("admin:mcp_django_server_try", args=[visit.row.pk], current_app=site)
+    site = getattr(page_request.request, "current_app", None)
+    return reverse("admin:mcp_django_server_try", args=[page_request.row.pk], current_app=site)
 
 
 def read_query(request: HttpRequest) -> dict[str, str]:
@@ -350,7 +352,7 @@ class RequestOutcome:
 
 
 def send_request(
-    trial: PlaygroundTarget,
+    target: PlaygroundTarget,
     request: MethodCall,
     *,
     answers: Sequence[Mapping[str, Any]] = (),
@@ -359,40 +361,40 @@ def send_request(
     """Send a request and return its outcome; ``answers`` are those of the user, by round."""
     method, params = request
     notes = NotificationBuffer()
-    left = list(answers)
+    remaining_answers = list(answers)
 
     def answer_again(questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the answers of this round in an earlier run, if the requests are the same."""
-        if not left or set(left[0]) != set(questions):
-            left.clear()
+        if not remaining_answers or set(remaining_answers[0]) != set(questions):
+            remaining_answers.clear()
             return None
-        return left.pop(0)
+        return remaining_answers.pop(0)
 
     client = LocalClient(
-        trial.visit.server,
-        trial.caller.principal,
-        revision=trial.revision,
+        target.visit.server,
+        target.caller.principal,
+        revision=target.revision,
         client_info=PLAYGROUND_CLIENT,
         capabilities=ANSWERABLE,
-        answer=None if trial.revision.stateless else answer_again,
+        answer=None if target.revision.stateless else answer_again,
         hear=notes.add,
         origin="admin",
-        acting=trial.caller.acting,
+        acting=target.caller.acting,
     )
-    added: Wire = {}
-    is_task = method == "tools/call" and trial.is_task
-    if is_task and trial.revision.tasks:
-        added["task"] = {}
-    if trial.revision.stateless:
+    extra_params: Wire = {}
+    is_task = method == "tools/call" and target.is_task
+    if is_task and target.revision.tasks:
+        extra_params["task"] = {}
+    if target.revision.stateless:
         if is_task:
-            added["_meta"] = {CLIENT_CAPABILITIES: with_tasks(ANSWERABLE)}
+            extra_params["_meta"] = {CLIENT_CAPABILITIES: with_tasks(ANSWERABLE)}
         if answers:
-            added["inputResponses"] = answers[-1]
+            extra_params["inputResponses"] = answers[-1]
         if state:
-            added["requestState"] = state
+            extra_params["requestState"] = state
     refusal = ""
     try:
-        client.request(method, {**params, **added})
+        client.request(method, {**params, **extra_params})
     except AccessRefused as exc:
         refusal = exc.message
     except MCPError:
@@ -404,17 +406,19 @@ def send_request(
 # The admin's history ------------------------------------------------------------------------------
 
 
-def log_run(trial: PlaygroundTarget) -> None:
+def log_run(target: PlaygroundTarget) -> None:
     """Write an entry without values to the admin history of the server, before something runs.
 
     There is one for each call that may write and is not a preview, and for each call as another
     user.
     """
-    visit, caller = trial.visit, trial.caller
+    page_request, caller = target.visit, target.caller
     text = gettext("Tried the %(kind)s “%(key)s”.")
     if caller.acting:
         text = gettext("Tried the %(kind)s “%(key)s” as the user “%(user)s”.")
-    kind = ComponentRow.Kind(trial.component.kind).label
-    named = {"kind": kind, "key": trial.key[:200], "user": caller.name}
-    user: Any = visit.request.user
-    LogEntry.objects.log_actions(user.pk, [visit.row], CHANGE, text % named, single_object=True)
+    kind = ComponentRow.Kind(target.component.kind).label
+    values = {"kind": kind, "key": target.key[:200], "user": caller.name}
+    user: Any = page_request.request.user
+    LogEntry.objects.log_actions(
+        user.pk, [page_request.row], CHANGE, text % values, single_object=True
+    )

@@ -96,14 +96,14 @@ class ClientRequestForm:
     @property
     def messages(self) -> list[tuple[str, str]]:
         """The system prompt and messages of a sampling request, as pairs of role and text."""
-        found = []
+        messages = []
         if system := self.params.get("systemPrompt"):
-            found.append(("system", str(system)))
+            messages.append(("system", str(system)))
         for message in self.params.get("messages", ()):
             content = message["content"]
             blocks = content if isinstance(content, list) else [content]
-            found += [(str(message["role"]), _block_text(block)) for block in blocks]
-        return found
+            messages += [(str(message["role"]), _block_text(block)) for block in blocks]
+        return messages
 
     def is_answered(self) -> bool:
         """Return whether the entered answer is valid; otherwise its forms have errors."""
@@ -114,8 +114,8 @@ class ClientRequestForm:
 
     def answer(self) -> Wire:
         """Return the answer as a client sends it."""
-        entered = self.action.cleaned_data
-        action = entered["action"]
+        cleaned_data = self.action.cleaned_data
+        action = cleaned_data["action"]
         if self.kind in (FORM, PAGE):
             if action != ACCEPT:
                 return {"action": action}
@@ -126,26 +126,28 @@ class ClientRequestForm:
         if self.kind == SAMPLING:
             return {
                 "role": "assistant",
-                "content": {"type": "text", "text": entered["text"]},
+                "content": {"type": "text", "text": cleaned_data["text"]},
                 "model": "a-person",
                 "stopReason": "endTurn",
             }
         return {
-            "roots": [{"uri": one.strip()} for one in entered["text"].split("\n") if one.strip()]
+            "roots": [
+                {"uri": line.strip()} for line in cleaned_data["text"].split("\n") if line.strip()
+            ]
         }
 
 
 def build_client_requests(
-    asked: Mapping[str, Any], data: QueryDict | None = None
+    client_requests: Mapping[str, Any], data: QueryDict | None = None
 ) -> list[ClientRequestForm]:
     """Return the client requests with their forms, bound to the submitted data.
 
     The form of a declined request is not validated, so it may be incomplete.
     """
-    found = []
-    for number, (key, one) in enumerate(asked.items()):
-        params = one.get("params") or {}
-        kind = _request_kind(str(one.get("method")), params)
+    request_forms = []
+    for number, (key, client_request) in enumerate(client_requests.items()):
+        params = client_request.get("params") or {}
+        kind = _request_kind(str(client_request.get("method")), params)
         name = f"question-{number}"
         action = _ActionForm(kind, data, prefix=name)
         form = None
@@ -157,8 +159,8 @@ def build_client_requests(
                 is_prefilled=True,
                 is_unfinished=data is not None and data.get(f"{name}-action") != ACCEPT,
             )
-        found.append(ClientRequestForm(key, kind, params, action, form))
-    return found
+        request_forms.append(ClientRequestForm(key, kind, params, action, form))
+    return request_forms
 
 
 def _request_kind(method: str, params: Wire) -> str:
@@ -241,7 +243,7 @@ def read_state(request: HttpRequest, server: str) -> PlaygroundState:
     """
     seconds = get_settings().client_request_timeout
     try:
-        plain = signing.loads(
+        values = signing.loads(
             request.POST.get("state", ""),
             salt=SALT,
             max_age=timedelta(seconds=seconds),
@@ -250,7 +252,7 @@ def read_state(request: HttpRequest, server: str) -> PlaygroundState:
         raise InvalidState(gettext("This page has expired; start again.")) from None
     except (signing.BadSignature, ValueError):
         raise InvalidState(gettext("The data of this page is not valid; start again.")) from None
-    state = PlaygroundState(**plain)
+    state = PlaygroundState(**values)
     if state.owner != session_digest(request) or state.server != server:
         raise InvalidState(gettext("This page belongs to another session; start again."))
     return state
@@ -260,5 +262,5 @@ def session_digest(request: HttpRequest) -> str:
     """Return a keyed hash that identifies the user and session without revealing them."""
     user: Any = request.user
     key = getattr(getattr(request, "session", None), "session_key", None)
-    named = json.dumps([str(user.pk), key])
-    return salted_hmac(SALT, named, algorithm="sha256").hexdigest()
+    identity = json.dumps([str(user.pk), key])
+    return salted_hmac(SALT, identity, algorithm="sha256").hexdigest()

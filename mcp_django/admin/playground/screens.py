@@ -43,84 +43,88 @@ MAX_LISTED = 100
 
 
 def show_components(
-    visit: ServerPageRequest,
+    page_request: ServerPageRequest,
     caller: PlaygroundCaller,
-    chosen: Mapping[str, str],
+    query: Mapping[str, str],
     *,
     problem: str = "",
     status: int = 200,
 ) -> HttpResponseBase:
     """Show the components that the caller can use, or none and the problem."""
-    revision = find_revision(visit.server.protocol_versions, chosen.get("revision", ""))
-    found = {} if problem else visible_components(visit.server.catalog, caller, chosen.get("q", ""))
+    revision = find_revision(page_request.server.protocol_versions, query.get("revision", ""))
+    components_by_kind = (
+        {}
+        if problem
+        else visible_components(page_request.server.catalog, caller, query.get("q", ""))
+    )
     groups = [
         {
             "kind": kind,
             "title": KIND_TITLES[KINDS[kind]],
             "more": max(0, len(components) - MAX_LISTED),
             "components": [
-                (one, url_for(visit, caller, revision, kind=kind, key=one.key))
-                for one in components[:MAX_LISTED]
+                (component, url_for(page_request, caller, revision, kind=kind, key=component.key))
+                for component in components[:MAX_LISTED]
             ],
         }
-        for kind, components in found.items()
+        for kind, components in components_by_kind.items()
         if components
     ]
-    context = _caller_context(visit, caller, revision)
-    return visit.render(
-        "try", status=status, groups=groups, problem=problem, chosen=chosen, **context
+    context = _caller_context(page_request, caller, revision)
+    return page_request.render(
+        "try", status=status, groups=groups, problem=problem, chosen=query, **context
     )
 
 
 def show_form(
-    trial: PlaygroundTarget,
-    entered: SchemaForm,
+    target: PlaygroundTarget,
+    form: SchemaForm,
     *,
     outcome: RequestOutcome | None = None,
     suggested: str = "",
 ) -> HttpResponseBase:
     """Show the form of a component; ``outcome`` is the round that requested suggestions, if any."""
-    context = {**_component_context(trial), "form": entered, "suggested": suggested}
+    context = {**_component_context(target), "form": form, "suggested": suggested}
     if outcome is not None:
-        context["raw"] = format_exchanges(trial, outcome.exchanges)
+        context["raw"] = format_exchanges(target, outcome.exchanges)
         context["has_suggestions"] = bool(outcome.result.get("completion", {}).get("values"))
-    return trial.visit.render("try_form", **context)
+    return target.visit.render("try_form", **context)
 
 
-def show_confirmation(trial: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
+def show_confirmation(target: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
     """Show the request that is about to run, for confirmation."""
-    return trial.visit.render(
+    return target.visit.render(
         "try_confirm",
-        **_component_context(trial, state),
-        arguments=format_arguments(trial, state.params),
-        is_destructive=getattr(trial.component, "destructive", None) is not False,
+        **_component_context(target, state),
+        arguments=format_arguments(target, state.params),
+        is_destructive=getattr(target.component, "destructive", None) is not False,
     )
 
 
 def show_client_requests(
-    trial: PlaygroundTarget,
+    target: PlaygroundTarget,
     state: PlaygroundState,
-    asked: Sequence[ClientRequestForm],
-    came: RequestOutcome | None = None,
+    forms: Sequence[ClientRequestForm],
+    outcome: RequestOutcome | None = None,
     *,
     url: str = "",
 ) -> HttpResponseBase:
     """Show client requests as a second form; ``url`` is the page of their task, if any."""
-    notes = came.notes.kept if came is not None else ()
-    return trial.visit.render(
+    notes = outcome.notes.kept if outcome is not None else ()
+    return target.visit.render(
         "try_question",
-        **_component_context(trial, state),
+        **_component_context(target, state),
         is_of_task=state.step == FOLLOW,
         task_url=url,
-        questions=asked,
+        questions=forms,
         raw=state.history,
         notes=list(map(format_notification, notes)),
-        is_multipart=any(one.form is not None and one.form.is_multipart() for one in asked),
+        is_multipart=any(form.form is not None and form.form.is_multipart() for form in forms),
     )
 
 
 def show_answer(
-    trial: PlaygroundTarget,
+    target: PlaygroundTarget,
     outcome: RequestOutcome,
     *,
     history: Sequence[Any],
@@ -128,20 +132,20 @@ def show_answer(
     state: PlaygroundState | None,
 ) -> HttpResponseBase:
     """Show the answer above the form; ``state`` is that of the run after a dry run."""
-    return trial.visit.render(
+    return target.visit.render(
         "try_form",
-        **_component_context(trial, state),
-        answer=build_answer(trial, outcome),
+        **_component_context(target, state),
+        answer=build_answer(target, outcome),
         is_dry=state is not None,
-        arguments=format_arguments(trial, state.params) if state is not None else "",
+        arguments=format_arguments(target, state.params) if state is not None else "",
         form=form,
         raw=history,
     )
 
 
 def show_task(
-    trial: PlaygroundTarget,
-    found: Mapping[str, Any],
+    target: PlaygroundTarget,
+    task: Mapping[str, Any],
     outcome: RequestOutcome | None,
     *,
     history: Sequence[Any],
@@ -149,14 +153,14 @@ def show_task(
     url: str = "",
 ) -> HttpResponseBase:
     """Show the status of a task; ``outcome`` is its final outcome, or that of a failed poll."""
-    return trial.visit.render(
+    return target.visit.render(
         "try_task",
-        **_component_context(trial, state),
-        task=found,
-        task_status=dict(Task.Status.choices).get(found.get("status", "")),
+        **_component_context(target, state),
+        task=task,
+        task_status=dict(Task.Status.choices).get(task.get("status", "")),
         task_url=url,
         raw=history,
-        answer=None if outcome is None else build_answer(trial, outcome),
+        answer=None if outcome is None else build_answer(target, outcome),
     )
 
 
@@ -172,35 +176,35 @@ def _state_context(state: PlaygroundState) -> dict[str, Any]:
 
 
 def _component_context(
-    trial: PlaygroundTarget, state: PlaygroundState | None = None
+    target: PlaygroundTarget, state: PlaygroundState | None = None
 ) -> dict[str, Any]:
     """Return the context that every page of a component has, with the signed state if any."""
-    visit = trial.visit
-    is_json = visit.request.GET.get("as") == "json"
+    page_request = target.visit
+    is_json = page_request.request.GET.get("as") == "json"
     return {
-        **_caller_context(visit, trial.caller, trial.revision),
+        **_caller_context(page_request, target.caller, target.revision),
         **(_state_context(state) if state is not None else {}),
-        "trial": trial,
-        "component": trial.component,
-        "kind_title": KIND_TITLES[KINDS[trial.kind]],
-        "choose_url": url_for(visit, trial.caller, trial.revision),
-        "form_url": f"{trial.url}&as=json" if is_json else trial.url,
-        "other_url": trial.url if is_json else f"{trial.url}&as=json",
+        "trial": target,
+        "component": target.component,
+        "kind_title": KIND_TITLES[KINDS[target.kind]],
+        "choose_url": url_for(page_request, target.caller, target.revision),
+        "form_url": f"{target.url}&as=json" if is_json else target.url,
+        "other_url": target.url if is_json else f"{target.url}&as=json",
         "is_json": is_json,
-        "title": _("Try it: %(name)s") % {"name": trial.component.title or trial.component.name},
+        "title": _("Try it: %(name)s") % {"name": target.component.title or target.component.name},
     }
 
 
 def _caller_context(
-    visit: ServerPageRequest, caller: PlaygroundCaller, revision: Revision
+    page_request: ServerPageRequest, caller: PlaygroundCaller, revision: Revision
 ) -> dict[str, Any]:
     """Return the context that every page of the playground has."""
     return {
         "caller": caller,
         "revision": revision,
-        "revisions": visit.server.protocol_versions,
-        "may_act_as_others": may_act_as_others(visit.request),
-        "base_url": base_url(visit),
+        "revisions": page_request.server.protocol_versions,
+        "may_act_as_others": may_act_as_others(page_request.request),
+        "base_url": base_url(page_request),
     }
 
 
@@ -208,17 +212,17 @@ def _caller_context(
 
 
 def build_state(
-    trial: PlaygroundTarget, request: MethodCall, step: str, **details: Any
+    target: PlaygroundTarget, request: MethodCall, step: str, **details: Any
 ) -> PlaygroundState:
     """Return the state of a request that waits for confirmation or answers."""
     method, params = request
     return PlaygroundState(
-        owner=session_digest(trial.visit.request),
-        server=trial.visit.server.name,
-        kind=trial.kind,
-        key=trial.key,
-        user=trial.caller.name if trial.caller.acting else "",
-        revision=trial.revision.version,
+        owner=session_digest(target.visit.request),
+        server=target.visit.server.name,
+        kind=target.kind,
+        key=target.key,
+        user=target.caller.name if target.caller.acting else "",
+        revision=target.revision.version,
         step=step,
         method=method,
         params=params,
