@@ -111,14 +111,12 @@ class ApprovalAdmin(ReadOnlyAdmin):
     def _decide_all(
         self, request: HttpRequest, queryset: QuerySet[Approval], *, is_granted: bool
     ) -> HttpResponse | None:
-        found = list(queryset)
+        rows = list(queryset)
         page = self.confirm_action(
             request,
             "approve_selected" if is_granted else "reject_selected",
-            found,
-            shown=[
-                (row, text_items(row.arguments), approval_rows.is_pending(row)) for row in found
-            ],
+            rows,
+            shown=[(row, text_items(row.arguments), approval_rows.is_pending(row)) for row in rows],
             question="",
             template="approval_decide_all",
             is_harmless=is_granted,
@@ -127,20 +125,20 @@ class ApprovalAdmin(ReadOnlyAdmin):
             return page
         done = sum(
             may_decide(row, request.user) and decide(row, request.user, is_granted=is_granted)
-            for row in found
+            for row in rows
         )
         if done:
             approved = ngettext("%(n)d call was approved.", "%(n)d calls were approved.", done)
             rejected = ngettext("%(n)d call was rejected.", "%(n)d calls were rejected.", done)
             text = approved if is_granted else rejected
             self.message_user(request, text % {"n": done}, messages.SUCCESS)
-        if left := len(found) - done:
+        if skipped := len(rows) - done:
             text = ngettext(
                 "%(n)d call was skipped: already decided, expired, or you may not decide it.",
                 "%(n)d calls were skipped: already decided, expired, or you may not decide them.",
-                left,
+                skipped,
             )
-            self.message_user(request, text % {"n": left}, messages.WARNING)
+            self.message_user(request, text % {"n": skipped}, messages.WARNING)
         return None
 
     # Columns ----------------------------------------------------------------------------------
@@ -215,8 +213,8 @@ class ApprovalAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         reason = request.POST.get("reason", "").strip()
         if decide(row, request.user, is_granted=verdict == "grant", reason=reason):
-            told = gettext("The call was approved."), gettext("The call was rejected.")
-            text = told[0] if verdict == "grant" else told[1]
+            texts = gettext("The call was approved."), gettext("The call was rejected.")
+            text = texts[0] if verdict == "grant" else texts[1]
             self.message_user(request, text, messages.SUCCESS)
         else:
             text = gettext("This call was already decided, or has expired.")
@@ -243,7 +241,7 @@ def _recent_calls(row: Approval) -> dict[str, Any]:
     since = timezone.now() - timedelta(hours=1)
     calls = of_tenant(Call).filter(user_key=row.user_key, at__gte=since).order_by("-pk")
     newest = [*calls.only("component", "outcome")[:MAX_RECENT]]
-    counted = Counter((one.component, one.get_outcome_display()) for one in newest)
+    counted = Counter((call.component, call.get_outcome_display()) for call in newest)
     return {
         "count": len(newest),
         "most": [(clip(name), outcome, n) for (name, outcome), n in counted.most_common(5)],

@@ -115,7 +115,7 @@ def text_area(rows: int, *classes: str, **attrs: Any) -> forms.Textarea:
 
 def server_choices() -> list[tuple[str, str]]:
     """Return the servers of the site as choices of a form field."""
-    return [(one.name, one.name) for one in all_servers()]
+    return [(server.name, server.name) for server in all_servers()]
 
 
 def local_time(moment: datetime) -> str:
@@ -154,8 +154,8 @@ def has_all_words(words: Iterable[str], text: str) -> bool:
 
 def client_name(info: Any) -> str:
     """Return the name and version that a client sent, if any."""
-    known = info if isinstance(info, dict) else {}
-    return " ".join(str(known[key]) for key in ("name", "version") if known.get(key))
+    values = info if isinstance(info, dict) else {}
+    return " ".join(str(values[key]) for key in ("name", "version") if values.get(key))
 
 
 def render_outcome(tone: str, text: Any) -> SafeString:
@@ -163,9 +163,9 @@ def render_outcome(tone: str, text: Any) -> SafeString:
     return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
 
 
-def render_list(items: Iterable[Any]) -> SafeString:
+def render_list(texts: Iterable[Any]) -> SafeString:
     """Return texts as an HTML list."""
-    lines = format_html_join("", "<li>{}</li>", ((one,) for one in items))
+    lines = format_html_join("", "<li>{}</li>", ((text,) for text in texts))
     return format_html('<ul class="mcp-list">{}</ul>', lines)
 
 
@@ -179,7 +179,7 @@ def link_to_row(model: str, pk: Any, text: str) -> SafeString | str:
 
 def find_server(name: str) -> MCPServer | None:
     """Return the server with this name, or ``None`` if it is not in the code."""
-    return next((one for one in all_servers() if one.name == name), None)
+    return next((server for server in all_servers() if server.name == name), None)
 
 
 # Forms that detect concurrent edits ---------------------------------------------------------------
@@ -238,20 +238,20 @@ class OptimisticLockForm(ModelForm):
 
 def _access_digest(row: Any) -> str:
     """Return a digest of the access columns of a row."""
-    said = {name: getattr(row, name) for name in ACCESS_COLUMNS if hasattr(row, name)}
-    return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+    values = {name: getattr(row, name) for name in ACCESS_COLUMNS if hasattr(row, name)}
+    return sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def saved_row(request: HttpRequest, context: dict[str, Any], row: Any) -> Any:
-    """Return a row as it is stored: a rejected form has changed the one that it shows.
+    """Return a row as it is stored: a rejected form has changed the row that it shows.
 
-    ``context["original"]``, which templates describe, becomes the stored one as well.
+    ``context["original"]``, which templates describe, becomes the stored row as well.
     """
     if row is None or row.pk is None or request.method != "POST":
         return row
-    found = type(row)._default_manager.filter(pk=row.pk).first() or row
-    context["original"] = found
-    return found
+    stored_row = type(row)._default_manager.filter(pk=row.pk).first() or row
+    context["original"] = stored_row
+    return stored_row
 
 
 # Filters ------------------------------------------------------------------------------------------
@@ -270,8 +270,8 @@ class ConditionFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Filter by the condition of the chosen value; an unknown value filters nothing."""
-        found = self.conditions().get(self.value() or "")
-        return queryset if found is None else queryset.filter(found[1])
+        choice = self.conditions().get(self.value() or "")
+        return queryset if choice is None else queryset.filter(choice[1])
 
 
 class ExactFilter(admin.SimpleListFilter):
@@ -293,9 +293,9 @@ class ServerFilter(ExactFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the registered servers, and the chosen one even if it no longer exists."""
-        names = [one.name for one in all_servers()]
-        asked = request.GET.get(self.parameter_name)
-        return [(name, name) for name in dict.fromkeys([*names, *([asked] if asked else [])])]
+        names = [server.name for server in all_servers()]
+        value = request.GET.get(self.parameter_name)
+        return [(name, name) for name in dict.fromkeys([*names, *([value] if value else [])])]
 
 
 # Actions that change fields -----------------------------------------------------------------------
@@ -378,41 +378,41 @@ class CodeSyncAdmin(MCPModelAdmin):
 
     def _update(self, request: HttpRequest) -> None:
         try:
-            found = sync_rows(all_servers())
+            difference = sync_rows(all_servers())
         except Busy as exc:
-            told = gettext("Nothing was updated: %(why)s") % {"why": exc.message}
-            self.message_user(request, told, messages.ERROR)
+            message = gettext("Nothing was updated: %(why)s") % {"why": exc.message}
+            self.message_user(request, message, messages.ERROR)
             return
-        _log_update(request, found)
-        told = gettext("There is nothing to update: the rows match the code.")
-        if found:
-            counts = _join_counts(UPDATE_LABELS, found)
-            told = gettext("Updated from code: %(what)s.") % {"what": counts}
-        self.message_user(request, told, messages.SUCCESS)
+        _log_update(request, difference)
+        message = gettext("There is nothing to update: the rows match the code.")
+        if difference:
+            counts = _join_counts(UPDATE_LABELS, difference)
+            message = gettext("Updated from code: %(what)s.") % {"what": counts}
+        self.message_user(request, message, messages.SUCCESS)
 
 
-def _join_counts(words: Mapping[str, Any], found: Difference) -> str:
+def _join_counts(words: Mapping[str, Any], difference: Difference) -> str:
     """Return a phrase such as "1 new server and 2 new components"; empty without differences."""
-    counted = [(text, len(getattr(found, name))) for name, text in words.items()]
+    counted = [(text, len(getattr(difference, name))) for name, text in words.items()]
     return get_text_list([str(text % count) for text, count in counted if count], gettext("and"))
 
 
-def _log_update(request: HttpRequest, found: Difference) -> None:
+def _log_update(request: HttpRequest, difference: Difference) -> None:
     """Log the update in the admin history of each row; new rows already have their keys."""
     alias = router.db_for_write(Component)
     servers = of_tenant(Server).using(alias)
     components = of_tenant(Component).using(alias)
-    added = {(row.server, row.kind, row.key) for row in found.added}
-    names = {row.server for row in found.added}
+    added = {(row.server, row.kind, row.key) for row in difference.added}
+    names = {row.server for row in difference.added}
     rows = components.filter(server__in=names).iterator() if added else ()
     new = [row for row in rows if (row.server, row.kind, row.key) in added]
-    new_servers = servers.filter(name__in=[row.name for row in found.servers])
+    new_servers = servers.filter(name__in=[row.name for row in difference.servers])
     user: Any = request.user
     with transaction.atomic(using=router.db_for_write(LogEntry)):
         for changed, flag, text in (
             ([*new_servers, *new], ADDITION, gettext("Added from code.")),
-            (found.changed, CHANGE, gettext("Updated from code.")),
-            (found.missing, CHANGE, gettext("Removed from code.")),
+            (difference.changed, CHANGE, gettext("Updated from code.")),
+            (difference.missing, CHANGE, gettext("Removed from code.")),
         ):
             if changed:
                 LogEntry.objects.log_actions(

@@ -81,24 +81,24 @@ def parse_outcomes(text: str) -> list[str]:
     Raises:
         InvalidFilter: one of them is unknown.
     """
-    found: dict[str, None] = {}
-    for name in filter(None, (one.strip().lower() for one in text.split(","))):
+    outcomes: dict[str, None] = {}
+    for name in filter(None, (part.strip().lower() for part in text.split(","))):
         if name in OUTCOME_GROUPS:
-            found.update(dict.fromkeys(map(str, OUTCOME_GROUPS[name][1])))
+            outcomes.update(dict.fromkeys(map(str, OUTCOME_GROUPS[name][1])))
         elif name in Call.Outcome.values:
-            found[name] = None
+            outcomes[name] = None
         else:
-            known = [*OUTCOME_GROUPS, *Call.Outcome.values]
+            names = [*OUTCOME_GROUPS, *Call.Outcome.values]
             wrong = gettext("There is no outcome “%(name)s”. Choose from: %(known)s.")
-            close = nearest(name, known)
+            close = nearest(name, names)
             raise InvalidFilter(
-                wrong % {"name": clip(name), "known": ", ".join([close] if close else known)}
+                wrong % {"name": clip(name), "known": ", ".join([close] if close else names)}
             )
-    return list(found)
+    return list(outcomes)
 
 
 def match_column(column: str, text: str, *, using: str) -> Q:
-    """Return the condition for a value, or for all that begin with it if it ends with a star."""
+    """Return the condition for a value, or for a prefix if the text ends with a star."""
     if not text.endswith("*") or text == "*":
         return Q(**{column: text})
     beginning = text[:-1]
@@ -109,14 +109,14 @@ def match_column(column: str, text: str, *, using: str) -> Q:
 
 
 def match_user(text: str, *, using: str) -> list[Q]:
-    """Return the conditions for a user by name, whatever its case, or by key."""
+    """Return the conditions for a user by name, ignoring case, or by key."""
     if text.endswith("*"):
         return [match_column("user_name", text, using=using)]
-    users = get_user_model()
-    known = users._default_manager.filter(**{f"{users.USERNAME_FIELD}__iexact": text})
-    names = {text, *known.values_list(users.USERNAME_FIELD, flat=True)[:10]}
+    user_model = get_user_model()
+    users = user_model._default_manager.filter(**{f"{user_model.USERNAME_FIELD}__iexact": text})
+    names = {text, *users.values_list(user_model.USERNAME_FIELD, flat=True)[:10]}
     keys = {text, f"user:{text}"}
-    return [*(Q(user_name=one) for one in sorted(names)), *(Q(user_key=one) for one in keys)]
+    return [*(Q(user_name=name) for name in sorted(names)), *(Q(user_key=key) for key in keys)]
 
 
 def _match_client(text: str, *, using: str) -> list[Q]:
@@ -129,13 +129,15 @@ def _any_of(conditions: Iterable[Q], *, using: str) -> Q | None:
     Each column has an index. With an ``OR`` over columns without rows, the database would sort all
     matches.
     """
-    every = of_tenant(Call).using(using)
-    found = [one for one in conditions if every.filter(one).order_by().exists()]
-    if not found:
+    calls = of_tenant(Call).using(using)
+    matching = [
+        condition for condition in conditions if calls.filter(condition).order_by().exists()
+    ]
+    if not matching:
         return None
-    first, *others = found
-    for one in others:
-        first |= one
+    first, *others = matching
+    for condition in others:
+        first |= condition
     return first
 
 
@@ -144,8 +146,8 @@ def calls_url(*, since: datetime | None = None, **query: str) -> str:
     if since is not None:
         local = to_local_time(since)
         query["from"] = local.replace(tzinfo=None).isoformat(timespec="minutes")
-    found = {name: value for name, value in query.items() if value}
-    return f"{reverse('admin:mcp_django_call_changelist')}?{urlencode(found)}"
+    filters = {name: value for name, value in query.items() if value}
+    return f"{reverse('admin:mcp_django_call_changelist')}?{urlencode(filters)}"
 
 
 def component_query(row: Any) -> dict[str, str]:
@@ -173,21 +175,21 @@ class Term(NamedTuple):
 
 def parse_search(text: str) -> list[Term]:
     """Return the terms of a search; what is before a colon is a name only if it is known."""
-    found = []
-    for term in _TERM.finditer(text):
-        name = term["name"] or ""
+    terms = []
+    for match in _TERM.finditer(text):
+        name = match["name"] or ""
         if name and name not in _SEARCHES:
-            found.append(Term("", term[0]))
+            terms.append(Term("", match[0]))
         else:
-            value = term["word"] if term["quoted"] is None else term["quoted"]
-            found.append(Term(name, value))
-    return found
+            value = match["word"] if match["quoted"] is None else match["quoted"]
+            terms.append(Term(name, value))
+    return terms
 
 
 def search_calls(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
     """Return the rows that match each term of a search.
 
-    Words without a name are the whole value of a column together, or else each of one.
+    Words without a name match the whole value of a column together, or else one value each.
 
     Raises:
         InvalidFilter: a term has an invalid value.
@@ -214,8 +216,8 @@ def search_calls(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
 
 
 def _filter_any(queryset: QuerySet[Call], conditions: Iterable[Q]) -> QuerySet[Call]:
-    found = _any_of(conditions, using=queryset.db)
-    return queryset.none() if found is None else queryset.filter(found)
+    condition = _any_of(conditions, using=queryset.db)
+    return queryset.none() if condition is None else queryset.filter(condition)
 
 
 def _match_component(text: str, *, using: str) -> list[Q]:
@@ -316,16 +318,18 @@ class OutcomeFilter(admin.SimpleListFilter):
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """Yield the choices; the link of an outcome adds it to the others, or takes it away."""
-        said = self.value() or ""
-        chosen = list(filter(None, said.split(",")))
+        value = self.value() or ""
+        chosen = list(filter(None, value.split(",")))
         remove = changelist.get_query_string(remove=[self.parameter_name])
         yield {"selected": not chosen, "query_string": remove, "display": _("All")}
         for name, title in self.lookup_choices:
             is_group = name in OUTCOME_GROUPS
-            others = [one for one in chosen if one != name and one not in OUTCOME_GROUPS]
-            wanted = [name] if is_group else others if name in chosen else [*others, name]
-            is_off = name in chosen and (is_group or not wanted)
-            link = changelist.get_query_string({self.parameter_name: ",".join(wanted)})
+            others = [
+                outcome for outcome in chosen if outcome != name and outcome not in OUTCOME_GROUPS
+            ]
+            outcomes = [name] if is_group else others if name in chosen else [*others, name]
+            is_off = name in chosen and (is_group or not outcomes)
+            link = changelist.get_query_string({self.parameter_name: ",".join(outcomes)})
             yield {
                 "selected": name in chosen,
                 "query_string": remove if is_off else link,
@@ -383,21 +387,21 @@ class FieldsFilter(admin.ListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Filter by the given values; for an invalid one, show a message and no rows."""
-        said, using = {name: str(text) for name, text in self.used_parameters.items()}, queryset.db
+        texts, using = {name: str(text) for name, text in self.used_parameters.items()}, queryset.db
         try:
             for name, condition in (("from", "at__gte"), ("to", "at__lt")):
-                if name in said:
-                    moment = _parse_moment(said[name], is_end=name == "to")
+                if name in texts:
+                    moment = _parse_moment(texts[name], is_end=name == "to")
                     queryset = queryset.filter(**{condition: moment})
         except InvalidFilter as exc:
             messages.warning(request, str(exc))
             return queryset.none()
-        if "component" in said:
-            queryset = queryset.filter(match_column("component", said["component"], using=using))
-        if "user" in said:
-            queryset = _filter_any(queryset, match_user(said["user"], using=using))
-        if "client" in said:
-            queryset = _filter_any(queryset, _match_client(said["client"], using=using))
+        if "component" in texts:
+            queryset = queryset.filter(match_column("component", texts["component"], using=using))
+        if "user" in texts:
+            queryset = _filter_any(queryset, match_user(texts["user"], using=using))
+        if "client" in texts:
+            queryset = _filter_any(queryset, _match_client(texts["client"], using=using))
         return queryset
 
 

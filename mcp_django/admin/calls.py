@@ -195,20 +195,20 @@ class CallAdmin(ReadOnlyAdmin):
     @admin.display(description=_("component"))
     def shown_component(self, row: Any) -> Any:
         """Return the component, shortened: a client can send an unknown name of any length."""
-        shown = row.call_list.link(clip(row.component), "component", row.component)
+        link = row.call_list.link(clip(row.component), "component", row.component)
         if len([*all_servers()]) < 2:
-            return shown
+            return link
         server = row.call_list.link(row.server, "server__exact", row.server)
-        return with_details(shown, server)
+        return with_details(link, server)
 
     @admin.display(description=_("user"))
     def user(self, row: Any) -> Any:
         """Return the user, and the acting user if a staff member ran the call as this user."""
-        shown = row.call_list.link(_user_name(row), "user", row.user_name or row.user_key)
+        link = row.call_list.link(_user_name(row), "user", row.user_name or row.user_key)
         if not row.acting_user:
-            return shown
+            return link
         by = gettext("%(user)s (by %(acting)s)") % {"user": "{user}", "acting": "{acting}"}
-        return format_html(by, user=shown, acting=row.acting_user)
+        return format_html(by, user=link, acting=row.acting_user)
 
     @admin.display(description=_("client"))
     def shown_client(self, row: Any) -> Any:
@@ -264,8 +264,8 @@ class CallAdmin(ReadOnlyAdmin):
     @admin.display(description=_("component"))
     def component_link(self, row: Call) -> SafeString | str:
         """Return the component, linked to its row if there is one."""
-        found = of_tenant(Component).filter(server=row.server, kind=row.kind, key=row.component)
-        pk = found.values_list("pk", flat=True).first()
+        rows = of_tenant(Component).filter(server=row.server, kind=row.kind, key=row.component)
+        pk = rows.values_list("pk", flat=True).first()
         return link_to_row("component", pk, row.component)
 
     @admin.display(description=_("session"))
@@ -279,13 +279,13 @@ class CallAdmin(ReadOnlyAdmin):
     @admin.display(description=_("trace ID"))
     def trace_link(self, row: Call) -> SafeString | str:
         """Return the trace id, linked to ``TRACE_URL`` if that is set."""
-        where, shown = get_settings().trace_url, row.trace_id
-        if not shown:
+        trace_url, trace = get_settings().trace_url, row.trace_id
+        if not trace:
             return EMPTY_VALUE
-        if where:
-            url = where.replace("{trace_id}", quote(shown, safe=""))
-            shown = format_html('<a href="{}" rel="noreferrer">{}</a>', url, shown)
-        return _with_calls(shown, q=f"trace:{row.trace_id}")
+        if trace_url:
+            url = trace_url.replace("{trace_id}", quote(trace, safe=""))
+            trace = format_html('<a href="{}" rel="noreferrer">{}</a>', url, trace)
+        return _with_calls(trace, q=f"trace:{row.trace_id}")
 
     @admin.display(description=_("task"))
     def task_links(self, row: Call) -> SafeString | str:
@@ -298,10 +298,10 @@ class CallAdmin(ReadOnlyAdmin):
         if obj is not None and obj.user_key == ANONYMOUS:
             is_shown = is_shown and request.user.has_perm(READ_RESULT_PERMISSION)
         return [
-            (title, {"fields": [*one["fields"], "task_links"]})
-            if is_shown and "session_link" in one["fields"]
-            else (title, one)
-            for title, one in self.fieldsets
+            (title, {"fields": [*options["fields"], "task_links"]})
+            if is_shown and "session_link" in options["fields"]
+            else (title, options)
+            for title, options in self.fieldsets
         ]
 
     @admin.display(description=_("names"))
@@ -322,7 +322,7 @@ class CallAdmin(ReadOnlyAdmin):
         """Return the paths of the invalid arguments."""
         if not row.problems:
             return EMPTY_VALUE
-        return render_list(format_html("<code>{}</code>", one) for one in row.problems)
+        return render_list(format_html("<code>{}</code>", path) for path in row.problems)
 
 
 def _user_name(row: Call) -> str:

@@ -36,9 +36,11 @@ DEFAULT_RANGE = "day"
 
 
 @server_page("charts", title=_("Charts"), permission="view_call")
-def charts_page(visit: ServerPageRequest) -> HttpResponseBase:
+def charts_page(page_request: ServerPageRequest) -> HttpResponseBase:
     """Show the charts of one server."""
-    return visit.render("server_charts", **charts_context(visit.request, visit.server.name))
+    return page_request.render(
+        "server_charts", **charts_context(page_request.request, page_request.server.name)
+    )
 
 
 def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
@@ -47,19 +49,20 @@ def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
     component = {name: request.GET[name] for name in ("kind", "key") if request.GET.get(name)}
     # No component has a NUL in its key, with which a database would reject the query.
     is_one = server is not None and len(component) == 2 and "\0" not in "".join(component.values())
-    found = build_chart_data(chosen, server=server, component=component if is_one else None)
+    chart_data = build_chart_data(chosen, server=server, component=component if is_one else None)
+    since = chart_data.cut or chart_data.since
     return {
         "ranges": [
-            (one, urlencode({**(component if is_one else {}), "range": one.slug}))
-            for one in RANGES.values()
+            (span, urlencode({**(component if is_one else {}), "range": span.slug}))
+            for span in RANGES.values()
         ],
         "chosen": chosen,
         "component": component if is_one else None,
-        "numbers": found,
+        "numbers": chart_data,
         "is_one_server": server is not None,
         "components": [
-            (one, _urls_of(one.server, one.kind, one.key, since=found.cut or found.since))
-            for one in found.components
+            (counts, _urls_of(counts.server, counts.kind, counts.key, since=since))
+            for counts in chart_data.components
         ],
         "max_calls": MAX_CALLS,
         "min_percentile": MIN_PERCENTILE,
@@ -72,7 +75,10 @@ def _urls_of(server: str, kind: str, key: str, *, since: datetime) -> dict[str, 
     outcomes = {"errors": "failures", "refused": "refusals", "invalid": Call.Outcome.INVALID.value}
     return {
         "calls": calls_url(since=since, **query),
-        **{name: calls_url(since=since, **query, outcome=one) for name, one in outcomes.items()},
+        **{
+            name: calls_url(since=since, **query, outcome=outcome)
+            for name, outcome in outcomes.items()
+        },
     }
 
 
@@ -83,51 +89,55 @@ DEFAULT_PERIOD = 30
 
 
 @server_page("report", title=_("Tool quality"), permission="view_call", has_subpages=True)
-def quality_report_page(visit: ServerPageRequest) -> HttpResponseBase:
+def quality_report_page(page_request: ServerPageRequest) -> HttpResponseBase:
     """Show the tool quality report of a server, or return it as a CSV file."""
-    days = _days(visit.request)
-    if visit.rest not in ("", "csv"):
+    days = _days(page_request.request)
+    if page_request.rest not in ("", "csv"):
         raise Http404
-    found = build_quality_report(visit.server, timedelta(days=days))
-    if visit.rest:
-        return _csv(visit, found, days)
+    report = build_quality_report(page_request.server, timedelta(days=days))
+    if page_request.rest:
+        return _csv(page_request, report, days)
 
-    def row(one: ComponentQuality) -> dict[str, Any]:
-        return _report_row(one, visit.server.name, found.cut or found.since)
+    def row(component: ComponentQuality) -> dict[str, Any]:
+        return _report_row(component, page_request.server.name, report.cut or report.since)
 
     names = ("never_used", "failing", "biggest", "slowest", "refused")
-    tables: dict[str, Any] = {name: [row(one) for one in getattr(found, name)] for name in names}
-    return visit.render(
+    tables: dict[str, Any] = {
+        name: [row(component) for component in getattr(report, name)] for name in names
+    }
+    return page_request.render(
         "report",
-        report=found,
+        report=report,
         days=days,
-        periods=[(one, ngettext_lazy("%d day", "%d days", one) % one) for one in PERIODS],
+        periods=[
+            (period, ngettext_lazy("%d day", "%d days", period) % period) for period in PERIODS
+        ],
         **tables,
-        wrong=[(row(one), path, n) for one, path, n in found.wrong],
+        wrong=[(row(component), path, n) for component, path, n in report.wrong],
         min_calls=MIN_CALLS,
         max_calls=MAX_CALLS,
         max_invalid=MAX_INVALID,
     )
 
 
-def _report_row(one: ComponentQuality, server: str, since: datetime) -> dict[str, Any]:
+def _report_row(component: ComponentQuality, server: str, since: datetime) -> dict[str, Any]:
     """Return a component of the report for the template, with its URLs in the admin."""
     page = "admin:mcp_django_component_change"
     return {
-        "one": one,
-        "url": "" if one.pk is None else reverse(page, args=[one.pk]),
-        "urls": _urls_of(server, one.kind, one.key, since=since),
-        "failure_percent": 100 * one.failure_rate,
+        "one": component,
+        "url": "" if component.pk is None else reverse(page, args=[component.pk]),
+        "urls": _urls_of(server, component.kind, component.key, since=since),
+        "failure_percent": 100 * component.failure_rate,
     }
 
 
 def _days(request: HttpRequest) -> int:
-    asked = request.GET.get("days", "")
-    return next((one for one in PERIODS if str(one) == asked), DEFAULT_PERIOD)
+    days = request.GET.get("days", "")
+    return next((period for period in PERIODS if str(period) == days), DEFAULT_PERIOD)
 
 
-def _csv(visit: ServerPageRequest, found: QualityReport, days: int) -> HttpResponse:
-    name = f"{visit.server.name}-quality-{days}-days.csv"
+def _csv(page_request: ServerPageRequest, report: QualityReport, days: int) -> HttpResponse:
+    name = f"{page_request.server.name}-quality-{days}-days.csv"
     response = HttpResponse(
         content_type="text/csv; charset=utf-8",
         headers={
@@ -136,14 +146,14 @@ def _csv(visit: ServerPageRequest, found: QualityReport, days: int) -> HttpRespo
         },
     )
     response.write(csv_line(COLUMNS))
-    for one in found.every:
-        response.write(csv_line(value_of(one) for value_of in COLUMNS.values()))
+    for component in report.every:
+        response.write(csv_line(value_of(component) for value_of in COLUMNS.values()))
     return response
 
 
 def _rounded(name: str) -> Callable[[ComponentQuality], float | None]:
-    def value_of(one: ComponentQuality) -> float | None:
-        value = getattr(one, name)
+    def value_of(component: ComponentQuality) -> float | None:
+        value = getattr(component, name)
         return None if value is None else round(float(value), 1)
 
     return value_of
@@ -152,10 +162,10 @@ def _rounded(name: str) -> Callable[[ComponentQuality], float | None]:
 COLUMNS: Mapping[str, Callable[[ComponentQuality], Any]] = {
     "kind": attrgetter("kind"),
     "component": attrgetter("key"),
-    "used": lambda one: "yes" if one.was_used else "no",
+    "used": lambda component: "yes" if component.was_used else "no",
     "calls": attrgetter("calls"),
     "failed": attrgetter("failures"),
-    "failure_rate": lambda one: round(one.failure_rate, 4),
+    "failure_rate": lambda component: round(component.failure_rate, 4),
     "invalid_arguments": attrgetter("invalid"),
     "refused": attrgetter("refused"),
     "limited": attrgetter("limited"),
@@ -164,8 +174,8 @@ COLUMNS: Mapping[str, Callable[[ComponentQuality], Any]] = {
     "estimated_tokens": attrgetter("tokens"),
     "median_ms": _rounded("median_ms"),
     "p95_ms": _rounded("p95_ms"),
-    "wrong_arguments": lambda one: "; ".join(
-        f"{path} ({n})" for path, n in one.wrong.most_common()
+    "wrong_arguments": lambda component: "; ".join(
+        f"{path} ({n})" for path, n in component.wrong.most_common()
     ),
 }
 """The columns of the CSV file, each with its value for a component."""

@@ -49,14 +49,14 @@ from mcp_django.transports.memory import LocalClient
 
 
 @server_page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
-def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
+def client_view_page(page_request: ServerPageRequest) -> HttpResponseBase:
     """Show the form and the lists for its choices; log a view as another user in the history."""
-    request = visit.request
+    request = page_request.request
     me: Any = request.user
     # Checked first: the answer must not depend on whether that user exists.
     if request.GET.get("who") == ANOTHER and not me.has_perm(AS_ANOTHER):
         raise PermissionDenied
-    form = PerspectiveForm(request, visit.server)
+    form = PerspectiveForm(request, page_request.server)
     context: dict[str, Any] = {"form": form, "clients": form.suggested_clients()}
     if form.is_valid():
         viewpoint = form.perspective()
@@ -64,25 +64,31 @@ def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
             # Logged before anything is shown: the page reveals what another user may do.
             text = _("Viewed what clients of the user “%(user)s” see.")
             message = text % {"user": viewpoint.other_user}
-            LogEntry.objects.log_actions(me.pk, [visit.row], CHANGE, message, single_object=True)
+            LogEntry.objects.log_actions(
+                me.pk, [page_request.row], CHANGE, message, single_object=True
+            )
         context |= {"viewpoint": viewpoint}
-        context |= _page_of(client_view_of(visit.server, viewpoint), request.GET)
-    return visit.render("seen", **context)
+        context |= _page_of(client_view_of(page_request.server, viewpoint), request.GET)
+    return page_request.render("seen", **context)
 
 
 PAGE_SIZE = 100
 
 
-def _page_of(sight: ClientView, query: QueryDict) -> dict[str, Any]:
+def _page_of(client_view: ClientView, query: QueryDict) -> dict[str, Any]:
     """Return the context with one page of each list, of the entries that a search finds."""
     words = query.get("q", query.get("key", "")).lower().split()
-    asked = query.get("p", "")
-    number = max(int(asked), 1) if asked.isdecimal() and len(asked) < 7 else 1
+    page = query.get("p", "")
+    number = max(int(page), 1) if page.isdecimal() and len(page) < 7 else 1
     start, more = (number - 1) * PAGE_SIZE, False
     kinds = []
-    for kind in sight.kinds:
-        entries = [one for one in kind.entries if has_all_words(words, f"{one.key} {one.title}")]
-        hidden = [one for one in kind.hidden if has_all_words(words, one.key)]
+    for kind in client_view.kinds:
+        entries = [
+            listed_entry
+            for listed_entry in kind.entries
+            if has_all_words(words, f"{listed_entry.key} {listed_entry.title}")
+        ]
+        hidden = [component for component in kind.hidden if has_all_words(words, component.key)]
         end = start + PAGE_SIZE
         more = more or max(len(entries), len(hidden)) > end
         kinds.append(
@@ -94,7 +100,7 @@ def _page_of(sight: ClientView, query: QueryDict) -> dict[str, Any]:
             )
         )
     return {
-        "sight": replace(sight, kinds=tuple(kinds)),
+        "sight": replace(client_view, kinds=tuple(kinds)),
         "number": number,
         "previous_url": _url_of_page(query, number - 1) if number > 1 else "",
         "next_url": _url_of_page(query, number + 1) if more else "",
@@ -159,7 +165,7 @@ class ListedKind:
     @property
     def size(self) -> int:
         """The estimated tokens of all entries."""
-        return sum(one.size for one in self.entries)
+        return sum(listed_entry.size for listed_entry in self.entries)
 
 
 class _CatalogSnapshot:
@@ -191,7 +197,7 @@ class ClientView:
     @property
     def size(self) -> int:
         """The estimated tokens of a client that loads everything."""
-        return self.instructions + sum(one.size for one in self.kinds)
+        return self.instructions + sum(kind.size for kind in self.kinds)
 
 
 def client_view_of(server: MCPServer, viewpoint: Perspective) -> ClientView:
@@ -204,7 +210,7 @@ def client_view_of(server: MCPServer, viewpoint: Perspective) -> ClientView:
     instructions = server.instructions
     return ClientView(
         denials=(),
-        kinds=tuple(lists.listed_kind(*one) for one in LISTS),
+        kinds=tuple(lists.listed_kind(*names) for names in LISTS),
         instructions=estimate_tokens(instructions) if instructions else 0,
     )
 
@@ -214,10 +220,12 @@ def _server_denials(server: _CatalogSnapshot, viewpoint: Perspective) -> tuple[s
     if viewpoint.is_inactive:
         return (_("The user is not active, so no credentials are accepted."),)
     reasons = explain_connection(cast(Server, server), principal).reasons
-    for one in reasons:
-        if one.failure:
-            logger.error("A permission of the server %r failed.", server.name, exc_info=one.failure)
-    return tuple(one.sentence() for one in reasons)
+    for reason in reasons:
+        if reason.failure:
+            logger.error(
+                "A permission of the server %r failed.", server.name, exc_info=reason.failure
+            )
+    return tuple(reason.sentence() for reason in reasons)
 
 
 class _ListClient:
@@ -243,14 +251,14 @@ class _ListClient:
         """Return the list of one kind of component."""
         entries, error = self._entries(method, member)
         catalog: Mapping[str, Component] = self._server.catalog.by_kind[kind]
-        shown = [self._listed_entry(one, catalog[one[identity]]) for one in entries]
+        listed_entries = [self._listed_entry(wire, catalog[wire[identity]]) for wire in entries]
         if self._biggest_first:
-            shown.sort(key=lambda one: -one.size)
+            listed_entries.sort(key=lambda listed_entry: -listed_entry.size)
         return ListedKind(
             kind=kind,
             label=KIND_TITLES[kind],
-            entries=tuple(shown),
-            hidden=tuple(self._hidden(kind, {one.key for one in shown})),
+            entries=tuple(listed_entries),
+            hidden=tuple(self._hidden(kind, {listed_entry.key for listed_entry in listed_entries})),
             rows=self._row_templates() if kind == "resource" else (),
             error=error,
         )
@@ -272,39 +280,45 @@ class _ListClient:
             if cursor is None:
                 return entries, ""
 
-    def _listed_entry(self, entry: Mapping[str, Any], component: Component) -> ListedEntry:
+    def _listed_entry(self, wire: Mapping[str, Any], component: Component) -> ListedEntry:
         return ListedEntry(
             key=component.key,
             title=str(component.title),
-            entry=json.dumps(entry, indent=2, ensure_ascii=False),
-            size=estimate_tokens(entry),
+            entry=json.dumps(wire, indent=2, ensure_ascii=False),
+            size=estimate_tokens(wire),
             needs=tuple(_describe_needs(component, self._principal)),
         )
 
-    def _hidden(self, kind: str, shown: set[str]) -> Iterator[HiddenComponent]:
+    def _hidden(self, kind: str, listed_keys: set[str]) -> Iterator[HiddenComponent]:
         declared, off = self._server.declared_catalog.by_kind[kind], self._disabled.get(kind, ())
-        for key in sorted({*declared, *off} - shown):
+        for key in sorted({*declared, *off} - listed_keys):
             component = self._server.catalog.by_kind[kind].get(key)
             if component is None:
                 yield HiddenComponent(key, (_("It is disabled in the admin."),))
                 continue
             verdict = explain(self._principal, component, use="list")
-            yield HiddenComponent(key, tuple(one.sentence() for one in verdict.reasons))
+            yield HiddenComponent(key, tuple(reason.sentence() for reason in verdict.reasons))
 
     def _row_templates(self) -> tuple[str, ...]:
         """Return the keys of the templates whose rows are in the client's list of resources."""
         templates = self._server.catalog.templates.values()
-        shown = [one for one in templates if one.entries is not None]
-        return tuple(sorted(one.key for one in shown if may_list_entries(self._principal, one)))
+        row_templates = [template for template in templates if template.entries is not None]
+        return tuple(
+            sorted(
+                template.key
+                for template in row_templates
+                if may_list_entries(self._principal, template)
+            )
+        )
 
 
 def _without_rows(call: Call) -> dict[str, Any]:
     """Return the fixed resources of a list; the rows after them are for their user only."""
     book: ResourceListing = call.arguments["book"]
-    found, _after = book.section_page(
+    resources, _after = book.section_page(
         call.context(), FIXED_SECTION, None, _CatalogSnapshot.page_size
     )
-    result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
+    result = {"resources": resources, "ttlMs": 0, "cacheScope": "private"}
     decoded: dict[str, Any] = json.loads(encode_response(call, result))
     return decoded
 
@@ -397,7 +411,7 @@ class PerspectiveForm(forms.Form):
             "who": people,
             "credential": credentials,
             "scopes": [(scope, scope) for scope in _scopes_of(server)],
-            "revision": [(one, one) for one in REVISIONS if one in versions],
+            "revision": [(version, version) for version in REVISIONS if version in versions],
         }.items():
             self.fields[name].choices = choices  # type: ignore[attr-defined]
 
@@ -414,22 +428,22 @@ class PerspectiveForm(forms.Form):
         cleaned["found_user"] = self._found_user(cleaned)
         cleaned["found_client"] = None
         if cleaned.get("credential") == OAUTH_CLIENT and "client" in cleaned:
-            found = _applications().filter(client_id=cleaned["client"]).first()
-            if found is None:
+            client = _applications().filter(client_id=cleaned["client"]).first()
+            if client is None:
                 self.add_error("client", _("No client of this id is registered."))
-            cleaned["found_client"] = found
+            cleaned["found_client"] = client
         return cleaned
 
     def _found_user(self, cleaned: dict[str, Any]) -> Any:
         me: Any = self._request.user
         if cleaned.get("who") != ANOTHER:
             return me
-        found = find_user_by_name(cleaned.get("user", ""))
+        user = find_user_by_name(cleaned.get("user", ""))
         # A superuser is reported like a missing user: the permission must not reveal superusers.
-        if found is None or (found.is_superuser and not me.is_superuser):
+        if user is None or (user.is_superuser and not me.is_superuser):
             self.add_error("user", _("This user does not exist, or you may not view as this user."))
             return None
-        return found
+        return user
 
     def perspective(self) -> Perspective:
         """Return the choices of a valid form."""
@@ -465,14 +479,14 @@ class PerspectiveForm(forms.Form):
 
     def _audience(self) -> str:
         """Return the audience of a token for this server; never empty, as in such a token."""
-        found = all_resources(self._request).items()
-        urls = (url for url, server in found if server.name == self._server.name)
+        servers_by_url = all_resources(self._request)
+        urls = (url for url, server in servers_by_url.items() if server.name == self._server.name)
         return self._server.resource_url or next(urls, "unmounted:")
 
 
 def _scopes_of(server: MCPServer) -> list[str]:
     """Return every scope that the site, the server or one of its components declares."""
-    needed = [scope for one in server.declared_catalog for scope in one.scopes]
+    needed = [scope for component in server.declared_catalog for scope in component.scopes]
     return sorted({*get_settings().scopes, *server.scopes, *needed})
 
 

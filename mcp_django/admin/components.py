@@ -167,7 +167,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         ),
     ]
 
-    # Who may ----------------------------------------------------------------------------------
+    # Permissions ------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return false: components are declared in code."""
@@ -201,11 +201,11 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         """Search the rows, and the titles and descriptions in code."""
-        found, may_have_duplicates = super().get_search_results(request, queryset, search_term)
+        rows, may_have_duplicates = super().get_search_results(request, queryset, search_term)
         in_code = _rows_described_by(search_term)
         if in_code:
-            found |= queryset.filter(pk__in=in_code)
-        return found, may_have_duplicates
+            rows |= queryset.filter(pk__in=in_code)
+        return rows, may_have_duplicates
 
     @admin.display(description=_("kind"))
     def shown_kind(self, row: Component) -> str:
@@ -215,15 +215,15 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
     @admin.display(description=_("kind"), ordering="kind")
     def about(self, row: Component) -> SafeString:
         """Return the kind, the server, the hints and the permission."""
-        told = [row.server, self.hints(row), self.guards(row)]
-        quiet = format_html_join(" · ", "{}", ((one,) for one in told if one))
+        details = [row.server, self.hints(row), self.guards(row)]
+        quiet = format_html_join(" · ", "{}", ((detail,) for detail in details if detail))
         return with_details(self.shown_kind(row), quiet)
 
     @admin.display(description=_("hints"))
     def hints(self, row: Component) -> str:
         """Return whether the component is read-only or destructive, in words."""
-        said = {gettext("read-only"): row.is_read_only, gettext("destructive"): row.is_destructive}
-        return ", ".join(word for word, holds in said.items() if holds)
+        hints = {gettext("read-only"): row.is_read_only, gettext("destructive"): row.is_destructive}
+        return ", ".join(word for word, holds in hints.items() if holds)
 
     @admin.display(description=_("permission"))
     def guards(self, row: Component) -> str:
@@ -232,8 +232,8 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         groups = (
             [gettext("group %(names)s") % {"names": gettext(" or ").join(names)}] if names else []
         )
-        asked = [row.guarded_by] if row.guarded_by else []
-        return gettext(" and ").join([*asked, *groups, *names_in(row.permissions)])
+        code_guards = [row.guarded_by] if row.guarded_by else []
+        return gettext(" and ").join([*code_guards, *groups, *names_in(row.permissions)])
 
     @admin.display(description=_("calls"))
     def calls(self, row: Component) -> SafeString | str:
@@ -260,19 +260,22 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
             return gettext("server is off")
         if not is_valid_row(row):
             return gettext("invalid data, so disabled")
-        said = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
-        return gettext("overridden") if any(said) or row.approval else ""
+        overrides = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
+        return gettext("overridden") if any(overrides) or row.approval else ""
 
     # One component ----------------------------------------------------------------------------
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fieldsets, with ``approval`` only for tools."""
-        found = super().get_fieldsets(request, obj)
+        fieldsets = super().get_fieldsets(request, obj)
         if obj is None or obj.kind == Component.Kind.TOOL:
-            return found
+            return fieldsets
         return [
-            (title, {**options, "fields": [one for one in options["fields"] if one != "approval"]})
-            for title, options in found
+            (
+                title,
+                {**options, "fields": [name for name in options["fields"] if name != "approval"]},
+            )
+            for title, options in fieldsets
         ]
 
     def render_change_form(
@@ -343,8 +346,8 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         alias = router.db_for_write(Component)
         with transaction.atomic(using=alias):
             rows = list(queryset.using(alias))
-            found = of_tenant(Component).using(alias)
-            found.filter(pk__in=[row.pk for row in rows]).update(**values)
+            components = of_tenant(Component).using(alias)
+            components.filter(pk__in=[row.pk for row in rows]).update(**values)
             if rows:
                 self.log_changed_fields(request, rows, values)
                 publish_change_once(request, lists_of(rows))
@@ -377,15 +380,15 @@ def _link_calls(row: Component, count: int, **query: str) -> SafeString | str:
 def _rows_described_by(text: str) -> list[int]:
     """Return the keys of the rows whose title or description in code has all of these words."""
     words = text.lower().split()
-    found = {
+    keys = {
         (server.name, component.kind, component.key)
         for server in all_servers()
         for component in server.declared_catalog
         if words and has_all_words(words, f"{component.title} {component.description}")
     }
-    rows = of_tenant(Component).filter(key__in={key for _server, _kind, key in found})
-    named = rows.values_list("server", "kind", "key", "pk")
-    return [pk for server, kind, key, pk in named if (server, kind, key) in found]
+    rows = of_tenant(Component).filter(key__in={key for _server, _kind, key in keys})
+    values = rows.values_list("server", "kind", "key", "pk")
+    return [pk for server, kind, key, pk in values if (server, kind, key) in keys]
 
 
 def _source_pages(
@@ -399,15 +402,15 @@ def _source_pages(
         ("skill", of_tenant(Skill).filter(server=row.server, name=name)),
     ]
     kinds = {"prompttext": "prompt", "skill": "resource"}
-    for model, found in sources:
-        pk = found.values_list("pk", flat=True).first() if kinds[model] == row.kind else None
+    for model, rows in sources:
+        pk = rows.values_list("pk", flat=True).first() if kinds[model] == row.kind else None
         if pk is not None and user.has_perm(f"mcp_django.view_{model}"):
             return [(reverse(f"admin:mcp_django_{model}_change", args=[pk]), SOURCES[model])]
     specs = read_exposures().get(row.server, ())
-    made = build_exposures(server, row.server, specs)
+    build_result = build_exposures(server, row.server, specs)
     for spec in specs:
         model = f"{spec.kind}exposure"
-        keys = {(one.kind, one.key) for one in made.components_of(spec)}
+        keys = {(component.kind, component.key) for component in build_result.components_of(spec)}
         if (row.kind, row.key) in keys and user.has_perm(f"mcp_django.view_{model}"):
             return [(reverse(f"admin:mcp_django_{model}_change", args=[spec.pk]), SOURCES[model])]
     return []
@@ -417,40 +420,40 @@ def describe_audience(server: MCPServer, component: CodeComponent) -> list[str]:
     """Return sentences on how many active users can use a component, and what it requires."""
     connecting = (*parse_permissions(server.permission), *server.catalog.extra_permissions)
     needed = dict.fromkeys([*connecting, *parse_permissions(component.permission)])
-    open_to_all = [one for one in needed if type(one) is AllowAny]
-    asked = [one for one in needed if one not in open_to_all]
-    if not asked:
-        told = [gettext("Everybody can use it, also without an account.")]
+    open_to_all = [permission for permission in needed if type(permission) is AllowAny]
+    permissions = [permission for permission in needed if permission not in open_to_all]
+    if not permissions:
+        sentences = [gettext("Everybody can use it, also without an account.")]
     else:
-        told = _count_users(asked)
+        sentences = _count_users(permissions)
     if component.scopes:
         scopes = ", ".join(component.scopes)
-        told.append(gettext("OAuth tokens need the scopes %(scopes)s.") % {"scopes": scopes})
-    return told
+        sentences.append(gettext("OAuth tokens need the scopes %(scopes)s.") % {"scopes": scopes})
+    return sentences
 
 
 def _count_users(permissions: Sequence[BasePermission]) -> list[str]:
     active = filter_active(get_user_model()._default_manager.all())
-    found, unknown, lacking = active, [], []
+    allowed_users, unknown, lacking = active, [], []
     for permission in permissions:
-        users = filter_allowed(permission, found)
+        users = filter_allowed(permission, allowed_users)
         if users is None:
             unknown.append(str(permission))
             continue
         if not filter_allowed(permission, active).exists():  # type: ignore[union-attr]  # not None
             lacking.append(str(permission))
-        found = users
-    numbers = {"count": number_format(found.count()), "all": number_format(active.count())}
+        allowed_users = users
+    numbers = {"count": number_format(allowed_users.count()), "all": number_format(active.count())}
     if unknown:
         text = gettext("At most %(count)s of %(all)s active users can use it.")
         own = gettext("Whether they can is also decided by %(names)s.")
-        told = [text % numbers, own % {"names": get_text_list(unknown, gettext("and"))}]
+        sentences = [text % numbers, own % {"names": get_text_list(unknown, gettext("and"))}]
     else:
-        told = [gettext("%(count)s of %(all)s active users can use it.") % numbers]
+        sentences = [gettext("%(count)s of %(all)s active users can use it.") % numbers]
     if lacking:
         text = gettext("No active user has %(names)s.")
-        told.append(text % {"names": get_text_list(lacking, gettext("or"))})
-    return told
+        sentences.append(text % {"names": get_text_list(lacking, gettext("or"))})
+    return sentences
 
 
 SOURCES = {
@@ -463,9 +466,13 @@ SOURCES = {
 
 def _current_name(server: Any, row: Component | None) -> str:
     """Return the current name if code has renamed the component of a row, else ``""``."""
-    found = (
+    component = (
         server.registry.find_by_name(row.kind, row.key)
         if server is not None and row is not None
         else None
     )
-    return found.key if found is not None and row is not None and found.key != row.key else ""
+    return (
+        component.key
+        if component is not None and row is not None and component.key != row.key
+        else ""
+    )

@@ -67,12 +67,12 @@ def path_rows(
             else:
                 yield path
 
-    found = [*catalog(_names(model))]
-    relations = [path for path in found if path.is_relation]
-    found += catalog(name for relation in relations for name in _columns_behind(relation))
-    rows = [_row(path) for path in found]
-    known = {row.path for row in rows}
-    gone = [name for name in dict.fromkeys(chosen) if name not in known]
+    paths = [*catalog(_names(model))]
+    relations = [path for path in paths if path.is_relation]
+    paths += catalog(name for relation in relations for name in _columns_behind(relation))
+    rows = [_row(path) for path in paths]
+    row_paths = {row.path for row in rows}
+    gone = [name for name in dict.fromkeys(chosen) if name not in row_paths]
     rows += [PathRow(path=name, label=name, uses=frozenset(USES)) for name in gone]
     return rows, [ExcludedPaths(paths=tuple(names), reason=why) for why, names in closed.items()]
 
@@ -80,8 +80,10 @@ def path_rows(
 def _names(model: type[Model]) -> list[str]:
     """Return the names of fields that can be exposed, then those of all other fields."""
     names = own_names(model)
-    every = [one.name for one in model._meta.get_fields() if not getattr(one, "hidden", False)]
-    return [*names, *(name for name in every if name not in names)]
+    all_names = [
+        field.name for field in model._meta.get_fields() if not getattr(field, "hidden", False)
+    ]
+    return [*names, *(name for name in all_names if name not in names)]
 
 
 def _columns_behind(relation: FieldPath) -> Iterator[str]:
@@ -185,7 +187,7 @@ class FieldTableWidget(forms.Widget):
             "headings": list(HEADINGS.values()),
             "lines": lines,
             "left_out": self.left_out,
-            "left_out_count": sum(len(one.paths) for one in self.left_out),
+            "left_out_count": sum(len(excluded.paths) for excluded in self.left_out),
         }
 
 
@@ -207,24 +209,24 @@ class FieldTable(forms.Field):
             ValidationError: a path is not among the choices, none is shown, or one that is used
                 is not shown.
         """
-        known = {row.path: row.uses for row in self.rows}
-        found: dict[str, tuple[str, ...]] = {}
+        uses_by_path = {row.path: row.uses for row in self.rows}
+        chosen: dict[str, tuple[str, ...]] = {}
         for use in USES:
             names = tuple(dict.fromkeys(value.get(use) or ()))
             for name in names:
-                if use not in known.get(name, ()):
+                if use not in uses_by_path.get(name, ()):
                     raise forms.ValidationError(
                         _("%(heading)s: %(name)s is not one of the available choices."),
                         params={"heading": HEADINGS[use], "name": name[:80]},
                     )
-            found[use] = names
-        if not found["fields"]:
+            chosen[use] = names
+        if not chosen["fields"]:
             raise forms.ValidationError(
                 _("Select “Shown” for at least one field: clients get only those fields.")
             )
         for use in READS:
-            for name in found[use]:
-                if name not in found["fields"]:
+            for name in chosen[use]:
+                if name not in chosen["fields"]:
                     raise forms.ValidationError(
                         _(
                             "%(heading)s: %(name)s is not shown, but results would reveal its "
@@ -232,7 +234,7 @@ class FieldTable(forms.Field):
                         ),
                         params={"heading": HEADINGS[use], "name": name},
                     )
-        return found
+        return chosen
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Return whether any checkbox differs from its initial value."""
@@ -242,6 +244,6 @@ class FieldTable(forms.Field):
 
 def _all(data: Any, name: str) -> list[str]:
     if isinstance(data, MultiValueDict):
-        return [str(one) for one in data.getlist(name)]
-    found = data.get(name) or []
-    return [found] if isinstance(found, str) else list(found)
+        return [str(path) for path in data.getlist(name)]
+    value = data.get(name) or []
+    return [value] if isinstance(value, str) else list(value)

@@ -110,25 +110,28 @@ class ExposurePreview:
     @property
     def tokens(self) -> int:
         """The estimated tokens of all entries in a model's context."""
-        return sum(one.tokens for one in self.entries)
+        return sum(list_entry.tokens for list_entry in self.entries)
 
 
 def build_preview(spec: ExposureSpec, user: Any) -> ExposurePreview:
     """Return the components of a row, as this user would see them; saves nothing."""
     server = find_server(spec.server)
-    decisions = state.read_overrides().get(spec.server, state.NO_OVERRIDES)
-    others = [one for one in decisions.exposures if one.pk != spec.pk]
-    made = build_exposures(server, spec.server, [*others, spec])
+    server_overrides = state.read_overrides().get(spec.server, state.NO_OVERRIDES)
+    others = [exposure for exposure in server_overrides.exposures if exposure.pk != spec.pk]
+    build_result = build_exposures(server, spec.server, [*others, spec])
     principal = principal_for(user)
     overridden = (
-        apply_override(one, decisions.overrides.get((one.kind, one.key), EMPTY_OVERRIDE))
-        for one in made.components_of(spec)
+        apply_override(
+            component,
+            server_overrides.overrides.get((component.kind, component.key), EMPTY_OVERRIDE),
+        )
+        for component in build_result.components_of(spec)
     )
-    components = [one for one in overridden if one is not None]
+    components = [component for component in overridden if component is not None]
     return ExposurePreview(
-        entries=[_entry(server, one, principal) for one in components],
-        problems=[one.reason for one in made.problems_of(spec)],
-        sample=_sample_rows(server, made.declarations(spec), components, principal),
+        entries=[_entry(server, component, principal) for component in components],
+        problems=[problem.reason for problem in build_result.problems_of(spec)],
+        sample=_sample_rows(server, build_result.declarations(spec), components, principal),
     )
 
 
@@ -154,8 +157,8 @@ def _sample_rows(
     """Return the first rows of a model, filtered by the same row rule as those of a call."""
     if server is None or not declarations:
         return None
-    reading_ones = [one for one in components if one.read_only]
-    if not any(is_visible(principal, one) for one in reading_ones):
+    read_only_components = [component for component in components if component.read_only]
+    if not any(is_visible(principal, component) for component in read_only_components):
         return RowSample(note=gettext("You may not see these rows."))
     declaration = declarations[-1]
     ctx = Context(server=server, principal=principal, protocol_version=LATEST.version)
@@ -174,9 +177,9 @@ def _sample_rows(
 
 
 def _rows(declaration: ModelComponents[Any], ctx: Context) -> list[dict[str, Any]]:
-    found = filter_viewable(declaration, ctx, declaration.rows(ctx)).order_by("pk")
+    queryset = filter_viewable(declaration, ctx, declaration.rows(ctx)).order_by("pk")
     exposed = declaration.exposed
-    return exposed.dump_all(exposed.prepare(found, ctx)[:SAMPLE], ctx)
+    return exposed.dump_all(exposed.prepare(queryset, ctx)[:SAMPLE], ctx)
 
 
 def _cell_text(value: Any) -> str:
@@ -292,13 +295,15 @@ class ExposureForm(RestrictedForm):
 
     def _error_field(self, problem: str) -> str | None:
         word = problem.split(maxsplit=1)[0].rstrip(":=")
-        found = self.error_fields.get(word.partition("=")[0])
-        return found if found in self.fields else None
+        name = self.error_fields.get(word.partition("=")[0])
+        return name if name in self.fields else None
 
 
 def _build_problems(spec: ExposureSpec) -> list[BuildProblem]:
     """Return why a row cannot be built beside the existing rows."""
-    others = [one for one in read_exposures().get(spec.server, ()) if one.pk != spec.pk]
+    others = [
+        exposure for exposure in read_exposures().get(spec.server, ()) if exposure.pk != spec.pk
+    ]
     return build_exposures(find_server(spec.server), spec.server, [*others, spec]).problems_of(spec)
 
 
@@ -311,9 +316,9 @@ def _taken_name_error(component: Component) -> forms.ValidationError:
 
 def _stored_options(row: Exposure, kind: type[Any]) -> Any:
     """Return the options of a row, or the defaults if they are invalid."""
-    given = row.options if isinstance(row.options, dict) else {}
+    options = row.options if isinstance(row.options, dict) else {}
     try:
-        return kind.from_json(given)
+        return kind.from_json(options)
     except ImproperlyConfigured:
         return kind()
 
@@ -415,13 +420,13 @@ class ModelExposureForm(ExposureForm):
         # ``check_rights`` and the preview report a model that no longer exists.
         with suppress(ImproperlyConfigured):
             self._model = model_of(self.instance.target)
-        known = [name for names in chosen.values() for name in names]
+        chosen_paths = [name for names in chosen.values() for name in names]
         rows: list[PathRow] = []
         left_out: list[ExcludedPaths] = []
         if self._model is not None:
             server = self.instance.server
             rows, left_out = path_rows(
-                self._model, StagingServer(server, find_server(server)), known
+                self._model, StagingServer(server, find_server(server)), chosen_paths
             )
         if "paths" in self.fields:
             self.fields["paths"].set_choices(rows, left_out)  # type: ignore[attr-defined]  # a FieldTable
@@ -431,21 +436,21 @@ class ModelExposureForm(ExposureForm):
     def _set_ordering_choices(self, paths: list[str]) -> None:
         field: Any = self.fields["ordering"]
         down = _("descending")
-        both = [((one, one), (f"-{one}", f"{one} ({down})")) for one in paths]
-        field.choices = [("", "---------"), *(choice for pair in both for choice in pair)]
+        pairs = [((path, path), (f"-{path}", f"{path} ({down})")) for path in paths]
+        field.choices = [("", "---------"), *(choice for pair in pairs for choice in pair)]
 
     def options(self) -> dict[str, Any]:
         """Return the options of the form, as the row stores them."""
-        said = self.cleaned_data
-        ordering = (said["ordering"],) if said["ordering"] else ()
+        values = self.cleaned_data
+        ordering = (values["ordering"],) if values["ordering"] else ()
         if self.stored.ordering[:1] == ordering:
             ordering = self.stored.ordering
         return ModelOptions(
-            **said["paths"],
+            **values["paths"],
             ordering=ordering,
-            operations=tuple(said["operations"]),
-            description=said["description"].replace("\r\n", "\n"),
-            **{name: said[name] for name in ("page_size", "plural", "uri", *FLAGS)},
+            operations=tuple(values["operations"]),
+            description=values["description"].replace("\r\n", "\n"),
+            **{name: values[name] for name in ("page_size", "plural", "uri", *FLAGS)},
         ).to_json()
 
     def check_rights(self) -> None:
@@ -503,7 +508,7 @@ class ModelExposureForm(ExposureForm):
             return
         table: Any = self.fields["paths"]
         writable = {row.path for row in table.rows if "write_fields" in row.uses}
-        locked = [one.name for one in missing if one.name not in writable]
+        locked = [column.name for column in missing if column.name not in writable]
         if locked:
             place, missing_names = "operations", locked
             message = _(
@@ -511,16 +516,16 @@ class ModelExposureForm(ExposureForm):
                 "a developer to expose the model in code."
             )
         else:
-            place, missing_names = "paths", [one.name for one in missing]
+            place, missing_names = "paths", [column.name for column in missing]
             message = _("To create %(objects)s, select “Written” for %(fields)s as well.")
         params = {**names, "fields": ", ".join(missing_names)}
         self.add_error(place, forms.ValidationError(message, params=params))
 
-    def _has_key(self, shown: Sequence[str]) -> bool:
+    def _has_key(self, field_paths: Sequence[str]) -> bool:
         """Return whether a shown column identifies an object; also for a column that is gone."""
         assert self._model is not None
         try:
-            paths = [resolve_path(self._model, path, label="") for path in shown]
+            paths = [resolve_path(self._model, path, label="") for path in field_paths]
         except ImproperlyConfigured:
             return True
         return any(not path.hops and identifies_object(path.column) for path in paths)
@@ -600,27 +605,27 @@ class ViewExposureForm(ExposureForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial["query"] = "\n".join(self.stored.query)
-        known = rest_methods_of(self.instance.target)
+        methods = rest_methods_of(self.instance.target)
         # For a view of REST framework only the methods can be chosen.
-        for name in ("becomes", "uri", "query", "is_readable") if known else ("methods",):
+        for name in ("becomes", "uri", "query", "is_readable") if methods else ("methods",):
             self.fields.pop(name, None)
         field: Any
         if "becomes" in self.fields and not self._may_have_form():
             field = self.fields["becomes"]
-            field.choices = [one for one in BECOMES if one[0] != "form"]
+            field.choices = [choice for choice in BECOMES if choice[0] != "form"]
         if "methods" in self.fields:
             field = self.fields["methods"]
-            field.choices = [(one, one.upper()) for one in known]
+            field.choices = [(method, method.upper()) for method in methods]
 
     def check_choices(self) -> None:
         """Require a URI of a resource, and of nothing else, and check the name."""
-        said = self.cleaned_data
-        is_resource = said.get("becomes") == "resource"
-        if is_resource and not said.get("uri"):
+        values = self.cleaned_data
+        is_resource = values.get("becomes") == "resource"
+        if is_resource and not values.get("uri"):
             self.add_error("uri", _("A resource needs a URI, for example shop://prices/{season}."))
-        if said.get("uri") and not is_resource:
+        if values.get("uri") and not is_resource:
             self.add_error("uri", _("Only a resource has a URI; leave it empty."))
-        if said.get("name") and not VIEW_NAME.fullmatch(said["name"]):
+        if values.get("name") and not VIEW_NAME.fullmatch(values["name"]):
             message = _("Use at most 100 characters: letters without accents, digits, _, . and -.")
             self.add_error("name", message)
 
@@ -634,17 +639,17 @@ class ViewExposureForm(ExposureForm):
 
     def options(self) -> dict[str, Any]:
         """Return the options of the form, as the row stores them."""
-        said = self.cleaned_data
-        lines = [line.strip() for line in said.get("query", "").splitlines()]
+        values = self.cleaned_data
+        lines = [line.strip() for line in values.get("query", "").splitlines()]
         usual = ViewOptions()
         return ViewOptions(
-            becomes=said.get("becomes") or usual.becomes,
-            uri=said.get("uri", ""),
+            becomes=values.get("becomes") or usual.becomes,
+            uri=values.get("uri", ""),
             query=tuple(line for line in lines if line),
-            methods=tuple(said.get("methods") or usual.methods),
-            is_readable=said.get("is_readable", True) or said.get("becomes") == "form",
-            title=said["title"],
-            description=said["description"].replace("\r\n", "\n"),
+            methods=tuple(values.get("methods") or usual.methods),
+            is_readable=values.get("is_readable", True) or values.get("becomes") == "form",
+            title=values["title"],
+            description=values["description"].replace("\r\n", "\n"),
         ).to_json()
 
 
@@ -657,5 +662,5 @@ def rest_methods_of(target: str) -> list[str]:
     if not is_rest(route):
         return []
     actions = getattr(route.callback, "actions", None)
-    known = dir(route.view) if actions is None else actions
-    return [one for one in METHODS if one in known]
+    names = dir(route.view) if actions is None else actions
+    return [method for method in METHODS if method in names]

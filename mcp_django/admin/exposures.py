@@ -146,8 +146,8 @@ class ExposureAdmin(SwitchableAdmin):
         """Show the form to choose server and target, and then the form of the row."""
         if not self.has_add_permission(request):
             raise PermissionDenied
-        asked = request.GET if "target" in request.GET else None
-        form = TargetForm(asked, self.target_field(request.user))
+        query = request.GET if "target" in request.GET else None
+        form = TargetForm(query, self.target_field(request.user))
         if form.is_valid():
             return super().add_view(request, form_url, extra_context)
         return self.render_page(
@@ -173,8 +173,8 @@ class ExposureAdmin(SwitchableAdmin):
         chosen = (
             {} if obj is not None else {n: request.GET.get(n, "") for n in ("server", "target")}
         )
-        said = {"user": request.user, "choice": chosen, "is_preview": PREVIEW in request.POST}
-        return type(base.__name__, (base,), said)
+        attributes = {"user": request.user, "choice": chosen, "is_preview": PREVIEW in request.POST}
+        return type(base.__name__, (base,), attributes)
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
@@ -186,8 +186,11 @@ class ExposureAdmin(SwitchableAdmin):
             context["preview"] = build_preview(spec_of(row), request.user)
         if row is not None:
             specs = read_exposures().get(row.server, ())
-            made = build_exposures(find_server(row.server), row.server, specs)
-            keys = {(one.kind, one.key) for one in made.components_of(spec_of(row))}
+            build_result = build_exposures(find_server(row.server), row.server, specs)
+            keys = {
+                (component.kind, component.key)
+                for component in build_result.components_of(spec_of(row))
+            }
             context["mcp_pages"] = pages_of_made(request, row.server, keys)
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -210,13 +213,13 @@ class ExposureAdmin(SwitchableAdmin):
 
     def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
         """Return the lists in which clients see the rows; all lists for an invalid row."""
-        return [(row.server, one) for row in rows for one in self._lists_of_row(row)]
+        return [(row.server, name) for row in rows for name in self._lists_of_row(row)]
 
     def _lists_of_row(self, row: Any) -> tuple[str, ...]:
         form: Any = self.form
         try:
-            found: tuple[str, ...] = form.options_class.from_json(row.options).lists
-            return found
+            lists: tuple[str, ...] = form.options_class.from_json(row.options).lists
+            return lists
         except (ImproperlyConfigured, AttributeError):
             return self.lists
 
@@ -280,13 +283,13 @@ class ExposureAdmin(SwitchableAdmin):
 
 def _describe_states(rows: Iterable[Any]) -> dict[Any, str]:
     """Return the state of each row in words, by primary key; one query for any number of rows."""
-    known = list(rows)
-    enabled = read_exposures() if any(row.is_enabled for row in known) else {}
-    names = {row.server for row in known if row.is_enabled}
+    all_rows = list(rows)
+    enabled = read_exposures() if any(row.is_enabled for row in all_rows) else {}
+    names = {row.server for row in all_rows if row.is_enabled}
     built = {
         name: build_exposures(find_server(name), name, enabled.get(name, ())) for name in names
     }
-    return {row.pk: _describe_state(row, built) for row in known}
+    return {row.pk: _describe_state(row, built) for row in all_rows}
 
 
 KINDS = {ModelExposure: Exposure.Kind.MODEL, ViewExposure: Exposure.Kind.VIEW}
@@ -306,11 +309,11 @@ def _describe_state(row: Any, built: Any) -> str:
         return gettext("Not available: code has no server “%(name)s”.") % {"name": row.server}
     if not row.is_enabled:
         return gettext("Switched off")
-    found = built[row.server].problems_of(spec_of(row))
-    reasons = " ".join(one.reason for one in found)
-    if any(one.component is None for one in found):
+    problems = built[row.server].problems_of(spec_of(row))
+    reasons = " ".join(problem.reason for problem in problems)
+    if any(problem.component is None for problem in problems):
         return gettext("Not available: %(reasons)s") % {"reasons": reasons}
-    if found:
+    if problems:
         return gettext("Partly available: %(reasons)s") % {"reasons": reasons}
     return gettext("Available")
 
@@ -351,14 +354,16 @@ class ModelExposureAdmin(ExposureAdmin):
             model = model_of(row.target)
             options = ModelOptions.from_json(row.options if isinstance(row.options, dict) else {})
             hops = [
-                hop for one in options.fields for hop in resolve_path(model, one, label="").hops
+                hop for path in options.fields for hop in resolve_path(model, path, label="").hops
             ]
         except ImproperlyConfigured as exc:
             return str(exc)
         needed = [codename(model, action) for action in options.actions]
         needed += [codename(hop.related_model, "view") for hop in hops]
         user: Any = request.user
-        lacking = [one for one in dict.fromkeys(needed) if not user.has_perm(one)]
+        lacking = [
+            permission for permission in dict.fromkeys(needed) if not user.has_perm(permission)
+        ]
         if not lacking:
             return ""
         return gettext("you lack the permission %(names)s.") % {"names": ", ".join(lacking)}

@@ -88,10 +88,10 @@ class NamesField(forms.MultipleChoiceField):
 
     def set_choices(self, chosen: Any) -> None:
         """Set the choices to the existing and the already chosen names; queries the database."""
-        known = self.existing_choices()
-        names = {name for name, _label in known}
+        choices = self.existing_choices()
+        names = {name for name, _label in choices}
         gone = [name for name in names_in(chosen) if name not in names]
-        self.choices = [*known, *((name, self.missing_label(name)) for name in gone)]
+        self.choices = [*choices, *((name, self.missing_label(name)) for name in gone)]
         if _is_invalid_names(chosen):
             self.help_text = INVALID_VALUE
 
@@ -134,10 +134,10 @@ class PermissionsField(NamesField):
         rows = Permission.objects.order_by("content_type__app_label", "codename").values_list(
             "content_type__app_label", "codename", "name"
         )
-        found = {
+        names_by_codename = {
             f"{app}.{codename}": name for app, codename, name in rows if app in apps.app_configs
         }
-        return [(codename, f"{codename}: {name}") for codename, name in found.items()]
+        return [(codename, f"{codename}: {name}") for codename, name in names_by_codename.items()]
 
 
 class ScopesField(forms.CharField):
@@ -152,8 +152,8 @@ class ScopesField(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         """Return the scopes as a list without duplicates."""
-        given = super().to_python(self.prepare_value(value)) or ""
-        return list(dict.fromkeys(given.split()))
+        text = super().to_python(self.prepare_value(value)) or ""
+        return list(dict.fromkeys(text.split()))
 
     def validate(self, value: Any) -> None:
         """Reject a scope that no token can have.
@@ -245,16 +245,17 @@ class RestrictedForm(OptimisticLockForm):
             ValidationError: no token can have one of them, so no client could use the component.
         """
         scopes: list[str] = self.cleaned_data["scopes"]
-        known = known_scopes()
+        all_scopes = known_scopes()
         for scope in scopes:
-            if scope not in known and scope not in names_in(self.instance.scopes):
+            if scope not in all_scopes and scope not in names_in(self.instance.scopes):
                 raise ValidationError(
                     gettext("The scope %(scope)r does not exist, so no token can have it. %(hint)s")
                     % {
                         "scope": scope,
                         "hint": gettext("Did you mean %(scope)r?") % {"scope": close}
-                        if (close := nearest(scope, known))
-                        else gettext("Known: %(scopes)s.") % {"scopes": ", ".join(sorted(known))},
+                        if (close := nearest(scope, all_scopes))
+                        else gettext("Known: %(scopes)s.")
+                        % {"scopes": ", ".join(sorted(all_scopes))},
                     }
                 )
         return scopes
@@ -264,11 +265,11 @@ class RestrictedForm(OptimisticLockForm):
         for name in {*LONG_TEXTS}.intersection(self.changed_data):
             text = str(self.cleaned_data.get(name) or "")
             if len(text) > LONG_TEXTS[name]:
-                said = gettext(
+                message = gettext(
                     "The text in “%(label)s” has %(length)s characters. It takes about %(tokens)s "
                     "tokens of the context of every model that is connected."
                 )
-                yield said % {
+                yield message % {
                     "label": self.fields[name].label,
                     "length": number_format(len(text)),
                     "tokens": number_format(estimate_tokens(text)),
@@ -407,8 +408,8 @@ def is_valid_row(row: Component) -> bool:
 
 def _parse_override(row: Component) -> Override:
     """Return the override of a row as if the row were enabled."""
-    said = {name: getattr(row, name) for name in (*OVERRIDE_COLUMNS, *COMPONENT_OVERRIDE_COLUMNS)}
-    return parse_component_row({**said, "is_enabled": True}, name=row.key)
+    values = {name: getattr(row, name) for name in (*OVERRIDE_COLUMNS, *COMPONENT_OVERRIDE_COLUMNS)}
+    return parse_component_row({**values, "is_enabled": True}, name=row.key)
 
 
 def compare_component(declared: CodeComponent, row: Component) -> list[ComparisonRow]:
@@ -418,7 +419,7 @@ def compare_component(declared: CodeComponent, row: Component) -> list[Compariso
     if effect is None:
         return [_invalid_row()]
     guards = build_permissions(override.groups, override.permissions)
-    found = [
+    rows = [
         _compare(gettext("title"), str, declared.title, row.title, effect.title),
         _compare(
             gettext("description"), str, declared.description, row.description, effect.description
@@ -429,30 +430,30 @@ def compare_component(declared: CodeComponent, row: Component) -> list[Compariso
     ]
     if isinstance(declared, Tool) and isinstance(effect, Tool):
         approvals = (declared.approval, row.approval, effect.approval)
-        found.append(_compare(gettext("approval"), _approval, *approvals))
+        rows.append(_compare(gettext("approval"), _approval, *approvals))
         if declared.task:
-            found.append(ComparisonRow(gettext("runs"), _task(declared), "", _task(effect)))
-    found += [ComparisonRow(label, text, "", text) for label, text in _app_rows(declared)]
-    found.append(ComparisonRow(gettext("size in a list"), _size(declared), "", _size(effect)))
-    return found
+            rows.append(ComparisonRow(gettext("runs"), _task(declared), "", _task(effect)))
+    rows += [ComparisonRow(label, text, "", text) for label, text in _app_rows(declared)]
+    rows.append(ComparisonRow(gettext("size in a list"), _size(declared), "", _size(effect)))
+    return rows
 
 
 def compare_server(server: MCPServer, row: Server) -> list[ComparisonRow]:
     """Return the comparison for a server, as if it were enabled."""
     title, instructions = server.title_in_code, server.instructions_in_code
-    said = {name: getattr(row, name) for name in ("name", "instructions", *OVERRIDE_COLUMNS)}
-    decisions = parse_server_row({**said, "is_enabled": True}, {})
-    if not decisions.is_enabled:
+    values = {name: getattr(row, name) for name in ("name", "instructions", *OVERRIDE_COLUMNS)}
+    overrides = parse_server_row({**values, "is_enabled": True}, {})
+    if not overrides.is_enabled:
         return [_invalid_row()]
-    guards = build_permissions(decisions.groups, decisions.permissions)
+    guards = build_permissions(overrides.groups, overrides.permissions)
     all_guards = (server.permission, *guards)
-    rates = (*server.rates_in_code, *decisions.rates)
-    told = row.instructions or instructions
+    rates = (*server.rates_in_code, *overrides.rates)
+    text = row.instructions or instructions
     return [
         _compare(gettext("title"), str, title, row.title, row.title or title),
-        _compare(gettext("instructions"), str, instructions, row.instructions, told),
+        _compare(gettext("instructions"), str, instructions, row.instructions, text),
         _compare(gettext("permissions"), _guards, server.permission, guards, all_guards),
-        _compare(gettext("rate"), _list, server.rates_in_code, decisions.rates, rates),
+        _compare(gettext("rate"), _list, server.rates_in_code, overrides.rates, rates),
     ]
 
 
@@ -520,14 +521,14 @@ def _app_rows(component: CodeComponent) -> Iterator[tuple[str, str]]:
 
 def _page_rows(ui: UI) -> Iterator[tuple[str, str]]:
     yield gettext("template"), ui.template
-    named = {
+    values_by_label = {
         gettext("may connect to"): ui.connect,
         gettext("may load from"): ui.resources,
         gettext("may embed frames from"): ui.frames,
         gettext("base addresses"): ui.base_uris,
         gettext("may use"): ui.allow,
     }
-    for label, values in named.items():
+    for label, values in values_by_label.items():
         if values:
             yield label, ", ".join(values)
     if ui.domain:

@@ -111,17 +111,17 @@ class DaySummary:
     @property
     def calls(self) -> int:
         """The number of calls."""
-        return sum(one.calls for one in self.hours)
+        return sum(hour.calls for hour in self.hours)
 
     @property
     def errors(self) -> int:
         """The number of failed calls."""
-        return sum(one.errors for one in self.hours)
+        return sum(hour.errors for hour in self.hours)
 
     @property
     def refused(self) -> int:
         """The number of refused calls."""
-        return sum(one.refused for one in self.hours)
+        return sum(hour.refused for hour in self.hours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class Overview:
     """What is broken: its name, why, and its URL."""
     changes: Sequence[RecentChange] = ()
     changes_page: int = 0
-    """The page of changes that was asked for, 0 if only the last ones are shown."""
+    """The requested page of changes, 0 if only the last ones are shown."""
     has_more_changes: bool = False
     groups: Sequence[tuple[str, Any, list[Any]]] = field(default_factory=list)
 
@@ -158,11 +158,11 @@ def build_overview(request: HttpRequest, app_list: Iterable[Any]) -> Overview:
     if getattr(request, "current_app", "admin") != "admin":
         # The pages of this package have their addresses in the default site only.
         return Overview(groups=_groups(app_list))
-    asked = request.GET.get("changes", "")
-    number = int(asked) if asked.isdecimal() and len(asked) < 6 else 0
+    page = request.GET.get("changes", "")
+    number = int(page) if page.isdecimal() and len(page) < 6 else 0
     changes, has_more = _changes(request, number)
     pending = reverse("admin:mcp_django_approval_changelist")
-    others = [one for one in admin.site.get_app_list(request) if one["app_label"] == "mcp_oauth"]
+    others = [app for app in admin.site.get_app_list(request) if app["app_label"] == "mcp_oauth"]
     return Overview(
         servers=[*_servers(request)] if _may_view(request, Server) else [],
         day=_day() if _may_view(request, Call) else None,
@@ -219,22 +219,24 @@ def _summary(request: HttpRequest, row: Server, server: MCPServer) -> ServerSumm
 
 
 def _count_components(server: str, catalog: Catalog) -> list[tuple[str, int, Any]]:
-    tools = [one for one in catalog if isinstance(one, Tool)]
-    reading = [one for one in tools if one.read_only]
-    is_open = [one for one in catalog if one.permission is None and not one.scopes]
+    tools = [component for component in catalog if isinstance(component, Tool)]
+    reading = [tool for tool in tools if tool.read_only]
+    open_to_all = [
+        component for component in catalog if component.permission is None and not component.scopes
+    ]
     page = reverse("admin:mcp_django_component_changelist")
 
     def counted(number: int, what: Any, **query: str) -> tuple[str, int, Any]:
         offered = {"server": server, "is_enabled__exact": "1", "missing": "no"}
         return f"{page}?{urlencode({**offered, **query})}", number, what
 
-    found = [
+    counts = [
         counted(len(reading), _("tools that read"), kind="tool", read_only="yes"),
         counted(len(tools) - len(reading), _("that write"), kind="tool", read_only="no"),
     ]
     others = {kind: len(catalog.by_kind[kind]) for kind in KIND_TITLES if kind != "tool"}
-    found += [counted(n, KIND_TITLES[kind], kind=kind) for kind, n in others.items() if n]
-    return [*found, ("", len(is_open), _("open to everybody who may connect"))]
+    counts += [counted(n, KIND_TITLES[kind], kind=kind) for kind, n in others.items() if n]
+    return [*counts, ("", len(open_to_all), _("open to everybody who may connect"))]
 
 
 # Calls --------------------------------------------------------------------------------------------
@@ -245,12 +247,12 @@ def _day() -> DaySummary:
     since = (timezone.now() - DAY).replace(second=0, microsecond=0)
     first = since.replace(minute=0)
     starts = [since, *(first + timedelta(hours=number) for number in range(1, 25))]
-    every = of_tenant(Call).order_by()
-    calls = _count_hours(every, starts)
-    errors = _count_hours(every.filter(outcome__in=FAILURES), starts)
-    refused = _count_hours(every.filter(outcome__in=REFUSALS), starts)
+    queryset = of_tenant(Call).order_by()
+    calls = _count_hours(queryset, starts)
+    errors = _count_hours(queryset.filter(outcome__in=FAILURES), starts)
+    refused = _count_hours(queryset.filter(outcome__in=REFUSALS), starts)
     # Counted here: for DISTINCT, SQLite would read the index of users, with every call of the log.
-    users = every.filter(at__gte=since).order_by("-at").values_list("user_key", flat=True)
+    users = queryset.filter(at__gte=since).order_by("-at").values_list("user_key", flat=True)
     return DaySummary(
         hours=[
             Hour(at=at, calls=calls[number], errors=errors[number], refused=refused[number])
@@ -331,13 +333,13 @@ def _changes(request: HttpRequest, page: int) -> tuple[list[RecentChange], bool]
         if _may_view(request, model)
     ]
     types = ContentType.objects.get_for_models(*models, for_concrete_models=False)
-    found = LogEntry.objects.filter(content_type__in=types.values())
-    newest = found.select_related("user", "content_type").order_by("-action_time", "-pk")
+    queryset = LogEntry.objects.filter(content_type__in=types.values())
+    newest = queryset.select_related("user", "content_type").order_by("-action_time", "-pk")
     size = CHANGES_PER_PAGE if page else MAX_CHANGES
     start = max(page - 1, 0) * size
-    shown = [*newest[start : start + size + 1]]
-    kept = _visible(request, shown[:size], types)
-    return [_change(entry) for entry in kept], len(shown) > size
+    rows = [*newest[start : start + size + 1]]
+    entries = _visible(request, rows[:size], types)
+    return [_change(log_entry) for log_entry in entries], len(rows) > size
 
 
 def _visible(
@@ -351,35 +353,40 @@ def _visible(
     # The history is that of all tenants, and nothing says of which one a deleted row was.
     is_strict = thread_context() is not None
     for model, content_type in types.items():
-        named = [one for one in entries if one.content_type_id == content_type.pk]
-        if not named:
+        model_entries = [
+            log_entry for log_entry in entries if log_entry.content_type_id == content_type.pk
+        ]
+        if not model_entries:
             continue
-        keys = {one.object_id for one in named if one.object_id}
+        keys = {log_entry.object_id for log_entry in model_entries if log_entry.object_id}
         listed = admin.site.get_model_admin(model).get_queryset(request).filter(pk__in=keys)
         seen = {str(pk) for pk in listed.values_list("pk", flat=True)}
         hidden |= {
-            one.pk
-            for one in named
-            if one.object_id not in seen and (is_strict or model is Task or not one.is_deletion())
+            log_entry.pk
+            for log_entry in model_entries
+            if log_entry.object_id not in seen
+            and (is_strict or model is Task or not log_entry.is_deletion())
         }
-    return [one for one in entries if one.pk not in hidden]
+    return [log_entry for log_entry in entries if log_entry.pk not in hidden]
 
 
-def _change(entry: LogEntry) -> RecentChange:
+def _change(log_entry: LogEntry) -> RecentChange:
     url = ""
-    if not entry.is_deletion():
+    if not log_entry.is_deletion():
         try:
-            url = entry.get_admin_url() or ""
+            url = log_entry.get_admin_url() or ""
         except NoReverseMatch:
             url = ""
-    model = entry.content_type.model_class() if entry.content_type else None
+    model = log_entry.content_type.model_class() if log_entry.content_type else None
     return RecentChange(
-        at=entry.action_time,
-        user=entry.user.get_username(),
+        at=log_entry.action_time,
+        user=log_entry.user.get_username(),
         kind=str(model._meta.verbose_name) if model else "",
-        name=entry.object_repr,
+        name=log_entry.object_repr,
         url=url,
-        text=gettext("Deleted.") if entry.is_deletion() else describe_entry(entry, limit=MAX_VALUE),
+        text=gettext("Deleted.")
+        if log_entry.is_deletion()
+        else describe_entry(log_entry, limit=MAX_VALUE),
     )
 
 
@@ -387,9 +394,9 @@ def _change(entry: LogEntry) -> RecentChange:
 
 
 def _groups(app_list: Iterable[Any]) -> list[tuple[str, Any, list[Any]]]:
-    models = {one["object_name"]: one for app in app_list for one in app["models"]}
-    known = {name for _title, names in GROUPS.values() for name in names}
-    others = [one for name, one in models.items() if name not in known]
+    models = {model["object_name"]: model for app in app_list for model in app["models"]}
+    grouped_names = {name for _title, names in GROUPS.values() for name in names}
+    others = [model for name, model in models.items() if name not in grouped_names]
     groups = [
         (slug, title, others if slug == "others" else _named(models, names))
         for slug, (title, names) in GROUPS.items()

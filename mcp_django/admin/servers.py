@@ -136,8 +136,8 @@ class ServerAdmin(CodeSyncAdmin):
     def addresses(self, row: Server) -> str:
         """Return the server's URLs in the URLconf."""
         server = _server_of_row(row)
-        found = server_urls(server) if server is not None else []
-        return format_html_join("\n", '<bdi dir="ltr">{}</bdi>', ((one,) for one in found))
+        urls = server_urls(server) if server is not None else []
+        return format_html_join("\n", '<bdi dir="ltr">{}</bdi>', ((url,) for url in urls))
 
     @admin.display(description=_("revisions"))
     def revisions(self, row: Server) -> str:
@@ -187,18 +187,18 @@ class ServerAdmin(CodeSyncAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the pages of each server, before Django's pattern that matches any path."""
-        found = []
+        patterns = []
         for page in SERVER_PAGES.values():
             view = self.admin_site.admin_view(partial(self._page, page=page))
             # A call manages its own transactions, and workers must see a task's row immediately.
             for using in connections:
                 view = transaction.non_atomic_requests(using)(view)
             name = f"mcp_django_server_{page.slug}"
-            found += [
+            patterns += [
                 path(f"<int:pk>/{page.slug}/", view, name=name),
                 path(f"<int:pk>/{page.slug}/<path:rest>", view, name=name),
             ]
-        return [*found, *super().get_urls()]
+        return [*patterns, *super().get_urls()]
 
     def _page(
         self, request: HttpRequest, pk: int, rest: str = "", *, page: ServerPage
@@ -223,18 +223,18 @@ class ServerAdmin(CodeSyncAdmin):
             "opts": self.opts,
             "row": row,
         }
-        visit = ServerPageRequest(
+        page_request = ServerPageRequest(
             request=request, row=row, server=server, rest=rest, context=context
         )
         view: Callable[[ServerPageRequest], HttpResponseBase] = page.view
-        return view(visit)
+        return view(page_request)
 
 
 def _server_of_row(row: Any) -> MCPServer | None:
     if not hasattr(row, "in_code"):
         row.in_code = find_server(row.name)
-    found: MCPServer | None = row.in_code
-    return found
+    server: MCPServer | None = row.in_code
+    return server
 
 
 def _figures(row: Any) -> ServerFigures:
@@ -259,31 +259,31 @@ def component_pages(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
     pk = of_tenant(Server).filter(name=row.server).values_list("pk", flat=True).first()
     query = urlencode({"kind": row.kind, "key": row.key})
     pages = [SERVER_PAGES[slug] for slug in ("try", "charts", "seen")] if pk is not None else []
-    found = [
+    links = [
         (f"{reverse(f'admin:mcp_django_server_{page.slug}', args=[pk])}?{query}", page.title)
         for page in pages
         if user.has_perm(f"mcp_django.{page.permission}")
     ]
     if user.has_perm("mcp_django.view_call"):
-        found.insert(1, (calls_url(since=None, **component_query(row)), _("Calls")))
-    return found
+        links.insert(1, (calls_url(since=None, **component_query(row)), _("Calls")))
+    return links
 
 
 def pages_of_made(
-    request: HttpRequest, server: str, made: Collection[tuple[str, str]]
+    request: HttpRequest, server: str, components: Collection[tuple[str, str]]
 ) -> list[tuple[str, Any]]:
     """Return URLs and titles of the pages of the components that a row of the admin makes.
 
-    ``made`` has their kinds and keys.
+    ``components`` has their kinds and keys.
     """
     user: Any = request.user
     if not user.has_perm("mcp_django.view_component"):
         return []
-    rows = of_tenant(Component).filter(server=server, key__in={key for _kind, key in made})
+    rows = of_tenant(Component).filter(server=server, key__in={key for _kind, key in components})
     return [
         (reverse("admin:mcp_django_component_change", args=[row.pk]), row.key)
         for row in rows.order_by("kind", "key")
-        if (row.kind, row.key) in made
+        if (row.kind, row.key) in components
     ]
 
 
@@ -355,15 +355,15 @@ def _token_note(host: KnownClient) -> str:
 
 
 @register_page("connect", title=_("Connect a client"), permission="view_server")
-def connect_page(visit: ServerPageRequest) -> HttpResponseBase:
+def connect_page(page_request: ServerPageRequest) -> HttpResponseBase:
     """Show the configuration to paste into each client, with the URL of this server."""
-    url = server_url(visit.server, visit.request)
-    return visit.render(
+    url = server_url(page_request.server, page_request.request)
+    return page_request.render(
         "connect",
         url=url,
-        recipes=client_setups(visit.server, url) if url else [],
-        is_open=is_open(visit.server),
-        related=_links_to_lists(visit.request, (*RELATED, *CONSENTS)),
+        recipes=client_setups(page_request.server, url) if url else [],
+        is_open=is_open(page_request.server),
+        related=_links_to_lists(page_request.request, (*RELATED, *CONSENTS)),
     )
 
 

@@ -169,29 +169,31 @@ class SessionAdmin(RevocableAdmin):
     def capability_text(self, row: Session) -> SafeString:
         """Return the declared capabilities of the client, with a note on deprecated ones."""
         text = json.dumps(row.capabilities, indent=2, ensure_ascii=False)
-        shown = format_html('<pre class="mcp-code">{}</pre>', clip(text, limit=SHOWN_TEXT))
-        declared = row.capabilities if isinstance(row.capabilities, dict) else {}
-        old = ", ".join(name for name in DEPRECATED if name in declared)
-        if not old:
-            return shown
+        html = format_html('<pre class="mcp-code">{}</pre>', clip(text, limit=SHOWN_TEXT))
+        capabilities = row.capabilities if isinstance(row.capabilities, dict) else {}
+        names = ", ".join(name for name in DEPRECATED if name in capabilities)
+        if not names:
+            return html
         note = gettext("Deprecated by revision 2026-07-28, but still supported: %(names)s")
-        return format_html("{}<p>{}</p>", shown, note % {"names": old})
+        return format_html("{}<p>{}</p>", html, note % {"names": names})
 
     @admin.display(description=_("streams"))
     def stream_list(self, row: Session) -> SafeString | str:
         """Return the newest streams, including complete ones that can still be resumed."""
-        found = (
+        streams = (
             rows(Stream)
             .filter(session=row.pk)
             .order_by("-created_at", "-pk")[: MAX_ITEMS_SHOWN + 1]
         )
-        return _render_first([_describe_stream(one) for one in found])
+        return _render_first([_describe_stream(stream) for stream in streams])
 
     @admin.display(description=_("subscriptions"))
     def subscription_list(self, row: Session) -> SafeString | str:
         """Return the URIs of the subscribed resources."""
-        found = rows(Subscription).filter(session=row.pk).order_by("pk")[: MAX_ITEMS_SHOWN + 1]
-        return _render_first([one.uri for one in found])
+        subscriptions = (
+            rows(Subscription).filter(session=row.pk).order_by("pk")[: MAX_ITEMS_SHOWN + 1]
+        )
+        return _render_first([subscription.uri for subscription in subscriptions])
 
 
 def _count_subquery(queryset: QuerySet[Any]) -> Any:

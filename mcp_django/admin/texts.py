@@ -50,14 +50,14 @@ class AdminTextType:
     """The kind and the key of the component of a row, with ``{name}`` for the row's name."""
     preview_template: str
     is_taken: Callable[[str, str], bool]
-    """Whether code has one of this name on this server, which takes precedence."""
+    """Whether code has a text of this name on this server, which takes precedence."""
     preview_context: Callable[[Any, Any], dict[str, Any]]
     """Returns the template context of the preview, for a valid row and the submitted data."""
 
     def error_of(self, row: Any) -> str:
         """Return why the row cannot be in the catalog, whether or not it is enabled."""
         noun = self.text_type.model._meta.verbose_name
-        if row.server not in {one.name for one in all_servers()}:
+        if row.server not in {server.name for server in all_servers()}:
             return gettext("A server with this name does not exist.")
         if self.is_taken(row.server, row.name):
             text = gettext("Code has a %(noun)s with this name, which is used instead.")
@@ -192,18 +192,20 @@ class TextPages(MCPModelAdmin):
             row = self._row(request, object_id, self.has_change_permission)
         elif not self.has_add_permission(request):
             raise PermissionDenied
-        kept = self.get_readonly_fields(request, row)
-        asked: Any = self.form.base_fields
-        fields = [name for name in asked if name not in ("based_on", *kept)]
+        readonly_fields = self.get_readonly_fields(request, row)
+        base_fields: Any = self.form.base_fields
+        fields = [name for name in base_fields if name not in ("based_on", *readonly_fields)]
         form_class: Any = self.get_form(request, row, change=row is not None, fields=fields)
         form = form_class(request.POST, instance=row, is_draft=True)
-        shown = self.model(pk=row.pk, name=row.name) if row is not None else None
+        linked_row = self.model(pk=row.pk, name=row.name) if row is not None else None
         context = (
             self.kind.preview_context(form.instance, request.POST)
             if form.is_valid()
             else {"errors": _errors(form)}
         )
-        return self._page(request, self.kind.preview_template, gettext("Preview"), shown, **context)
+        return self._page(
+            request, self.kind.preview_template, gettext("Preview"), linked_row, **context
+        )
 
     # Versions -------------------------------------------------------------------------------------
 
@@ -219,8 +221,8 @@ class TextPages(MCPModelAdmin):
         """Show one version, compared with the previous one or with any other."""
         row = self._row(request, object_id, self.has_view_or_change_permission)
         version = self._version(row, number)
-        wanted = request.GET.get("with", "")
-        before = int(wanted) if wanted.isdecimal() and len(wanted) < 10 else number - 1
+        value = request.GET.get("with", "")
+        before = int(value) if value.isdecimal() and len(value) < 10 else number - 1
         text_type = self.kind.text_type
         other = text_type.versions_of(row).filter(number=before).first()
         lines = (
@@ -246,8 +248,8 @@ class TextPages(MCPModelAdmin):
             return HttpResponseNotAllowed(["POST"])
         row = self._row(request, object_id, self.has_change_permission)
         version = self._version(row, number)
-        given = request.POST.get("based_on", "")
-        based_on = int(given) if given.isdecimal() and len(given) < 10 else -1
+        value = request.POST.get("based_on", "")
+        based_on = int(value) if value.isdecimal() and len(value) < 10 else -1
         try:
             with transaction.atomic(using=row._state.db):
                 self.kind.text_type.restore(row, version, author=request.user, based_on=based_on)
@@ -416,14 +418,14 @@ class TextAdmin(SwitchableAdmin, TextPages):
         with transaction.atomic(using=queryset.db):
             rows = list(queryset)
             # An update leaves the version alone, so it does not conflict with an open form.
-            everywhere = of_tenant(queryset.model, queryset.db)
-            everywhere.filter(pk__in=[row.pk for row in rows]).update(is_enabled=is_enabled)
+            tenant_rows = of_tenant(queryset.model, queryset.db)
+            tenant_rows.filter(pk__in=[row.pk for row in rows]).update(is_enabled=is_enabled)
             self.log_changed_fields(request, rows, {"is_enabled": is_enabled})
             self._publish_change({row.server for row in rows})
         n = len(rows)
         text = ngettext("%(n)d %(name)s was changed.", "%(n)d %(name)s were changed.", n)
-        said = text % {"n": n, "name": model_ngettext(self.opts, n)}
-        self.message_user(request, said, messages.SUCCESS)
+        message = text % {"n": n, "name": model_ngettext(self.opts, n)}
+        self.message_user(request, message, messages.SUCCESS)
 
     def _publish_change(self, servers: set[str]) -> None:
         publish_change((server, self.kind.text_type.list_name) for server in sorted(servers))

@@ -234,8 +234,8 @@ class AccessTokenAdmin(RevocableAdmin):
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return the form class with the requesting user."""
-        made = super().get_form(request, obj, *args, **kwargs)
-        return type(made.__name__, (made,), {"by": request.user})
+        form_class = super().get_form(request, obj, *args, **kwargs)
+        return type(form_class.__name__, (form_class,), {"by": request.user})
 
     # Creation ---------------------------------------------------------------------------------
 
@@ -243,15 +243,15 @@ class AccessTokenAdmin(RevocableAdmin):
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """Show the form with one save button; a form that is submitted again creates nothing."""
-        plain = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        context = {"show_save_and_add_another": False, "show_save_and_continue": False}
         try:
-            return super().add_view(request, form_url, {**plain, **(extra_context or {})})
+            return super().add_view(request, form_url, {**context, **(extra_context or {})})
         except _DuplicateSubmission:
-            said = _(
+            message = _(
                 "This form was submitted before: its token was created and shown once. If you did "
                 "not copy it, revoke it and create another."
             )
-            self.message_user(request, said, messages.WARNING)
+            self.message_user(request, message, messages.WARNING)
             return HttpResponseRedirect(request.get_full_path())
 
     @sensitive_variables("plaintext")
