@@ -64,22 +64,25 @@ def check_server_names() -> Iterator[Problem]:
 
 def check_permissions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E005: a permission is invalid. E006: a component allows what its server does not."""
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     for server in all_servers():
-        found.extend(_permission_problems(server))
-    return found
+        messages.extend(_permission_problems(server))
+    return messages
 
 
 def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
     try:
-        closed = not all(isinstance(one, AllowAny) for one in parse_permissions(server.permission))
+        closed = not all(
+            isinstance(permission, AllowAny) for permission in parse_permissions(server.permission)
+        )
     except ImproperlyConfigured as exc:
         yield Error(str(exc), obj=server, id="mcp_django.E005")
         return
     for component in server.registry:
         try:
             opens = any(
-                isinstance(one, AllowAny) for one in parse_permissions(component.permission)
+                isinstance(permission, AllowAny)
+                for permission in parse_permissions(component.permission)
             )
         except ImproperlyConfigured as exc:
             yield Error(f"{component}: {exc}", obj=server, id="mcp_django.E005")
@@ -115,7 +118,7 @@ def check_rate_cache() -> Iterator[Problem]:
     limited = [
         server.name
         for server in all_servers()
-        if server.rates_in_code or any(one.rates for one in server.declared_catalog)
+        if server.rates_in_code or any(component.rates for component in server.declared_catalog)
     ]
     if limited:
         names = ", ".join(map(repr, limited))
@@ -129,7 +132,9 @@ def check_rate_cache() -> Iterator[Problem]:
 
 def _is_open(server: MCPServer) -> bool:
     try:
-        return all(isinstance(one, AllowAny) for one in parse_permissions(server.permission))
+        return all(
+            isinstance(permission, AllowAny) for permission in parse_permissions(server.permission)
+        )
     except ImproperlyConfigured:  # reported by E005
         return False
 
@@ -143,12 +148,12 @@ def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
 @system_check(checks.Warning, "mcp_django.W007", each=itself)
 def check_codenames(server: MCPServer) -> Iterator[Problem]:
     """W007: no model defines a required permission, so only superusers have it."""
-    known = _model_codenames()
+    codenames = _model_codenames()
     for what, declared in _declared_permissions(server):
         for codename in find_codenames(declared):
-            if codename not in known:
+            if codename not in codenames:
                 problem = f"requires {codename!r}, but no installed model defines this permission"
-                yield f"The {what} {problem}.", _suggest_codename(codename, known)
+                yield f"The {what} {problem}.", _suggest_codename(codename, codenames)
 
 
 def _model_codenames() -> set[str]:
@@ -163,8 +168,8 @@ def _model_codenames() -> set[str]:
     }
 
 
-def _suggest_codename(codename: str, known: Iterable[str]) -> str:
-    close = nearest(codename, known)
+def _suggest_codename(codename: str, codenames: Iterable[str]) -> str:
+    close = nearest(codename, codenames)
     return f"Did you mean {close!r}?" if close else "Write 'app_label.codename'."
 
 
@@ -191,10 +196,10 @@ def check_async_transactions(component: Component) -> Iterator[Problem]:
 def check_read_only_databases() -> Iterator[Problem]:
     """W025: read-only components are declared, and a database does not reject their writes."""
     limited = [
-        str(one)
+        str(component)
         for server in all_servers()
-        for one in server.declared_catalog
-        if one.has_read_only_limits
+        for component in server.declared_catalog
+        if component.has_read_only_limits
     ]
     for alias in connections if limited else ():
         if (vendor := connections[alias].vendor) not in ENFORCEMENT_BY_VENDOR:
@@ -290,8 +295,8 @@ def _exception_of(component: Component) -> Exception | None:
 def check_admin_sources(declaration: Any) -> Iterator[Problem]:
     """I001: some options of a ``ModelAdmin`` are left out of its tools."""
     hint = "Add it to fields= of register_admin() if callers may see it, or ignore this."
-    for one in getattr(declaration, "left_out", ()):
-        yield f"{declaration}: {one}.", hint
+    for reason in getattr(declaration, "left_out", ()):
+        yield f"{declaration}: {reason}.", hint
 
 
 @system_check(checks.Info, "mcp_django.I003", each=lambda server: server.registry.declarations)
@@ -325,8 +330,8 @@ def check_previews() -> Iterator[Problem]:
 
 def _has_processor(app: str, setting: str, default: str = "") -> bool:
     """Return whether an app is installed whose signal processor works at once."""
-    named = str(getattr(settings, setting, default))
-    return apps.is_installed(app) and "realtime" in named.lower()
+    processor = str(getattr(settings, setting, default))
+    return apps.is_installed(app) and "realtime" in processor.lower()
 
 
 def _has_search_service() -> bool:
@@ -400,13 +405,13 @@ def _override_problems() -> Iterable[CheckMessage]:
         *tables.Server._default_manager.all(),
         *tables.Component._default_manager.filter(missing_since=None),
     ]
-    known = {
+    names_by_column = {
         "groups": _group_names(),
         "permissions": _stored_permissions(),
         "scopes": known_scopes(),
     }
     for row in overridden:
-        for column, names in known.items():
+        for column, names in names_by_column.items():
             unknown = sorted(set(getattr(row, column, ())) - names)
             if unknown:
                 yield checks.Warning(
@@ -480,14 +485,14 @@ def check_lists(server: MCPServer) -> Iterator[Problem]:
 def check_sensitive(component: Component) -> Iterator[Problem]:
     """W017: ``sensitive`` names an unknown argument, so nothing is hidden."""
     source: Any = getattr(component, "arguments", None)
-    members = [one for _path, one in walk(source.json_schema if source is not None else {})]
-    if any(one.get("additionalProperties") not in (None, False) for one in members):
+    parts = [part for _path, part in walk(source.json_schema if source is not None else {})]
+    if any(part.get("additionalProperties") not in (None, False) for part in parts):
         # Undeclared names are allowed.
         return
-    known = {name for one in members for name in one.get("properties", ())}
+    names = {name for part in parts for name in part.get("properties", ())}
     hint = "Write the name as in the input schema (the alias, if the argument has one)."
     for name in component.sensitive:
-        if name not in known:
+        if name not in names:
             yield f"The {component} names {name!r} in sensitive, but has no such argument.", hint
 
 
@@ -540,10 +545,10 @@ def _ui_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage
 def _link_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage]:
     if not ui.uri:
         return
-    found = server.declared_catalog.find_resource(ui.uri)
-    if found is not None and found[0].mime_type == APP_MIME_TYPE:
+    match = server.declared_catalog.find_resource(ui.uri)
+    if match is not None and match[0].mime_type == APP_MIME_TYPE:
         return
-    problem = "is not an app page" if found is not None else "does not exist"
+    problem = "is not an app page" if match is not None else "does not exist"
     yield Error(
         f"The {tool} uses the MCP App {ui.uri}, which {problem}.",
         hint="Pass a template instead, write the URI of another tool's app page on this server, or "
@@ -555,21 +560,21 @@ def _link_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessa
 
 def _undeclared_origins(source: str, ui: UI) -> set[tuple[str, str]]:
     """Return the origins that a page uses but does not declare, with the option to declare them."""
-    found = set()
+    origins = set()
     for match in LOADING_ELEMENT.finditer(source):
         option = "frames" if match["tag"].lower() == "iframe" else "resources"
         parts = urlsplit(match["url"])
         origin = f"{parts.scheme or 'https'}://{parts.netloc}"
         allowed = getattr(ui, option)
         if not _matches_origin(origin, allowed) and not str(settings.STATIC_URL).startswith(origin):
-            found.add((origin, option))
-    return found
+            origins.add((origin, option))
+    return origins
 
 
 def _matches_origin(origin: str, allowed: Iterable[str]) -> bool:
     scheme, _, host = origin.partition("://")
-    for one in allowed:
-        of_scheme, _, of_host = one.partition("://")
+    for pattern in allowed:
+        of_scheme, _, of_host = pattern.partition("://")
         is_below = of_host.startswith("*.") and host.endswith(of_host[1:])
         if scheme == of_scheme and (host == of_host or is_below):
             return True

@@ -74,8 +74,8 @@ def system_check(
             return [
                 message(what, hint=hint, obj=server, id=id)
                 for server in all_servers()
-                for one in each(server)
-                for what, hint in find_problems(one)
+                for declaration in each(server)
+                for what, hint in find_problems(declaration)
             ]
 
         # Not ``functools.wraps``: Django looks at the signature of the function behind it.
@@ -115,8 +115,10 @@ def _owners() -> Iterator[str]:
 @system_check(Error, "mcp_django.E002")
 def check_settings() -> Iterable[Problem]:
     """E002: a key or a value of MCP_DJANGO is wrong."""
-    found = find_problems(getattr(django_settings, "MCP_DJANGO", {}))
-    return found or (_admin_class_problems() if apps.is_installed("django.contrib.admin") else ())
+    problems = find_problems(getattr(django_settings, "MCP_DJANGO", {}))
+    return problems or (
+        _admin_class_problems() if apps.is_installed("django.contrib.admin") else ()
+    )
 
 
 def _admin_class_problems() -> Iterator[Problem]:
@@ -163,20 +165,20 @@ def check_oauth_app() -> Iterator[Problem]:
 @system_check(Error, "mcp_django.E008")
 def check_channel_layer() -> Iterator[Problem]:
     """E008: the channel layer for pub/sub between processes is not configured."""
-    wanted = get_settings().channel_layer
-    known = getattr(django_settings, "CHANNEL_LAYERS", {})
-    if wanted not in known and (wanted != DEFAULT_LAYER or known):
+    alias = get_settings().channel_layer
+    layers = getattr(django_settings, "CHANNEL_LAYERS", {})
+    if alias not in layers and (alias != DEFAULT_LAYER or layers):
         yield (
-            f"MCP_DJANGO['CHANNEL_LAYER'] is {wanted!r}, which is not in CHANNEL_LAYERS.",
-            f"Write one of {', '.join(map(repr, known)) or 'its entries'}, or add an entry.",
+            f"MCP_DJANGO['CHANNEL_LAYER'] is {alias!r}, which is not in CHANNEL_LAYERS.",
+            f"Write one of {', '.join(map(repr, layers)) or 'its entries'}, or add an entry.",
         )
 
 
 @system_check(checks.Warning, "mcp_django.W008")
 def check_mounts() -> Iterator[Problem]:
     """W008: an endpoint is mounted with a trailing slash, so its URL without one redirects."""
-    for one, name in _iter_mounts(get_resolver().url_patterns):
-        where = str(one.pattern)
+    for resolver, name in _iter_mounts(get_resolver().url_patterns):
+        where = str(resolver.pattern)
         if where.endswith("/"):
             what = (
                 f"The endpoint of {name!r} is mounted at {where!r}: a POST to the URL without the "
@@ -186,21 +188,21 @@ def check_mounts() -> Iterator[Problem]:
 
 
 def _iter_mounts(patterns: Iterable[Any]) -> Iterable[tuple[URLResolver, str]]:
-    for one in patterns:
-        if isinstance(one, URLResolver):
-            if one.app_name == "mcp_django":
-                yield one, str(one.namespace)
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            if pattern.app_name == "mcp_django":
+                yield pattern, str(pattern.namespace)
             else:
-                yield from _iter_mounts(one.url_patterns)
+                yield from _iter_mounts(pattern.url_patterns)
 
 
 @system_check(checks.Warning, "mcp_django.W003")
 def check_middleware() -> Iterator[Problem]:
     """W003: async-only middleware prevents the use of the fast ASGI handler."""
-    if found := async_only_middleware():
+    if middleware := async_only_middleware():
         what = (
-            f"{', '.join(found)} cannot run synchronously, so mcp_django.asgi passes every request "
-            "to Django's own handler, which uses a thread for each open stream."
+            f"{', '.join(middleware)} cannot run synchronously, so mcp_django.asgi passes every "
+            "request to Django's own handler, which uses a thread for each open stream."
         )
         yield what, "Make the middleware sync_capable, or mount mcp.asgi in a URLRouter."
 
@@ -257,7 +259,7 @@ def check_tenants() -> Iterator[Problem]:
 
 
 def _mixes_tenants() -> Iterator[str]:
-    """Return what would mix the tenants of a site, and is configured."""
+    """Yield the configured options that would mix the tenants of a site."""
     if isinstance(thread_context(), DjangoTenants) and tenant_middleware() is None:
         yield (
             "No middleware of django_tenants is in MIDDLEWARE, so requests would have no tenant; "
@@ -327,17 +329,17 @@ def check_unused_issuers() -> Iterator[Problem]:
             whose = f" (for {', '.join(map(repr, entry.servers))})" if entry.servers else ""
             hint = f"Add {name!r} to MCP_DJANGO['AUTH'], or to MCPServer(auth=[…])."
             if using:
-                named = ", ".join(map(repr, sorted(using)))
-                hint = f"Write servers that use {name!r} in SERVERS: {named}."
+                names = ", ".join(map(repr, sorted(using)))
+                hint = f"Write servers that use {name!r} in SERVERS: {names}."
             yield f"No server accepts the tokens of {key}{whose}.", hint
 
 
 def _path_problem(path: str, kind: str) -> str:
     try:
-        found = import_string(path)
+        target = import_string(path)
     except ImportError as exc:
         return f"which cannot be imported ({exc})"
-    fits = isinstance(found, type) if kind == "class" else callable(found)
+    fits = isinstance(target, type) if kind == "class" else callable(target)
     return "" if fits else f"which is not a {kind}"
 
 
@@ -357,11 +359,11 @@ def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E014: toolkit tokens that cannot be validated. W012: tokens that never expire."""
     if check_issuers(app_configs):
         return []
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     for server in all_servers():
         if "drf" in server.auth:
-            found += _rest_token_problems(server)
-    return found
+            messages += _rest_token_problems(server)
+    return messages
 
 
 def _rest_token_problems(server: MCPServer) -> list[CheckMessage]:
@@ -371,13 +373,13 @@ def _rest_token_problems(server: MCPServer) -> list[CheckMessage]:
         return []
     from mcp_django.auth.backends.drf import authentication_classes
 
-    found: list[CheckMessage] = []
-    for one in authentication_classes():
-        bases = {f"{base.__module__}.{base.__qualname__}" for base in one.__mro__}
+    messages: list[CheckMessage] = []
+    for cls in authentication_classes():
+        bases = {f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__}
         if "rest_framework.authentication.TokenAuthentication" in bases:
-            found.append(
+            messages.append(
                 checks.Warning(
-                    f"The server {server.name!r} accepts tokens of {one.__name__}, which are "
+                    f"The server {server.name!r} accepts tokens of {cls.__name__}, which are "
                     "stored in plain text, never expire and have no scopes.",
                     hint=(
                         "Replace them with tokens of manage.py mcp token create, which the backend "
@@ -388,15 +390,15 @@ def _rest_token_problems(server: MCPServer) -> list[CheckMessage]:
             )
         is_toolkit = any(base.startswith("oauth2_provider.contrib.") for base in bases)
         if is_toolkit and not apps.is_installed("mcp_django.oauth"):
-            found.append(
+            messages.append(
                 Error(
-                    f"The server {server.name!r} rejects the tokens of {one.__name__}: without "
+                    f"The server {server.name!r} rejects the tokens of {cls.__name__}: without "
                     "mcp_django.oauth their resource cannot be checked.",
                     hint="Add 'mcp_django.oauth' to INSTALLED_APPS, or remove the class.",
                     id="mcp_django.E014",
                 )
             )
-    return found
+    return messages
 
 
 # Scopes and metadata ------------------------------------------------------------------------------
@@ -410,15 +412,17 @@ def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if not _has_metadata_urls():
         return []
     servers = [server for server in all_servers() if "oauth" in server.auth]
-    found = [message for server in servers for message in _scope_problems(server)]
-    return [*found, *_implied_problems()] if servers else []
+    messages = [message for server in servers for message in _scope_problems(server)]
+    return [*messages, *_implied_problems()] if servers else []
 
 
 def _implied_problems() -> Iterable[CheckMessage]:
     settings = get_settings()
     implies = settings.scope_implies or {}
-    named = dict.fromkeys(one for broad, implied in implies.items() for one in (broad, *implied))
-    for scope in named:
+    scopes = dict.fromkeys(
+        scope for broad, implied in implies.items() for scope in (broad, *implied)
+    )
+    for scope in scopes:
         if scope not in settings.scopes:
             yield checks.Warning(
                 f"MCP_DJANGO['SCOPE_IMPLIES'] contains the scope {scope!r}, which is not in "
@@ -457,22 +461,22 @@ def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
 
 def _scope_hint(scope: str, scopes: Iterable[str]) -> str:
     close = nearest(scope, scopes)
-    asked = f"Did you mean {close!r}? Otherwise add" if close else "Add"
-    return f"{asked} {scope!r}: 'What it lets a client do' to MCP_DJANGO['SCOPES']."
+    start = f"Did you mean {close!r}? Otherwise add" if close else "Add"
+    return f"{start} {scope!r}: 'What it lets a client do' to MCP_DJANGO['SCOPES']."
 
 
 @system_check(Error, "mcp_django.E011")
 def check_resource_urls() -> Iterator[Problem]:
     """E011: two servers have the same URL, so a token for one is valid for the other."""
-    named: dict[str, list[MCPServer]] = defaultdict(list)
+    servers_by_url: dict[str, list[MCPServer]] = defaultdict(list)
     for server in all_servers():
         if server.resource_url:
-            named[canonicalize_url(server.resource_url) or ""].append(server)
-    for resource, servers in named.items():
+            servers_by_url[canonicalize_url(server.resource_url) or ""].append(server)
+    for url, servers in servers_by_url.items():
         if len(servers) > 1:
-            names = ", ".join(repr(one.name) for one in servers)
+            names = ", ".join(repr(server.name) for server in servers)
             hint = "Give each server the URL of its own endpoint."
-            yield f"The servers {names} have the same resource_url, {resource!r}.", hint
+            yield f"The servers {names} have the same resource_url, {url!r}.", hint
 
 
 @system_check(Error, "mcp_django.E012")
@@ -559,32 +563,32 @@ def _tools_with(option: str, value: Any = None) -> str:
 
     With ``value``, only those whose option has it.
     """
-    found = [
+    names = [
         f"{tool.key} on {server.name}"
         for server in all_servers()
         for tool in server.registry
         if isinstance(tool, Tool)
         and (getattr(tool, option) if value is None else getattr(tool, option) == value)
     ]
-    return ", ".join(sorted(found))
+    return ", ".join(sorted(names))
 
 
 def _task_backend_problem(alias: str) -> tuple[str, str] | None:
     """Return why a backend cannot run tasks, and a hint."""
-    found = task_backends()
-    if found is None:
+    backends = task_backends()
+    if backends is None:
         return (
             f"is {alias!r}, but no task framework is installed.",
             "Install 'django-mcp-provider[tasks]', or Django 6.",
         )
     try:
-        backend = found[alias]
+        backend = backends[alias]
     except (ImproperlyConfigured, ImportError) as exc:
-        known = ", ".join(map(repr, getattr(django_settings, "TASKS", {}))) or "no entry"
+        aliases = ", ".join(map(repr, getattr(django_settings, "TASKS", {}))) or "no entry"
         reason = str(exc).rstrip(".")
         return (
             f"is {alias!r}, which cannot be used: {reason}.",
-            f"TASKS contains {known}: write one of its aliases, or add {alias!r} to it.",
+            f"TASKS contains {aliases}: write one of its aliases, or add {alias!r} to it.",
         )
     except RuntimeError as exc:
         # Raised by Django for a model whose app is not installed.
@@ -600,9 +604,12 @@ def _task_backend_problem(alias: str) -> tuple[str, str] | None:
     if backend.queues and QUEUE not in backend.queues:
         return f"is {alias!r}, which has no queue {QUEUE!r}.", f"Add {QUEUE!r} to its QUEUES."
     # Before Django 6 these checks run only if the framework is an installed app.
-    for one in backend.check():
-        if one.is_serious():
-            return f"is {alias!r}, which is not ready: {one.msg}.", one.hint or "Fix this error."
+    for message in backend.check():
+        if message.is_serious():
+            return (
+                f"is {alias!r}, which is not ready: {message.msg}.",
+                message.hint or "Fix this error.",
+            )
     return None
 
 

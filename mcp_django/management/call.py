@@ -200,7 +200,9 @@ class _Attempt:
             AccessRefused: the caller is not authorized, has to authenticate or lacks a scope.
         """
         # The newest revision without a handshake that the server supports.
-        served = (one for one in STATELESS if one.version in self.server.protocol_versions)
+        served = (
+            revision for revision in STATELESS if revision.version in self.server.protocol_versions
+        )
         # The runtime limits the number of rounds.
         client = LocalClient(
             self.server,
@@ -221,10 +223,10 @@ class _Attempt:
         questions = {
             key: ClientRequest(
                 server_title=f"Server {title!r}",
-                method=asked["method"],
-                params=asked.get("params") or {},
+                method=request["method"],
+                params=request.get("params") or {},
             )
-            for key, asked in requests.items()
+            for key, request in requests.items()
         }
         answers: dict[str, ClientResult] = {}
         for key, question in questions.items():
@@ -233,10 +235,14 @@ class _Attempt:
             except RequestDeclined:
                 raise
             except CommandError as exc:
-                later = [one for other, one in questions.items() if other not in {*answers, key}]
-                others = [f"  {line}" for one in later for line in describe_request(one)]
-                told = [str(exc), *(["Requested at the same time:"] if others else []), *others]
-                raise CommandError("\n".join(told)) from exc
+                unanswered = [
+                    pending for other, pending in questions.items() if other not in {*answers, key}
+                ]
+                others = [
+                    f"  {line}" for pending in unanswered for line in describe_request(pending)
+                ]
+                lines = [str(exc), *(["Requested at the same time:"] if others else []), *others]
+                raise CommandError("\n".join(lines)) from exc
         return answers
 
     def raise_if_failed(self, response: Message, exceptions: Sequence[Exception]) -> None:
@@ -248,8 +254,8 @@ class _Attempt:
             if not verdict.allowed:
                 raise self._hidden_error(verdict, error["message"])
             data = error.get("data")
-            shown = f"\n{json.dumps(data, ensure_ascii=False)}" if data else ""
-            raise CommandError(f"{error['message']} ({error['code']}){shown}")
+            details = f"\n{json.dumps(data, ensure_ascii=False)}" if data else ""
+            raise CommandError(f"{error['message']} ({error['code']}){details}")
         if response["result"].get("isError"):
             raise CommandError(f"The {self.component} returned an error result.")
 
@@ -259,7 +265,7 @@ class _Attempt:
             # The runtime does not catch SystemExit and other exceptions outside of Exception.
             return self._component_error(exc)
         verdict = check_access(self.server, self.component, self.principal, use="call")
-        if isinstance(exc, AccessRefused) or any(one.error for one in verdict.reasons[:1]):
+        if isinstance(exc, AccessRefused) or any(reason.error for reason in verdict.reasons[:1]):
             return self._access_error(verdict, exc)
         return command_error(exc)
 
@@ -280,7 +286,7 @@ class _Attempt:
             if not own:
                 needs = f"is on {server}, which requires a user ({guards})"
             return CommandError(f"The {self.component} {needs}: pass --user USERNAME.")
-        if any(one.component for one in verdict.reasons[:1]):
+        if any(reason.component for reason in verdict.reasons[:1]):
             return self._hidden_error(verdict, str(exc))
         return CommandError(f"{self._caller} may not use {server}, which needs {guards}.")
 
@@ -310,19 +316,19 @@ def _build_request(
     Raises:
         CommandError: the arguments are not valid for the component.
     """
-    given = parse_object(json_arguments, "--json-args") if json_arguments else {}
+    json_values = parse_object(json_arguments, "--json-args") if json_arguments else {}
     if isinstance(component, Tool):
-        arguments = {**given, **parse_pairs(pairs, component.arguments.json_schema)}
+        arguments = {**json_values, **parse_pairs(pairs, component.arguments.json_schema)}
         return "tools/call", {"name": component.name, "arguments": arguments}
     if isinstance(component, Prompt):
-        known = [one.name for one in component.parameters]
-        arguments = {**given, **parse_text_pairs(pairs, known)}
+        names = [parameter.name for parameter in component.parameters]
+        arguments = {**json_values, **parse_text_pairs(pairs, names)}
         return "prompts/get", {"name": component.name, "arguments": arguments}
     assert isinstance(component, ReadableComponent)
     if isinstance(component, ResourceTemplate) and name in (component.key, component.name):
-        values = {**given, **parse_text_pairs(pairs, component.template.variables)}
+        values = {**json_values, **parse_text_pairs(pairs, component.template.variables)}
         return "resources/read", {"uri": _expand_template(component, values)}
-    if given or pairs:
+    if json_values or pairs:
         raise CommandError(f"{component} takes no arguments; it is read by its URI alone.")
     return "resources/read", {"uri": component.key if name == component.name else name}
 

@@ -44,7 +44,7 @@ def command_error(exc: BaseException) -> CommandError:
 
 
 def _explain(exc: BaseException) -> str:
-    """Return a sentence that says what happened and, where known, how to fix it."""
+    """Return a sentence that describes the problem and, if it is known, how to fix it."""
     for cause in _chain_of(exc):
         alias = _database_alias(cause)
         if isinstance(cause, AnyDatabaseError):
@@ -74,10 +74,10 @@ def safe_str(value: Any) -> str:
 
 def _chain_of(exc: BaseException) -> Iterator[BaseException]:
     """Yield an exception and its chain of causes."""
-    found: BaseException | None = exc
-    while found is not None:
-        yield found
-        found = found.__cause__
+    cause: BaseException | None = exc
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 def _database_error_text(exc: BaseException, alias: str) -> str:
@@ -103,9 +103,9 @@ def _database_alias(exc: BaseException) -> str:
         owner = frame.f_locals.get("self")
         if owner is connections:
             alias = str(frame.f_locals.get("alias", alias))
-        for one in (owner, getattr(owner, "connection", None), getattr(owner, "db", None)):
-            if isinstance(one, BaseDatabaseWrapper):
-                alias = one.alias
+        for candidate in (owner, getattr(owner, "connection", None), getattr(owner, "db", None)):
+            if isinstance(candidate, BaseDatabaseWrapper):
+                alias = candidate.alias
     return alias
 
 
@@ -120,15 +120,15 @@ def without_tracebacks(stderr: OutputWrapper) -> Iterator[None]:
     """
     handler = _LastResortHandler(stderr)
     before, logging.lastResort = logging.lastResort, handler
-    told = ""
+    error_text = ""
     try:
         yield
     except CommandError as exc:
-        told = str(exc)
+        error_text = str(exc)
         raise
     finally:
         logging.lastResort = before
-        handler.write_kept(told)
+        handler.write_kept(error_text)
 
 
 class _LastResortHandler(logging.Handler):
@@ -153,7 +153,7 @@ class _LastResortHandler(logging.Handler):
         exc = record.exc_info[1] if record.exc_info else None
         if exc is not None:
             sentence = _explain(exc).partition("\n")[0]
-            names = [type(one).__name__ for one in _chain_of(exc)]
+            names = [type(cause).__name__ for cause in _chain_of(exc)]
         else:
             # An exception that may contain a secret is logged as text only.
             sentence = (record.exc_text or "").rpartition("\n")[2]
@@ -162,6 +162,6 @@ class _LastResortHandler(logging.Handler):
 
     def write_kept(self, error_text: str) -> None:
         """Write the kept records that ``error_text``, the command's own error, omits."""
-        for line, said in self._kept.items():
-            if not any(one in error_text for one in said):
+        for line, texts in self._kept.items():
+            if not any(text in error_text for text in texts):
                 self._stderr.write(line, style_func=str)

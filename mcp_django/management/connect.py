@@ -115,9 +115,9 @@ def _build_target(
             name=name, url=url, credential=_build_credential(host, server, options)
         )
     if host.stdio is None:
-        able = ", ".join(one.slug for one in CLIENTS.values() if one.stdio is not None)
+        slugs = ", ".join(client.slug for client in CLIENTS.values() if client.stdio is not None)
         raise CommandError(
-            f"{host.title} cannot start a server; omit --stdio, or choose one of: {able}."
+            f"{host.title} cannot start a server; omit --stdio, or choose one of: {slugs}."
         )
     for option in ("url", "token", "token_env"):
         if options[option]:

@@ -93,9 +93,9 @@ def _write_file(command: BaseCommand, contract: dict[str, Any], options: Mapping
         raise CommandError(f"{path} cannot be written: {exc.strerror}.") from None
     servers = contract[SERVERS]
     count = sum(len(server[plural]) for server in servers.values() for plural in PLURALS)
-    told = {"file": str(path), "digest": contract["digest"], "components": count}
+    report = {"file": str(path), "digest": contract["digest"], "components": count}
     text = f"{path}: {count} components of the servers: {', '.join(servers) or 'none'}."
-    print_result(command, options, told, text)
+    print_result(command, options, report, text)
 
 
 def _compare_with_file(
@@ -106,10 +106,12 @@ def _compare_with_file(
     path = Path(options["output"])
     written = _read_contract(path)
     if options["server"]:
-        kept = {name: one for name, one in written[SERVERS].items() if name == options["server"]}
-        written = {**written, SERVERS: kept}
+        servers = {
+            name: server for name, server in written[SERVERS].items() if name == options["server"]
+        }
+        written = {**written, SERVERS: servers}
     changes = _changes_between(written, contract)
-    worst = max((one.level for one in changes), default=Level.SAFE)
+    worst = max((change.level for change in changes), default=Level.SAFE)
     is_allowed = worst <= LEVELS[options["allow"]]
     report = {
         "ok": is_allowed,
@@ -117,11 +119,11 @@ def _compare_with_file(
         "digest": contract["digest"],
         "changes": [
             {
-                "level": one.level.label,
-                **dict(zip(("server", "kind", "component"), one.where, strict=False)),
-                "what": one.what,
+                "level": change.level.label,
+                **dict(zip(("server", "kind", "component"), change.where, strict=False)),
+                "what": change.what,
             }
-            for one in changes
+            for change in changes
         ],
     }
     text = escape_control_characters(_report_text(changes, path))
@@ -129,10 +131,14 @@ def _compare_with_file(
         text += f"\n\nAllowed. To write them to {path}, run manage.py mcp contract."
     print_result(command, options, report, text)
     if not is_allowed:
-        counted = Counter(one.level for one in changes if one.level > LEVELS[options["allow"]])
-        said = ", ".join(_count_text(level, counted[level]) for level in HEADINGS if counted[level])
+        counted = Counter(
+            change.level for change in changes if change.level > LEVELS[options["allow"]]
+        )
+        summary = ", ".join(
+            _count_text(level, counted[level]) for level in HEADINGS if counted[level]
+        )
         raise CommandError(
-            f"The contract changed: {said}. If the change is intended, run "
+            f"The contract changed: {summary}. If the change is intended, run "
             f"manage.py mcp contract, commit {path}, and have it reviewed.",
             returncode=STATUSES[worst],
         )
@@ -151,15 +157,15 @@ def _report_text(changes: Sequence[Change], path: Path) -> str:
         return f"No changes since {path} was written."
     lines: list[str] = []
     for level, heading in HEADINGS.items():
-        of_level = [one for one in changes if one.level is level]
+        of_level = [change for change in changes if change.level is level]
         if of_level:
             lines += ["", f"{heading} ({len(of_level)})"]
         before: tuple[str, ...] = ()
-        for one in of_level:
-            if one.where != before:
-                lines.append(f"  {' '.join(one.where)}")
-                before = one.where
-            lines.append(f"    {one.what}")
+        for change in of_level:
+            if change.where != before:
+                lines.append(f"  {' '.join(change.where)}")
+                before = change.where
+            lines.append(f"    {change.what}")
     return "\n".join(lines[1:])
 
 
@@ -181,8 +187,8 @@ def _digest_of(value: Any) -> str:
 
 def _with_digest(value: dict[str, Any]) -> dict[str, Any]:
     """Return the object with its digest added as a member."""
-    bare = {name: one for name, one in value.items() if name != DIGEST}
-    return {DIGEST: _digest_of(bare), **bare}
+    members = {name: member for name, member in value.items() if name != DIGEST}
+    return {DIGEST: _digest_of(members), **members}
 
 
 def _has_valid_digest(value: Any) -> bool:
@@ -198,12 +204,12 @@ TEXT_MEMBERS = ("title", "description", "instructions", "website_url", "icons")
 
 def _changes_between(old: ContractEntry, new: ContractEntry) -> list[Change]:
     """Return the changes, the most severe first."""
-    found = [
+    changes = [
         change
         for name in sorted({*old[SERVERS], *new[SERVERS]})
         for change in _server_changes(name, old[SERVERS].get(name), new[SERVERS].get(name))
     ]
-    return sorted(found, key=lambda one: (-one.level, one.where, one.what))
+    return sorted(changes, key=lambda change: (-change.level, change.where, change.what))
 
 
 def _server_changes(
@@ -235,26 +241,28 @@ def _components_changes(
 
     A component whose old name is now an alias of another one was renamed.
     """
-    answering = {alias: key for key, one in new.items() for alias in one.get("aliases", ())}
-    answering |= {key: key for key in new}
+    current_keys = {
+        alias: key for key, component in new.items() for alias in component.get("aliases", ())
+    }
+    current_keys |= {key: key for key in new}
     for key, before in old.items():
-        present = answering.get(key)
-        if present is None:
+        current_key = current_keys.get(key)
+        if current_key is None:
             what = (
                 "was removed; if another replaces it, add the old name to its aliases=[...] "
                 "(generated tools have no aliases: keep name and plural)"
             )
             yield key, Level.BREAKING, what
             continue
-        if present != key:
-            what = f"was renamed to {present}, with the old name as an alias"
+        if current_key != key:
+            what = f"was renamed to {current_key}, with the old name as an alias"
             yield key, Level.APPROVAL, what
-        for level, what in _component_changes(plural, before, new[present]):
-            yield present, level, what
+        for level, what in _component_changes(plural, before, new[current_key]):
+            yield current_key, level, what
         for alias in before.get("aliases", ()):
-            if answering.get(alias) != present:
-                yield present, Level.BREAKING, f"the alias {alias} was removed"
-    for key in new.keys() - {answering.get(key) for key in old}:
+            if current_keys.get(alias) != current_key:
+                yield current_key, Level.BREAKING, f"the alias {alias} was removed"
+    for key in new.keys() - {current_keys.get(key) for key in old}:
         yield key, Level.SAFE, "was added"
 
 
@@ -325,13 +333,13 @@ def _output_changes(before: ContractEntry, after: ContractEntry) -> Iterator[Lev
 def _execution_changes(before: ContractEntry, after: ContractEntry) -> Iterator[LeveledChange]:
     """Yield the changes of task support: whether a call may, must or must not become a task."""
     old, new = before.get("execution") or {}, after.get("execution") or {}
-    was, now = (one.get("taskSupport", NO_TASK) for one in (old, new))
+    was, now = (execution.get("taskSupport", NO_TASK) for execution in (old, new))
     if was != now:
         # Safe if calls are still possible both as a task and without one.
         level = Level.SAFE if now == "optional" else Level.BREAKING
         yield level, f"task support was {was}, is {now}"
-    rest = ({k: v for k, v in one.items() if k != "taskSupport"} for one in (old, new))
-    if len({str(sorted(one.items())) for one in rest}) > 1:
+    rest = ({k: v for k, v in execution.items() if k != "taskSupport"} for execution in (old, new))
+    if len({str(sorted(members.items())) for members in rest}) > 1:
         yield Level.APPROVAL, "execution changed"
 
 
@@ -373,9 +381,9 @@ def _describe_server(server: MCPServer) -> dict[str, Any]:
             **{name: value for name, value in members.items() if value},
             **{
                 kind.plural: {
-                    key: _describe_component(kind.describe(one), one)
+                    key: _describe_component(kind.describe(component), component)
                     # Such as server.tools: the components in code.
-                    for key, one in sorted(getattr(server, kind.plural).items())
+                    for key, component in sorted(getattr(server, kind.plural).items())
                 }
                 for kind in KINDS
             },
@@ -398,9 +406,9 @@ def _describe_component(wire: dict[str, Any], component: Component) -> dict[str,
     if isinstance(component, Prompt | ResourceTemplate):
         # Clients receive only names and descriptions, but values are validated by this schema.
         members["arguments"] = component.arguments.json_schema
-    kept = {name: value for name, value in members.items() if value}
+    members = {name: value for name, value in members.items() if value}
     # Converts to JSON as on the wire: lazy texts, tuples and the like.
-    return _with_digest(json.loads(encode({"definition": definition, **kept})))
+    return _with_digest(json.loads(encode({"definition": definition, **members})))
 
 
 def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
@@ -421,20 +429,20 @@ def _access_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
     yield from _listed_changes("needs", "the client capability", old, new, gone=Level.SAFE)
     before, after = old.get("approval", ""), new.get("approval", "")
     if before != after:
-        said = f"approval by {after}" if after else "no approval"
-        yield Level.APPROVAL, f"a call now needs {said}"
+        requirement = f"approval by {after}" if after else "no approval"
+        yield Level.APPROVAL, f"a call now needs {requirement}"
 
 
 def _listed_changes(
     name: str, what: str, old: Mapping[str, Any], new: Mapping[str, Any], *, gone: Level
 ) -> Iterator[LeveledChange]:
     before, after = old.get(name, ()), new.get(name, ())
-    for one in after:
-        if one not in before:
-            yield Level.BREAKING, f"now needs {what} {one}"
-    for one in before:
-        if one not in after:
-            yield gone, f"no longer needs {what} {one}"
+    for requirement in after:
+        if requirement not in before:
+            yield Level.BREAKING, f"now needs {what} {requirement}"
+    for requirement in before:
+        if requirement not in after:
+            yield gone, f"no longer needs {what} {requirement}"
 
 
 # Reading a contract file --------------------------------------------------------------------------
@@ -453,22 +461,22 @@ def _read_contract(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise CommandError(f"{path} is larger than the limit of {MAX_BYTES} bytes.")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        contract = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CommandError(f"{path} does not exist; write it with: {WRITE_COMMAND}") from None
     except OSError as exc:
         raise CommandError(f"{path} cannot be read: {exc.strerror}.") from None
     except (ValueError, RecursionError) as exc:
         raise CommandError(f"{path} is not valid JSON ({exc}); {WRITE_AGAIN}.") from None
-    version = found.get("contract") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not isinstance(found.get(SERVERS), dict):
+    version = contract.get("contract") if isinstance(contract, dict) else None
+    if not isinstance(contract, dict) or not isinstance(contract.get(SERVERS), dict):
         raise CommandError(f"{path} is not an mcp_django contract; {WRITE_AGAIN}.")
     if version != FORMAT:
         raise CommandError(
             f"{path} has format {version!r}, but only {FORMAT} is supported; {WRITE_AGAIN}."
         )
-    _check_digests(path, found)
-    return found
+    _check_digests(path, contract)
+    return contract
 
 
 def _check_digests(path: Path, contract: dict[str, Any]) -> None:

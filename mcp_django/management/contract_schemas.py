@@ -147,12 +147,12 @@ def schema_changes(old: Any, new: Any, direction: Direction) -> list[LeveledChan
     if _text(old) == _text(new):
         return []
     try:
-        found = dict.fromkeys(_compare(old, new, direction))
+        unique_changes = dict.fromkeys(_compare(old, new, direction))
     except (ValueError, TypeError, RecursionError):
         # A schema is malformed or too large, or its dialect is not supported.
         text = f"{direction}: the effect of the change is not proven safe; review it"
         return [(Level.BREAKING, text)]
-    changes = sorted(found, key=lambda one: -one[0])
+    changes = sorted(unique_changes, key=lambda change: -change[0])
     return changes or [(Level.SAFE, f"{direction}: equivalent schema")]
 
 
@@ -163,14 +163,14 @@ def _compare(old: Any, new: Any, direction: Direction) -> Iterator[LeveledChange
         ValueError: they cannot be compared.
     """
     is_same = _text(_constraints(old)) == _text(_constraints(new))
-    dialects = {_check_dialect(one, is_same=is_same) for one in (old, new)}
+    dialects = {_check_dialect(schema, is_same=is_same) for schema in (old, new)}
     if len(dialects) > 1:
         raise ValueError("The dialect changed.")
     before, after = inline_references(_as_object(old)), inline_references(_as_object(new))
     comparison = _Comparison(before, after, direction, is_same=is_same)
     if direction == "input":
         # Clients send declared arguments only, even if the schema allows additional ones.
-        before, after = ({"additionalProperties": False, **one} for one in (before, after))
+        before, after = ({"additionalProperties": False, **schema} for schema in (before, after))
     yield from comparison.changes(before, after, ())
 
 
@@ -181,7 +181,7 @@ def _check_dialect(schema: Any, *, is_same: bool) -> str:
         ValueError: they may not, or its references cannot be inlined.
     """
     dialect = str(_as_object(schema).get("$schema", "2020-12"))
-    dialect = next((one for one in _DIALECTS if one in dialect), dialect)
+    dialect = next((name for name in _DIALECTS if name in dialect), dialect)
     if is_same:
         return dialect
     for path, part in walk(schema):
@@ -193,7 +193,7 @@ def _check_dialect(schema: Any, *, is_same: bool) -> str:
             raise ValueError(f"The dialect {dialect} is not supported.")
         # Some keywords mean something else in one object with those of the target.
         if "$ref" in part and any(
-            not is_annotation(one) and one not in _BESIDE_REFERENCES for one in part
+            not is_annotation(keyword) and keyword not in _BESIDE_REFERENCES for keyword in part
         ):
             raise ValueError("The siblings of a reference cannot be merged with its target.")
     return dialect
@@ -203,12 +203,12 @@ def _constraints(schema: Any) -> Any:
     """Return a schema without its annotations."""
     if not isinstance(schema, dict):
         return schema
-    kept = {
+    constraints = {
         name: value
         for name, value in schema.items()
         if not is_annotation(name) and name not in ("$schema", "$comment")
     }
-    return map_subschemas(kept, _constraints)
+    return map_subschemas(constraints, _constraints)
 
 
 def _text(value: Any) -> str:
@@ -267,13 +267,15 @@ class _Comparison:
     def _as_alternatives(self, schema: Schema, other: Schema) -> Schema:
         """Return ``anyOf`` with the schema, if the other one consists of such alternatives."""
         is_alternative = "anyOf" not in schema and _constraints(other).keys() == {"anyOf"}
-        if is_alternative and any(self._is_same(schema, one) for one in other["anyOf"]):
+        if is_alternative and any(
+            self._is_same(schema, alternative) for alternative in other["anyOf"]
+        ):
             return {"anyOf": [{k: v for k, v in schema.items() if not is_annotation(k)}]}
         return schema
 
     def _annotation_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
         names = sorted(name for name in old.keys() | new.keys() if is_annotation(name))
-        changed = [one for one in names if _text(_only(old, one)) != _text(_only(new, one))]
+        changed = [name for name in names if _text(_only(old, name)) != _text(_only(new, name))]
         if HEADER_KEYWORD in changed:
             changed.remove(HEADER_KEYWORD)
             text = f"{HEADER_KEYWORD} changed, and callers send the old header"
@@ -335,9 +337,9 @@ class _Comparison:
         elif after is None and before is not None:
             yield self._change(Effect.WIDER, path, f"no longer must be one of {_join(before)}")
         else:
-            if removed := [one for one in before or () if one not in (after or ())]:
+            if removed := [value for value in before or () if value not in (after or ())]:
                 yield self._change(Effect.NARROWER, path, f"values removed: {_join(removed)}")
-            if added := [one for one in after or () if one not in (before or ())]:
+            if added := [value for value in after or () if value not in (before or ())]:
                 yield self._change(Effect.WIDER, path, f"values added: {_join(added)}")
 
     def _required_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
@@ -403,12 +405,14 @@ class _Comparison:
             yield from self._keyword_changes("anyOf", old, new, path)
             return
         removed, added = [], list(_get(new, "anyOf", list))
-        for one in _get(old, "anyOf", list):
-            position = next((n for n, other in enumerate(added) if self._is_same(one, other)), None)
+        for alternative in _get(old, "anyOf", list):
+            position = next(
+                (n for n, other in enumerate(added) if self._is_same(alternative, other)), None
+            )
             if position is None:
-                removed.append(one)
+                removed.append(alternative)
             else:
-                yield from self.changes(one, added.pop(position), path)
+                yield from self.changes(alternative, added.pop(position), path)
         if len(removed) == len(added):
             for was, now in zip(removed, added, strict=True):
                 yield from self.changes(was, now, path)
@@ -451,10 +455,10 @@ def _get(schema: Schema, keyword: str, kind: type[_T]) -> _T:
     Raises:
         ValueError: the value is malformed.
     """
-    found = schema.get(keyword, kind())
-    if not isinstance(found, kind):
+    value = schema.get(keyword, kind())
+    if not isinstance(value, kind):
         raise ValueError(f"{keyword} is not of the type {kind.__name__}.")
-    return found
+    return value
 
 
 def _listed_values(schema: Schema) -> list[str] | None:
@@ -463,7 +467,7 @@ def _listed_values(schema: Schema) -> list[str] | None:
         raise ValueError("const and enum are not compared together.")
     if "const" in schema:
         return [_text(schema["const"])]
-    return [_text(one) for one in _get(schema, "enum", list)] if "enum" in schema else None
+    return [_text(value) for value in _get(schema, "enum", list)] if "enum" in schema else None
 
 
 def _shown(schema: Schema) -> str:

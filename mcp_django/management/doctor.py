@@ -103,7 +103,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     Raises:
         CommandError: a step of a host failed, or an option is not valid.
     """
-    hosts = [HOSTS[known_name("host", one, HOSTS)] for one in options["hosts"] or HOSTS]
+    hosts = [HOSTS[known_name("host", name, HOSTS)] for name in options["hosts"] or HOSTS]
     if options["timeout"] <= 0:
         raise CommandError(f"--timeout {options['timeout']:g} must be more than 0 seconds.")
     if options["url"]:
@@ -116,16 +116,16 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         registration = Registration(
             client_id=options["client_id"] or "", may_register=options["register"]
         )
-        charts = diagnose(
+        reports = diagnose(
             transport, url, hosts, registration, is_sure=True, is_chosen=bool(options["hosts"])
         )
     else:
         url = _default_url(options["server"])
-        charts = _diagnose_in_process(
+        reports = _diagnose_in_process(
             url, hosts, options["client_id"] or "", is_chosen=bool(options["hosts"])
         )
-    found = _print_reports(command, url, charts, is_json=options["json"])
-    failing = [chart.title for chart in found if not chart.is_ok]
+    printed = _print_reports(command, url, reports, is_json=options["json"])
+    failing = [report.title for report in printed if not report.is_ok]
     if failing:
         raise CommandError(f"These hosts cannot connect: {', '.join(failing)}.")
 
@@ -181,28 +181,32 @@ def _default_url(name: str | None) -> str:
 
 
 def _print_reports(
-    command: BaseCommand, url: str, charts: Iterator[HostReport], *, is_json: bool
+    command: BaseCommand, url: str, reports: Iterator[HostReport], *, is_json: bool
 ) -> list[HostReport]:
     """Print and return the reports: each when it is complete, or all together as JSON."""
     if not is_json:
         command.stdout.write(url)
-    found = []
-    for chart in charts:
-        found.append(chart)
+    printed = []
+    for report in reports:
+        printed.append(report)
         if not is_json:
-            command.stdout.write(escape_control_characters(_report_text(chart)))
+            command.stdout.write(escape_control_characters(_report_text(report)))
     if is_json:
         described = [
-            {"host": one.slug, "ok": one.is_ok, "steps": [step.as_dict() for step in one.steps]}
-            for one in found
+            {
+                "host": report.slug,
+                "ok": report.is_ok,
+                "steps": [step.as_dict() for step in report.steps],
+            }
+            for report in printed
         ]
         command.stdout.write(json.dumps({"url": url, "hosts": described}, ensure_ascii=False))
-    return found
+    return printed
 
 
-def _report_text(chart: HostReport) -> str:
-    lines = ["", chart.title]
-    for step in chart.steps:
+def _report_text(report: HostReport) -> str:
+    lines = ["", report.title]
+    for step in report.steps:
         lines.append(f"  {MARKS[step.verdict]} {step.name}: {step.found}")
         if step.fix:
             lines.append(f"    → {step.fix}")
@@ -251,10 +255,10 @@ def diagnose(
             elif not _has_oauth(probe, url, answer):
                 _report_without_oauth(probe, host, is_chosen=is_chosen)
             else:
-                found = diagnose_discovery(probe, url, host, answer)
-                client = diagnose_registration(probe, host, found.server, registration)
+                discovery = diagnose_discovery(probe, url, host, answer)
+                client = diagnose_registration(probe, host, discovery.server, registration)
                 if client is not None:
-                    diagnose_sign_in(probe, host, client, found)
+                    diagnose_sign_in(probe, host, client, discovery)
         yield probe
 
 
@@ -358,9 +362,9 @@ def _check_post_endpoint(probe: Probe, name: str, address: str) -> None:
             probe.add_warning(name, "429: rate limited", "Wait, and try again.")
             return
         if answer.json() is None or not 400 <= answer.status < 500 or answer.status in (404, 405):
-            found = f"{spelling}: {answer.status} {answer.location or answer.content_type}"
+            problem = f"{spelling}: {answer.status} {answer.location or answer.content_type}"
             fix = FIX_CHECK_LOG if answer.status >= 500 else FIX_TRAILING_SLASH
-            raise StepFailed(name, found.rstrip(), fix)
+            raise StepFailed(name, problem.rstrip(), fix)
     probe.add_ok(name, "responds with JSON, with and without a trailing slash")
 
 
@@ -389,17 +393,17 @@ def _check_chunks(probe: Probe, url: str) -> None:
     try:
         expected = probe.transport.send(request)
         answer = probe.transport.send(replace(request, is_chunked=True))
-        errors = [(one.json() or {}).get("error") for one in (expected, answer)]
+        errors = [(response.json() or {}).get("error") for response in (expected, answer)]
         is_read = answer.status == expected.status and errors[0] == errors[1]
-        found = f"{answer.status} instead of {expected.status}"
+        outcome = f"{answer.status} instead of {expected.status}"
     except NoResponse as exc:
-        is_read, found = False, str(exc)
+        is_read, outcome = False, str(exc)
     if is_read:
         probe.add_ok("chunked", "bodies without Content-Length are read")
     else:
         probe.add_warning(
             "chunked",
-            f"{found} for a body with Transfer-Encoding: chunked, as the C# SDK sends it",
+            f"{outcome} for a body with Transfer-Encoding: chunked, as the C# SDK sends it",
             "Use a web server that decodes it, or a proxy that buffers requests: "
             f"{docs_url('howto/deploy#bodies-without-a-length')}",
         )
@@ -411,7 +415,7 @@ def _check_streams(probe: Probe, url: str) -> None:
         probe.add_skipped("streams", "pass the URL of the running site to test whether it streams")
         return
     answer = probe.transport.send(ProbeRequest(method="OPTIONS", url=url))
-    methods = {one.strip() for one in answer.headers.get("allow", "").split(",")}
+    methods = {method.strip() for method in answer.headers.get("allow", "").split(",")}
     if "GET" in methods:
         probe.add_ok("streams", "progress and change notifications are streamed")
     elif "DELETE" in methods:
@@ -435,9 +439,9 @@ def _check_preflight(probe: Probe, address: str, method: str) -> None:
     if answer.status < 300 and answer.headers.get("access-control-allow-origin"):
         probe.add_ok("preflight", path)
     else:
-        found = f"{path}: {answer.status} without Access-Control-Allow-Origin"
+        problem = f"{path}: {answer.status} without Access-Control-Allow-Origin"
         fix = "Clients in a browser need it; have OPTIONS reach the site."
-        probe.add_warning("preflight", found, fix)
+        probe.add_warning("preflight", problem, fix)
 
 
 def _check_well_known_urls(probe: Probe, addresses: list[str]) -> None:
@@ -445,8 +449,8 @@ def _check_well_known_urls(probe: Probe, addresses: list[str]) -> None:
     if not silent:
         probe.add_ok("well-known", "every well-known URL of the authorization server responds")
     elif len(silent) < len(addresses):  # else reported for each host
-        found = f"no metadata at {', '.join(silent)}"
-        probe.add_warning("well-known", found, "Have the proxy pass it to the site.")
+        problem = f"no metadata at {', '.join(silent)}"
+        probe.add_warning("well-known", problem, "Have the proxy pass it to the site.")
 
 
 def _first(probe: Probe, addresses: list[str]) -> ProbeResponse | None:
@@ -508,12 +512,12 @@ def _diagnose_endpoint(probe: Probe, url: str, host: HostProfile) -> ProbeRespon
         fix = "Start the site, or correct the URL."
         raise StepFailed(ENDPOINT, str(exc), fix) from None
     if answer.status not in WELCOMES:
-        found = f"{answer.status} instead of 401 or 200"
+        problem = f"{answer.status} instead of 401 or 200"
         if answer.location:
-            found = (
+            problem = (
                 f"{answer.status}: redirects to {answer.location}, which loses the body of a POST"
             )
-        raise StepFailed(ENDPOINT, found, _suggest_fix(answer, url))
+        raise StepFailed(ENDPOINT, problem, _suggest_fix(answer, url))
     probe.add_ok(ENDPOINT, f"{answer.status}: {WELCOMES[answer.status]}")
     return answer
 

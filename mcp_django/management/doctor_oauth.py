@@ -70,10 +70,14 @@ def resource_addresses(url: str, answer: ProbeResponse | None = None) -> list[st
     First the URL in the challenge, then the well-known URL with the endpoint's path, then the one
     at the root (MCP, "Authorization", Protected Resource Metadata Discovery; RFC 9728).
     """
-    named = (answer.challenge() or {}).get("resource_metadata", "") if answer else ""
+    metadata_url = (answer.challenge() or {}).get("resource_metadata", "") if answer else ""
     origin, path = origin_of(url), urlsplit(url).path.rstrip("/")
-    addresses = [named, f"{origin}{WELL_KNOWN_RESOURCE}{path}", f"{origin}{WELL_KNOWN_RESOURCE}"]
-    return [one for one in dict.fromkeys(addresses) if one]
+    addresses = [
+        metadata_url,
+        f"{origin}{WELL_KNOWN_RESOURCE}{path}",
+        f"{origin}{WELL_KNOWN_RESOURCE}",
+    ]
+    return [address for address in dict.fromkeys(addresses) if address]
 
 
 def server_address(issuer: str, form: Form) -> str:
@@ -113,12 +117,12 @@ def diagnose_discovery(
             "challenge", "has no resource_metadata; hosts have to guess its URL", FIX_INCLUDE_URLS
         )
     document = _find_document(probe, RESOURCE, resource_addresses(url, answer), FIX_INCLUDE_URLS)
-    named = document.get("resource")
-    if named != url:
+    resource = document.get("resource")
+    if resource != url:
         raise StepFailed(
-            "resource", f"{named!r} is not {url!r}; hosts compare the two", FIX_BASE_URL
+            "resource", f"{resource!r} is not {url!r}; hosts compare the two", FIX_BASE_URL
         )
-    probe.add_ok("resource", str(named))
+    probe.add_ok("resource", str(resource))
     issuers = document.get("authorization_servers") or []
     if not issuers:
         raise StepFailed(
@@ -126,9 +130,9 @@ def diagnose_discovery(
             "the resource metadata has no authorization_servers",
             "Install mcp_django.oauth, or configure an issuer in MCP_DJANGO['JWT'].",
         )
-    wanted = challenge.get("scope") or " ".join(document.get("scopes_supported") or [])
+    scope = challenge.get("scope") or " ".join(document.get("scopes_supported") or [])
     return _find_server_metadata(
-        probe, host, issuer=issuers[0], resource=url, scopes=tuple(wanted.split())
+        probe, host, issuer=issuers[0], resource=url, scopes=tuple(scope.split())
     )
 
 
@@ -176,8 +180,10 @@ def _check_complete(probe: Probe, document: dict[str, Any], issuer: str, resourc
         StepFailed: something is missing or wrong.
     """
     if document.get("issuer") != issuer:
-        found = f"the document has the issuer {document.get('issuer')!r} instead of {issuer!r}"
-        raise StepFailed("issuer", found, f"Correct MCP_DJANGO['OAUTH']['ISSUER']. {FIX_BASE_URL}")
+        problem = f"the document has the issuer {document.get('issuer')!r} instead of {issuer!r}"
+        raise StepFailed(
+            "issuer", problem, f"Correct MCP_DJANGO['OAUTH']['ISSUER']. {FIX_BASE_URL}"
+        )
     probe.add_ok("issuer", issuer)
     if "S256" not in (document.get("code_challenge_methods_supported") or []):
         is_own = origin_of(issuer) == origin_of(resource)
@@ -197,8 +203,8 @@ def _check_complete(probe: Probe, document: dict[str, Any], issuer: str, resourc
             raise StepFailed("addresses", f"{name} is {value}", FIX_BASE_URL)
     missing = [name for name in endpoints[:2] if not document.get(name)]
     if missing or "code" not in (document.get("response_types_supported") or []):
-        found = f"no {', '.join(missing) or 'response type code'}"
-        raise StepFailed("addresses", found, "Serve the metadata of mcp_django.oauth.")
+        problem = f"no {', '.join(missing) or 'response type code'}"
+        raise StepFailed("addresses", problem, "Serve the metadata of mcp_django.oauth.")
     if not METHODS & {*(document.get("token_endpoint_auth_methods_supported") or ())}:
         raise StepFailed(
             "addresses",
@@ -267,8 +273,8 @@ def diagnose_registration(
     address = server.get("registration_endpoint")
     if not address:
         documents = " and does not accept metadata documents" if host.client_id else ""
-        found = f"the site has no registration endpoint{documents}"
-        raise StepFailed(REGISTRATION, found, FIX_REGISTER)
+        problem = f"the site has no registration endpoint{documents}"
+        raise StepFailed(REGISTRATION, problem, FIX_REGISTER)
     if not registration.may_register:
         probe.add_skipped(
             REGISTRATION, f"available at {address}; --register tests it, and the client remains"
@@ -290,22 +296,22 @@ def report_rejected_documents() -> HostReport | None:
     reasons: dict[str, str] = {}
     for client_id, details in events[:MAX_EVENTS]:
         reasons.setdefault(client_id, details.get("reason", ""))
-    chart = HostReport(slug="documents", title="Rejected client documents of the last day")
+    report = HostReport(slug="documents", title="Rejected client documents of the last day")
     for client_id, reason in list(reasons.items())[:MAX_REJECTED]:
-        chart.add_warning(REGISTRATION, f"{client_id}: {reason}", FIX_REACHABILITY)
-    return chart if reasons else None
+        report.add_warning(REGISTRATION, f"{client_id}: {reason}", FIX_REACHABILITY)
+    return report if reasons else None
 
 
 def _document_client(
     probe: Probe, client_id: str, document_problem: Callable[[str], str] | None
 ) -> OAuthClient:
     """Return the client of a metadata document, if the site can fetch it or that is unknown."""
-    known = ", which the site can fetch"
+    note = ", which the site can fetch"
     if document_problem is None:
-        known = "; to test whether the site can fetch it, run mcp doctor without a URL"
+        note = "; to test whether the site can fetch it, run mcp doctor without a URL"
     elif problem := document_problem(client_id):
         raise StepFailed(REGISTRATION, f"{client_id}: {problem}", FIX_REACHABILITY)
-    probe.add_ok(REGISTRATION, f"by its metadata document {client_id}{known}")
+    probe.add_ok(REGISTRATION, f"by its metadata document {client_id}{note}")
     return OAuthClient(client_id=client_id)
 
 
@@ -319,8 +325,8 @@ def _register_client(probe: Probe, host: HostProfile, address: str) -> OAuthClie
     answer = probe.send(REGISTRATION, json_request(address, host.metadata), FIX_ENDPOINT)
     document = answer.json()
     if answer.status != 201 or document is None:
-        said = document or {}
-        text = said.get("error_description") or said.get("error") or ""
+        error = document or {}
+        text = error.get("error_description") or error.get("error") or ""
         raise StepFailed(
             REGISTRATION, f"{answer.status} {text}".strip(), _suggest_fix(answer, host)
         )
@@ -340,7 +346,7 @@ def _suggest_fix(answer: ProbeResponse, host: HostProfile) -> str:
         seconds = answer.headers.get("retry-after")
         return f"Wait {seconds} seconds." if seconds else "Wait; registrations are rate limited."
     if document.get("error") == "invalid_redirect_uri":
-        apps = [one for one in host.redirects if not one.startswith("http")]
+        apps = [redirect for redirect in host.redirects if not redirect.startswith("http")]
         fix = f"Add {apps!r} to MCP_DJANGO['OAUTH']['APP_REDIRECTS']."
         return fix if apps else FIX_OPEN_REGISTRATION
     if answer.status >= 500:
@@ -374,22 +380,22 @@ REJECTIONS = ("invalid_grant", "invalid_client")
 
 
 def diagnose_sign_in(
-    probe: Probe, host: HostProfile, client: OAuthClient, found: Discovery
+    probe: Probe, host: HostProfile, client: OAuthClient, discovery: Discovery
 ) -> None:
     """Test the authorization request up to the sign-in page, and the token endpoint."""
     verifier = secrets.token_urlsafe(48)
     for check in (_check_authorization, _check_token_endpoint):
         # The token endpoint is tested even if the authorization endpoint fails.
         with probe.recording():
-            check(probe, host, client, found, verifier)
+            check(probe, host, client, discovery, verifier)
 
 
 def _check_authorization(
-    probe: Probe, host: HostProfile, client: OAuthClient, found: Discovery, verifier: str
+    probe: Probe, host: HostProfile, client: OAuthClient, discovery: Discovery, verifier: str
 ) -> None:
-    address = found.server["authorization_endpoint"]
-    asked = urlencode(_authorization_request(host, client, found, verifier))
-    request = get_request(f"{address}{'&' if '?' in address else '?'}{asked}", Accept="text/html")
+    address = discovery.server["authorization_endpoint"]
+    query = urlencode(_authorization_request(host, client, discovery, verifier))
+    request = get_request(f"{address}{'&' if '?' in address else '?'}{query}", Accept="text/html")
     answer = probe.send(AUTHORIZE, request, FIX_ENDPOINT)
     if answer.location and "error=" not in answer.location:
         where = answer.location.partition("?")[0]
@@ -397,18 +403,20 @@ def _check_authorization(
     elif answer.status == 200:
         probe.add_ok(AUTHORIZE, "200: a page for the user")
     else:
-        told = answer.location.partition("?")[2] or str(answer.status)
-        raise StepFailed(AUTHORIZE, f"rejected: {told}", _suggest_authorize_fix(answer))
+        reason = answer.location.partition("?")[2] or str(answer.status)
+        raise StepFailed(AUTHORIZE, f"rejected: {reason}", _suggest_authorize_fix(answer))
 
 
 def _authorization_request(
-    host: HostProfile, client: OAuthClient, found: Discovery, verifier: str
+    host: HostProfile, client: OAuthClient, discovery: Discovery, verifier: str
 ) -> dict[str, str]:
     digest = hashlib.sha256(verifier.encode()).digest()
     # The host itself adds scopes that the authorization server lists.
-    listed = found.server.get("scopes_supported") or ()
-    scopes = dict.fromkeys([*found.scopes, *(one for one in host.scopes if one in listed)])
-    asked = {
+    listed = discovery.server.get("scopes_supported") or ()
+    scopes = dict.fromkeys(
+        [*discovery.scopes, *(scope for scope in host.scopes if scope in listed)]
+    )
+    parameters = {
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": host.redirects[0],
@@ -416,9 +424,9 @@ def _authorization_request(
         "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
         "code_challenge_method": "S256",
         "scope": " ".join(scopes),
-        "resource": found.resource if host.reads_resource else "",
+        "resource": discovery.resource if host.reads_resource else "",
     }
-    return {name: value for name, value in asked.items() if value}
+    return {name: value for name, value in parameters.items() if value}
 
 
 def _suggest_authorize_fix(answer: ProbeResponse) -> str:
@@ -432,7 +440,7 @@ def _suggest_authorize_fix(answer: ProbeResponse) -> str:
 
 
 def _check_token_endpoint(
-    probe: Probe, host: HostProfile, client: OAuthClient, found: Discovery, verifier: str
+    probe: Probe, host: HostProfile, client: OAuthClient, discovery: Discovery, verifier: str
 ) -> None:
     """Send a made-up code to the token endpoint, which must reject it with a JSON error."""
     form = {
@@ -442,9 +450,9 @@ def _check_token_endpoint(
         "client_id": client.client_id,
         "code_verifier": verifier,
         **({"client_secret": client.secret} if client.secret else {}),
-        **({"resource": found.resource} if host.reads_resource else {}),
+        **({"resource": discovery.resource} if host.reads_resource else {}),
     }
-    request = form_request(found.server["token_endpoint"], urlencode(form))
+    request = form_request(discovery.server["token_endpoint"], urlencode(form))
     answer = probe.send(TOKEN, request, FIX_ENDPOINT)
     error = (answer.json() or {}).get("error")
     if answer.status in (400, 401) and error in REJECTIONS:

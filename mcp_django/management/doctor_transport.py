@@ -71,10 +71,10 @@ class ProbeResponse:
     def json(self) -> dict[str, Any] | None:
         """Return the body as a JSON object; ``None`` if it is not one."""
         try:
-            found = json.loads(self._decompressed_body())
+            document = json.loads(self._decompressed_body())
         except (ValueError, zlib.error, EOFError, OSError):
             return None
-        return found if isinstance(found, dict) else None
+        return document if isinstance(document, dict) else None
 
     def _decompressed_body(self) -> bytes:
         if self.headers.get("content-encoding", "").lower() != "gzip":
@@ -83,10 +83,10 @@ class ProbeResponse:
 
     def challenge(self) -> dict[str, str] | None:
         """Return the parameters of a Bearer challenge (RFC 6750, section 3), or ``None``."""
-        value = self.headers.get("www-authenticate", "")
-        if not re.search(r"(^|[ ,])bearer\b", value, re.IGNORECASE):
+        header = self.headers.get("www-authenticate", "")
+        if not re.search(r"(^|[ ,])bearer\b", header, re.IGNORECASE):
             return None
-        return {name.lower(): found for name, found in PARAMETER.findall(value)}
+        return {name.lower(): value for name, value in PARAMETER.findall(header)}
 
 
 class HttpTransport(Protocol):
@@ -107,18 +107,18 @@ def get_request(url: str, **headers: str) -> ProbeRequest:
 
 def json_request(url: str, body: Any, **headers: str) -> ProbeRequest:
     """Return a POST request with a JSON body."""
-    given = {"Content-Type": JSON, "Accept": JSON, **_headers(headers)}
-    return ProbeRequest(method="POST", url=url, headers=given, body=json.dumps(body).encode())
+    all_headers = {"Content-Type": JSON, "Accept": JSON, **_headers(headers)}
+    return ProbeRequest(method="POST", url=url, headers=all_headers, body=json.dumps(body).encode())
 
 
 def form_request(url: str, body: str, **headers: str) -> ProbeRequest:
     """Return a POST request with a form that is already URL-encoded."""
-    given = {"Content-Type": FORM, "Accept": JSON, **_headers(headers)}
-    return ProbeRequest(method="POST", url=url, headers=given, body=body.encode())
+    all_headers = {"Content-Type": FORM, "Accept": JSON, **_headers(headers)}
+    return ProbeRequest(method="POST", url=url, headers=all_headers, body=body.encode())
 
 
-def _headers(given: Mapping[str, str]) -> dict[str, str]:
-    return {name.replace("_", "-"): value for name, value in given.items()}
+def _headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 # The site over HTTP -------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def _opener(host: str) -> urllib.request.OpenerDirector:
 def _read_response(response: Any) -> ProbeResponse:
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
-        known = headers.get(name.lower())
-        headers[name.lower()] = f"{known}, {value}" if known else value
+        previous = headers.get(name.lower())
+        headers[name.lower()] = f"{previous}, {value}" if previous else value
     # Reading an open SSE stream would never end.
     is_stream = headers.get("content-type", "").startswith(EVENT_STREAM)
     return ProbeResponse(
@@ -308,21 +308,21 @@ class HostReport:
         """Whether no step failed (warnings are allowed)."""
         return all(step.verdict != "failed" for step in self.steps)
 
-    def add_ok(self, name: str, found: str) -> None:
+    def add_ok(self, name: str, finding: str) -> None:
         """Record a step that passed."""
-        self.steps.append(ReportStep(name, "ok", found))
+        self.steps.append(ReportStep(name, "ok", finding))
 
-    def add_failure(self, name: str, found: str, fix: str) -> None:
+    def add_failure(self, name: str, finding: str, fix: str) -> None:
         """Record a step that stops the host."""
-        self.steps.append(ReportStep(name, "failed", found, fix))
+        self.steps.append(ReportStep(name, "failed", finding, fix))
 
-    def add_warning(self, name: str, found: str, fix: str) -> None:
+    def add_warning(self, name: str, finding: str, fix: str) -> None:
         """Record a problem for some clients that does not stop this host."""
-        self.steps.append(ReportStep(name, "warned", found, fix))
+        self.steps.append(ReportStep(name, "warned", finding, fix))
 
-    def add_skipped(self, name: str, found: str) -> None:
+    def add_skipped(self, name: str, finding: str) -> None:
         """Record a step that was not tried, and why."""
-        self.steps.append(ReportStep(name, "skipped", found))
+        self.steps.append(ReportStep(name, "skipped", finding))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -73,31 +73,31 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     revision, verdict = find_revision(options["protocol_version"]), None
     if username := options["user"]:
         verdict = check_access(server, component, find_principal(username), use="list")
-    found = ComponentReport(
+    report = ComponentReport(
         server=server,
         component=component,
         revision=revision,
         username=username or "",
         verdict=verdict,
     )
-    text = _report_text(found, output_width(command.stdout))
-    print_result(command, options, found.as_json(), text)
+    text = _report_text(report, output_width(command.stdout))
+    print_result(command, options, report.as_json(), text)
 
 
-def _report_text(found: ComponentReport, width: int) -> str:
-    rows = [(label, text) for label, text in found.lines() if text]
-    heading = f"{component_type(found.component).name} {found.component.key}"
+def _report_text(report: ComponentReport, width: int) -> str:
+    rows = [(label, text) for label, text in report.lines() if text]
+    heading = f"{component_type(report.component).name} {report.component.key}"
     sections = [
         f"{heading}\n{format_table(rows, width=width, indent=INDENT)}",
-        _section("description", _wrapped(str(found.component.description), width)),
-        _section("arguments", _arguments_table(found, width)),
-        _section("input schema", _schema_if_not_listed(found, "inputSchema", found.input_schema)),
+        _section("description", _wrapped(str(report.component.description), width)),
+        _section("arguments", _arguments_table(report, width)),
+        _section("input schema", _schema_if_not_listed(report, "inputSchema", report.input_schema)),
         _section(
-            "output schema", _schema_if_not_listed(found, "outputSchema", found.output_schema)
+            "output schema", _schema_if_not_listed(report, "outputSchema", report.output_schema)
         ),
-        _section(f"on the wire at {found.revision.version}", indented_json(found.wire)),
-        _section("portability", _portability(found)),
-        _section("changed for clients", "\n".join(found.changes)),
+        _section(f"on the wire at {report.revision.version}", indented_json(report.wire)),
+        _section("portability", _portability(report)),
+        _section("changed for clients", "\n".join(report.changes)),
     ]
     return "\n\n".join(section for section in sections if section)
 
@@ -114,10 +114,10 @@ def _wrapped(text: str, width: int) -> str:
     return "\n".join(line for wrapped in lines for line in wrapped)
 
 
-def _arguments_table(found: ComponentReport, width: int) -> str:
+def _arguments_table(report: ComponentReport, width: int) -> str:
     rows = [
-        (one["name"], one["type"], _default_text(one), one["description"])
-        for one in found.arguments
+        (argument["name"], argument["type"], _default_text(argument), argument["description"])
+        for argument in report.arguments
     ]
     return format_table(rows, width=width - INDENT, squeeze=(3,)) if rows else ""
 
@@ -129,15 +129,15 @@ def _default_text(argument: Mapping[str, Any]) -> str:
     return f"= {json.dumps(argument['default'], ensure_ascii=False)}" if has_default else ""
 
 
-def _portability(found: ComponentReport) -> str:
+def _portability(report: ComponentReport) -> str:
     # Hosts receive the schemas of tools only.
-    is_tool = "inputSchema" in found.wire
-    return "\n".join(found.portability) or "No problems with known hosts." if is_tool else ""
+    is_tool = "inputSchema" in report.wire
+    return "\n".join(report.portability) or "No problems with known hosts." if is_tool else ""
 
 
-def _schema_if_not_listed(found: ComponentReport, member: str, schema: Schema | None) -> str:
+def _schema_if_not_listed(report: ComponentReport, member: str, schema: Schema | None) -> str:
     """Return a schema as text; empty if the list entry already shows it."""
-    return "" if schema is None or found.wire.get(member) == schema else indented_json(schema)
+    return "" if schema is None or report.wire.get(member) == schema else indented_json(schema)
 
 
 # Where a component's code is ----------------------------------------------------------------------
@@ -251,12 +251,12 @@ class ComponentReport:
     @property
     def portability(self) -> list[str]:
         """What hosts reject or misread in a tool's schemas, as they are in its list entry."""
-        found = []
+        problems = []
         if "inputSchema" in self.wire:
-            found = [f"input: {text}" for text in lint(dict(self.wire["inputSchema"]))]
+            problems = [f"input: {text}" for text in lint(dict(self.wire["inputSchema"]))]
         output = lint(dict(self.wire["outputSchema"])) if "outputSchema" in self.wire else []
         # Rules for the root are for arguments; outputs are objects where a revision requires it.
-        return [*found, *(f"output: {text}" for text in output if not text.startswith("root: "))]
+        return [*problems, *(f"output: {text}" for text in output if not text.startswith("root: "))]
 
     @property
     def changes(self) -> list[str]:
@@ -311,8 +311,8 @@ class ComponentReport:
         seen = {}
         if self.verdict is not None:
             denials = denial_names(self.verdict)
-            found = {"user": self.username, "is_visible": not denials, "refused_by": denials}
-            seen = {"seen_by": found}
+            visibility = {"user": self.username, "is_visible": not denials, "refused_by": denials}
+            seen = {"seen_by": visibility}
         return {
             "server": self.server.name,
             "urls": server_urls(self.server),

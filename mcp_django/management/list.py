@@ -51,16 +51,16 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     servers = find_servers(options["server"])
     principal = find_principal(options["user"]) if options["user"] else None
     kinds = [options["kind"]] if options["kind"] else list(KINDS)
-    shown = []
+    sections = []
     for server in servers:
         may_connect = principal is None or check_connection(server, principal).allowed
         groups = _visible_components(server, principal, kinds) if may_connect else {}
         admitted = {} if principal is None else {"admitted": may_connect}
-        shown.append((server, groups, _describe_server(server, groups, admitted)))
+        sections.append((server, groups, _describe_server(server, groups, admitted)))
     width = output_width(command.stdout)
-    texts = [_server_text(*one, width=width, username=options["user"]) for one in shown]
+    texts = [_server_text(*section, width=width, username=options["user"]) for section in sections]
     text = "\n\n".join(texts) or "This site has no MCP server."
-    print_result(command, options, [described for *_, described in shown], text)
+    print_result(command, options, [described for *_, described in sections], text)
 
 
 def _visible_components(
@@ -69,9 +69,10 @@ def _visible_components(
     """Return the components by kind that the caller may see; all of them if it is ``None``."""
     return {
         kind: [
-            one
-            for one in list_components(server, kind)
-            if principal is None or (is_in_catalog(server, one) and is_visible(principal, one))
+            component
+            for component in list_components(server, kind)
+            if principal is None
+            or (is_in_catalog(server, component) and is_visible(principal, component))
         ]
         for kind in kinds
     }
@@ -80,13 +81,13 @@ def _visible_components(
 def _describe_server(
     server: MCPServer, groups: Grouped, admitted: Mapping[str, bool]
 ) -> dict[str, Any]:
-    entries = [
-        {**component_summary(one), "enabled": is_in_catalog(server, one)}
+    summaries = [
+        {**component_summary(component), "enabled": is_in_catalog(server, component)}
         for components in groups.values()
-        for one in components
+        for component in components
     ]
     # Clients load the enabled components and the instructions.
-    tokens = sum(one["estimated_tokens"] for one in entries if one["enabled"])
+    tokens = sum(summary["estimated_tokens"] for summary in summaries if summary["enabled"])
     if server.instructions:
         tokens += estimate_tokens(server.instructions)
     return {
@@ -97,7 +98,7 @@ def _describe_server(
         "enabled": server.catalog.is_enabled,
         **admitted,
         "estimated_tokens": tokens,
-        "components": entries,
+        "components": summaries,
     }
 
 
@@ -116,7 +117,9 @@ def _server_text(
         f"  {size}",
     ]
     tables = [
-        _components_table(server, kind, found, width) for kind, found in groups.items() if found
+        _components_table(server, kind, components, width)
+        for kind, components in groups.items()
+        if components
     ]
     return "\n\n".join(["\n".join(head), *tables])
 
@@ -126,12 +129,14 @@ def _components_table(
 ) -> str:
     rows = [
         (
-            one.key if isinstance(one, ReadableComponent) else one.name,
-            f"~{estimate_tokens(kind.wire(one, LATEST))}",
-            str(one.title),
-            ", ".join([*([] if is_in_catalog(server, one) else [DISABLED]), *flags(one)]),
+            component.key if isinstance(component, ReadableComponent) else component.name,
+            f"~{estimate_tokens(kind.wire(component, LATEST))}",
+            str(component.title),
+            ", ".join(
+                [*([] if is_in_catalog(server, component) else [DISABLED]), *flags(component)]
+            ),
         )
-        for one in components
+        for component in components
     ]
     body = format_table(rows, width=width, indent=4, squeeze=(2, 3))
     return f"  {kind.plural} ({len(components)})\n{body}"

@@ -48,19 +48,19 @@ SIMILAR_USERS = 200
 PLURALS = tuple(kind.plural for kind in KINDS)
 
 
-def suggest_similar(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the known names that are most similar; empty if none is."""
-    found = similar(name, known)
-    return f" Did you mean {' or '.join(found)}?" if found else ""
+def suggest_similar(name: str, names: Iterable[str]) -> str:
+    """Return a hint with the most similar of the names; empty if none is similar."""
+    similar_names = similar(name, names)
+    return f" Did you mean {' or '.join(similar_names)}?" if similar_names else ""
 
 
-def known_name(what: str, name: str, known: Iterable[str]) -> str:
-    """Return the name of a thing, if it is known.
+def known_name(what: str, name: str, choices: Iterable[str]) -> str:
+    """Return the name if it is one of the choices.
 
     Raises:
-        CommandError: it is not.
+        CommandError: it is not; the text suggests similar names.
     """
-    names = list(known)
+    names = list(choices)
     if name not in names:
         raise CommandError(
             f"No {what} named {name!r}.{suggest_similar(name, names)} "
@@ -88,10 +88,10 @@ def find_servers(name: str | None) -> list[MCPServer]:
     Raises:
         CommandError: no server has this name.
     """
-    found = declared_servers(name)
-    for server in found:
+    servers = declared_servers(name)
+    for server in servers:
         _load_overrides(server)
-    return found
+    return servers
 
 
 def declared_servers(name: str | None) -> list[MCPServer]:
@@ -109,11 +109,11 @@ def declared_servers(name: str | None) -> list[MCPServer]:
                 f"ROOT_URLCONF {urlconf!r} cannot be imported: "
                 f"{describe_exception(exc)}\n{TRACEBACK_HINT}"
             ) from exc
-    known = sorted(all_servers(), key=lambda server: (not server.is_default, server.name))
+    servers = sorted(all_servers(), key=lambda server: (not server.is_default, server.name))
     if name is None:
-        return known
-    known_name("server", name, [server.name for server in known])
-    return [server for server in known if server.name == name]
+        return servers
+    known_name("server", name, [server.name for server in servers])
+    return [server for server in servers if server.name == name]
 
 
 def find_server(name: str | None) -> MCPServer:
@@ -122,13 +122,13 @@ def find_server(name: str | None) -> MCPServer:
     Raises:
         CommandError: the server does not exist, or a name is needed to choose one.
     """
-    found = find_servers(name)
-    if not found:
+    servers = find_servers(name)
+    if not servers:
         raise CommandError("This site has no MCP server; add path('mcp', mcp.urls) to urls.py.")
-    if len(found) > 1 and not found[0].is_default:
-        names = ", ".join(server.name for server in found)
+    if len(servers) > 1 and not servers[0].is_default:
+        names = ", ".join(server.name for server in servers)
         raise CommandError(f"There are several servers; choose one with --server: {names}.")
-    return found[0]
+    return servers[0]
 
 
 def find_component(
@@ -141,21 +141,21 @@ def find_component(
     """
     servers = find_servers(server)
     for candidate in servers:
-        found = _matching_components(candidate, name, kind)
-        if len(found) > 1:
-            raise _ambiguity_error(candidate, name, found)
-        if found:
-            return candidate, found[0]
-    known = dict.fromkeys(
+        components = _matching_components(candidate, name, kind)
+        if len(components) > 1:
+            raise _ambiguity_error(candidate, name, components)
+        if components:
+            return candidate, components[0]
+    names = dict.fromkeys(
         text
         for candidate in servers
-        for one in _components_of(candidate, kind)
-        for text in (one.key, one.name)
+        for component in _components_of(candidate, kind)
+        for text in (component.key, component.name)
     )
     what = kind.name if kind else "component"
     where = f" on server {server!r}" if server else ""
     raise CommandError(
-        f"There is no {what} {name!r}{where}.{suggest_similar(name, known)} See: manage.py mcp "
+        f"There is no {what} {name!r}{where}.{suggest_similar(name, names)} See: manage.py mcp "
         "list."
     )
 
@@ -164,21 +164,24 @@ def _matching_components(
     server: MCPServer, name: str, kind: ComponentType | None
 ) -> list[Component]:
     candidates = _components_of(server, kind)
-    found = [one for one in candidates if one.key == name]
-    found = found or [one for one in candidates if one.name == name]
-    found = found or [one for one in candidates if name in one.aliases]
-    if found or ":" not in name:
-        return found
+    components = [component for component in candidates if component.key == name]
+    components = components or [component for component in candidates if component.name == name]
+    components = components or [component for component in candidates if name in component.aliases]
+    if components or ":" not in name:
+        return components
     readable = server.catalog.find_resource(name) or server.declared_catalog.find_resource(name)
     return [readable[0]] if readable and kind in (None, component_type(readable[0])) else []
 
 
-def _ambiguity_error(server: MCPServer, name: str, found: Sequence[Component]) -> CommandError:
-    kinds = {component_type(one).plural for one in found}
+def _ambiguity_error(server: MCPServer, name: str, components: Sequence[Component]) -> CommandError:
+    kinds = {component_type(component).plural for component in components}
     if len(kinds) == 1:
-        keys = ", ".join(one.key for one in found)
+        keys = ", ".join(component.key for component in components)
         return CommandError(f"{name!r} is the name of several {kinds.pop()}; use one of: {keys}.")
-    ways = "".join(f"\n  --kind {component_type(one).plural:<10} {one.key}" for one in found)
+    ways = "".join(
+        f"\n  --kind {component_type(component).plural:<10} {component.key}"
+        for component in components
+    )
     return CommandError(
         f"{name!r} is the name of several components on server {server.name!r}. Choose:{ways}"
     )
@@ -248,9 +251,9 @@ def _components_of(server: MCPServer, kind: ComponentType | None = None) -> list
     """Return all components of a kind, with overrides applied; disabled ones as declared."""
     catalog = server.catalog.by_kind
     return [
-        catalog[one.kind].get(one.key, one)
-        for one in server.declared_catalog
-        if kind in (None, component_type(one))
+        catalog[component.kind].get(component.key, component)
+        for component in server.declared_catalog
+        if kind in (None, component_type(component))
     ]
 
 
@@ -393,11 +396,11 @@ def _entry_point() -> tuple[str, ...]:
 
 def permission_names(declared: object) -> list[str]:
     """Return the names of the permission classes that were declared as a permission."""
-    return [_permission_name(one) for one in parse_permissions(declared)]
+    return [_permission_name(permission) for permission in parse_permissions(declared)]
 
 
-def _permission_name(guard: object) -> str:
-    return safe_str(guard) or type(guard).__name__
+def _permission_name(permission: object) -> str:
+    return safe_str(permission) or type(permission).__name__
 
 
 def check_connection(server: MCPServer, principal: Principal) -> Verdict:
@@ -440,7 +443,7 @@ def _raise_failure(server: MCPServer, reasons: Iterable[Reason]) -> None:
 
 def denial_names(verdict: Verdict) -> list[str]:
     """Return the names of what denies access: the permissions, or the admin."""
-    if any(one.kind == "disabled" for one in verdict.reasons):
+    if any(reason.kind == "disabled" for reason in verdict.reasons):
         return ["the admin, where it is disabled"]
     return list(dict.fromkeys(map(_denial_name, verdict.reasons)))
 

@@ -37,18 +37,18 @@ def add_arguments(subcommands: Any) -> None:
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Delete what is wanted, and print the number of rows of each kind."""
-    found: dict[str, int] = {}
+    """Delete the rows that the options select, and print the number of rows of each kind."""
+    counts: dict[str, int] = {}
     if options["forget_tenant"] is not None:
-        found = _forget_tenant(options["forget_tenant"])
+        counts = _forget_tenant(options["forget_tenant"])
     elif options["forget"] is not None:
-        found = _forget_user(options["forget"])
+        counts = _forget_user(options["forget"])
     else:
-        delete_expired(found.__setitem__)
+        delete_expired(counts.__setitem__)
     if options["json"]:
-        command.stdout.write(json.dumps(found))
+        command.stdout.write(json.dumps(counts))
         return
-    for name, count in found.items():
+    for name, count in counts.items():
         command.stdout.write(f"{count:>8}  {name}")
 
 
@@ -56,7 +56,7 @@ def _forget_tenant(tenant: str) -> dict[str, int]:
     """Delete the rows of a tenant, and return the number of rows of each kind.
 
     Raises:
-        CommandError: it is not named, the site has no tenants, or it still exists.
+        CommandError: the name is empty, the site has no tenants, or the tenant still exists.
     """
     context = thread_context()
     if context is None:
@@ -84,9 +84,9 @@ def _forget_user(username: str) -> dict[str, int]:
     """
     user = find_user_by_name(username)
     key = None if user is None else key_of(user)
-    found = anonymize_user(username, key=key)
-    if key is None and not any(found.values()):
+    counts = anonymize_user(username, key=key)
+    if key is None and not any(counts.values()):
         raise CommandError(
             f"No user named {username!r}, and no call or approval of a deleted user with this name."
         )
-    return found
+    return counts

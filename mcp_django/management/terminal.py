@@ -85,8 +85,8 @@ class ClientRequest:
     @property
     def fields(self) -> list[FormField]:
         """The fields of the form that are not filled in yet."""
-        found = fields_of(self.params.get("requestedSchema", {}))
-        return [one for one in found if one.name not in self.filled]
+        fields = fields_of(self.params.get("requestedSchema", {}))
+        return [field for field in fields if field.name not in self.filled]
 
 
 class Answerer(Protocol):
@@ -107,13 +107,15 @@ class NonInteractiveAnswerer:
         """
         if question.filled and all(map(_is_optional, question.fields)):
             rest = {
-                one.name: one.shape.schema["default"] for one in question.fields if has_default(one)
+                field.name: field.shape.schema["default"]
+                for field in question.fields
+                if has_default(field)
             }
             return _accepted(rest)
-        asked = "\n".join(f"  {line}" for line in describe_request(question))
+        text = "\n".join(f"  {line}" for line in describe_request(question))
         raise CommandError(
             f"{question.server_title} asks for input, but no terminal is available to "
-            f"answer:\n{asked}\n"
+            f"answer:\n{text}\n"
             f"Answer with {_example(question)}; repeat the option for each request, in their "
             "order. --no-input acts as a client without elicitation, sampling and roots."
         )
@@ -152,15 +154,15 @@ def _sampling_lines(params: Mapping[str, Any]) -> list[str]:
     for message in params.get("messages", ()):
         content = message["content"]
         blocks = content if isinstance(content, list) else [content]
-        lines += [f"{message['role']}: {one.get('text', one['type'])}" for one in blocks]
+        lines += [f"{message['role']}: {block.get('text', block['type'])}" for block in blocks]
     return [*lines, f"(at most {params.get('maxTokens')} tokens)"]
 
 
 def _example(question: ClientRequest) -> str:
     """Return an example of an answer, quoted for the shell."""
     if question.kind == FORM and question.fields:
-        needed = [one for one in question.fields if not _is_optional(one)]
-        pairs = (f"{one.name}={_sample(one)}" for one in needed or question.fields)
+        needed = [field for field in question.fields if not _is_optional(field)]
+        pairs = (f"{field.name}={_sample(field)}" for field in needed or question.fields)
         return f"{' '.join(f'--answer {shlex.quote(pair)}' for pair in pairs)} or --answer decline"
     return {
         FORM: "--answer accept or --answer decline",
@@ -222,31 +224,31 @@ class OptionAnswerer:
 
     def unused_text(self) -> str:
         """Return a text that lists the unused answers; empty if all were used."""
-        named = [
+        lines = [
             f"--answer {name}={clip(text)}.{suggest_similar(name, self._requested_fields - {name})}"
             for name, texts in self._named.items()
             for text in texts
         ]
-        lines = [*named, *(f"--answer {clip(text)}." for text in self._whole)]
+        lines += [f"--answer {clip(text)}." for text in self._whole]
         return "\n".join(f"No request used {line}" for line in lines)
 
     def _filled_in(self, question: ClientRequest) -> ClientResult:
         """Return a form filled in from named answers, the rest by the other answerer."""
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         problems = []
         for field in question.fields:
             if not self._named.get(field.name):
                 continue
             text = self._named[field.name].popleft()
             try:
-                given[field.name] = parse_field(field, text)
+                values[field.name] = parse_field(field, text)
             except InvalidFieldText as exc:
                 problems.append(f"--answer {field.name}={clip(text)}: {exc}")
-        partial = replace(question, filled=given)
+        partial = replace(question, filled=values)
         if problems:
             still_open = [f"  {_field_line(field)}" for field in partial.fields]
             raise CommandError("\n".join([*problems, "Not answered yet:", *still_open]))
-        content = {name: value for name, value in given.items() if value is not None}
+        content = {name: value for name, value in values.items() if value is not None}
         if not partial.fields:
             return _accepted(content)
         rest = self._fallback.answer(partial)
@@ -270,7 +272,7 @@ def _sampled(text: str) -> ClientResult:
 
 def _rooted(directories: Iterable[str]) -> ClientResult:
     """Return directories (or ``file://`` URIs) as a roots result."""
-    return {"roots": [_root(one) for one in directories]}
+    return {"roots": [_root(directory) for directory in directories]}
 
 
 def _root(directory: str) -> dict[str, str]:
@@ -323,7 +325,7 @@ def _parse_answer(kind: str, text: str) -> ClientResult:
             )
             raise _invalid_answer(text, "a form", rule)
         return _accepted(value)
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(directory, str) for directory in value):
         raise _invalid_answer(text, "roots", "a JSON array of directories")
     return _rooted(value)
 
@@ -425,13 +427,13 @@ class TerminalAnswerer:
         self._write_line(
             "Which directories do you work in? One a line; an empty line ends the list."
         )
-        found = []
+        directories = []
         for line in self._lines():
             if Path(line).expanduser().is_dir():
-                found.append(line)
+                directories.append(line)
             else:
                 self._write_line(f"No directory named {line!r}.")
-        return _rooted(found)
+        return _rooted(directories)
 
     def _lines(self) -> Iterator[str]:
         while line := self._read_line("> "):
@@ -439,10 +441,10 @@ class TerminalAnswerer:
 
     def _choose(self, prompt: str, *choices: str) -> str:
         """Prompt for one of the letters and return it; an empty answer means the first."""
-        shown = "/".join([choices[0].upper(), *choices[1:]])
+        letters = "/".join([choices[0].upper(), *choices[1:]])
         help_text = ", ".join(f"{letter}: {MEANINGS[letter]}" for letter in choices[1:])
         while True:
-            text = self._read_line(f"{prompt} [{shown}] ").lower()[:1] or choices[0]
+            text = self._read_line(f"{prompt} [{letters}] ").lower()[:1] or choices[0]
             if text in choices:
                 return text
             self._write_line(f"Enter: continue, {help_text}.")

@@ -55,12 +55,12 @@ def binaries(result: Wire) -> Iterator[bytes]:
 
 
 def _blocks(result: Wire) -> Iterator[Wire]:
-    found = [
+    blocks = [
         *result.get("content", ()),
         *result.get("contents", ()),
         *(message["content"] for message in result.get("messages", ())),
     ]
-    for block in found:
+    for block in blocks:
         yield block["resource"] if block.get("type") == "resource" else block
 
 
@@ -86,10 +86,10 @@ def _message(message: Wire) -> str:
 
 
 def _contents(contents: Iterable[Wire]) -> str:
-    found = list(contents)
-    if len(found) == 1 and "text" in found[0]:
-        return str(found[0]["text"])
-    return "\n\n".join(_resource(one) for one in found)
+    parts = list(contents)
+    if len(parts) == 1 and "text" in parts[0]:
+        return str(parts[0]["text"])
+    return "\n\n".join(_resource(part) for part in parts)
 
 
 def _block(block: Wire) -> str:

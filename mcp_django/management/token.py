@@ -125,20 +125,20 @@ def _parse_expires(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        expires = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(
             f"--expires {text!r} is not a valid time; write 2027-01-31, or an ISO 8601 time."
         ) from None
     if len(text) == len("2027-01-31"):
-        found = datetime.combine(found, time.max)
-    if settings.USE_TZ and timezone.is_naive(found):
-        found = timezone.make_aware(found)
-    if not settings.USE_TZ and timezone.is_aware(found):
-        found = timezone.make_naive(found)
-    if found <= timezone.now():
+        expires = datetime.combine(expires, time.max)
+    if settings.USE_TZ and timezone.is_naive(expires):
+        expires = timezone.make_aware(expires)
+    if not settings.USE_TZ and timezone.is_aware(expires):
+        expires = timezone.make_naive(expires)
+    if expires <= timezone.now():
         raise CommandError(f"--expires {text!r} is in the past.")
-    return found
+    return expires
 
 
 def _list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:

@@ -47,18 +47,18 @@ def parse_pairs(pairs: Iterable[str], schema: Schema) -> dict[str, Any]:
     }
 
 
-def parse_text_pairs(pairs: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+def parse_text_pairs(pairs: Iterable[str], names: Iterable[str]) -> dict[str, str]:
     """Parse the ``key=value`` arguments of a prompt or template, which are strings on the wire.
 
     Raises:
         CommandError: a word is not a pair, or names an unknown argument.
     """
     text: Schema = {"type": "string"}
-    schema = {"properties": dict.fromkeys(known, text), "additionalProperties": False}
-    found = parse_pairs(pairs, schema)
+    schema = {"properties": dict.fromkeys(names, text), "additionalProperties": False}
+    values = parse_pairs(pairs, schema)
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in found.items()
+        for name, value in values.items()
     }
 
 
@@ -82,7 +82,9 @@ def _parse_value(text: str, schema: Schema) -> Any:
     """
     if "enum" in schema or "const" in schema:
         return _choice(text, schema.get("enum", [schema.get("const")]))
-    for kind, member in sorted(_alternatives(schema), key=lambda one: TYPE_ORDER.get(one[0], 0)):
+    for kind, member in sorted(
+        _alternatives(schema), key=lambda alternative: TYPE_ORDER.get(alternative[0], 0)
+    ):
         try:
             return (
                 _choice(text, member["enum"]) if "enum" in member else ARGUMENT_PARSERS[kind](text)
@@ -117,11 +119,11 @@ def _split(word: str) -> tuple[str, str, str]:
 
 
 def _argument_schema(name: str, schema: Schema) -> Schema:
-    known = schema.get("properties", {})
+    properties = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
     if others is False:
-        known_name("argument", name, known)
-    member = known.get(name, others)
+        known_name("argument", name, properties)
+    member = properties.get(name, others)
     return member if isinstance(member, Mapping) else {}
 
 
@@ -176,8 +178,8 @@ def _choice(text: str, values: Iterable[Any]) -> Any:
     for value in choices:
         if text == (value if isinstance(value, str) else json.dumps(value)):
             return value
-    shown = ", ".join(value if isinstance(value, str) else json.dumps(value) for value in choices)
-    raise ValueError(f"write one of {shown}")
+    texts = ", ".join(value if isinstance(value, str) else json.dumps(value) for value in choices)
+    raise ValueError(f"write one of {texts}")
 
 
 def _json_of(*kinds: type) -> Callable[[str], Any]:
@@ -277,7 +279,7 @@ def parse_field(field: FormField, text: str) -> Any:
 
 def _parse_choices(field: FormField, text: str) -> list[Any]:
     chosen = list(dict.fromkeys(_parse_choice(field, part) for part in _split_list(text)))
-    low, high = (field.shape.schema.get(one) for one in ("minItems", "maxItems"))
+    low, high = (field.shape.schema.get(keyword) for keyword in ("minItems", "maxItems"))
     if not (low or 0) <= len(chosen) <= (math.inf if high is None else high):
         raise InvalidFieldText(f"Choose {describe_field(field)}.")
     return chosen

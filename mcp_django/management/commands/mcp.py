@@ -175,9 +175,9 @@ class _SubcommandParser(CommandParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[Any, list[str]]:
         """Parse the arguments, and add leftover ``key=value`` words to ``pairs``."""
-        found, extras = super().parse_known_args(args, namespace)
-        pairs = getattr(found, "pairs", None)
+        options, extras = super().parse_known_args(args, namespace)
+        pairs = getattr(options, "pairs", None)
         if pairs is None:
-            return found, extras
-        found.pairs = [*pairs, *(word for word in extras if PAIR.match(word))]
-        return found, [word for word in extras if not PAIR.match(word)]
+            return options, extras
+        options.pairs = [*pairs, *(word for word in extras if PAIR.match(word))]
+        return options, [word for word in extras if not PAIR.match(word)]
