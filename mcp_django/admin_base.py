@@ -53,14 +53,14 @@ def import_base_class() -> type[Any]:
         ImproperlyConfigured: it cannot be imported, or is not a subclass of ``ModelAdmin``.
     """
     name = get_settings().admin_base_class
-    named = f"MCP_DJANGO['ADMIN_BASE_CLASS'] is {name!r}"
+    setting = f"MCP_DJANGO['ADMIN_BASE_CLASS'] is {name!r}"
     try:
-        found = import_string(name)
+        base_class = import_string(name)
     except ImportError as exc:
-        raise ImproperlyConfigured(f"{named}, which cannot be imported: {exc}.") from exc
-    if not (isinstance(found, type) and issubclass(found, admin.ModelAdmin)):
-        raise ImproperlyConfigured(f"{named}, which is not a subclass of ModelAdmin.")
-    return found
+        raise ImproperlyConfigured(f"{setting}, which cannot be imported: {exc}.") from exc
+    if not (isinstance(base_class, type) and issubclass(base_class, admin.ModelAdmin)):
+        raise ImproperlyConfigured(f"{setting}, which is not a subclass of ModelAdmin.")
+    return base_class
 
 
 theme_problem = ""
@@ -94,12 +94,12 @@ class MCPModelAdmin(_Themed):
 
     @property
     def _has_tenant(self) -> bool:
-        """Whether a row says of which tenant it is; a model of the site may have such a name."""
+        """Whether rows belong to a tenant; the site's own models may have such a field too."""
         return self.model._meta.app_label == "mcp_django" and hasattr(self.model, "tenant")
 
     @property
     def _is_closed(self) -> bool:
-        """Whether the rows name users of any tenant, of whom the same key is another one here."""
+        """Whether rows refer to users of any tenant: the same key may be another user here."""
         return (
             not self._has_tenant
             and has_tenant_users()
@@ -136,7 +136,7 @@ class MCPModelAdmin(_Themed):
         return rows.none() if self._is_closed else rows
 
     def page_path(self, route: str, view: Callable[..., Any], page: str) -> URLPattern:
-        """Return the URL pattern of an additional page, which is named as Django names its own."""
+        """Return the URL pattern of an additional page; its name follows Django's pattern."""
 
         def open_page(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if self._is_closed:
@@ -155,7 +155,7 @@ class MCPModelAdmin(_Themed):
     def render_page(
         self, request: HttpRequest, template: str, title: Any, **context: Any
     ) -> TemplateResponse:
-        """Return an additional page, with the context that every page of the admin has."""
+        """Return an additional page, with the context that all admin pages have."""
         page = {**self.admin_site.each_context(request), "title": title, "opts": self.opts}
         return TemplateResponse(request, f"admin/mcp_django/{template}.html", {**page, **context})
 
@@ -170,20 +170,22 @@ class MCPModelAdmin(_Themed):
         template: str = "action_confirmation",
         **context: Any,
     ) -> HttpResponse | None:
-        """Return the page that asks before an action, ``None`` if its answer was yes.
+        """Return the confirmation page of an action, or ``None`` if the user has confirmed it.
 
-        It lists the rows, or what is ``shown`` for them, and submits exactly these rows again with
-        ``post=yes``, as Django's page before a deletion does.
+        The page lists the rows, or ``shown`` instead, and submits exactly these rows again with
+        ``post=yes``, as the confirmation page of Django's deletion does.
         """
         if request.POST.get("post") == "yes":
             return None
         if len(rows) > MAX_CONFIRMED:
-            told = _("Select at most %(n)d rows.") % {"n": MAX_CONFIRMED}
-            self.message_user(request, told, messages.ERROR)
+            message = _("Select at most %(n)d rows.") % {"n": MAX_CONFIRMED}
+            self.message_user(request, message, messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
-        found = self.get_actions(request).get(action)
+        registered_action = self.get_actions(request).get(action)
         # Actions are tuples before Django 6.1.
-        label = getattr(found, "plural_description", None) or (found[2] if found else action)
+        label = getattr(registered_action, "plural_description", None) or (
+            registered_action[2] if registered_action else action
+        )
         label = str(label) % model_format_dict(self.opts)
         return self.render_page(
             request,
@@ -201,15 +203,18 @@ class MCPModelAdmin(_Themed):
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
         """Return whether a lookup is that of a filter, the date hierarchy or our own links.
 
-        Django allows lookups on every column, and enough queries would reveal the value of one
-        that is not shown.
+        Django allows lookups on every column, and enough queries would reveal the values of a
+        column that is not shown.
         """
-        filters = [one for one in self.list_filter if isinstance(one, str)]
-        known = (*filters, *filter(None, [self.date_hierarchy]))
+        filters = [list_filter for list_filter in self.list_filter if isinstance(list_filter, str)]
+        allowed_fields = (*filters, *filter(None, [self.date_hierarchy]))
         return (
             lookup in self.linked_lookups
-            or lookup.partition("__")[0] in known
-            or any(lookup == getattr(one, "parameter_name", None) for one in self.list_filter)
+            or lookup.partition("__")[0] in allowed_fields
+            or any(
+                lookup == getattr(list_filter, "parameter_name", None)
+                for list_filter in self.list_filter
+            )
         )
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
@@ -229,9 +234,9 @@ class MCPModelAdmin(_Themed):
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         response = super().history_view(request, object_id, extra_context)
-        for entry in getattr(response, "context_data", {}).get("action_list", ()):
-            # The template calls it without arguments, as that of each theme does.
-            entry.get_change_message = partial(describe_entry, entry)
+        for log_entry in getattr(response, "context_data", {}).get("action_list", ()):
+            # The templates of Django and of themes call it without arguments.
+            log_entry.get_change_message = partial(describe_entry, log_entry)
         return response
 
     def construct_change_message(
@@ -261,7 +266,7 @@ class MCPModelAdmin(_Themed):
     def log_changed_fields(
         self, request: HttpRequest, rows: Sequence[Any], values: Mapping[str, Any]
     ) -> None:
-        """Log in the history of each row that these columns get these values, as the form does.
+        """Log the new values of the columns in the history of each row, as the form does.
 
         The rows must still have their old values.
         """
@@ -276,11 +281,11 @@ class MCPModelAdmin(_Themed):
             # Stored in English; the history translates it for each reader.
             with override(None):
                 labels = {name: _label_of(self.opts.get_field(name)) for name in changed}
-            told = [
+            changes = [
                 {"name": name, "label": labels[name], "old": _plain(old), "new": _plain(new)}
                 for name, (old, new) in changed.items()
             ]
-            message = [{"changed": {"fields": [*labels.values()], "values": told}}]
+            message = [{"changed": {"fields": [*labels.values()], "values": changes}}]
             entries.append(
                 LogEntry(
                     user_id=user.pk,
@@ -322,13 +327,13 @@ class MCPModelAdmin(_Themed):
 
 # The history, with old and new values -------------------------------------------------------------
 
-# Django's entry names the changed fields. Beside these names, entries of this package have the old
-# and the new values, as JSON; Django ignores them.
+# Django's entry names the changed fields. Entries of this package also have the old and the new
+# values, as JSON; Django ignores them.
 
 
 def changed_values(form: Any) -> list[dict[str, Any]]:
     """Return the old and new value of each changed field of a form, without secrets."""
-    found = []
+    changes = []
     with override(None):
         for name in form.changed_data:
             field: Any = form.fields[name]
@@ -342,7 +347,7 @@ def changed_values(form: Any) -> list[dict[str, Any]]:
             label = _label_of(field) or name.replace("_", " ").capitalize()
             if not isinstance(new, Mapping):
                 old, new = {"": old}, {"": new}
-            found += [
+            changes += [
                 {
                     "name": name,
                     "label": f"{label}: {part.replace('_', ' ')}" if part else label,
@@ -351,7 +356,7 @@ def changed_values(form: Any) -> list[dict[str, Any]]:
                 }
                 for part, value in new.items()
             ]
-    return [one for one in found if one["old"] != one["new"]]
+    return [change for change in changes if change["old"] != change["new"]]
 
 
 def _label_of(field: Any) -> str:
@@ -382,42 +387,42 @@ def _item_text(item: Any) -> str:
     return "; ".join(f"{name}: {text}" for name, text in texts.items())
 
 
-def describe_entry(entry: LogEntry, *, limit: int | None = None) -> Any:
-    """Return what an entry of the history says: the old and the new values, where it has them.
+def describe_entry(log_entry: LogEntry, *, limit: int | None = None) -> Any:
+    """Return the text of a history entry: the old and the new values if it has them.
 
     Each value is cut after ``limit`` characters.
     """
     try:
-        parts = json.loads(entry.change_message)
-        told = [one for part in parts for one in part["changed"]["values"]]
-        model = entry.content_type.model_class() if entry.content_type else None
-        lines = [(_(one["label"]), _describe_values(model, one, limit)) for one in told]
+        parts = json.loads(log_entry.change_message)
+        changes = [change for part in parts for change in part["changed"]["values"]]
+        model = log_entry.content_type.model_class() if log_entry.content_type else None
+        lines = [(_(change["label"]), _describe_values(model, change, limit)) for change in changes]
     except (ValueError, KeyError, TypeError, AttributeError):
         lines = []
     if lines:
         items = format_html_join("", "<li>{}: {}</li>", lines)
         return format_html('<ul class="mcp-list mcp-changes">{}</ul>', items)
     try:
-        return LogEntry.get_change_message(entry)
+        return LogEntry.get_change_message(log_entry)
     except (KeyError, TypeError, AttributeError):
-        return entry.change_message
+        return log_entry.change_message
 
 
-def _describe_values(model: Any, told: Mapping[str, Any], limit: int | None) -> str:
-    old, new = told["old"], told["new"]
+def _describe_values(model: Any, change: Mapping[str, Any], limit: int | None) -> str:
+    old, new = change["old"], change["new"]
     if isinstance(old, list) or isinstance(new, list):
         before, after = old or [], new or []
-        added = [f"+ {one}" for one in after if one not in before]
-        removed = [f"- {one}" for one in before if one not in after]
+        added = [f"+ {member}" for member in after if member not in before]
+        removed = [f"- {member}" for member in before if member not in after]
         text = ", ".join([*added, *removed]) or _("in another order")
         return text if limit is None else clip(text, limit=limit)
-    texts = [_value_text(model, told["name"], value) for value in (old, new)]
+    texts = [_value_text(model, change["name"], value) for value in (old, new)]
     return " → ".join(texts if limit is None else (clip(text, limit=limit) for text in texts))
 
 
 def described_choices(names: Iterable[str], described: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the choices of a form field, each labeled by its name and its description, if any."""
-    return [(one, f"{one}: {described[one]}" if described.get(one) else one) for one in names]
+    return [(name, f"{name}: {described[name]}" if described.get(name) else name) for name in names]
 
 
 def to_local_time(moment: datetime) -> datetime:
@@ -432,7 +437,7 @@ def _value_text(model: Any, name: str, value: Any) -> str:
         return pgettext("switch", "on") if value else pgettext("switch", "off")
     if isinstance(value, int | float):
         return str(number_format(value))
-    field = {one.name: one for one in model._meta.fields}.get(name) if model else None
+    field = {column.name: column for column in model._meta.fields}.get(name) if model else None
     moment = parse_datetime(value) if isinstance(field, DateTimeField) else None
     if moment is not None:
         return str(localize(to_local_time(moment)))
@@ -484,28 +489,28 @@ class DelegationAdmin(MCPModelAdmin):
         an unknown key. Trying all keys would reveal all user names, and who has more permissions.
         """
         base = super().get_form(request, obj, *args, **kwargs)
-        known = {"by": request.user, "acts_as": self.acts_as}
-        made: Any = type(base.__name__, (_DelegationForm, base), known)
-        field = made.base_fields.get(self.acts_as)
+        attributes = {"by": request.user, "acts_as": self.acts_as}
+        form_class: Any = type(base.__name__, (_DelegationForm, base), attributes)
+        field = form_class.base_fields.get(self.acts_as)
         if field is not None:
             field.error_messages["invalid_choice"] = NOT_DELEGABLE
             if not _may_view_users(request.user):
                 _hide_other_labels(field.widget, getattr(obj, f"{self.acts_as}_id", None))
-        return made
+        return form_class
 
 
 def _may_view_users(by: Any) -> bool:
     options = get_user_model()._meta
     codenames = (get_permission_codename(verb, options) for verb in ("view", "change"))
-    return any(by.has_perm(f"{options.app_label}.{one}") for one in codenames)
+    return any(by.has_perm(f"{options.app_label}.{codename}") for codename in codenames)
 
 
-def _hide_other_labels(widget: Any, known: Any) -> None:
-    """Render no label next to a raw id other than ``known``."""
-    named = getattr(widget, "label_and_url_for_value", None)
-    if named is not None:
+def _hide_other_labels(widget: Any, visible_key: Any) -> None:
+    """Render no label next to a raw id other than ``visible_key``."""
+    get_label = getattr(widget, "label_and_url_for_value", None)
+    if get_label is not None:
         widget.label_and_url_for_value = lambda value: (
-            named(value) if str(value) == str(known) else ("", "")
+            get_label(value) if str(value) == str(visible_key) else ("", "")
         )
 
 
@@ -571,16 +576,16 @@ class RevocableAdmin(MCPModelAdmin):
 
     @abstractmethod
     def is_ended(self, row: Any) -> bool:
-        """Return whether there is nothing left to end."""
+        """Return whether the row has ended already."""
 
     def describe_rows(self, rows: Iterable[Any]) -> list[str]:
-        """Return the rows as the page that asks lists them."""
+        """Return the descriptions of the rows for the confirmation page."""
         return [str(row) for row in rows]
 
     def end_selected(
         self, request: HttpRequest, queryset: QuerySet[Any], done: Callable[[int], str]
     ) -> HttpResponse | None:
-        """Show the page that asks; if its answer was yes, end the rows and say how many ended.
+        """Show the confirmation page; after confirmation, end the rows and report their number.
 
         The action in the list has the name ``action_name``.
         """
@@ -601,7 +606,7 @@ class RevocableAdmin(MCPModelAdmin):
         return page
 
     def end_and_log(self, request: HttpRequest, rows: Sequence[Any]) -> int:
-        """End the rows that are not over, log it in the history of each, and return how many."""
+        """End the rows that are still open, log it in their histories, and return their number."""
         live = [row for row in rows if not self.is_ended(row)]
         if live:
             user: Any = request.user

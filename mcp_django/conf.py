@@ -281,14 +281,14 @@ def parse_rate(text: str) -> Rate:
     Raises:
         ValueError: the string is invalid; the message says what to write.
     """
-    found = _RATE.fullmatch(text.strip())
-    seconds = int(found["length"] or 1) * RATE_UNITS[found["unit"]] if found else 0
-    if found is None or not 0 < seconds <= MAX_RATE_SECONDS:
+    match = _RATE.fullmatch(text.strip())
+    seconds = int(match["length"] or 1) * RATE_UNITS[match["unit"]] if match else 0
+    if match is None or not 0 < seconds <= MAX_RATE_SECONDS:
         raise ValueError(
             f"{text!r} is not a valid rate; write '100/h', 'client: 10/30s' or 'all: 10000/d', "
             "with a period of 1s to 30d"
         )
-    return Rate(int(found["count"]), seconds, cast(RateScope, found["of"] or "user"))
+    return Rate(int(match["count"]), seconds, cast(RateScope, match["of"] or "user"))
 
 
 def parse_rates(texts: str | Iterable[str]) -> tuple[Rate, ...]:
@@ -297,8 +297,8 @@ def parse_rates(texts: str | Iterable[str]) -> tuple[Rate, ...]:
     Raises:
         ValueError: one of them is invalid.
     """
-    each = texts.split(",") if isinstance(texts, str) else texts
-    return tuple(parse_rate(text) for text in each if text.strip())
+    parts = texts.split(",") if isinstance(texts, str) else texts
+    return tuple(parse_rate(text) for text in parts if text.strip())
 
 
 # The settings -------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def _validate_rates(value: Any) -> Any:
         ValueError: the value is neither, or one of the rates is invalid.
     """
     texts = (value,) if isinstance(value, str) else value
-    if not isinstance(texts, (list, tuple)) or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{value!r} is not a list of rates; write ['100/h']")
     return parse_rates(value)
 
@@ -492,7 +492,7 @@ class Settings:
 
 
 def _upper_case_names(shape: Any) -> tuple[str, ...]:
-    return tuple(one.name.upper() for one in fields(shape))
+    return tuple(member.name.upper() for member in fields(shape))
 
 
 KEYS = _upper_case_names(Settings)
@@ -502,8 +502,8 @@ _MEMBERS = {
     "TRUSTED_ISSUERS": _upper_case_names(TrustedIssuer),
     "JWT": _upper_case_names(JWTIssuer),
     "INTROSPECTION": _upper_case_names(IntrospectionIssuer),
-    "LIMITS": tuple(one.name for one in fields(Limits)),
-    "RETENTION": tuple(one.name for one in fields(Retention)),
+    "LIMITS": tuple(member.name for member in fields(Limits)),
+    "RETENTION": tuple(member.name for member in fields(Retention)),
 }
 _adapter = TypeAdapter(Settings)
 
@@ -512,30 +512,30 @@ def find_problems(values: object) -> list[tuple[str, str]]:
     """Return all errors in a value of ``MCP_DJANGO``, as (message, hint) pairs for the checks."""
     if not isinstance(values, Mapping):
         return [("MCP_DJANGO is not a dictionary.", "Write MCP_DJANGO = {}.")]
-    found = [_unknown_key(str(key)) for key in values if key not in KEYS]
+    problems = [_unknown_key(str(key)) for key in values if key not in KEYS]
     try:
-        read = _parse_settings({key: value for key, value in values.items() if key in KEYS})
-        found += _repeated_issuers(read)
+        settings = _parse_settings({key: value for key, value in values.items() if key in KEYS})
+        problems += _repeated_issuers(settings)
     except ValidationError as exc:
-        found += [_describe_error(error) for error in exc.errors(include_url=False)]
-    unserved = [v for v in _versions(values) if v not in SERVED_VERSIONS]
+        problems += [_describe_error(error) for error in exc.errors(include_url=False)]
+    unserved = [version for version in _versions(values) if version not in SERVED_VERSIONS]
     if unserved:
-        found.append(
+        problems.append(
             (
                 f"Unsupported MCP_DJANGO['PROTOCOL_VERSIONS']: {', '.join(map(repr, unserved))}.",
                 f"Supported: {', '.join(SERVED_VERSIONS)}.",
             )
         )
-    return found
+    return problems
 
 
 def _describe_error(error: Any) -> tuple[str, str]:
-    key, *within = (one for one in error["loc"] if one != "[key]")
+    key, *within = (part for part in error["loc"] if part != "[key]")
     key = str(key).upper()
-    place = f"MCP_DJANGO[{key!r}]" + "".join(f"[{one!r}]" for one in within)
+    place = f"MCP_DJANGO[{key!r}]" + "".join(f"[{part!r}]" for part in within)
     message, hint = error["msg"].removeprefix("Value error, "), f"See {docs_url('ref/settings')}."
     if error["type"] == "unexpected_keyword_argument":
-        inner = next((one for one in reversed(within) if one in _MEMBERS), key)
+        inner = next((part for part in reversed(within) if part in _MEMBERS), key)
         return f"{place}: unknown key.", _suggest_key(str(within[-1]), _MEMBERS[inner])
     if error["type"] == "tuple_type":
         message = f"Input should be a list or a tuple, not {type(error['input']).__name__}"
@@ -567,7 +567,7 @@ def _find_repeated(entries: Iterable[ExternalIssuer]) -> list[str]:
 
 def _versions(values: Mapping[Any, Any]) -> list[str]:
     versions = values.get("PROTOCOL_VERSIONS", ())
-    return [str(v) for v in versions] if isinstance(versions, (list, tuple)) else []
+    return [str(version) for version in versions] if isinstance(versions, (list, tuple)) else []
 
 
 def _unknown_key(key: str) -> tuple[str, str]:
@@ -579,10 +579,10 @@ def _unknown_key(key: str) -> tuple[str, str]:
     return f"MCP_DJANGO has no key {key!r}.", hint
 
 
-def _suggest_key(key: str, known: tuple[str, ...]) -> str:
-    spelled = {one.lower(): one for one in known}
-    close = nearest(key.lower(), spelled)
-    return f"Did you mean {spelled[close]!r}?" if close else f"Known: {', '.join(known)}."
+def _suggest_key(key: str, names: tuple[str, ...]) -> str:
+    spellings = {name.lower(): name for name in names}
+    close = nearest(key.lower(), spellings)
+    return f"Did you mean {spellings[close]!r}?" if close else f"Known: {', '.join(names)}."
 
 
 def _parse_settings(values: Mapping[str, Any]) -> Settings:
@@ -596,18 +596,18 @@ _use_defaults: ContextVar[bool] = ContextVar("defaults_stand_in", default=False)
 def get_settings() -> Settings:
     """Return the current settings: the same object until a setting of the site changes.
 
-    So what is derived from settings may be kept while this object is the same. A change is one
-    that sends ``setting_changed``, as Django's test helpers do.
+    Values that are derived from settings may be cached as long as this object is the same. Only
+    changes that send ``setting_changed`` count, as those of Django's test helpers do.
 
     Raises:
         ImproperlyConfigured: a key is unknown, or a value is invalid.
     """
     values = getattr(django_settings, "MCP_DJANGO", {})
-    found = find_problems(values)
-    if found and _use_defaults.get():
+    problems = find_problems(values)
+    if problems and _use_defaults.get():
         return Settings()
-    if found:
-        raise ImproperlyConfigured(" ".join(f"{what} {hint}" for what, hint in found))
+    if problems:
+        raise ImproperlyConfigured(" ".join(f"{what} {hint}" for what, hint in problems))
     return _parse_settings(values)
 
 
@@ -647,7 +647,7 @@ def skip_if_settings_invalid(check: Check) -> Check:
 
 
 def _clear_settings_cache(**kwargs: Any) -> None:
-    # Also for Django's own settings, which go into what is derived: ROOT_URLCONF, DATABASES.
+    # Also for Django's own settings, on which cached values depend: ROOT_URLCONF, DATABASES.
     get_settings.cache_clear()
     get_host_settings.cache_clear()
 

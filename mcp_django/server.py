@@ -303,11 +303,11 @@ class MCPServer(SiteRegistrar):
             "icons": icons,
             "websiteUrl": self.website_url,
         }
-        given = {name: value for name, value in optional.items() if value}
+        details = {name: value for name, value in optional.items() if value}
         return {
             "name": self._program_name(),
             "version": self.version or _package_version(),
-            **given,
+            **details,
         }
 
     @property
@@ -400,11 +400,11 @@ def all_servers() -> Iterator[MCPServer]:
 
 def known_scopes() -> set[str]:
     """Return all scopes that a token can have: those of the settings and of the code."""
-    found = set(get_settings().scopes)
+    scopes = set(get_settings().scopes)
     for server in all_servers():
-        found.update(server.scopes)
-        found.update(scope for one in server.registry for scope in one.scopes)
-    return found
+        scopes.update(server.scopes)
+        scopes.update(scope for component in server.registry for scope in component.scopes)
+    return scopes
 
 
 def _package_version() -> str:

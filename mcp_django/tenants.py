@@ -1,17 +1,17 @@
 """Whose rows a request sees: tenants and row-level security.
 
 The middleware of such a site keeps the tenant on the thread in which it runs, or on the database
-connection of that thread. The work of this package goes on elsewhere: in pools, in streams, tasks
-and other processes. ``MCP_DJANGO["THREAD_CONTEXT"]`` names a ``ThreadContext``, which returns the
-tenant of a request as a short text, and enters it in another thread. The text is stored with the
-rows of this package, and is a part of every key and look-up: what one tenant has is unknown to the
-others. It is never taken from a client.
+connection of that thread. This package also works in other places: in pools, in streams, in tasks
+and in other processes. ``MCP_DJANGO["THREAD_CONTEXT"]`` names a ``ThreadContext``, which returns
+the tenant of a request as a short text, and enters it in another thread. The text is stored with
+the rows of this package, and is a part of every key and look-up, so no tenant sees the rows of
+another one. It is never taken from a client.
 
-``current_tenant`` is the tenant of what runs now. A mount sets it once per request
+``current_tenant`` is the tenant of the running code. A mount sets it once per request
 (``as_tenant``), the tasks of an event loop and the threads of our pools inherit it, and
 ``run_as_tenant`` enters it in a thread. Without a ``ThreadContext`` it is always empty.
 
-What is derived here from the settings is kept for the process, and a fork keeps it.
+Values that this module derives from the settings are cached in the process, and a fork keeps them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ TENANT_PACKAGES = frozenset(
 
 
 class ThreadContextError(Exception):
-    """The class of ``THREAD_CONTEXT`` is missing, or does not do what it has to."""
+    """The class of ``THREAD_CONTEXT`` is missing, or does not work as documented."""
 
 
 class TenantUnavailable(InternalError):
@@ -87,9 +87,10 @@ class ThreadContext(ABC):
     def capture(self, request: HttpRequest | None) -> str:
         """Return the tenant, by at most 255 characters; empty for none.
 
-        On mounts without the site's middleware nothing but the ``request`` says it. Elsewhere its
-        middleware has run in this thread. ``None`` asks for what this thread is in: in the admin,
-        in a command, and in signals of each saved object that is exposed, so it has to be cheap.
+        On mounts without the site's middleware, only the ``request`` identifies the tenant.
+        Elsewhere the middleware has run in this thread. With ``None``, return the tenant of this
+        thread: it is called so in the admin, in commands, and in signals of each saved object
+        that is exposed, so it has to be cheap.
 
         Raises:
             Http404: there is no such tenant; the client gets a 404.
@@ -103,16 +104,16 @@ class ThreadContext(ABC):
         nested, so it restores what was set before.
 
         Raises:
-            Exception: there is no such tenant any more. What needed this thread fails, and nothing
-                else.
+            Exception: there is no such tenant any more. Only the work that needed this thread
+                fails.
         """
 
 
 @cache
 def thread_context() -> ThreadContext | None:
-    """Return what enters tenants on this site; ``None`` on a site without tenants.
+    """Return the object that enters tenants on this site; ``None`` on a site without tenants.
 
-    If the setting names nothing that could, it is an ``UnknownContext``.
+    If the setting does not name a usable class, it is an ``UnknownContext``.
     """
     path = get_settings().thread_context
     if path is False:
@@ -141,7 +142,7 @@ def thread_context() -> ThreadContext | None:
 
 
 class UnknownContext(ThreadContext):
-    """Stands for what cannot be used: the tenant of a request is not known, so all is refused."""
+    """Replaces a class that cannot be used: it refuses all requests, since no tenant is known."""
 
     def __init__(self, message: str) -> None:
         self.message = message
@@ -158,7 +159,7 @@ class UnknownContext(ThreadContext):
 def tenant_packages() -> list[str]:
     """Return the tenant packages that code of the site imports, or that it names in its settings.
 
-    Some are used as a library alone, neither as an app nor as a middleware or a database backend.
+    Some packages are only imported, and are neither an app nor a middleware or database backend.
     """
     engines = [str(database.get("ENGINE", "")) for database in django_settings.DATABASES.values()]
     names = [*(config.name for config in apps.get_app_configs()), *django_settings.MIDDLEWARE]
@@ -170,14 +171,14 @@ _tenant: ContextVar[str | None] = ContextVar("mcp_django.tenant", default=None)
 
 
 def current_tenant() -> str:
-    """Return the tenant of what runs now; empty on a site without tenants.
+    """Return the tenant of the running code; empty on a site without tenants.
 
     Outside of a request to a server it asks ``ThreadContext.capture``.
 
     Raises:
         ThreadContextError: the site's class does not return one.
-        SynchronousOnlyOperation: on an event loop, outside of a request to a server: nothing there
-            says whose thread it would be.
+        SynchronousOnlyOperation: on an event loop, outside of a request to a server: the tenant
+            of a thread is not available there.
     """
     if thread_context() is None:
         return ""
@@ -193,7 +194,7 @@ def current_tenant() -> str:
 
 
 def bound_tenant() -> str:
-    """Return the tenant of the request that runs now, if it is known already; else nothing."""
+    """Return the tenant of the current request if it is known already, else an empty string."""
     return _tenant.get() or ""
 
 
@@ -233,7 +234,7 @@ _seen: set[str] = set()
 
 
 def take_seen_tenants() -> list[str]:
-    """Return the tenants that threads of this process were in since the last time.
+    """Return the tenants that threads of this process were in since the last call.
 
     They are those of the admin, of signals and of commands.
     """
@@ -247,7 +248,7 @@ def take_seen_tenants() -> list[str]:
 
 
 def knows_tenant() -> bool:
-    """Return whether ``current_tenant`` is known here; why not is logged.
+    """Return whether ``current_tenant`` is known here; if not, log the reason once.
 
     For receivers of signals, which must not fail because of it.
     """
@@ -255,7 +256,7 @@ def knows_tenant() -> bool:
         current_tenant()
     except (ThreadContextError, SynchronousOnlyOperation) as exc:
         if not _is_unknown.is_set():
-            # Once: it may be asked for each of a million rows.
+            # Logged once: it may be called for each of a million rows.
             _is_unknown.set()
             logger.warning("Subscribers are not notified of changes: %s", exc)
         return False
@@ -267,7 +268,7 @@ _is_unknown = threading.Event()
 
 
 class _Bound:
-    """Sets the tenant of what is inside; cheaper than a generator, since each request has one."""
+    """Sets the tenant within the block; cheaper than a generator, since each request has one."""
 
     __slots__ = ("_tenant", "_token")
 
@@ -282,10 +283,10 @@ class _Bound:
 
 
 def as_tenant(tenant: str) -> AbstractContextManager[None]:
-    """Do what is inside for a tenant, without entering it in this thread.
+    """Run the block for a tenant, without entering the tenant in this thread.
 
-    So queries of this thread see the rows that they saw before; what is sent to other threads, and
-    what is notified, is of the tenant. The name is not checked. Do not yield inside.
+    Queries of this thread see the same rows as before; work in other threads and notifications
+    are for the tenant. The name is not checked. Do not yield within the block.
     """
     return _Bound(tenant)
 
@@ -295,7 +296,7 @@ def run_as_tenant(function: Callable[[], T]) -> T:
 
     Raises:
         TenantUnavailable: the site's class could not enter it.
-        Exception: what the function raises.
+        Exception: the function raises it.
     """
     context = thread_context()
     if context is None or not (tenant := _tenant.get()):
@@ -316,7 +317,7 @@ def of_tenant(model: type[M], using: str | None = None) -> QuerySet[M]:
 
 
 def by_tenant(key: str) -> str:
-    """Return a key of a cache, a counter or a signature that no other tenant has."""
+    """Return a key for a cache, a counter or a signature, which no other tenant uses."""
     if thread_context() is None:
         return key
     tenant = current_tenant()
@@ -362,7 +363,7 @@ class DjangoTenants(ThreadContext):
         """
         from django_tenants.utils import get_tenant_model, schema_context, tenant_context
 
-        # PostgreSQL ignores a schema that does not exist, and would find the tables of all.
+        # PostgreSQL ignores a schema that does not exist, and would find the shared tables.
         with schema_context(_shared_schema()):
             if tenant == _shared_schema():
                 yield
@@ -385,7 +386,7 @@ def tenant_middleware() -> Any:
 
 
 def is_shared(tenant: str) -> bool:
-    """Return whether a tenant is none, or the schema that all tenants share."""
+    """Return whether the tenant is empty, or is the schema that all tenants share."""
     is_schema = isinstance(thread_context(), DjangoTenants)
     return not tenant or (is_schema and tenant == _shared_schema())
 
@@ -425,7 +426,7 @@ _USER_MIDDLEWARE = frozenset(
 def has_tenant_users() -> bool:
     """Return whether each tenant has a table of users of its own.
 
-    It is asked in the thread of a request, since a router may know the tenant.
+    Call it in the thread of a request, since a database router may depend on the tenant.
     """
     return thread_context() is not None and is_tenant_app(get_user_model()._meta.app_config.name)
 
@@ -433,8 +434,8 @@ def has_tenant_users() -> bool:
 def is_tenant_app(name: str) -> bool:
     """Return whether each tenant has tables of its own for the models of an app.
 
-    Where schemas are the tenants, the settings list them. Otherwise tables that are in another
-    database than those of this package, which are those of all, are of a tenant.
+    If tenants are schemas, the settings list their apps. Otherwise the tables belong to a tenant
+    if they are in another database than the tables of this package, which all tenants share.
     """
     listed = _tenant_apps()
     if listed is not None:

@@ -80,12 +80,12 @@ def render_config(host: KnownClient, targets: Sequence[ConnectionTarget]) -> str
         return "\n".join(target.url for target in targets)
     if host.format == "claude":
         return "\n".join(_claude_command(_build_entry(host, target), target) for target in targets)
-    found = build_config(host, targets)
+    config = build_config(host, targets)
     if host.format == "toml":
         return "\n\n".join(
-            _toml_table((host.root, name), one) for name, one in found[host.root].items()
+            _toml_table((host.root, name), members) for name, members in config[host.root].items()
         )
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    return json.dumps(config, indent=2, ensure_ascii=False)
 
 
 def _build_entry(host: KnownClient, target: ConnectionTarget) -> ConfigEntry:
@@ -152,22 +152,27 @@ def curl_command(
 
     If the token is in an environment variable, the shell expands it.
     """
-    given = dict(params or {})
+    request_params = dict(params or {})
     headers = {
         "Content-Type": JSON,
         "Accept": ACCEPT,
         "MCP-Protocol-Version": LATEST.version,
         "Mcp-Method": method,
     }
-    named = REQUESTS[method].name_member
-    if named is not None:
-        headers["Mcp-Name"] = given[named]
+    name_member = REQUESTS[method].name_member
+    if name_member is not None:
+        headers["Mcp-Name"] = request_params[name_member]
     envelope = {
         PROTOCOL_VERSION: LATEST.version,
         CLIENT_INFO: {"name": "curl", "version": "1"},
         CLIENT_CAPABILITIES: {},
     }
-    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**given, "_meta": envelope}}
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": method,
+        "params": {**request_params, "_meta": envelope},
+    }
     lines = [
         f"curl -sS {shlex.quote(target.url)}",
         *_authorization(target),

@@ -23,11 +23,12 @@ else:
 class ExactCharField(_CharField):
     """A short text that every database compares exactly, also in unique constraints and indexes.
 
-    ``a``, ``A``, ``á`` and ``a`` with a blank behind it are four texts. PostgreSQL, SQLite and
-    Oracle compare so by themselves. MariaDB and MySQL compare by the collation of a column, and
-    their default ones take these four for one, so the column has a binary collation without padding
-    there (``utf8mb4_nopad_bin``; in MySQL, 8.0.17 or newer, ``utf8mb4_0900_bin``). Lookups that
-    ignore case, such as the search of the admin, ignore it there as well.
+    ``a``, ``A``, ``á`` and ``a`` with a trailing blank are four different texts. PostgreSQL, SQLite
+    and Oracle compare texts in this way by default. MariaDB and MySQL use the collation of the
+    column, and their default collations treat these four texts as equal. Therefore the column has a
+    binary collation without padding there (``utf8mb4_nopad_bin``; in MySQL, 8.0.17 or newer,
+    ``utf8mb4_0900_bin``). Lookups that ignore case, such as the search of the admin, ignore it
+    there as well.
 
     Use it for each text that is looked up to decide something, but not instead of a digest: a
     secret is not stored as text.
@@ -86,7 +87,7 @@ class DigestField(models.CharField):  # type: ignore[type-arg]  # generic in the
         super().__init__(**{"max_length": 64, "unique": True, "editable": False, **options})
 
     def deconstruct(self) -> Any:
-        """Return how a migration writes it."""
+        """Return the arguments with which a migration writes the field."""
         name, path, args, options = super().deconstruct()
         return name, path, args, {**options, "of": self.of}
 
@@ -143,7 +144,7 @@ class UserForeignKey(models.ForeignKey):  # type: ignore[type-arg]  # generic in
         pass
 
     def deconstruct(self) -> Any:
-        """Return how a migration writes it, which is the same on every site."""
+        """Return the arguments for a migration, which are the same on every site."""
         name, path, args, options = super().deconstruct()
         options.pop("db_constraint", None)
         return name, path, args, options

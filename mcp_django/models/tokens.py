@@ -53,13 +53,13 @@ def validate_networks(values: object) -> None:
     Raises:
         ValidationError: names the first invalid value.
     """
-    for one in values if isinstance(values, list) else [values]:
+    for value in values if isinstance(values, list) else [values]:
         try:
-            ip_network(str(one))
+            ip_network(str(value))
         except ValueError as exc:
             raise ValidationError(
                 _("%(value)s is not a valid network: %(reason)s."),
-                params={"value": repr(one), "reason": exc},
+                params={"value": repr(value), "reason": exc},
             ) from None
 
 
@@ -70,8 +70,8 @@ class AccessTokenManager(models.Manager["AccessToken"]):
     def find(self, plaintext: str) -> AccessToken | None:
         """Return the token of this plaintext, with its user; ``None`` if it is not usable."""
         mine = self.select_related("user").filter(tenant=current_tenant())
-        found = mine.filter(digest=token_digest(plaintext)).first()
-        return found if found is not None and found.is_usable else None
+        token = mine.filter(digest=token_digest(plaintext)).first()
+        return token if token is not None and token.is_usable else None
 
     def issue(
         self,
@@ -101,7 +101,7 @@ class AccessTokenManager(models.Manager["AccessToken"]):
             name=name,
             scopes=sorted(set(scopes)),
             servers=sorted(set(servers)),
-            networks=[str(ip_network(one)) for one in networks],
+            networks=[str(ip_network(network)) for network in networks],
             expires_at=expires,
         )
         return token, plaintext
@@ -169,10 +169,10 @@ class AccessToken(models.Model):
             return True
         if address is None:
             return False
-        found = ip_address(address)
+        ip = ip_address(address)
         # On a dual-stack socket the address of an IPv4 client is ::ffff:192.0.2.1.
-        found = getattr(found, "ipv4_mapped", None) or found
-        return any(found in ip_network(one) for one in self.networks)
+        ip = getattr(ip, "ipv4_mapped", None) or ip
+        return any(ip in ip_network(network) for network in self.networks)
 
     def revoke(self) -> None:
         """Revoke the token; requests with it are rejected from now on."""
