@@ -61,31 +61,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the argument parser of the command."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    made.add_argument(
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
         "--quick", action="store_true", help="short rounds, for a rough impression only"
     )
-    made.add_argument(
+    parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write all figures to this file"
     )
-    made.add_argument(
+    parser.add_argument(
         "--only", metavar="TEXT", help="rows whose block, work or column contains this"
     )
-    made.add_argument("--no-peers", action="store_true", help="measure this package only")
-    made.add_argument("--no-streams", action="store_true", help="do not measure open streams")
-    made.add_argument(
+    parser.add_argument("--no-peers", action="store_true", help="measure this package only")
+    parser.add_argument("--no-streams", action="store_true", help="do not measure open streams")
+    parser.add_argument(
         "--streams", type=int, help="number of open streams (1000, or 100 with --quick)"
     )
-    made.add_argument("--server", choices=[*SERVERS], default="uvicorn", help="ASGI server")
-    made.add_argument(
+    parser.add_argument("--server", choices=[*SERVERS], default="uvicorn", help="ASGI server")
+    parser.add_argument(
         "--postgres",
         metavar="URL",
         help="also measure on this empty PostgreSQL database (postgres://…)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--prepare", metavar="FILE", help="create this database, print an access token, and exit"
     )
-    return made
+    return parser
 
 
 def prepare_database(database: str | Path) -> str:
@@ -108,8 +108,8 @@ def prepared(database: str) -> str:
         subprocess.CalledProcessError: it cannot be prepared; stderr has the reason.
     """
     command = [sys.executable, "-m", "benchmarks", "--prepare", database]
-    done = subprocess.run(command, check=True, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-    return done.stdout.strip()
+    process = subprocess.run(command, check=True, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    return process.stdout.strip()
 
 
 def run(plan: Plan, options: argparse.Namespace) -> Any:
@@ -171,15 +171,15 @@ def stream_figures(plan: Plan, database: str, options: argparse.Namespace) -> li
     """Measure each kind of stream on the fast handler and the raw mount, on new servers."""
     quick = plan is QUICK
     streams = options.streams or (100 if quick else 1000)
-    found = []
+    figures = []
     for kind, mount in product(KINDS, ("/mcp", "/raw")):
         print_progress(f"{streams} streams of {kind} on {mount}")
         with start_site(options.server, database, BENCH_LAYER="memory") as server:
             measuring = measure_streams(
                 server, Path(database), mount, kind, streams=streams, changes=5 if quick else 20
             )
-            found.append(asyncio.run(measuring))
-    return found
+            figures.append(asyncio.run(measuring))
+    return figures
 
 
 def print_progress(text: str) -> None:

@@ -53,13 +53,13 @@ def request_2026(
         f"{META}/clientCapabilities": {},
         f"{META}/clientInfo": CLIENT,
     }
-    given = dict(params or {})
+    params = dict(params or {})
     headers = {"MCP-Protocol-Version": VERSION, "Mcp-Method": method}
-    if "name" in given:
-        headers["Mcp-Name"] = given["name"]
+    if "name" in params:
+        headers["Mcp-Name"] = params["name"]
     if bearer:
         headers["Authorization"] = f"Bearer {bearer}"
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**given, "_meta": envelope}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": envelope}}
     return post(path, body, headers)
 
 
@@ -100,9 +100,9 @@ def open_session(port: int, path: str, *, bearer: str = "") -> dict[str, str]:
 
 
 def _headers_of(answer: bytes) -> dict[str, str]:
-    found = _ID.search(answer)
-    assert found is not None, answer
-    return {"Mcp-Session-Id": found[1].decode(), "MCP-Protocol-Version": SESSION_VERSION}
+    match = _ID.search(answer)
+    assert match is not None, answer
+    return {"Mcp-Session-Id": match[1].decode(), "MCP-Protocol-Version": SESSION_VERSION}
 
 
 def session_requests(
@@ -162,7 +162,7 @@ class Burst:
 class Connection:
     """A connection that sends its next request once it has the response.
 
-    With ``follow`` it sends a second one after each; the latency is that of both.
+    With ``follow`` it sends a second one after each; the latency is that of both requests.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Connection:
         """Read available bytes; return the latency in seconds once the response is complete.
 
         Raises:
-            UnexpectedAnswer: the status is another one, or the server closed the connection.
+            UnexpectedResponse: the status is another one, or the server closed the connection.
         """
         part = self.socket.recv(CHUNK)
         self._answer += part
@@ -235,7 +235,7 @@ def send_once(port: int, request: bytes, *, expects: bytes, status: int = 200) -
     """Send one request and return the response.
 
     Raises:
-        UnexpectedAnswer: the expected text is not in the response.
+        UnexpectedResponse: the expected text is not in the response.
     """
     connection = Connection(port, [request], status=status)
     try:
@@ -264,17 +264,17 @@ def send_load(
     ``requests`` are those of each connection, or the same ones for all of them.
 
     Raises:
-        UnexpectedAnswer: a response does not have the status 200.
+        UnexpectedResponse: a response does not have the status 200.
         TimeoutError: the server stopped responding.
     """
     with ExitStack() as stack:
-        each = cycle(requests)
-        opened = [Connection(port, next(each), follow=follow) for _ in range(connections)]
-        for one in opened:
-            stack.callback(one.close)
+        request_lists = cycle(requests)
+        opened = [Connection(port, next(request_lists), follow=follow) for _ in range(connections)]
+        for connection in opened:
+            stack.callback(connection.close)
         selector = stack.enter_context(selectors.DefaultSelector())
-        for one in opened:
-            selector.register(one.socket, selectors.EVENT_READ, one)
+        for connection in opened:
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
         return _send_load(selector, opened, seconds)
 
 
@@ -285,8 +285,8 @@ def _send_load(
     started = time.perf_counter()
     ends = started + seconds
     busy = 0
-    for one in opened:
-        one.send()
+    for connection in opened:
+        connection.send()
         busy += 1
     while busy:
         ready = selector.select(TIMEOUT_SECONDS)

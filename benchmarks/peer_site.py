@@ -136,13 +136,13 @@ def fastmcp() -> Any:
 
 
 def _at_paths(starlette: Any, mount: Any, stateless: Any, stateful: Any) -> Any:
-    """Return both at their paths; each has a lifespan of its own."""
+    """Return both applications at their paths; each has its own lifespan."""
 
     @asynccontextmanager
     async def lifespan(application: Any) -> Any:
         async with AsyncExitStack() as stack:
-            for one in (stateless, stateful):
-                await stack.enter_async_context(one.router.lifespan_context(one))
+            for app in (stateless, stateful):
+                await stack.enter_async_context(app.router.lifespan_context(app))
             yield
 
     inner = starlette(
@@ -177,23 +177,23 @@ def mcpz() -> None:
         status: str = "any"
         limit: int = 20
 
-    def register(name: str, work: Callable[[Any], str], takes: Any = Arguments) -> None:
+    def register(name: str, work: Callable[[Any], str], schema: Any = Arguments) -> None:
         def run(request: object, params: Any) -> Text:
             return Text(work(params))
 
-        named = {"name": name, "description": filler.__doc__ or "", "read_only": True}
-        server.tool(input_schema=takes, **named)(run)
+        options = {"name": name, "description": filler.__doc__ or "", "read_only": True}
+        server.tool(input_schema=schema, **options)(run)
 
-    def wait(given: Arguments) -> str:
-        time.sleep(given.ms / 1000)
+    def wait(arguments: Arguments) -> str:
+        time.sleep(arguments.ms / 1000)
         return "done"
 
-    register("add", lambda given: str(given.a + given.b))
-    register("list_rows", lambda given: json.dumps(list_rows(given.limit), default=str))
-    register("big", lambda given: "x" * (given.kb * 1024))
+    register("add", lambda arguments: str(arguments.a + arguments.b))
+    register("list_rows", lambda arguments: json.dumps(list_rows(arguments.limit), default=str))
+    register("big", lambda arguments: "x" * (arguments.kb * 1024))
     register("slow", wait)
     for number in range(FILLERS + 1):
-        register(f"filler_{number:02d}", lambda given: str(given.query), Query)
+        register(f"filler_{number:02d}", lambda arguments: str(arguments.query), Query)
     urlpatterns.append(path("mcp", server))
 
 
@@ -202,14 +202,14 @@ def bolt() -> Any:
     from bolt_mcp import MCP
     from django_bolt import BoltAPI
 
-    made = BoltAPI()
+    bolt_api = BoltAPI()
     for place, stateless in (("/mcp", True), ("/session", False)):
         # With JSON responses it has no sessions.
         server = MCP("bench", "1", stateless=stateless, json_response=stateless)
         for name, function in named_tools():
             server.tool(name=name)(function)
-        made.mount_mcp(server, path=place)
-    return made
+        bolt_api.mount_mcp(server, path=place)
+    return bolt_api
 
 
 application: Any = None

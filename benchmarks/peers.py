@@ -73,8 +73,8 @@ class Peer:
             if not self._python.exists():
                 _run(sys.executable, "-m", "venv", str(self._python.parents[1]))
             _run(str(self._python), "-m", "pip", "install", "-q", *self.requirements)
-            ask = f"from importlib.metadata import version; print(version({self.distribution!r}))"
-            return _run(str(self._python), "-c", ask).strip()
+            code = f"from importlib.metadata import version; print(version({self.distribution!r}))"
+            return _run(str(self._python), "-c", code).strip()
         except (OSError, subprocess.CalledProcessError) as exc:
             raise NotInstalled(f"{self.distribution} cannot be installed here ({exc})") from exc
 
@@ -96,8 +96,8 @@ class Peer:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return done.stdout
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return process.stdout
 
 
 POSTGRES = "psycopg[binary]>=3.2"

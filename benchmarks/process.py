@@ -51,33 +51,35 @@ class Process:
     @property
     def _all(self) -> list[Path]:
         """The ``/proc`` directories of the process and of its workers."""
-        pid = str(self.popen.pid)
-        workers = (PROC / pid / "task" / pid / "children").read_text().split()
-        return [PROC / one for one in (pid, *workers)]
+        main_pid = str(self.popen.pid)
+        workers = (PROC / main_pid / "task" / main_pid / "children").read_text().split()
+        return [PROC / pid for pid in (main_pid, *workers)]
 
     @property
     def cpu_seconds(self) -> float:
         """User and system time of all threads so far, with a resolution of 0.01 seconds."""
-        return sum(_ticks(one / "stat") for one in self._all) / TICKS
+        return sum(_ticks(directory / "stat") for directory in self._all) / TICKS
 
     @property
     def memory(self) -> int:
         """Physical memory in bytes."""
-        return sum(int((one / "statm").read_text().split()[1]) for one in self._all) * PAGE
+        return (
+            sum(int((directory / "statm").read_text().split()[1]) for directory in self._all) * PAGE
+        )
 
     @property
     def threads(self) -> int:
         """Number of threads."""
-        return sum(len(list((one / "task").iterdir())) for one in self._all)
+        return sum(len(list((directory / "task").iterdir())) for directory in self._all)
 
     def open_files(self, path: Path) -> int:
         """Return how often a file is open; for a SQLite database, its number of connections."""
-        wanted, found = path.resolve(), 0
+        target, count = path.resolve(), 0
         for file in (file for directory in self._all for file in (directory / "fd").iterdir()):
-            # It may be closed meanwhile.
+            # The file may have been closed meanwhile.
             with suppress(FileNotFoundError):
-                found += file.readlink() == wanted
-        return found
+                count += file.readlink() == target
+        return count
 
 
 def _ticks(stat: Path) -> int:
@@ -186,17 +188,17 @@ def _stop_process(popen: subprocess.Popen[bytes]) -> None:
 def cache_directory() -> Path:
     """Return the directory, created if missing: ``BENCH_CACHE``, or one in the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    found = Path(os.environ.get("BENCH_CACHE") or Path(base) / "mcp-django-benchmarks")
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    directory = Path(os.environ.get("BENCH_CACHE") or Path(base) / "mcp-django-benchmarks")
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def database_file() -> Path:
-    """Return the SQLite file for the tables of today's migrations; files of others are deleted."""
+    """Return the SQLite file for the current migrations; delete the files of other migrations."""
     migrations = sorted((REPOSITORY / "mcp_django").glob("**/migrations/*.py"))
     digest = sha256(b"".join(path.read_bytes() for path in migrations)).hexdigest()[:12]
-    wanted = cache_directory() / f"rows-{digest}.sqlite3"
+    database = cache_directory() / f"rows-{digest}.sqlite3"
     for path in cache_directory().glob("rows*.sqlite3*"):
-        if not path.name.startswith(wanted.name):
+        if not path.name.startswith(database.name):
             path.unlink()
-    return wanted
+    return database

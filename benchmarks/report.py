@@ -36,17 +36,17 @@ COLUMNS = (MCPZ, MCPZ_GUNICORN, SDK, FASTMCP, BOLT)
 
 def describe_environment() -> dict[str, str]:
     """Return the versions and the machine that the figures depend on, and its load."""
-    found = {
+    environment = {
         "python": platform.python_version(),
         "processors": str(os.cpu_count()),
         "load": format_number(os.getloadavg()[0]),
     }
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            environment[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            environment[name] = "not installed"
+    return environment
 
 
 def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -81,7 +81,7 @@ def cpu_of(
     results: Sequence[RowResult], streams: Sequence[StreamFigures]
 ) -> Mapping[Cell, Sequence[float]]:
     """Return the microseconds of CPU of each cell, by round."""
-    found: dict[Cell, Sequence[float]] = {
+    cpu: dict[Cell, Sequence[float]] = {
         Cell(result.row.block, result.row.work, result.row.column): [
             sample.cpu for sample in result.samples
         ]
@@ -89,9 +89,9 @@ def cpu_of(
     }
     opened = [figures for figures in streams if figures.kind == GET]
     if opened:
-        found[Cell(RAW, STREAM, OWN)] = [figures.open_cpu for figures in opened]
-        found[Cell(RAW, EVENT, OWN)] = [figures.event_cpu for figures in opened]
-    return found
+        cpu[Cell(RAW, STREAM, OWN)] = [figures.open_cpu for figures in opened]
+        cpu[Cell(RAW, EVENT, OWN)] = [figures.event_cpu for figures in opened]
+    return cpu
 
 
 def ratio(cpu: Mapping[Cell, Sequence[float]], cell: Cell, column: str) -> Spread | None:
@@ -140,8 +140,8 @@ def _describe_goal(cpu: Mapping[Cell, Sequence[float]], cell: Cell) -> str:
     if goal is None:
         return ""
     times = ratio(cpu, cell, goal.of)
-    wanted = f"≤ {goal.times:g} times {goal.of}"
-    return wanted if times is None else f"{times}, {wanted}"
+    limit = f"≤ {goal.times:g} times {goal.of}"
+    return limit if times is None else f"{times}, {limit}"
 
 
 def goal_of(cell: Cell) -> Goal | None:
@@ -174,7 +174,7 @@ def figure_table(results: Sequence[RowResult]) -> str:
     return markdown_table(("row", "CPU µs/request", "requests/s", "p50 ms", "p99 ms"), lines)
 
 
-def stream_table(figures: Sequence[StreamFigures]) -> str:
+def stream_table(streams: Sequence[StreamFigures]) -> str:
     """Return the table of the costs of streams."""
     head = (
         "mount",
@@ -190,18 +190,18 @@ def stream_table(figures: Sequence[StreamFigures]) -> str:
     )
     lines = [
         (
-            one.mount,
-            one.kind,
-            str(one.streams),
-            format_number(one.bytes_each / 1024),
-            str(one.threads),
-            str(one.database_connections),
-            format_number(one.open_cpu),
-            format_number(one.event_cpu),
-            format_number(one.event_ms),
-            format_number(one.stop_seconds),
+            figures.mount,
+            figures.kind,
+            str(figures.streams),
+            format_number(figures.bytes_each / 1024),
+            str(figures.threads),
+            str(figures.database_connections),
+            format_number(figures.open_cpu),
+            format_number(figures.event_cpu),
+            format_number(figures.event_ms),
+            format_number(figures.stop_seconds),
         )
-        for one in figures
+        for figures in streams
     ]
     return markdown_table(head, lines)
 
@@ -209,11 +209,11 @@ def stream_table(figures: Sequence[StreamFigures]) -> str:
 def build_document(
     plan: Plan,
     results: Sequence[RowResult],
-    figures: Sequence[StreamFigures],
+    streams: Sequence[StreamFigures],
     memory: Mapping[str, float],
 ) -> Any:
     """Return all figures as a JSON-serializable object."""
-    cpu = cpu_of(results, figures)
+    cpu = cpu_of(results, streams)
     rows = []
     for result in results:
         row = result.row
@@ -234,6 +234,6 @@ def build_document(
     return {
         "plan": asdict(plan),
         "rows": rows,
-        "streams": [asdict(one) for one in figures],
+        "streams": [asdict(figures) for figures in streams],
         "memory_mb": dict(memory),
     }

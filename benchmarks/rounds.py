@@ -74,17 +74,17 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 def spread(values: Iterable[float]) -> Spread:
     """Return the median and the range of at least one value."""
-    found = sorted(values)
-    return Spread(median=median(found), least=found[0], most=found[-1])
+    sorted_values = sorted(values)
+    return Spread(median=median(sorted_values), least=sorted_values[0], most=sorted_values[-1])
 
 
 def ratios(row: Iterable[float], baseline: Iterable[float]) -> Spread:
     """Return the ratios of a row to its baseline by round, so that drift affects both equally.
 
     Raises:
-        ValueError: the two do not have the same number of rounds.
+        ValueError: the row and the baseline do not have the same number of rounds.
     """
-    return spread(one / other for one, other in zip(row, baseline, strict=True))
+    return spread(value / base for value, base in zip(row, baseline, strict=True))
 
 
 def format_number(value: float) -> str:
@@ -149,8 +149,8 @@ def measure_rows(
 ) -> list[RowResult]:
     """Warm up every row, then measure all of them round by round.
 
-    ``servers`` are the running ones by name. A row of one that may fail is left out if it does, and
-    ``say`` is told why.
+    ``servers`` are the running servers by name. If a row of a server that may fail does fail, it is
+    left out, and ``say`` is called with the reason.
 
     Raises:
         UnexpectedResponse: a server did not respond in time, or not as its row expects.

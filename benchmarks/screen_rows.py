@@ -69,11 +69,11 @@ def create_components(count: int) -> None:
 
 def create_calls(count: int) -> None:
     """Create call records of these tools, one every eight seconds until now."""
-    words = DIALECTS[connection.vendor]
+    dialect = DIALECTS[connection.vendor]
     statement = CALLS.format(
-        numbers=words["numbers"],
-        ago=words["ago"].format(f"(({count:d} - i) * 8)"),
-        json=words["json"],
+        numbers=dialect["numbers"],
+        ago=dialect["ago"].format(f"(({count:d} - i) * 8)"),
+        json=dialect["json"],
         digest="0" * 64,
     )
     with connection.cursor() as cursor:

@@ -53,11 +53,11 @@ class PageMeasurement:
 
     def faults(self, *, timed: bool = True) -> Iterator[str]:
         """Yield a message for each limit that the page exceeded."""
-        name, most = self.page.name, self.page
-        if self.queries > most.queries:
-            yield f"{name}: {self.queries} queries, limit is {most.queries}"
-        if timed and self.milliseconds.least > most.milliseconds:
-            yield f"{name}: {self.milliseconds} ms, limit is {format_number(most.milliseconds)}"
+        name, page = self.page.name, self.page
+        if self.queries > page.queries:
+            yield f"{name}: {self.queries} queries, limit is {page.queries}"
+        if timed and self.milliseconds.least > page.milliseconds:
+            yield f"{name}: {self.milliseconds} ms, limit is {format_number(page.milliseconds)}"
 
 
 def pages(*, last_of_components: int, last_of_calls: int, server: int = 1) -> Sequence[Page]:
@@ -119,15 +119,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         create_components(options.components)
         create_calls(options.calls)
         create_tasks(options.tasks)
-        components, calls = (site._registry[model].list_per_page for model in (Component, Call))
-        every = pages(
-            last_of_components=max(1, options.components // components),
-            last_of_calls=max(1, min(MAX_COUNTED, options.calls) // calls),
+        components_per_page, calls_per_page = (
+            site._registry[model].list_per_page for model in (Component, Call)
+        )
+        admin_pages = pages(
+            last_of_components=max(1, options.components // components_per_page),
+            last_of_calls=max(1, min(MAX_COUNTED, options.calls) // calls_per_page),
             server=Server.objects.get(name="server-1").pk,
         )
-        opened = measure_pages(every, options.rounds)
-    sys.stdout.write(f"{build_report(opened)}\n")
-    faults = [fault for one in opened for fault in one.faults(timed=not options.untimed)]
+        measurements = measure_pages(admin_pages, options.rounds)
+    sys.stdout.write(f"{build_report(measurements)}\n")
+    faults = [
+        fault
+        for measurement in measurements
+        for fault in measurement.faults(timed=not options.untimed)
+    ]
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     return 1 if faults else 0
@@ -135,16 +141,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the argument parser of the command."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.screens", description=__doc__)
-    made.add_argument("--components", type=int, default=COMPONENTS)
-    made.add_argument("--calls", type=int, default=CALLS)
-    made.add_argument("--tasks", type=int, default=TASKS)
-    made.add_argument("--rounds", type=int, default=ROUNDS)
-    made.add_argument("--untimed", action="store_true", help="check the limits of queries only")
-    made.add_argument(
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.screens", description=__doc__)
+    parser.add_argument("--components", type=int, default=COMPONENTS)
+    parser.add_argument("--calls", type=int, default=CALLS)
+    parser.add_argument("--tasks", type=int, default=TASKS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--untimed", action="store_true", help="check the limits of queries only")
+    parser.add_argument(
         "--postgres", metavar="URL", help="use a temporary database on this PostgreSQL server"
     )
-    return made
+    return parser
 
 
 @contextmanager
@@ -180,21 +186,21 @@ def measure_pages(pages: Sequence[Page], rounds: int) -> list[PageMeasurement]:
 
     client = Client()
     client.force_login(get_user_model().objects.create_superuser("root"))
-    found: dict[Page, list[tuple[int, int, float]]] = {page: [] for page in pages}
+    samples_by_page: dict[Page, list[tuple[int, int, float]]] = {page: [] for page in pages}
     with override_settings(ROOT_URLCONF="benchmarks.site.mcp", ALLOWED_HOSTS=["*"]):
         for number in range(rounds + 1):
-            for page, times in found.items():
-                took = _open(client, page)
+            for page, samples in samples_by_page.items():
+                sample = _open(client, page)
                 if number:
-                    times.append(took)
+                    samples.append(sample)
     return [
         PageMeasurement(
             page=page,
-            shown=times[-1][0],
-            queries=max(queries for _, queries, _ in times),
-            milliseconds=spread(milliseconds for _, _, milliseconds in times),
+            shown=samples[-1][0],
+            queries=max(queries for _, queries, _ in samples),
+            milliseconds=spread(milliseconds for _, _, milliseconds in samples),
         )
-        for page, times in found.items()
+        for page, samples in samples_by_page.items()
     ]
 
 
@@ -215,21 +221,21 @@ def _open(client: Any, page: Page) -> tuple[int, int, float]:
         raise RuntimeError(
             f"The response to {page.path} has the status {response.status_code}; expected 200."
         )
-    shown = response.context_data.get("cl")
-    return len(shown.result_list) if shown else 1, len(captured), took * 1000
+    changelist = response.context_data.get("cl")
+    return len(changelist.result_list) if changelist else 1, len(captured), took * 1000
 
 
-def build_report(opened: Sequence[PageMeasurement]) -> str:
+def build_report(measurements: Sequence[PageMeasurement]) -> str:
     """Return the table of the pages with their measurements and limits."""
     lines = [
         (
-            one.page.name,
-            str(one.shown),
-            f"{one.queries} of {one.page.queries}",
-            str(one.milliseconds),
-            format_number(one.page.milliseconds),
+            measurement.page.name,
+            str(measurement.shown),
+            f"{measurement.queries} of {measurement.page.queries}",
+            str(measurement.milliseconds),
+            format_number(measurement.page.milliseconds),
         )
-        for one in opened
+        for measurement in measurements
     ]
     return markdown_table(("page", "rows shown", "queries", "ms", "limit"), lines)
 

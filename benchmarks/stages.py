@@ -43,10 +43,10 @@ class Timing:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.stages", description=__doc__)
-    made.add_argument("--iterations", type=int, default=ITERATIONS)
-    made.add_argument("--batches", type=int, default=BATCHES)
-    options = made.parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stages", description=__doc__)
+    parser.add_argument("--iterations", type=int, default=ITERATIONS)
+    parser.add_argument("--batches", type=int, default=BATCHES)
+    options = parser.parse_args(arguments)
     set_up_site()
     from benchmarks.path import stages
 
@@ -63,15 +63,15 @@ def set_up_site() -> None:
 
 def measure_stages(stages: Sequence[Stage], *, iterations: int, batches: int) -> list[Timing]:
     """Measure each stage in batches, all stages in turn; use the median batch."""
-    found: list[list[float]] = [[] for _ in stages]
+    stage_times: list[list[float]] = [[] for _ in stages]
     with asyncio.Runner(loop_factory=_loop) as runner:
         # The first batch warms up the caches and is ignored.
         for _ in range(batches + 1):
-            for stage, times in zip(stages, found, strict=True):
+            for stage, times in zip(stages, stage_times, strict=True):
                 times.append(_batch(stage, iterations, runner) / iterations / 1000)
     return [
         Timing(stage=stage, cpu=median(times[1:]))
-        for stage, times in zip(stages, found, strict=True)
+        for stage, times in zip(stages, stage_times, strict=True)
     ]
 
 
@@ -109,7 +109,8 @@ async def _asynchronous(step: Callable[[], Awaitable[Any]], iterations: int) -> 
 def stage_table(timings: Sequence[Timing]) -> str:
     """Return the table of the stages, with their parts marked."""
     lines = [
-        (f"{'· ' * one.stage.part}{one.stage.name}", format_number(one.cpu)) for one in timings
+        (f"{'· ' * timing.stage.part}{timing.stage.name}", format_number(timing.cpu))
+        for timing in timings
     ]
     return markdown(("stage", "CPU µs"), lines)
 

@@ -67,8 +67,8 @@ class Listener:
 
     async def listen(self, mount: str) -> None:
         """Request the stream of 2026-07-28 and wait for the acknowledgment."""
-        wanted = {"notifications": {"resourceSubscriptions": [TOUCHED]}}
-        self._writer.write(request_2026(mount, "subscriptions/listen", wanted))
+        params = {"notifications": {"resourceSubscriptions": [TOUCHED]}}
+        self._writer.write(request_2026(mount, "subscriptions/listen", params))
         await self.event(b"/acknowledged")
 
     async def stand(self, port: int, mount: str) -> None:
@@ -78,23 +78,23 @@ class Listener:
         await self._line(b"content-type: text/event-stream")
         await asyncio.to_thread(subscribe, port, mount, headers, TOUCHED)
 
-    async def event(self, holding: bytes) -> None:
+    async def event(self, text: bytes) -> None:
         """Wait for an event with this text.
 
         Raises:
-            UnexpectedAnswer: the server closed the connection.
+            UnexpectedResponse: the server closed the connection.
             TimeoutError: the event did not arrive in time.
         """
-        await self._line(b"data:", holding)
+        await self._line(b"data:", text)
 
-    async def _line(self, begins: bytes, holding: bytes = b"") -> None:
-        seen = bytearray()
+    async def _line(self, prefix: bytes, text: bytes = b"") -> None:
+        received = bytearray()
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while line := await self._reader.readline():
-                if line.lower().startswith(begins) and holding in line:
+                if line.lower().startswith(prefix) and text in line:
                     return
-                seen += line
-        raise UnexpectedResponse(seen.decode("latin-1") or "closed")
+                received += line
+        raise UnexpectedResponse(received.decode("latin-1") or "closed")
 
     def close(self) -> None:
         """Close the connection."""
@@ -106,14 +106,14 @@ async def open_streams(
     port: int, mount: str, kind: str, streams: int
 ) -> AsyncIterator[Sequence[Listener]]:
     """Open a number of streams, and close them when the block ends."""
-    opened = []
+    listeners = []
     async with AsyncExitStack() as stack:
         for _ in range(streams):
             listener = Listener(*await asyncio.open_connection(HOST, port))
             stack.callback(listener.close)
             await (listener.stand(port, mount) if kind == GET else listener.listen(mount))
-            opened.append(listener)
-        yield opened
+            listeners.append(listener)
+        yield listeners
 
 
 async def measure_streams(
@@ -122,12 +122,12 @@ async def measure_streams(
     """Open streams, measure them idle, cause some events, and stop the server."""
     await _warm_up(server, mount, kind)
     memory, threads, cpu = server.memory, server.threads, server.cpu_seconds
-    async with open_streams(server.port, mount, kind, streams) as opened:
+    async with open_streams(server.port, mount, kind, streams) as listeners:
         opened_at = server.cpu_seconds
         connections = await _least_connections(server, database)
         idle = server.memory, server.threads, connections
         before = server.cpu_seconds
-        delays = [await _measure_change(server, opened) for _ in range(changes)]
+        delays = [await _measure_change(server, listeners) for _ in range(changes)]
         delivering = server.cpu_seconds - before
         stopped = await _measure_stop(server)
     return StreamFigures(
@@ -145,9 +145,9 @@ async def measure_streams(
 
 
 async def _least_connections(server: Process, database: Path) -> int:
-    """Return the least number of connections to the database, once that falls no more.
+    """Return the least number of connections to the database, once it no longer falls.
 
-    The process itself opens one now and then, whatever the streams do.
+    The process also opens a connection now and then, independently of the streams.
     """
     least, since = server.open_files(database), time.monotonic()
     while time.monotonic() < since + SETTLE_SECONDS:
@@ -162,16 +162,16 @@ async def _warm_up(server: Process, mount: str, kind: str) -> None:
     """Make the server start the threads of its pools, which do not belong to a stream."""
     for request in (call("/mcp", "add_sync", a=2, b=3), request_2026("/mcp", "tools/list")):
         await asyncio.to_thread(send_load, server.port, [[request]], seconds=WARM_UP_SECONDS)
-    async with open_streams(server.port, mount, kind, 20) as opened:
-        await _measure_change(server, opened)
+    async with open_streams(server.port, mount, kind, 20) as listeners:
+        await _measure_change(server, listeners)
 
 
-async def _measure_change(server: Process, opened: Sequence[Listener]) -> float:
+async def _measure_change(server: Process, listeners: Sequence[Listener]) -> float:
     """Change the resource; return the seconds until every listener has the event."""
     touch = call("/raw", "touch")
     started = time.perf_counter()
     await asyncio.to_thread(send_once, server.port, touch, expects=b"touched")
-    await asyncio.gather(*(one.event(b"/updated") for one in opened))
+    await asyncio.gather(*(listener.event(b"/updated") for listener in listeners))
     took = time.perf_counter() - started
     await asyncio.sleep(CHANGE_INTERVAL_SECONDS)
     return took

@@ -175,7 +175,7 @@ def bare_row(process: str, suffix: str = "") -> Row:
 
 
 def shared_rows(row: Callable[..., Row], path: str) -> Sequence[Row]:
-    """Return the rows that all have, whose tools are at a path."""
+    """Return the rows that every column has, for tools at a path."""
     return (
         row(work=ROWS, request=call(path, "list_rows", limit=50), expects=LAST_ROW),
         row(work=LIST, request=request_2026(path, "tools/list"), expects=LAST_TOOL),
@@ -189,7 +189,7 @@ def mcpz_rows(process: str, *, on_gunicorn: bool, suffix: str = "") -> Sequence[
     rows: list[Row] = []
     places = [(MIDDLEWARE, MCPZ)]
     if on_gunicorn:
-        # Those who choose a server compare with it.
+        # Users who choose a server compare both, so each block has the figures of gunicorn.
         places = [(GUNICORN, MCPZ), (MIDDLEWARE, MCPZ_GUNICORN)]
     for block, column in places:
         row = partial(Row, block=block + suffix, column=column, process=process)

@@ -24,7 +24,7 @@ def check_rows() -> None:
         ImproperlyConfigured: the table does not exist; the message has the command to create it.
     """
     if connection.vendor != "sqlite":
-        # Asking would need a connection.
+        # The check would need a connection.
         return
     path = Path(connection.settings_dict["NAME"])
     table = Row._meta.db_table
@@ -42,8 +42,8 @@ def has_table(path: Path, name: str) -> bool:
     if not path.exists():
         return False
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-    with closing(sqlite3.connect(path)) as found:
-        return found.execute(query, [name]).fetchone() is not None
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(query, [name]).fetchone() is not None
 
 
 def create_rows() -> str:

@@ -64,8 +64,8 @@ async def bare(scope: Any, receive: Any, send: Any) -> None:
 async def bare_rows(scope: Any, receive: Any, send: Any) -> None:
     """Read the rows in a thread, which keeps its connection, and send them."""
     json.loads(await _read(receive))
-    found = await asyncio.to_thread(first_rows)
-    await _answer(send, json.dumps(found, default=str).encode())
+    row_values = await asyncio.to_thread(first_rows)
+    await _answer(send, json.dumps(row_values, default=str).encode())
 
 
 async def _read(receive: Any) -> bytes:

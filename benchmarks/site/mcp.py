@@ -1,7 +1,7 @@
 """The measured tools, on a server for anonymous callers and on one for bearer tokens, and the URLs.
 
-``BENCH_TOOLS`` is the number of tools of each of the two: those of ``TOOLS``, and fillers for the
-rest. On the server ``writing`` a tool may write, so that it is recorded before and after it runs.
+``BENCH_TOOLS`` is the number of tools of each of these servers: those of ``TOOLS``, and fillers for
+the rest. A tool on the server ``writing`` may write, so it is recorded before and after it runs.
 """
 
 from __future__ import annotations
@@ -97,16 +97,16 @@ def tools_wanted() -> int:
     Raises:
         ImproperlyConfigured: the value is not a number.
     """
-    given = os.environ.get("BENCH_TOOLS", "") or str(DEFAULT_TOOLS)
-    if not given.isdecimal():
+    value = os.environ.get("BENCH_TOOLS", "") or str(DEFAULT_TOOLS)
+    if not value.isdecimal():
         raise ImproperlyConfigured(
-            f"BENCH_TOOLS={given!r} is not a number; write a number of tools."
+            f"BENCH_TOOLS={value!r} is not a number; write a number of tools."
         )
-    return int(given)
+    return int(value)
 
 
-for each in (server, members):
-    register_tools(each, tools=tools_wanted())
+for mcp_server in (server, members):
+    register_tools(mcp_server, tools=tools_wanted())
 writing.tool(add)
 
 urlpatterns = [

@@ -38,18 +38,18 @@ INSTALLED_APPS = [
 ]
 
 
-def middleware(named: str) -> list[str]:
-    """Return the middleware of a name.
+def middleware(name: str) -> list[str]:
+    """Return the middleware that the name selects.
 
     Raises:
         ImproperlyConfigured: the name is unknown.
     """
-    known: dict[str, list[str]] = {"default": STARTPROJECT, "none": []}
-    if named not in known:
+    choices: dict[str, list[str]] = {"default": STARTPROJECT, "none": []}
+    if name not in choices:
         raise ImproperlyConfigured(
-            f"BENCH_MIDDLEWARE={named!r} is unknown; write 'default' or 'none'."
+            f"BENCH_MIDDLEWARE={name!r} is unknown; write 'default' or 'none'."
         )
-    return known[named]
+    return choices[name]
 
 
 MIDDLEWARE = middleware(os.environ.get("BENCH_MIDDLEWARE", "default"))

@@ -30,4 +30,4 @@ def fold(text: str) -> str:
     bare = (letter for letter in decomposed if not unicodedata.combining(letter))
     # Users search for "O'Hare" as one word, and for "Fayetteville-Springdale" as two.
     joined = "".join(letter for letter in bare if letter not in APOSTROPHES).translate(LETTERS)
-    return " ".join("".join(one if one.isalnum() else " " for one in joined).split())
+    return " ".join("".join(letter if letter.isalnum() else " " for letter in joined).split())

@@ -35,9 +35,9 @@ def load_airports(
     *, report: Reporter = lambda total: lambda steps: None, limit: int | None = None
 ) -> LoadResult:
     """Add the countries and airports that the database lacks, at most `limit` airports in all."""
-    known = set(Airport.objects.values_list("icao", flat=True))
+    existing_codes = set(Airport.objects.values_list("icao", flat=True))
     rows = list(islice(read_airports(), limit))
-    missing = [row for row in rows if row.icao not in known]
+    missing = [row for row in rows if row.icao not in existing_codes]
     countries = _add_countries()
     if missing:
         _add_airports(missing, advance=report(len(missing)))
@@ -45,11 +45,11 @@ def load_airports(
 
 
 def _add_countries() -> int:
-    known = set(Country.objects.values_list("code", flat=True))
+    existing_codes = set(Country.objects.values_list("code", flat=True))
     missing = [
         Country(code=code, name=name)
         for code, name in read_countries().items()
-        if code not in known
+        if code not in existing_codes
     ]
     Country.objects.bulk_create(missing)
     return len(missing)

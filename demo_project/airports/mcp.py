@@ -92,11 +92,11 @@ def find_route(
     airports = Airport.objects.scheduled() if stops == "scheduled" else Airport.objects.all()
     positions = airports.positions() | {start.icao: start.position, end.icao: end.position}
 
-    def report(spread: routes.SearchProgress) -> None:
+    def report(progress: routes.SearchProgress) -> None:
         ctx.report_progress(
-            round(spread.covered_km),
-            round(spread.total_km),
-            f"After leg {spread.legs}, {spread.closest} is the closest",
+            round(progress.covered_km),
+            round(progress.total_km),
+            f"After leg {progress.legs}, {progress.closest} is the closest",
         )
 
     try:
@@ -116,8 +116,8 @@ def find_route(
         ) from exc
     except routes.SearchCancelledError as exc:
         raise ToolError("The search was cancelled.") from exc
-    found = Airport.objects.in_bulk(codes, field_name="icao")
-    return Route.along([found[code] for code in codes])
+    airports_by_icao = Airport.objects.in_bulk(codes, field_name="icao")
+    return Route.along([airports_by_icao[code] for code in codes])
 
 
 # The caller chooses the duration by `rounds`, so clients that support tasks may run it as one.
@@ -134,27 +134,27 @@ def grand_tour(
 ) -> Tour:
     """Plan a short round trip to the highest airport of every country."""
     home = Airport.objects.by_code(start)
-    highest = {one.icao: one for one in Airport.objects.highest_of_countries()}
+    highest = {airport.icao: airport for airport in Airport.objects.highest_of_countries()}
     near = sorted(
-        (one for one in highest.values() if one.country_id != home.country_id),
-        key=lambda one: (distance_km(home.position, one.position), one.icao),
+        (airport for airport in highest.values() if airport.country_id != home.country_id),
+        key=lambda airport: (distance_km(home.position, airport.position), airport.icao),
     )
-    stops = {one.icao: one for one in [home, *near[:countries]]}
+    stops = {airport.icao: airport for airport in [home, *near[:countries]]}
     first_km = 0.0
 
-    def report(found: tours.TourProgress) -> None:
+    def report(progress: tours.TourProgress) -> None:
         nonlocal first_km
-        first_km = first_km or found.distance_km
+        first_km = first_km or progress.distance_km
         ctx.report_progress(
-            found.number,
+            progress.number,
             rounds,
-            f"{len(stops)} airports in {found.distance_km:,.0f} km, "
-            f"after {found.number} of {rounds} rounds",
+            f"{len(stops)} airports in {progress.distance_km:,.0f} km, "
+            f"after {progress.number} of {rounds} rounds",
         )
 
     try:
         codes = tours.find_tour(
-            {code: one.position for code, one in stops.items()},
+            {code: airport.position for code, airport in stops.items()},
             start=home.icao,
             rounds=rounds,
             on_progress=report,
@@ -180,10 +180,10 @@ def airport_map(
 @mcp.tool(title="Summarize a country", read_only=True)
 async def summarize_country(ctx: Context, country: CountryCode) -> CountrySummary:
     """Count the airports of a country; find the highest, lowest, northern- and southernmost."""
-    found = await Country.objects.aby_code(country)
-    airports = Airport.objects.filter(country=found)
+    country_row = await Country.objects.aby_code(country)
+    airports = Airport.objects.filter(country=country_row)
     total = await airports.acount()
-    statistics = CountryStatistics(found)
+    statistics = CountryStatistics(country_row)
     async for airport in airports.aiterator(chunk_size=CHUNK):
         statistics.add(airport)
         if statistics.count % CHUNK == 0:
@@ -222,13 +222,13 @@ def airport(code: Code) -> AirportCard:
 )
 def country_airports(country: CountryCode) -> dict[str, Any]:
     """How many airports a country has, and the IATA codes among them."""
-    found = Country.objects.by_code(country)
+    country_row = Country.objects.by_code(country)
     return {
-        "code": found.code,
-        "name": found.name,
-        "airports": found.airports.count(),
+        "code": country_row.code,
+        "name": country_row.name,
+        "airports": country_row.airports.count(),
         "iata_codes": list(
-            found.airports.scheduled().order_by("iata").values_list("iata", flat=True)
+            country_row.airports.scheduled().order_by("iata").values_list("iata", flat=True)
         ),
     }
 

@@ -124,9 +124,9 @@ class AirportQuerySet(models.QuerySet["Airport"]):
                 Neighbor(distance_km(center, airport.position), airport)
                 for airport in self.around(center, radius_km=radius_km).iterator()
             )
-            within = [one for one in measured if one.distance_km <= radius_km]
+            within = [neighbor for neighbor in measured if neighbor.distance_km <= radius_km]
             if len(within) >= count or radius_km >= limit_km:
-                return heapq.nsmallest(count, within, key=lambda one: one.distance_km)
+                return heapq.nsmallest(count, within, key=lambda neighbor: neighbor.distance_km)
             radius_km = min(radius_km * 4, limit_km)
 
     def positions(self) -> dict[str, Position]:

@@ -49,19 +49,19 @@ def find_route(
     origin: str,
     destination: str,
     max_leg_km: float,
-    on_progress: Callable[[SearchProgress], None] = lambda spread: None,
+    on_progress: Callable[[SearchProgress], None] = lambda progress: None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> list[str]:
     """Return the codes of the airports along the route, origin and destination included.
 
-    `watch` is called after each leg, and `is_cancelled` between airports.
+    `on_progress` is called after each leg, and `is_cancelled` between airports.
 
     Raises:
         NoRouteError: no sequence of such legs leads to the destination.
         SearchCancelledError: `is_cancelled` returned true.
     """
     search = _Search(airports, origin=origin, destination=destination, max_leg_km=max_leg_km)
-    search.spread(watch=on_progress, is_cancelled=is_cancelled)
+    search.spread(on_progress=on_progress, is_cancelled=is_cancelled)
     return search.choose_stops()
 
 
@@ -83,7 +83,7 @@ class _Search:
         self._reached: list[list[str]] = [[origin]]
 
     def spread(
-        self, *, watch: Callable[[SearchProgress], None], is_cancelled: Callable[[], bool]
+        self, *, on_progress: Callable[[SearchProgress], None], is_cancelled: Callable[[], bool]
     ) -> None:
         """Add one leg from every airport reached, until the destination is one leg away."""
         unreached = self._grid()
@@ -106,7 +106,7 @@ class _Search:
             self._reached.append(frontier)
             nearest = min(self._by_distance(self._destination, frontier))
             gap_km, closest = min((gap_km, closest), nearest)
-            watch(
+            on_progress(
                 SearchProgress(
                     legs=len(self._reached) - 1,
                     closest=closest,
@@ -131,14 +131,14 @@ class _Search:
     ) -> dict[str, float]:
         """Return the remaining distance from each airport; store its next stop in `onward`."""
         stops = self._grid(group)
-        found: dict[str, float] = {}
+        distances_km: dict[str, float] = {}
         for following, rest_km in remaining_km.items():
             for stop in stops.near(self._vectors[following]):
                 way_km = self._km(stop, following) + rest_km
-                if way_km < found.get(stop, math.inf):
-                    found[stop] = way_km
+                if way_km < distances_km.get(stop, math.inf):
+                    distances_km[stop] = way_km
                     onward[stop] = following
-        return found
+        return distances_km
 
     def _grid(self, codes: Iterable[str] = ()) -> Grid[str]:
         grid = Grid(self._vectors, radius_km=self._max_leg_km)

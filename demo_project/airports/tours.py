@@ -1,6 +1,6 @@
 """Short round trips through many airports: a local search for the traveling salesman problem.
 
-The first tour always continues to the nearest airport that is left. It is improved by 2-opt: where
+The first tour always continues to the nearest remaining airport. It is improved by 2-opt: where
 two legs cross, the stops between them are reversed. Each round then cuts the shortest tour so far
 into four pieces, swaps the middle ones (a double bridge), applies 2-opt again, and keeps the
 shorter tour. The result is short, but not proven to be the shortest. The module computes with
@@ -44,12 +44,12 @@ def find_tour(
     *,
     start: str,
     rounds: int,
-    on_progress: Callable[[TourProgress], None] = lambda found: None,
+    on_progress: Callable[[TourProgress], None] = lambda progress: None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> list[str]:
     """Return the codes in the order of a short tour that begins at `start`; the return is implied.
 
-    `watch` is called after each round, and `is_cancelled` repeatedly during 2-opt.
+    `on_progress` is called after each round, and `is_cancelled` repeatedly during 2-opt.
 
     Raises:
         TourCancelledError: `is_cancelled` returned true.
@@ -72,8 +72,8 @@ def find_tour(
 
 def _double_bridge(tour: Sequence[int], chance: random.Random) -> list[int]:
     """Cut the tour into four pieces, and return it with the middle ones swapped."""
-    one, two, three = sorted(chance.sample(range(1, len(tour)), 3))
-    return [*tour[:one], *tour[two:three], *tour[one:two], *tour[three:]]
+    first, second, third = sorted(chance.sample(range(1, len(tour)), 3))
+    return [*tour[:first], *tour[second:third], *tour[first:second], *tour[third:]]
 
 
 class _Search:
@@ -93,12 +93,12 @@ class _Search:
         return sum(self._angles[tour[n - 1]][tour[n]] for n in range(len(tour)))
 
     def greedy(self) -> list[int]:
-        """Return the tour that always continues to the nearest stop that is left."""
-        tour, left = [0], set(range(1, len(self._angles)))
-        while left:
+        """Return the tour that always continues to the nearest remaining stop."""
+        tour, remaining = [0], set(range(1, len(self._angles)))
+        while remaining:
             angles = self._angles[tour[-1]]
-            following = min(left, key=lambda stop: (angles[stop], stop))
-            left.remove(following)
+            following = min(remaining, key=lambda stop: (angles[stop], stop))
+            remaining.remove(following)
             tour.append(following)
         return tour
 

@@ -43,10 +43,10 @@ def make_first_calls(stdout: OutputWrapper) -> None:
 def _run_calls(calls: Iterable[FirstCall]) -> None:
     for account, name, arguments in calls:
         server = "default" if account is GUEST else "staff"
-        printed = io.StringIO()
+        output = io.StringIO()
         options = ("--user", account.username, "--server", server, "--no-input")
         try:
-            call_command("mcp", "call", name, *arguments, *options, stdout=printed, stderr=printed)
+            call_command("mcp", "call", name, *arguments, *options, stdout=output, stderr=output)
         except (CommandError, SystemExit):
             # The log has rejected and failed calls as well.
             continue

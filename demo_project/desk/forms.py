@@ -65,13 +65,13 @@ class ProblemForm(forms.Form):
 
     def send(self, *, reporter: User) -> None:
         """Mail the report to maintenance."""
-        data = self.cleaned_data
-        urgent = "URGENT: " if data["is_urgent"] else ""
+        cleaned_data = self.cleaned_data
+        urgent = "URGENT: " if cleaned_data["is_urgent"] else ""
         # A subject must not contain line breaks.
-        place = " ".join(data["place"].split())
+        place = " ".join(cleaned_data["place"].split())
         send_mail(
-            f"{urgent}{data['airport'].icao}, {place}",
-            f"{data['problem']}\n\nReported by {reporter.get_username()}.",
+            f"{urgent}{cleaned_data['airport'].icao}, {place}",
+            f"{cleaned_data['problem']}\n\nReported by {reporter.get_username()}.",
             None,
             [MAINTENANCE],
         )

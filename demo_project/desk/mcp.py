@@ -154,23 +154,27 @@ def review_notices(ctx: Context, airport: Code) -> Review:
     Nothing is closed before the last question is answered.
     """
     place = Airport.objects.by_code(airport)
-    found = list(place.notices.current().select_related("airport").order_by("published_at", "pk"))
-    kept: list[int] = []
-    for number, notice in enumerate(found, start=1):
-        ctx.report_progress(number, len(found), f"Notice {number} of {len(found)} at {place.icao}")
+    current = list(place.notices.current().select_related("airport").order_by("published_at", "pk"))
+    kept_pks: list[int] = []
+    for number, notice in enumerate(current, start=1):
+        ctx.report_progress(
+            number, len(current), f"Notice {number} of {len(current)} at {place.icao}"
+        )
         if ctx.elicit(f'Does notice {notice.pk}, "{notice}", still apply?', KeepNotice).holds:
-            kept.append(notice.pk)
-    over = [notice for notice in found if notice.pk not in kept]
-    for notice in over:
+            kept_pks.append(notice.pk)
+    outdated = [notice for notice in current if notice.pk not in kept_pks]
+    for notice in outdated:
         notice.close()
-    return Review(airport=place.icao, kept=kept, closed=[NoticeCard.of(one) for one in over])
+    return Review(
+        airport=place.icao, kept=kept_pks, closed=[NoticeCard.of(notice) for notice in outdated]
+    )
 
 
 @mcp.prompt(title="Shift briefing")
 def shift_briefing(airport: Code, shift: Shift) -> list[Message]:
     """Brief the colleague who takes over the desk of an airport."""
     place = Airport.objects.by_code(airport)
-    found = TypeAdapter(AirportNotices).dump_json(AirportNotices.of(place), indent=1)
+    notices_json = TypeAdapter(AirportNotices).dump_json(AirportNotices.of(place), indent=1)
     return [
         Message(
             f"Write a briefing for the {shift} shift at {place}. Begin with what can stop traffic, "
@@ -179,7 +183,7 @@ def shift_briefing(airport: Code, shift: Shift) -> list[Message]:
         ),
         Message(
             EmbeddedResource(
-                notices_uri(place.icao), text=found.decode(), mime_type="application/json"
+                notices_uri(place.icao), text=notices_json.decode(), mime_type="application/json"
             )
         ),
     ]
@@ -193,7 +197,7 @@ def diversion_plan(airport: Code, reason: Reason = "the runway is closed") -> di
     return {
         "airport": place,
         "reason": reason,
-        "alternates": [one for one in nearest if one.airport != place][:ALTERNATES],
+        "alternates": [neighbor for neighbor in nearest if neighbor.airport != place][:ALTERNATES],
         "notices": place.notices.current(),
     }
 

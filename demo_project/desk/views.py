@@ -28,7 +28,7 @@ def notice_board(request: HttpRequest, airport: str) -> HttpResponse:
     except Airport.DoesNotExist as exc:
         raise Http404(str(exc)) from exc
     near = Airport.objects.nearest(place.position, count=NEIGHBORS + 1, max_km=AROUND_KM)
-    others = [one.airport for one in near if one.airport != place]
+    others = [neighbor.airport for neighbor in near if neighbor.airport != place]
     current = Notice.objects.current().select_related("airport")
     context = {
         "airport": place,

@@ -22,20 +22,20 @@ def welcome_text(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str
     """Return the whole text for the terminal."""
     public = ConnectionTarget(name="airports", url=f"{base_url}/mcp")
     staff = ConnectionTarget(name="airports-staff", url=f"{base_url}/staff/mcp")
-    both = (public, staff)
+    targets = (public, staff)
     by_hand = replace(public, credential=Credential(token=guest.plaintext))
-    nearest = {"name": "nearest_airports", "arguments": {**LONDON, "count": 3}}
+    params = {"name": "nearest_airports", "arguments": {**LONDON, "count": 3}}
     sections = {
         "Addresses": _addresses(base_url, public=public, staff=staff),
         "Accounts, as user and password": _accounts(),
         "Tokens, derived from this installation's secret key": _tokens(guest=guest, desk=desk),
-        "Try it": curl_command(by_hand, "tools/call", nearest),
+        "Try it": curl_command(by_hand, "tools/call", params),
         "Clients": SIGN_IN,
-        "Claude Code": render_config(CLIENTS["claude-code"], both),
-        "VS Code (.vscode/mcp.json)": render_config(CLIENTS["vscode"], both),
-        "Cursor (.cursor/mcp.json)": render_config(CLIENTS["cursor"], both),
+        "Claude Code": render_config(CLIENTS["claude-code"], targets),
+        "VS Code (.vscode/mcp.json)": render_config(CLIENTS["vscode"], targets),
+        "Cursor (.cursor/mcp.json)": render_config(CLIENTS["cursor"], targets),
         "MCP Inspector 2 (inspector.json, then the command)": (
-            f"{render_config(CLIENTS['inspector'], both)}\n{RUN}"
+            f"{render_config(CLIENTS['inspector'], targets)}\n{RUN}"
         ),
         "Others": (
             "python manage.py mcp connect lists more clients.\n"
@@ -56,7 +56,9 @@ def _addresses(base_url: str, *, public: ConnectionTarget, staff: ConnectionTarg
 
 
 def _accounts() -> str:
-    return _columns(*((one.username, one.password, one.purpose) for one in ACCOUNTS))
+    return _columns(
+        *((account.username, account.password, account.purpose) for account in ACCOUNTS)
+    )
 
 
 def _tokens(*, guest: IssuedToken, desk: IssuedToken) -> str:
