@@ -5,6 +5,7 @@ The glossary is in ARCHITECTURE.md; the ids of requirements are for the tests an
 
 from __future__ import annotations
 
+import ast
 import builtins
 import io
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.repository.test_structure import PRONOUNS
 from tests.spec.ledger import requirements
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,6 +123,18 @@ def test_old_words_do_not_come_back(words):
 def test_the_desk_is_that_of_the_demo():
     package = [path for path in sources() if path.is_relative_to(ROOT / "mcp_django")]
     assert found(DESK, package) == []
+
+
+def test_variables_are_named_for_what_they_hold():
+    folders = [path for path in sources() if not path.is_relative_to(ROOT / "mcp_django")]
+    names = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in folders
+        for node in ast.walk(ast.parse(text_of(path)))
+        if (name := getattr(node, "id", None) or getattr(node, "arg", None)) in PRONOUNS
+        and isinstance(node, ast.Name | ast.arg)
+    ]
+    assert names == []
 
 
 def test_no_name_in_the_code_is_an_old_word():
