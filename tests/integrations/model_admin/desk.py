@@ -55,8 +55,8 @@ class OrderAdmin(admin.ModelAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """A note is written by those who may delete."""
-        found = list(super().get_readonly_fields(request, obj))
-        return found if request.user.has_perm("shop.delete_order") else [*found, "note"]
+        names = list(super().get_readonly_fields(request, obj))
+        return names if request.user.has_perm("shop.delete_order") else [*names, "note"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """What was shipped stays as it is."""

@@ -34,9 +34,9 @@ def test_an_action_runs_on_the_chosen_rows_and_says_what_it_said():
 
 def test_an_action_is_described_by_the_admin():
     (tool,) = [
-        one
-        for one in client("change_order", actions=["mark_paid"]).list_tools()
-        if one["name"] == "mark_paid_orders"
+        candidate
+        for candidate in client("change_order", actions=["mark_paid"]).list_tools()
+        if candidate["name"] == "mark_paid_orders"
     ]
     assert tool["description"] == ("Mark selected orders as paid. An action of the site's admin.")
     assert tool["annotations"] == {"readOnlyHint": False, "destructiveHint": True}
@@ -45,15 +45,15 @@ def test_an_action_is_described_by_the_admin():
 
 
 def test_actions_are_opt_in():
-    names = [one["name"] for one in client("change_order").list_tools()]
+    names = [tool["name"] for tool in client("change_order").list_tools()]
     assert names == ["get_order", "list_orders"]
 
 
 def test_an_action_is_for_those_whom_the_admin_lets():
     made = server(actions=["mark_paid", "quiet"])
     reader = MCPClient(server=made, user=clerk("view_order"))
-    assert "mark_paid_orders" not in [one["name"] for one in reader.list_tools()]
-    assert "quiet_orders" in [one["name"] for one in reader.list_tools()]
+    assert "mark_paid_orders" not in [tool["name"] for tool in reader.list_tools()]
+    assert "quiet_orders" in [tool["name"] for tool in reader.list_tools()]
     nobody = MCPClient(server=made, user=clerk(username="nobody"))
     assert nobody.list_tools() == []
     outsider = MCPClient(server=made, user=clerk("change_order", username="bob", is_staff=False))

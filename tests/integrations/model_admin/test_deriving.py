@@ -23,13 +23,13 @@ pytestmark = pytest.mark.django_db
 
 
 def declaration(made: MCPServer, model: Any = Order) -> Any:
-    (found,) = made.declarations_of(model)
-    return found
+    (source,) = made.declarations_of(model)
+    return source
 
 
 def schema(mcp: MCPClient, tool: str) -> dict[str, Any]:
-    (found,) = [one for one in mcp.list_tools() if one["name"] == tool]
-    properties: dict[str, Any] = found["inputSchema"]["properties"]
+    (definition,) = [candidate for candidate in mcp.list_tools() if candidate["name"] == tool]
+    properties: dict[str, Any] = definition["inputSchema"]["properties"]
     return properties
 
 
@@ -71,8 +71,8 @@ def test_what_is_left_out_is_known():
 def test_the_order_is_that_of_the_admin():
     order("A1", placed_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     order("A2", placed_at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
-    found = client().call_tool("list_orders").structured["items"]
-    assert [one["number"] for one in found] == ["A2", "A1"]
+    rows = client().call_tool("list_orders").structured["items"]
+    assert [row["number"] for row in rows] == ["A2", "A1"]
 
 
 def test_an_admin_that_says_nothing_shows_its_form_and_the_name_of_an_object():
@@ -97,9 +97,9 @@ def test_an_admin_that_shows_nothing_shows_the_key_and_says_so():
 
     made = MCPServer("desk")
     made.register_admin(Tag, site=site((Tag, Nothing)))
-    found = declaration(made, Tag)
-    assert list(found.exposed.paths) == ["id"]
-    (problem,) = found.left_out
+    source = declaration(made, Tag)
+    assert list(source.exposed.paths) == ["id"]
+    (problem,) = source.left_out
     assert problem.startswith("Nothing shows no field, so only the key is; name the fields")
 
 
@@ -123,9 +123,9 @@ def test_secrets_of_the_form_stay_in_the_form():
 
     made = MCPServer("desk")
     made.register_admin(Customer, site=site((Customer, CustomerAdmin)))
-    found = declaration(made, Customer)
-    assert list(found.exposed.paths) == ["id", "name"]
-    assert len(found.left_out) == 2
+    source = declaration(made, Customer)
+    assert list(source.exposed.paths) == ["id", "name"]
+    assert len(source.left_out) == 2
 
 
 def test_the_admin_of_users_gives_no_hash():
@@ -193,7 +193,7 @@ def test_the_default_site_is_looked_through_after_its_modules_were_imported():
 
 def test_a_site_without_the_admin_is_told(settings):
     settings.INSTALLED_APPS = [
-        one for one in settings.INSTALLED_APPS if one != "django.contrib.admin"
+        app for app in settings.INSTALLED_APPS if app != "django.contrib.admin"
     ]
     with pytest.raises(ImproperlyConfigured, match=r'add "django.contrib.admin"'):
         MCPServer("desk").register_admin(Order)

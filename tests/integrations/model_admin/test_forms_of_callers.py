@@ -49,8 +49,8 @@ def root() -> Any:
 
 
 def declaration(made: MCPServer, model: Any) -> Any:
-    (found,) = made.declarations_of(model)
-    return found
+    (source,) = made.declarations_of(model)
+    return source
 
 
 # The admin of groups and users -------------------------------------------------------------------
@@ -119,8 +119,8 @@ def test_rows_are_filtered_by_what_only_an_object_shows():
     group = Group.objects.create(name="clerks")
     person("bob").groups.add(group)
     mcp = MCPClient(server=server_of(User, UserAdmin), user=root())
-    found = mcp.call_tool("list_users", {"groups": group.pk}).structured["items"]
-    assert [row["username"] for row in found] == ["bob"]
+    rows = mcp.call_tool("list_users", {"groups": group.pk}).structured["items"]
+    assert [row["username"] for row in rows] == ["bob"]
 
 
 # What depends on the caller ----------------------------------------------------------------------
@@ -327,9 +327,9 @@ def test_fields_that_a_form_declares_are_shown_unless_they_mask_a_value():
 
         form = CustomerForm
 
-    found = declaration(server_of(Customer, CustomerAdmin), Customer)
-    assert list(found.exposed.paths) == ["id", "name", "referrer"]
-    assert len(found.left_out) == 2
+    source = declaration(server_of(Customer, CustomerAdmin), Customer)
+    assert list(source.exposed.paths) == ["id", "name", "referrer"]
+    assert len(source.left_out) == 2
 
 
 def test_a_form_that_cannot_be_built_leaves_what_the_attributes_name():
@@ -343,10 +343,10 @@ def test_a_form_that_cannot_be_built_leaves_what_the_attributes_name():
             """Fail."""
             raise LookupError("nothing here")
 
-    found = declaration(server_of(Product, Broken), Product)
-    assert list(found.exposed.paths) == ["slug", "name"]
-    assert "cannot be built" in found.left_out[0]
-    assert "nothing here" in found.left_out[0]
+    source = declaration(server_of(Product, Broken), Product)
+    assert list(source.exposed.paths) == ["slug", "name"]
+    assert "cannot be built" in source.left_out[0]
+    assert "nothing here" in source.left_out[0]
 
 
 # Inlines -----------------------------------------------------------------------------------------
@@ -413,8 +413,8 @@ def test_the_rows_of_an_inline_are_those_of_its_queryset_and_form():
 
     def rows(user: Any) -> list[dict[str, Any]]:
         shown = MCPClient(server=made, user=user).call_tool("get_order", {"number": "N1"})
-        (found,) = [value for value in shown.structured.values() if isinstance(value, list)]
-        return found
+        (lines,) = [value for value in shown.structured.values() if isinstance(value, list)]
+        return lines
 
     assert [set(row) for row in rows(root())] == [{"id", "product", "quantity"}]
     clerks = clerk("view_order", "view_orderline")
@@ -457,9 +457,9 @@ def test_rows_that_refer_by_no_foreign_key_are_left_out():
 
         inlines = [LineInline, RemarkInline]
 
-    found = declaration(server_of(Order, NotedAdmin), Order)
+    source = declaration(server_of(Order, NotedAdmin), Order)
     assert "inlines contains RemarkInline, which refers to its object by no foreign key" in (
-        found.left_out
+        source.left_out
     )
 
 

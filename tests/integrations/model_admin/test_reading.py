@@ -27,13 +27,13 @@ pytestmark = pytest.mark.django_db
 
 
 def declaration(made: MCPServer, model: Any = Order) -> Any:
-    (found,) = made.declarations_of(model)
-    return found
+    (source,) = made.declarations_of(model)
+    return source
 
 
 def schema(mcp: MCPClient, tool: str) -> dict[str, Any]:
-    (found,) = [one for one in mcp.list_tools() if one["name"] == tool]
-    properties: dict[str, Any] = found["inputSchema"]["properties"]
+    (definition,) = [candidate for candidate in mcp.list_tools() if candidate["name"] == tool]
+    properties: dict[str, Any] = definition["inputSchema"]["properties"]
     return properties
 
 
@@ -44,8 +44,8 @@ def test_rows_that_the_admin_does_not_list_do_not_exist():
     order("A1")
     order("A2", note="hidden")
     mcp = client()
-    found = mcp.call_tool("list_orders").structured["items"]
-    assert [one["number"] for one in found] == ["A1"]
+    rows = mcp.call_tool("list_orders").structured["items"]
+    assert [row["number"] for row in rows] == ["A1"]
     assert mcp.call_tool("get_order", {"number": "A2"}, check=False).is_error
 
 
@@ -65,13 +65,13 @@ def test_where_the_admin_decides_about_objects_lists_leave_out_what_it_does_not_
         order(f"S{number}", note="secret")
     mcp = client(uri="desk://orders/{number}", tools=["list", "count"])
     first = mcp.call_tool("list_orders", {"limit": 2, "order_by": "number"}).structured
-    assert [one["number"] for one in first["items"]] == ["A0", "A1"]
+    assert [row["number"] for row in first["items"]] == ["A0", "A1"]
     # Their number would tell of what is hidden.
     assert "total" not in first
     more = {"limit": 2, "order_by": "number", "cursor": first["next_cursor"]}
     second = mcp.call_tool("list_orders", more).structured
-    assert [one["number"] for one in second["items"]] == ["A2"]
-    assert sorted(one["name"] for one in mcp.list_resources()) == ["A0", "A1", "A2"]
+    assert [row["number"] for row in second["items"]] == ["A2"]
+    assert sorted(resource["name"] for resource in mcp.list_resources()) == ["A0", "A1", "A2"]
     assert mcp.call_tool("count_orders").structured == {"count": 3}
 
 
@@ -95,9 +95,9 @@ def test_the_generic_set_goes_by_the_admin_too():
     made = MCPServer("desk", generic=True)
     made.register_admin(Order, site=site(), actions=["quiet"])
     mcp = MCPClient(server=made, user=clerk("view_order"))
-    found = mcp.call_tool("search_records", {"model": "order", "search": "A"}).structured
-    assert [one["number"] for one in found["items"]] == ["A1"]
-    assert "quiet_orders" in [one["name"] for one in mcp.list_tools()]
+    page = mcp.call_tool("search_records", {"model": "order", "search": "A"}).structured
+    assert [row["number"] for row in page["items"]] == ["A1"]
+    assert "quiet_orders" in [tool["name"] for tool in mcp.list_tools()]
 
 
 def test_only_staff_with_the_permission_sees_the_tools():
@@ -106,7 +106,7 @@ def test_only_staff_with_the_permission_sees_the_tools():
     outsider = clerk("view_order", username="customer", is_staff=False)
     assert MCPClient(server=made, user=outsider).list_tools() == []
     insider = MCPClient(server=made, user=clerk("view_order", username="clerk"))
-    assert [one["name"] for one in insider.list_tools()] == ["get_order", "list_orders"]
+    assert [tool["name"] for tool in insider.list_tools()] == ["get_order", "list_orders"]
 
 
 def test_an_admin_without_addresses_and_without_a_session_can_be_asked():
@@ -168,7 +168,7 @@ def test_with_a_uri_the_objects_are_resources_too():
     order("A1")
     order("A2", note="hidden")
     mcp = client(uri="desk://orders/{number}")
-    assert [one["uri"] for one in mcp.list_resources()] == ["desk://orders/A1"]
+    assert [resource["uri"] for resource in mcp.list_resources()] == ["desk://orders/A1"]
     (contents,) = mcp.read_resource("desk://orders/A1")
     assert '"number":"A1"' in contents["text"]
 
@@ -209,9 +209,9 @@ def test_a_column_that_is_code_is_shown_when_it_is_named():
         "when": "2026-01-01T00:00:00Z",
         "shout": "A1",
     }
-    found = mcp.call_tool("list_orders").structured["items"]
-    assert found[0]["who"] == "Ada"
-    (tool,) = [one for one in mcp.list_tools() if one["name"] == "get_order"]
+    rows = mcp.call_tool("list_orders").structured["items"]
+    assert rows[0]["who"] == "Ada"
+    (tool,) = [candidate for candidate in mcp.list_tools() if candidate["name"] == "get_order"]
     assert tool["outputSchema"]["properties"]["who"] == {"description": "Who & where"}
 
 
@@ -250,10 +250,10 @@ def test_code_is_neither_filtered_nor_ordered_by():
 
 def test_the_system_check_tells_what_was_left_out():
     made = server()
-    found = [one for one in components.check_admin_sources(None) if one.obj is made]
-    assert {one.id for one in found} == {"mcp_django.I001"}
-    assert len(found) == 5
-    assert all(one.hint for one in found)
-    said = [one.msg for one in found]
+    messages = [message for message in components.check_admin_sources(None) if message.obj is made]
+    assert {message.id for message in messages} == {"mcp_django.I001"}
+    assert len(messages) == 5
+    assert all(message.hint for message in messages)
+    texts = [message.msg for message in messages]
     words = "OrderAdmin of shop.Order: list_filter contains 'Large', which has no counterpart."
-    assert words in said
+    assert words in texts

@@ -27,14 +27,14 @@ ALL = ("view_order", "add_order", "change_order", "delete_order")
 
 
 def properties(mcp: MCPClient, tool: str) -> list[str]:
-    (found,) = [one for one in mcp.list_tools() if one["name"] == tool]
-    return list(found["inputSchema"]["properties"])
+    (definition,) = [candidate for candidate in mcp.list_tools() if candidate["name"] == tool]
+    return list(definition["inputSchema"]["properties"])
 
 
 def entries() -> list[tuple[str, str, int]]:
     return [
-        (one.object_repr, one.get_change_message(), one.action_flag)
-        for one in LogEntry.objects.order_by("pk")
+        (log_entry.object_repr, log_entry.get_change_message(), log_entry.action_flag)
+        for log_entry in LogEntry.objects.order_by("pk")
     ]
 
 
@@ -55,8 +55,8 @@ def test_a_change_is_saved_and_logged_as_the_admin_does():
     mcp = client(*ALL, tools=EVERY)
     changed = mcp.call_tool("update_order", {"number": "B1", "status": "paid", "note": "soon"})
     assert changed.structured["status"] == "paid"
-    found = Order.objects.get()
-    assert (found.internal_note, found.note) == ("saved by ada", "soon")
+    row = Order.objects.get()
+    assert (row.internal_note, row.note) == ("saved by ada", "soon")
     assert entries() == [("B1", "Changed Status and Note.", 2)]
 
 
@@ -170,7 +170,7 @@ def test_the_form_can_be_narrowed():
 
 def test_tools_are_for_those_whom_the_admin_lets():
     made = server(tools=EVERY)
-    names = [one["name"] for one in MCPClient(server=made, user=clerk("view_order")).list_tools()]
+    names = [tool["name"] for tool in MCPClient(server=made, user=clerk("view_order")).list_tools()]
     assert names == ["get_order", "list_orders"]
 
 
@@ -201,7 +201,7 @@ def test_many_keys_are_written_whatever_input_the_admin_has_for_them():
     assert "manual" not in properties(mcp, "update_product")
     ball = product("Ball", slug="ball")
     tags = [Tag.objects.create(word=word) for word in ("red", "round")]
-    changed = mcp.call_tool("update_product", {"slug": "ball", "tags": [one.pk for one in tags]})
+    changed = mcp.call_tool("update_product", {"slug": "ball", "tags": [tag.pk for tag in tags]})
     assert not changed.is_error, changed.text
     assert sorted(ball.tags.values_list("word", flat=True)) == ["red", "round"]
     assert not mcp.call_tool("update_product", {"slug": "ball", "name": "Sphere"}).is_error
@@ -243,8 +243,8 @@ def test_what_the_admin_does_not_show_is_asked_about_in_no_way(tool, arguments):
     made.register_admin(User, site=site((User, Careless)), tools=["list", "get", "count"])
     root = person("root", password="pw", is_staff=True, is_superuser=True)
     mcp = MCPClient(server=made, user=root)
-    assert "password" not in str([one["inputSchema"] for one in mcp.list_tools()])
+    assert "password" not in str([definition["inputSchema"] for definition in mcp.list_tools()])
     assert mcp.call_tool(tool, arguments, check=False).is_error
-    found = mcp.call_tool("list_users", {"search": root.password[:20]}).structured["items"]
-    assert found == []
+    rows = mcp.call_tool("list_users", {"search": root.password[:20]}).structured["items"]
+    assert rows == []
     assert "pbkdf2" not in str(mcp.call_tool("get_user", {"username": "root"}).raw)

@@ -30,8 +30,8 @@ def customer(name: str = "Ada", **details: Any) -> Customer:
 def category(code: str = "toys", **details: Any) -> Category:
     """A category, made if it is not there."""
     details.setdefault("title", code.title())
-    found, _ = Category.objects.get_or_create(code=code, defaults=details)
-    return found
+    row, _ = Category.objects.get_or_create(code=code, defaults=details)
+    return row
 
 
 def product(name: str = "Ball", **details: Any) -> Product:
@@ -87,7 +87,7 @@ def client(model: type[Model], *, user: Any = None, **options: Any) -> MCPClient
 def holder(*codenames: str, username: str = "ada") -> Any:
     """A user who holds these permissions of the shop."""
     user = person(username)
-    found = Permission.objects.filter(codename__in=codenames, content_type__app_label="shop")
-    assert {one.codename for one in found} == {*codenames}
-    user.user_permissions.add(*found)
+    permissions = Permission.objects.filter(codename__in=codenames, content_type__app_label="shop")
+    assert {permission.codename for permission in permissions} == {*codenames}
+    user.user_permissions.add(*permissions)
     return type(user).objects.get(pk=user.pk)

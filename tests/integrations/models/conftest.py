@@ -16,14 +16,14 @@ from tests.transports.conftest import close_asgiref_connections
 @pytest.fixture
 def told(monkeypatch):
     """Each announcement: the URIs in it, and `resources` for the list."""
-    found: list[list[str]] = []
+    announcements: list[list[str]] = []
 
     def announce(*topics: TopicKey) -> None:
         assert {topic.server for topic in topics} == {"shop"}
-        found.append([topic.uri or topic.kind for topic in topics])
+        announcements.append([topic.uri or topic.kind for topic in topics])
 
     monkeypatch.setattr("mcp_django.integrations.models.changes.publish", announce)
-    return found
+    return announcements
 
 
 @pytest.fixture

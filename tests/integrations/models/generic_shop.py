@@ -32,10 +32,10 @@ def shop(generic: Any = True, **options: Any) -> MCPServer:
 
 
 def names(server: MCPServer, user: Any = None) -> list[str]:
-    return [one["name"] for one in MCPClient(server=server, user=user).list_tools()]
+    return [tool["name"] for tool in MCPClient(server=server, user=user).list_tools()]
 
 
 def models(client: MCPClient, tool: str = "search_records") -> list[str]:
-    (found,) = [one for one in client.list_tools() if one["name"] == tool]
-    enum: list[str] = found["inputSchema"]["properties"]["model"]["enum"]
+    (definition,) = [candidate for candidate in client.list_tools() if candidate["name"] == tool]
+    enum: list[str] = definition["inputSchema"]["properties"]["model"]["enum"]
     return enum

@@ -36,8 +36,8 @@ def reader(model: type[Model] = Order, *, user: Any = None, **options: Any) -> M
 def listed(client: MCPClient) -> list[list[str]]:
     """The names on each page of ``resources/list``."""
     page = client.request("resources/list")
-    found = [page]
+    pages = [page]
     while "nextCursor" in page:
         page = client.request("resources/list", {"cursor": page["nextCursor"]})
-        found.append(page)
-    return [[one["name"] for one in page["resources"]] for page in found]
+        pages.append(page)
+    return [[link["name"] for link in page["resources"]] for page in pages]

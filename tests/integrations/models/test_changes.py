@@ -58,7 +58,7 @@ def test_a_savepoint_that_is_rolled_back_takes_nothing_else_along(told, commit, 
             order("B-1")
             transaction.set_rollback(True)
         order("C-1")
-    assert sorted(uri for one in told for uri in one if uri != LIST) == [
+    assert sorted(uri for uris in told for uri in uris if uri != LIST) == [
         "shop://orders/A-1",
         "shop://orders/C-1",
     ]
@@ -71,7 +71,7 @@ def test_a_loop_in_a_transaction_is_one_announcement(told, commit, subscribed):
         buyer = customer()
         for number in range(20):
             order(f"{number}", customer=buyer)
-    assert [len(one) for one in told] == [21]
+    assert [len(uris) for uris in told] == [21]
 
 
 @db
@@ -149,7 +149,9 @@ def test_a_value_that_the_database_computes_is_looked_up(told, commit, subscribe
 
 
 def _receivers() -> int:
-    return sum(len(one.receivers) for one in (post_save, pre_delete, post_delete, m2m_changed))
+    return sum(
+        len(signal.receivers) for signal in (post_save, pre_delete, post_delete, m2m_changed)
+    )
 
 
 def test_unregistering_disconnects_every_signal():
@@ -177,9 +179,10 @@ def test_without_subscriptions_nothing_listens():
 
 @db
 def test_several_servers_are_told_apart(monkeypatch, commit):
-    found: list[TopicKey] = []
+    published_topics: list[TopicKey] = []
     monkeypatch.setattr(
-        "mcp_django.integrations.models.changes.publish", lambda *topics: found.extend(topics)
+        "mcp_django.integrations.models.changes.publish",
+        lambda *topics: published_topics.extend(topics),
     )
     servers = [MCPServer(name, permission=AllowAny) for name in ("one", "two")]
     for server in servers:
@@ -192,8 +195,8 @@ def test_several_servers_are_told_apart(monkeypatch, commit):
     servers[1].unregister(Order)
     with commit():
         order("C-1")
-    told = [(topic.server, topic.uri) for topic in found if topic.uri]
-    assert told == [
+    updates = [(topic.server, topic.uri) for topic in published_topics if topic.uri]
+    assert updates == [
         ("one", "shop://orders/A-1"),
         ("two", "shop://orders/A-1"),
         ("two", "shop://orders/B-1"),

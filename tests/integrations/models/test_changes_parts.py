@@ -27,7 +27,7 @@ def test_a_part_of_an_object_changes_the_object(told, commit, subscribed):
     line(made)
     with commit():
         made.delete()
-    assert {uri for one in told for uri in one} == {"shop://orders/A-1", LIST}
+    assert {uri for uris in told for uri in uris} == {"shop://orders/A-1", LIST}
 
 
 @db
@@ -83,7 +83,7 @@ def test_links_from_either_side_change_the_object(told, commit, subscribed):
     ):
         with commit():
             change()
-        assert [sorted(one) for one in told] == [["shop://p/ball", "shop://p/bat"]]
+        assert [sorted(uris) for uris in told] == [["shop://p/ball", "shop://p/bat"]]
         told.clear()
     with commit():
         red.products.clear()
@@ -121,7 +121,7 @@ def test_bulk_updates_are_told_by_name(told, commit, subscribed, django_assert_n
     assert told == []
     with commit(), django_assert_num_queries(1):
         server.notify_changed(Order, rows)
-    assert [sorted(one) for one in told] == [[LIST, "shop://orders/A", "shop://orders/B"]]
+    assert [sorted(uris) for uris in told] == [[LIST, "shop://orders/A", "shop://orders/B"]]
     told.clear()
     with commit(), django_assert_num_queries(0):
         server.notify_changed(Order, iter(made[1:]))
@@ -133,7 +133,7 @@ def test_many_are_told_in_parts(told, commit, subscribed):
     server = subscribed()
     with commit():
         server.notify_changed(Order, [Order(number=f"{number}") for number in range(1200)])
-    assert [len(one) for one in told] == [500, 500, 201]
+    assert [len(uris) for uris in told] == [500, 500, 201]
 
 
 @db

@@ -45,7 +45,7 @@ async def test_a_subscriber_hears_of_his_object_after_the_commit(subscribed):
         }
         await save()
         heard = [(await anext(messages)) for _ in range(2)]
-    assert {one["method"] for one in heard} == {
+    assert {message["method"] for message in heard} == {
         "notifications/resources/updated",
         "notifications/resources/list_changed",
     }

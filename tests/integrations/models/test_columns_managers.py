@@ -80,11 +80,11 @@ class Descriptor:
 @pytest.fixture(params=[OtherManager, LonelyManager])
 def ball(request, monkeypatch):
     """Return a product with two tags, whose manager is another one."""
-    found = product(slug="ball")
-    found.tags.set([Tag.objects.create(word="red"), Tag.objects.create(word="secret")])
+    row = product(slug="ball")
+    row.tags.set([Tag.objects.create(word="red"), Tag.objects.create(word="secret")])
     inner = Product.__dict__["tags"]
     monkeypatch.setattr(Product, "tags", Descriptor(inner, request.param))
-    return found
+    return row
 
 
 def labels(result: Any) -> list[Any]:

@@ -36,10 +36,10 @@ def test_a_path_nests_what_is_related():
     made = order("A1", customer=customer("Ada"))
     line(made, product=product("Ball"), quantity=2)
     line(made, product=product("Doll"), quantity=1)
-    found = client(
+    mcp_client = client(
         Order, fields=["number", "customer__name", "lines__quantity", "lines__product__name"]
     )
-    assert items(found, "list_orders") == [
+    assert items(mcp_client, "list_orders") == [
         {
             "number": "A1",
             "customer": {"name": "Ada"},
@@ -53,8 +53,8 @@ def test_a_path_nests_what_is_related():
 
 def test_a_relation_to_nothing_is_null():
     made = customer("Ada")
-    found = client(Customer, fields=["id", "referrer__name", "passport__country", "user"])
-    assert items(found, "list_customers") == [
+    mcp_client = client(Customer, fields=["id", "referrer__name", "passport__country", "user"])
+    assert items(mcp_client, "list_customers") == [
         {"id": made.pk, "referrer": None, "passport": None, "user": None}
     ]
 
@@ -99,10 +99,10 @@ def test_a_list_of_related_rows_has_only_those_within_their_own_gate():
     shown = items(reader(server), "list_products")[0]["tags"]
     assert shown == [{"id": red.pk}, {"id": blue.pk}]
     server.register(Tag, Red)
-    found = reader(server)
-    assert items(found, "list_products")[0]["tags"] == [{"id": red.pk, "label": "red"}]
-    assert len(items(found, "list_products", tags=red.pk)) == 1
-    assert items(found, "list_products", tags=blue.pk) == []
+    mcp_client = reader(server)
+    assert items(mcp_client, "list_products")[0]["tags"] == [{"id": red.pk, "label": "red"}]
+    assert len(items(mcp_client, "list_products", tags=red.pk)) == 1
+    assert items(mcp_client, "list_products", tags=blue.pk) == []
 
 
 def test_a_row_that_points_here_is_shown_only_within_its_own_gate():
@@ -141,17 +141,17 @@ def test_what_is_behind_a_row_that_is_not_shown_is_not_found_either():
         search_fields=["lines__product__name", "number"],
         tools=["list", "count"],
     )
-    asked: list[dict[str, Any]] = [{"lines__quantity": 7}, {"search": "doll"}]
-    for arguments in asked:
+    queries: list[dict[str, Any]] = [{"lines__quantity": 7}, {"search": "doll"}]
+    for arguments in queries:
         assert len(items(reader(server), "list_orders", **arguments)) == 1
     server.register(OrderLine, Small)
-    found = reader(server)
-    assert [one["quantity"] for one in items(found, "list_orders")[0]["lines"]] == [1]
-    for arguments in [*asked, {"lines__quantity__gte": 2}]:
-        assert items(found, "list_orders", **arguments) == []
-        assert found.call_tool("count_orders", arguments).structured == {"count": 0}
+    mcp_client = reader(server)
+    assert [row["quantity"] for row in items(mcp_client, "list_orders")[0]["lines"]] == [1]
+    for arguments in [*queries, {"lines__quantity__gte": 2}]:
+        assert items(mcp_client, "list_orders", **arguments) == []
+        assert mcp_client.call_tool("count_orders", arguments).structured == {"count": 0}
     for arguments in ({"lines__quantity": 1}, {"search": "ball"}, {"search": "a1 ball"}):
-        assert len(items(found, "list_orders", **arguments)) == 1
+        assert len(items(mcp_client, "list_orders", **arguments)) == 1
 
 
 def test_nothing_is_ordered_or_counted_by_what_is_behind_a_row_that_may_be_hidden():
@@ -185,11 +185,11 @@ def test_a_slug_as_key_is_a_label_too():
 # Statements -----------------------------------------------------------------------------------
 
 
-def statements(found: MCPClient, tool: str) -> int:
+def statements(mcp_client: MCPClient, tool: str) -> int:
     with CaptureQueriesContext(
         connection,
     ) as captured:
-        assert not found.call_tool(tool).is_error
+        assert not mcp_client.call_tool(tool).is_error
     return len(captured)
 
 
@@ -241,6 +241,6 @@ def test_only_exposed_columns_are_read():
     order()
     with CaptureQueriesContext(connection) as captured:
         client(Order, fields=["number"], count=False).call_tool("list_orders")
-    (query,) = [one["sql"] for one in captured]
+    (query,) = [statement["sql"] for statement in captured]
     assert "internal_note" not in query
     assert "margin" not in query

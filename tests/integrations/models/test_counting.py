@@ -32,8 +32,8 @@ FIELDS = ["number", "status", "total", "placed_at", "customer", "customer__name"
 COUNT: dict[str, Any] = {"tools": ["count"]}
 
 
-def count(found: MCPClient, **arguments: Any) -> dict[str, Any]:
-    result = found.call_tool("count_orders", arguments)
+def count(mcp_client: MCPClient, **arguments: Any) -> dict[str, Any]:
+    result = mcp_client.call_tool("count_orders", arguments)
     assert not result.is_error, result.text
     answer: dict[str, Any] = result.structured
     return answer
@@ -51,23 +51,23 @@ def test_rows_are_counted_as_they_are_narrowed():
     line(first, quantity=2), line(first, quantity=3)
     order("A2", status="paid", total=4)
     order("B1", total=1)
-    found = desk()
-    assert count(found) == {"count": 3}
-    assert count(found, status="paid") == {"count": 1}
-    assert count(found, search="a") == {"count": 2}
-    assert count(found, lines__quantity__gte=1, sum_of="total") == {"count": 1, "sum": "2.50"}
+    mcp_client = desk()
+    assert count(mcp_client) == {"count": 3}
+    assert count(mcp_client, status="paid") == {"count": 1}
+    assert count(mcp_client, search="a") == {"count": 2}
+    assert count(mcp_client, lines__quantity__gte=1, sum_of="total") == {"count": 1, "sum": "2.50"}
 
 
 def test_an_exposed_number_is_added_up():
     for total in ("2.50", "4.00", "1.00"):
         order(total=Decimal(total))
-    found = desk()
-    answer = count(found, sum_of="total", avg_of="total", min_of="total", max_of="total")
+    mcp_client = desk()
+    answer = count(mcp_client, sum_of="total", avg_of="total", min_of="total", max_of="total")
     assert answer == {"count": 3, "sum": "7.50", "avg": "2.5000", "min": "1.00", "max": "4.00"}
-    assert count(found, total__gt=100, sum_of="total") == {"count": 0, "sum": None}
-    moments = count(found, min_of="placed_at")["min"]
+    assert count(mcp_client, total__gt=100, sum_of="total") == {"count": 0, "sum": None}
+    moments = count(mcp_client, min_of="placed_at")["min"]
     assert moments == min(
-        one.placed_at.isoformat().replace("+00:00", "Z") for one in Order.objects.all()
+        row.placed_at.isoformat().replace("+00:00", "Z") for row in Order.objects.all()
     )
 
 
@@ -87,10 +87,12 @@ def test_groups_come_with_the_largest_first():
 def test_a_date_is_grouped_by_its_parts():
     for day, month in ((1, 1), (2, 1), (1, 2)):
         order(placed_at=dt.datetime(2026, month, day, 12, tzinfo=dt.UTC))
-    found = desk()
+    mcp_client = desk()
 
     def groups(by: str) -> list[tuple[Any, int]]:
-        return [(one["group"], one["count"]) for one in count(found, group_by=by)["groups"]]
+        return [
+            (group["group"], group["count"]) for group in count(mcp_client, group_by=by)["groups"]
+        ]
 
     assert groups("placed_at__year") == [(2026, 3)]
     assert groups("placed_at__month") == [("2026-01", 2), ("2026-02", 1)]
@@ -113,9 +115,9 @@ def test_a_group_by_a_relation_is_labelled_for_those_who_may_view_it():
 
 def test_a_group_without_a_value_is_a_group():
     customer("Ada", referrer=customer("Bob"))
-    found = client(Customer, fields=["id", "referrer"], **COUNT)
-    answer = found.call_tool("count_customers", {"group_by": "referrer"}).structured
-    assert sorted(one["group"] is None for one in answer["groups"]) == [False, True]
+    mcp_client = client(Customer, fields=["id", "referrer"], **COUNT)
+    answer = mcp_client.call_tool("count_customers", {"group_by": "referrer"}).structured
+    assert sorted(group["group"] is None for group in answer["groups"]) == [False, True]
 
 
 def test_many_groups_are_cut_and_said_to_be():
@@ -126,21 +128,21 @@ def test_many_groups_are_cut_and_said_to_be():
 
 
 def test_statements_do_not_depend_on_rows():
-    found = desk()
+    mcp_client = desk()
     for _ in range(2):
         for _ in range(3):
             order()
         with CaptureQueriesContext(connection) as captured:
-            count(found, group_by="placed_at__date", sum_of="total")
+            count(mcp_client, group_by="placed_at__date", sum_of="total")
         assert len(captured) == 2
 
 
 def test_what_is_counted_fits_the_published_schema():
     order(total=3)
-    found = desk()
-    (tool,) = found.list_tools()
+    mcp_client = desk()
+    (tool,) = mcp_client.list_tools()
     for arguments in ({}, {"group_by": "customer"}, {"group_by": "status", "avg_of": "total"}):
-        answer = count(found, **arguments)
+        answer = count(mcp_client, **arguments)
         assert JSONSchemaOutput(tool["outputSchema"]).dump(answer) == answer
 
 
@@ -168,10 +170,10 @@ def test_what_is_hidden_is_neither_grouped_nor_added_up(arguments, words):
 
 def test_without_numbers_and_groups_it_only_counts():
     Tag.objects.create(word="red")
-    found = client(Tag, fields=["word"], **COUNT)
-    (tool,) = found.list_tools()
+    mcp_client = client(Tag, fields=["word"], **COUNT)
+    (tool,) = mcp_client.list_tools()
     assert tool["inputSchema"]["properties"] == {}
-    assert found.call_tool("count_tags").structured == {"count": 1}
+    assert mcp_client.call_tool("count_tags").structured == {"count": 1}
 
 
 def test_rows_outside_the_gate_are_not_counted():
@@ -180,8 +182,8 @@ def test_rows_outside_the_gate_are_not_counted():
             return super().get_queryset(ctx).filter(status="open")
 
     order(total=1), order(total=99, status="paid")
-    found = reader(serve(Order, Open))
-    answer = count(found, group_by="status", max_of="total")
+    mcp_client = reader(serve(Order, Open))
+    answer = count(mcp_client, group_by="status", max_of="total")
     assert answer == {
         "count": 1,
         "max": "1.00",
@@ -193,7 +195,7 @@ def test_a_yes_or_no_and_a_number_with_names_are_groups():
     product(rating=1, is_active=False)
     product(rating=3, is_active=True)
     product(rating=3, is_active=True)
-    found = client(Product, fields=["slug", "rating", "is_active"], **COUNT)
+    mcp_client = client(Product, fields=["slug", "rating", "is_active"], **COUNT)
     for by, first in (("rating", 3), ("is_active", True)):
-        answer = found.call_tool("count_products", {"group_by": by}).structured
+        answer = mcp_client.call_tool("count_products", {"group_by": by}).structured
         assert answer["groups"][0] == {"group": first, "count": 2}

@@ -47,13 +47,13 @@ def test_viewing_needs_the_one_and_changing_the_other(generated, word):
     for name, scopes in scopes_of(server).items():
         assert scopes == ((f"{word}:read",) if name in READING else (f"{word}:write",))
     assert len(server.tools) == len(OPERATIONS)
-    assert {one.scopes for one in server.templates.values()} == {(f"{word}:read",)}
+    assert {template.scopes for template in server.templates.values()} == {(f"{word}:read",)}
 
 
 def test_they_come_on_top_of_the_scopes_of_the_class():
-    found = scopes_of(offered(True, own=("people", "auth:read")))
-    assert found["list_groups"] == ("people", "auth:read")
-    assert found["delete_group"] == ("people", "auth:read", "auth:write")
+    scopes = scopes_of(offered(True, own=("people", "auth:read")))
+    assert scopes["list_groups"] == ("people", "auth:read")
+    assert scopes["delete_group"] == ("people", "auth:read", "auth:write")
 
 
 def test_unless_a_server_asks_for_them_there_are_none():

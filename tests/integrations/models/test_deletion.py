@@ -144,10 +144,10 @@ def test_where_nothing_was_deleted_nothing_is_said_to_be():
 
 
 def test_it_says_that_it_destroys():
-    found = tool(writer(Order, fields=ORDER), "delete_order")
-    assert found["annotations"] == {"readOnlyHint": False, "destructiveHint": True}
-    assert found["inputSchema"]["required"] == ["number"]
-    assert list(found["inputSchema"]["properties"]) == ["number", "preview"]
+    definition = tool(writer(Order, fields=ORDER), "delete_order")
+    assert definition["annotations"] == {"readOnlyHint": False, "destructiveHint": True}
+    assert definition["inputSchema"]["required"] == ["number"]
+    assert list(definition["inputSchema"]["properties"]) == ["number", "preview"]
 
 
 # --- deletions of more than Django's collector finds
@@ -171,7 +171,7 @@ def test_a_deletion_that_takes_more_along_is_counted_as_it_was():
     assert Category.objects.count() == 4
     done = client.call_tool("delete_category", {"code": "toys"})
     assert done.structured == {"deleted": {"shop.Category": 3}}
-    assert [one.code for one in Category.objects.all()] == ["shoes"]
+    assert [row.code for row in Category.objects.all()] == ["shoes"]
 
 
 def test_raw_statements_and_signals_are_counted_too():

@@ -28,14 +28,14 @@ def shop(filters: Any, **options: Any) -> MCPClient:
     return client(Product, fields=FIELDS, filter_fields=filters, ordering=["slug"], **options)
 
 
-def slugs(found: MCPClient, **arguments: Any) -> list[str]:
-    result = found.call_tool("list_products", arguments)
+def slugs(mcp_client: MCPClient, **arguments: Any) -> list[str]:
+    result = mcp_client.call_tool("list_products", arguments)
     assert not result.is_error, result.text
-    return [one["slug"] for one in result.structured["items"]]
+    return [row["slug"] for row in result.structured["items"]]
 
 
-def properties(found: MCPClient) -> dict[str, Any]:
-    (tool,) = found.list_tools()
+def properties(mcp_client: MCPClient) -> dict[str, Any]:
+    (tool,) = mcp_client.list_tools()
     members: dict[str, Any] = tool["inputSchema"]["properties"]
     return members
 
@@ -60,7 +60,7 @@ def test_filters_compare_each_kind_of_column():
         address="10.0.0.1",
     )
     product("Doll", slug="b", price=Decimal("9.50"), stock=9, rating=3, size="l", is_active=False)
-    found = shop([name for name in FIELDS if name not in {"tags", "tags__word"}])
+    mcp_client = shop([name for name in FIELDS if name not in {"tags", "tags__word"}])
     for arguments, expected in [
         ({"price": "1.50"}, "a"),
         ({"price": 9.5}, "b"),
@@ -94,7 +94,7 @@ def test_filters_compare_each_kind_of_column():
         ({"price": None}, "ab"),
         ({}, "ab"),
     ]:
-        assert "".join(slugs(found, **arguments)) == expected, arguments
+        assert "".join(slugs(mcp_client, **arguments)) == expected, arguments
 
 
 def test_a_filter_through_many_gives_each_row_once():
@@ -102,30 +102,30 @@ def test_a_filter_through_many_gives_each_row_once():
     product(slug="a").tags.add(red, blue)
     product(slug="b").tags.add(blue)
     product(slug="c")
-    found = shop(["tags", "tags__word"])
-    result = found.call_tool("list_products", {"tags__word__icontains": "red"}).structured
-    assert ([one["slug"] for one in result["items"]], result["total"]) == (["a", "b"], 2)
-    assert slugs(found, tags=red.pk) == ["a"]
-    assert slugs(found, tags__in=[red.pk, blue.pk]) == ["a", "b"]
-    assert slugs(found, tags=red.pk, tags__word="reddish") == ["a"]
+    mcp_client = shop(["tags", "tags__word"])
+    result = mcp_client.call_tool("list_products", {"tags__word__icontains": "red"}).structured
+    assert ([row["slug"] for row in result["items"]], result["total"]) == (["a", "b"], 2)
+    assert slugs(mcp_client, tags=red.pk) == ["a"]
+    assert slugs(mcp_client, tags__in=[red.pk, blue.pk]) == ["a", "b"]
+    assert slugs(mcp_client, tags=red.pk, tags__word="reddish") == ["a"]
 
 
 def test_only_the_lookups_that_are_named_are_offered():
-    found = shop({"price": ["gte", "lt"], "released": ["year"], "name": ["iexact"]})
-    names = [name for name in properties(found) if name not in {"limit", "cursor"}]
+    mcp_client = shop({"price": ["gte", "lt"], "released": ["year"], "name": ["iexact"]})
+    names = [name for name in properties(mcp_client) if name not in {"limit", "cursor"}]
     assert names == ["price__gte", "price__lt", "released__year", "name__iexact"]
     product("Ball", slug="a", released=dt.date(2026, 5, 1))
-    assert slugs(found, released__year=2026, name__iexact="BALL") == ["a"]
+    assert slugs(mcp_client, released__year=2026, name__iexact="BALL") == ["a"]
 
 
 def test_a_moment_without_an_offset_is_meant_in_the_time_zone_of_the_site():
     order("A", placed_at=dt.datetime(2026, 1, 1, 23, tzinfo=dt.UTC))
-    found = client(
+    mcp_client = client(
         Order, fields=["number", "placed_at"], filter_fields={"placed_at": ["exact", "date"]}
     )
 
     def total(**arguments: Any) -> int:
-        return int(found.call_tool("list_orders", arguments).structured["total"])
+        return int(mcp_client.call_tool("list_orders", arguments).structured["total"])
 
     with override_settings(TIME_ZONE="Asia/Tokyo"):
         assert total(placed_at="2026-01-02T08:00:00") == 1
@@ -136,25 +136,25 @@ def test_a_moment_without_an_offset_is_meant_in_the_time_zone_of_the_site():
 @override_settings(USE_TZ=False)
 def test_a_moment_with_an_offset_is_taken_by_a_site_without_zones():
     order("A", placed_at=dt.datetime(2026, 1, 1, 23))  # noqa: DTZ001 - the site keeps no zones
-    found = client(Order, fields=["number", "placed_at"], filter_fields=["placed_at"])
+    mcp_client = client(Order, fields=["number", "placed_at"], filter_fields=["placed_at"])
     for text in ("2026-01-01T23:00:00", "2026-01-02T01:00:00+02:00"):
-        answer = found.call_tool("list_orders", {"placed_at": text}).structured
+        answer = mcp_client.call_tool("list_orders", {"placed_at": text}).structured
         assert answer["total"] == 1, text
 
 
 def test_a_field_that_is_called_like_an_argument_of_ours_keeps_its_filter(monkeypatch):
     monkeypatch.setattr("mcp_django.integrations.models.filtering.RESERVED", frozenset({"stock"}))
     product(slug="a", stock=4)
-    found = shop({"stock": ["exact"]})
-    assert slugs(found, stock__exact=4) == ["a"]
+    mcp_client = shop({"stock": ["exact"]})
+    assert slugs(mcp_client, stock__exact=4) == ["a"]
 
 
 # What is published ----------------------------------------------------------------------------
 
 
 def test_the_schema_names_choices_and_bounds_and_is_portable():
-    found = shop(["size", "rating", "price", "name", "category", "is_active", "tags"])
-    (tool,) = found.list_tools()
+    mcp_client = shop(["size", "rating", "price", "name", "category", "is_active", "tags"])
+    (tool,) = mcp_client.list_tools()
     assert lint(tool["inputSchema"]) == []
     assert tool["inputSchema"]["additionalProperties"] is False
     members = tool["inputSchema"]["properties"]

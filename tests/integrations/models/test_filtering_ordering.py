@@ -18,23 +18,23 @@ from tests.sites.shop.models import Category, Ledger, Order, Product, Tag, Vouch
 pytestmark = pytest.mark.django_db
 
 
-def numbers(found: MCPClient, **arguments: Any) -> list[str]:
-    result = found.call_tool("list_orders", arguments)
+def numbers(mcp_client: MCPClient, **arguments: Any) -> list[str]:
+    result = mcp_client.call_tool("list_orders", arguments)
     assert not result.is_error, result.text
-    return [one["number"] for one in result.structured["items"]]
+    return [row["number"] for row in result.structured["items"]]
 
 
 def test_the_declared_order_holds_and_a_caller_chooses_among_the_named_ones():
     order("A", total=3)
     order("B", total=1)
     order("C", total=2)
-    found = client(
+    mcp_client = client(
         Order, fields=["number", "total"], ordering=["-total"], ordering_fields=["total", "number"]
     )
-    assert numbers(found) == ["A", "C", "B"]
-    assert numbers(found, order_by="total") == ["B", "C", "A"]
-    assert numbers(found, order_by="-number") == ["C", "B", "A"]
-    (tool,) = found.list_tools()
+    assert numbers(mcp_client) == ["A", "C", "B"]
+    assert numbers(mcp_client, order_by="total") == ["B", "C", "A"]
+    assert numbers(mcp_client, order_by="-number") == ["C", "B", "A"]
+    (tool,) = mcp_client.list_tools()
     assert tool["inputSchema"]["properties"]["order_by"]["enum"] == [
         *("total", "-total"),
         *("number", "-number"),
@@ -52,32 +52,32 @@ def test_rows_without_a_value_come_last_both_ways():
     order("A", paid_at=None)
     order("B", paid_at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
     order("C", paid_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    found = client(Order, fields=["number", "paid_at"], ordering_fields=["paid_at"])
-    assert numbers(found, order_by="paid_at") == ["C", "B", "A"]
-    assert numbers(found, order_by="-paid_at") == ["B", "C", "A"]
+    mcp_client = client(Order, fields=["number", "paid_at"], ordering_fields=["paid_at"])
+    assert numbers(mcp_client, order_by="paid_at") == ["C", "B", "A"]
+    assert numbers(mcp_client, order_by="-paid_at") == ["B", "C", "A"]
 
 
 def test_a_relation_orders_by_its_key_and_not_by_an_order_of_the_related_model():
     first, second = customer("Zoe"), customer("Ada")
     order("A", customer=second)
     order("B", customer=first)
-    found = client(
+    mcp_client = client(
         Order,
         fields=["number", "customer", "customer__name"],
         ordering_fields=["customer", "customer__name"],
     )
     with CaptureQueriesContext(connection) as captured:
-        assert numbers(found, order_by="customer") == ["B", "A"]
+        assert numbers(mcp_client, order_by="customer") == ["B", "A"]
     assert 'ORDER BY "shop_order"."customer_id" ASC, "shop_order"."number"' in captured[1]["sql"]
-    assert numbers(found, order_by="customer__name") == ["A", "B"]
+    assert numbers(mcp_client, order_by="customer__name") == ["A", "B"]
 
 
 @pytest.mark.parametrize(
     "order_by", ["margin", "-margin", "--number", "?", "pk", "customer__password", "", "number,id"]
 )
 def test_another_order_is_refused(order_by):
-    found = client(Order, fields=["number"], ordering_fields=["number"])
-    result = found.call_tool("list_orders", {"order_by": order_by}, check=False)
+    mcp_client = client(Order, fields=["number"], ordering_fields=["number"])
+    result = mcp_client.call_tool("list_orders", {"order_by": order_by}, check=False)
     assert result.is_error
     assert 'order_by: must be one of "number", "-number"' in result.text
 
@@ -126,16 +126,16 @@ def test_a_list_without_a_key_among_its_fields_is_refused(model, fields, key):
 def test_a_key_whose_order_says_something_breaks_ties_where_it_is_exposed():
     Ledger.objects.create(iban="DE2", owner="Ada")
     Ledger.objects.create(iban="DE1", owner="Bob")
-    found = client(Ledger, fields=["iban", "owner"])
-    listed = found.call_tool("list_ledgers").structured["items"]
-    assert [one["iban"] for one in listed] == ["DE1", "DE2"]
+    mcp_client = client(Ledger, fields=["iban", "owner"])
+    listed = mcp_client.call_tool("list_ledgers").structured["items"]
+    assert [row["iban"] for row in listed] == ["DE1", "DE2"]
 
 
 def test_an_exposed_unique_field_breaks_ties_where_the_key_is_hidden():
     for word in ("b", "a"):
         Tag.objects.create(word=word)
     Category.objects.create(code="x", title="X")
-    found = client(Tag, fields=["word"])
-    listed = found.call_tool("list_tags").structured["items"]
+    mcp_client = client(Tag, fields=["word"])
+    listed = mcp_client.call_tool("list_tags").structured["items"]
     assert listed == [{"word": "a"}, {"word": "b"}]
     assert product(price=Decimal(1)).pk

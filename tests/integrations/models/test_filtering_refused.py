@@ -63,11 +63,11 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
 
 
 def test_a_bad_argument_is_named_before_the_database_sees_it(django_assert_num_queries):
-    found = shop([name for name in FIELDS if name != "tags__word"], search_fields=["name"])
+    mcp_client = shop([name for name in FIELDS if name != "tags__word"], search_fields=["name"])
     for arguments, beginning in HOSTILE:
         case = json.dumps(arguments)[:40]
         with django_assert_num_queries(0, info=case):
-            result = found.call_tool("list_products", arguments, check=False)
+            result = mcp_client.call_tool("list_products", arguments, check=False)
         assert result.is_error, case
         assert result.text.startswith(beginning), (case, result.text)
         assert len(result.text) < 4000, case
@@ -84,20 +84,22 @@ def test_half_a_character_is_refused(raw):
 
 @pytest.mark.parametrize("year", [0, 1, 9999, 10_000])
 def test_a_year_at_the_end_of_the_calendar_is_refused(year):
-    found = client(Order, fields=["number", "placed_at"], filter_fields={"placed_at": ["year"]})
+    mcp_client = client(
+        Order, fields=["number", "placed_at"], filter_fields={"placed_at": ["year"]}
+    )
     with override_settings(TIME_ZONE="America/New_York"):
-        assert found.call_tool("list_orders", {"placed_at__year": year}, check=False).is_error
+        assert mcp_client.call_tool("list_orders", {"placed_at__year": year}, check=False).is_error
         for near in (2, 9998):
-            assert not found.call_tool("list_orders", {"placed_at__year": near}).is_error
+            assert not mcp_client.call_tool("list_orders", {"placed_at__year": near}).is_error
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
 @pytest.mark.parametrize("text", ["0001-01-03T00:00:00", "9999-12-29T23:59:59"])
 def test_a_moment_near_the_end_of_the_calendar_is_taken(text, zone):
-    found = client(Order, fields=["number", "placed_at"], filter_fields=["placed_at"])
+    mcp_client = client(Order, fields=["number", "placed_at"], filter_fields=["placed_at"])
     with override_settings(TIME_ZONE=zone):
         for moment in (text, f"{text}Z", f"{text}+14:00", f"{text}-12:00"):
-            result = found.call_tool("list_orders", {"placed_at__gte": moment})
+            result = mcp_client.call_tool("list_orders", {"placed_at__gte": moment})
             assert not result.is_error, result.text
 
 
@@ -105,8 +107,8 @@ def test_a_moment_near_the_end_of_the_calendar_is_taken(text, zone):
 @pytest.mark.parametrize("zones", [True, False])
 def test_a_moment_beyond_the_calendar_is_refused(text, zones):
     with override_settings(USE_TZ=zones):
-        found = client(Order, fields=["number", "placed_at"], filter_fields=["placed_at"])
-        result = found.call_tool("list_orders", {"placed_at": text}, check=False)
+        mcp_client = client(Order, fields=["number", "placed_at"], filter_fields=["placed_at"])
+        result = mcp_client.call_tool("list_orders", {"placed_at": text}, check=False)
     assert result.is_error
     assert "between the years 1 and 9999" in result.text
 
@@ -145,10 +147,10 @@ def test_what_cannot_be_compared_is_no_filter(name):
 def test_a_key_and_its_column_are_one():
     buyer = customer()
     line(order("A1", customer=buyer))
-    found = client(
+    mcp_client = client(
         Order, fields=["number", "customer_id"], filter_fields=["customer", "customer_id"]
     )
     for name in ("customer", "customer_id"):
-        answer = found.call_tool("list_orders", {name: buyer.pk}).structured
+        answer = mcp_client.call_tool("list_orders", {name: buyer.pk}).structured
         assert answer["total"] == 1
     assert category().pk == "toys"

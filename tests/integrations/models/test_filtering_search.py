@@ -12,10 +12,10 @@ from tests.sites.shop.models import Order, Product, Tag
 pytestmark = pytest.mark.django_db
 
 
-def numbers(found: MCPClient, search: str) -> list[str]:
-    result = found.call_tool("list_orders", {"search": search})
+def numbers(mcp_client: MCPClient, search: str) -> list[str]:
+    result = mcp_client.call_tool("list_orders", {"search": search})
     assert not result.is_error, result.text
-    return [one["number"] for one in result.structured["items"]]
+    return [row["number"] for row in result.structured["items"]]
 
 
 def desk() -> MCPClient:
@@ -32,13 +32,13 @@ def test_every_word_is_in_one_of_the_fields():
     line(ada, product=product("Blue ball"))
     line(ada, product=product("Red ball"))
     order("A2", customer=customer("Bob"), note="gift", internal_note="Lovelace")
-    found = desk()
-    assert numbers(found, "ball") == ["A1"]
-    assert numbers(found, "LOVELACE fragile") == ["A1"]
-    assert numbers(found, "lovelace gift") == []
-    assert numbers(found, "a") == ["A1", "A2"]
-    assert numbers(found, "") == ["A1", "A2"]
-    assert numbers(found, "  ") == ["A1", "A2"]
+    mcp_client = desk()
+    assert numbers(mcp_client, "ball") == ["A1"]
+    assert numbers(mcp_client, "LOVELACE fragile") == ["A1"]
+    assert numbers(mcp_client, "lovelace gift") == []
+    assert numbers(mcp_client, "a") == ["A1", "A2"]
+    assert numbers(mcp_client, "") == ["A1", "A2"]
+    assert numbers(mcp_client, "  ") == ["A1", "A2"]
 
 
 @pytest.mark.parametrize("text", ["%", "_", "\\", "'", '"', "--", "🎈", "ß", "x" * 196])
@@ -86,8 +86,8 @@ def test_a_search_that_would_tell_of_hidden_text_is_refused(field, words):
 
 
 def test_a_row_that_matches_twice_is_found_once():
-    thing = product("Ball")
-    thing.tags.add(Tag.objects.create(word="red"), Tag.objects.create(word="dark red"))
-    found = client(Product, fields=["slug", "tags__word"], search_fields=["tags__word"])
-    answer = found.call_tool("list_products", {"search": "red"}).structured
+    ball = product("Ball")
+    ball.tags.add(Tag.objects.create(word="red"), Tag.objects.create(word="dark red"))
+    mcp_client = client(Product, fields=["slug", "tags__word"], search_fields=["tags__word"])
+    answer = mcp_client.call_tool("list_products", {"search": "red"}).structured
     assert (len(answer["items"]), answer["total"]) == (1, 1)

@@ -70,7 +70,7 @@ def test_a_field_without_a_queryset_has_that_of_the_form():
 def test_the_form_is_not_created_when_its_tool_is_declared(monkeypatch):
     monkeypatch.setattr(MovingForm, "is_migrated", False)
     client = moving()
-    assert [one["name"] for one in client.list_tools()] == ["list_products"]
+    assert [definition["name"] for definition in client.list_tools()] == ["list_products"]
     refused = client.call_tool("update_product", {"slug": "ball", "name": "x"}, check=False)
     assert "not available" in refused.text
 
@@ -188,7 +188,7 @@ def test_an_admin_that_needs_missing_tables_is_left_out_until_they_exist(monkeyp
     server = MCPServer("desk")
     server.register_admin(Product, site=own, tools=["list", "update"])
     client = MCPClient(server=server, user=person("root", is_staff=True, is_superuser=True))
-    assert [one["name"] for one in client.list_tools()] == ["list_products"]
+    assert [definition["name"] for definition in client.list_tools()] == ["list_products"]
     monkeypatch.setattr(Moved, "is_migrated", True)
     clock.now += deferred.RETRY_AFTER + 1
     assert "name" in tool(client, "update_product")["inputSchema"]["properties"]

@@ -108,7 +108,7 @@ def test_what_no_model_allows_is_not_offered():
     assert names(server, user) == [
         "count_records", "delete_record", "describe_model", "search_records",
     ]  # fmt: skip
-    listed = {one["name"]: one for one in MCPClient(server=server, user=user).list_tools()}
+    listed = {tool["name"]: tool for tool in MCPClient(server=server, user=user).list_tools()}
     assert listed["search_records"]["annotations"] == {"readOnlyHint": True}
     assert listed["delete_record"]["annotations"] == {
         "readOnlyHint": False,
@@ -119,9 +119,9 @@ def test_what_no_model_allows_is_not_offered():
 
 def test_every_host_understands_the_schemas():
     server = shop(tools=["list", "get", "count", "create", "update", "delete"])
-    for one in server.tools.values():
-        assert lint(one.arguments.json_schema) == []
-        assert one.description
+    for tool in server.tools.values():
+        assert lint(tool.arguments.json_schema) == []
+        assert tool.description
 
 
 # Who sees what -------------------------------------------------------------------------------

@@ -25,20 +25,20 @@ def test_it_answers_what_the_models_own_tools_answer():
     for number in range(5):
         order(f"A{number}", total=Decimal(number), status="paid" if number % 2 else "open")
     own = MCPClient(server=shop(generic=False, tools=["list", "get", "count"]))
-    every = MCPClient(server=shop(tools=["list", "get", "count"]))
+    generic = MCPClient(server=shop(tools=["list", "get", "count"]))
     listed = own.call_tool("list_orders", {"total__gte": "1", "order_by": "-total", "search": "A"})
-    found = every.call_tool(
+    result = generic.call_tool(
         "search_records",
         {"model": "order", "filters": {"total__gte": "1"}, "order_by": "-total", "search": "A"},
     )
-    assert found.structured == listed.structured
-    assert [one["number"] for one in found.structured["items"]] == ["A4", "A3", "A2", "A1"]
+    assert result.structured == listed.structured
+    assert [row["number"] for row in result.structured["items"]] == ["A4", "A3", "A2", "A1"]
     assert (
-        every.call_tool("get_record", {"model": "order", "key": "A3"}).structured
+        generic.call_tool("get_record", {"model": "order", "key": "A3"}).structured
         == own.call_tool("get_order", {"number": "A3"}).structured
     )
     assert (
-        every.call_tool(
+        generic.call_tool(
             "count_records", {"model": "order", "group_by": "status", "max_of": "total"}
         ).structured
         == own.call_tool("count_orders", {"group_by": "status", "max_of": "total"}).structured
@@ -49,10 +49,10 @@ def test_pages_follow_each_other_and_belong_to_their_filters():
     for number in range(3):
         order(f"A{number}")
     client = MCPClient(server=shop())
-    asked = {"model": "order", "limit": 2, "filters": {"status": "open"}}
-    first = client.call_tool("search_records", asked).structured
+    arguments = {"model": "order", "limit": 2, "filters": {"status": "open"}}
+    first = client.call_tool("search_records", arguments).structured
     cursor = first["next_cursor"]
-    second = client.call_tool("search_records", {**asked, "cursor": cursor}).structured
+    second = client.call_tool("search_records", {**arguments, "cursor": cursor}).structured
     assert len(first["items"]) == 2
     assert len(second["items"]) == 1
     other = client.call_tool("search_records", {"model": "order", "cursor": cursor}, check=False)
@@ -111,8 +111,8 @@ def test_the_row_gate_holds():
     order("A1")
     order("B1")
     client = MCPClient(server=server)
-    found = client.call_tool("search_records", {"model": "order"}).structured
-    assert [one["number"] for one in found["items"]] == ["A1"]
+    page = client.call_tool("search_records", {"model": "order"}).structured
+    assert [row["number"] for row in page["items"]] == ["A1"]
     assert client.call_tool("get_record", {"model": "order", "key": "B1"}, check=False).is_error
 
 
@@ -182,13 +182,13 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
 
 def test_a_mistake_is_told_where_it_was_made():
     server = shop()
-    every = ["list", "get", "count", "create", "update"]
-    server.register(Tag, tools(fields=["id", "word"], tools=every, write_fields=["word"]))
+    operations = ["list", "get", "count", "create", "update"]
+    server.register(Tag, tools(fields=["id", "word"], tools=operations, write_fields=["word"]))
     client = MCPClient(server=server, user=holder("add_tag", "change_tag"))
-    for tool, arguments, told in MISTAKES:
+    for tool, arguments, beginning in MISTAKES:
         answer = client.call_tool(tool, arguments, check=False)
-        assert answer.is_error, told
-        assert answer.text.startswith(told), (told, answer.text)
+        assert answer.is_error, beginning
+        assert answer.text.startswith(beginning), (beginning, answer.text)
 
 
 def test_text_that_is_none_is_refused_in_band():

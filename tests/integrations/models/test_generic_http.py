@@ -53,7 +53,11 @@ def token(user: Any, *scopes: str) -> str:
 
 
 def models(body: dict[str, Any]) -> list[str]:
-    (tool,) = [one for one in body["result"]["tools"] if one["name"] == "search_records"]
+    (tool,) = [
+        definition
+        for definition in body["result"]["tools"]
+        if definition["name"] == "search_records"
+    ]
     enum: list[str] = tool["inputSchema"]["properties"]["model"]["enum"]
     return enum
 
@@ -76,8 +80,8 @@ def test_a_call_is_answered():
         "tools/call", token(person(), "orders:read"), name="search_records", arguments=arguments
     )
     assert status == 200
-    found = body["result"]["structuredContent"]["items"]
-    assert [one["number"] for one in found] == ["A2"]
+    rows = body["result"]["structuredContent"]["items"]
+    assert [row["number"] for row in rows] == ["A2"]
 
 
 def test_a_scope_of_the_model_is_asked_for_at_the_door():
@@ -119,13 +123,13 @@ def test_what_is_hostile_is_refused_in_words():
     raw = token(person(), "orders:read")
     for arguments in HOSTILE:
         text = json.dumps(body).replace('"arguments": {}', f'"arguments": {arguments}')
-        told = json.loads(_send(text, body, raw).content)
-        if "result" in told:
-            assert told["result"]["isError"] is True, arguments
-            assert "was logged" not in str(told), arguments
+        answer = json.loads(_send(text, body, raw).content)
+        if "result" in answer:
+            assert answer["result"]["isError"] is True, arguments
+            assert "was logged" not in str(answer), arguments
         else:
-            assert told["error"]["code"] in {-32700, -32600, -32602}, arguments
-        assert "hunter2" not in str(told), arguments
+            assert answer["error"]["code"] in {-32700, -32600, -32602}, arguments
+        assert "hunter2" not in str(answer), arguments
 
 
 def _send(text: str, body: dict[str, Any], raw: str) -> Any:

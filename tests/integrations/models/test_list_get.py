@@ -26,8 +26,8 @@ from tests.sites.shop.models import Customer, Order, Passport, Product, Tag
 pytestmark = pytest.mark.django_db
 
 
-def items(found: MCPClient, tool: str, **arguments: Any) -> list[dict[str, Any]]:
-    result = found.call_tool(tool, arguments)
+def items(mcp_client: MCPClient, tool: str, **arguments: Any) -> list[dict[str, Any]]:
+    result = mcp_client.call_tool(tool, arguments)
     assert not result.is_error, result.text
     rows: list[dict[str, Any]] = result.structured["items"]
     return rows
@@ -40,8 +40,8 @@ def test_a_page_holds_the_exposed_fields_of_each_row():
     buyer = customer("Ada")
     moment = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
     order("A1", customer=buyer, total=Decimal("12.50"), placed_at=moment)
-    found = client(Order, fields=["number", "status", "total", "placed_at", "customer_id"])
-    assert found.call_tool("list_orders").structured == {
+    mcp_client = client(Order, fields=["number", "status", "total", "placed_at", "customer_id"])
+    assert mcp_client.call_tool("list_orders").structured == {
         "items": [
             {
                 "number": "A1",
@@ -98,17 +98,19 @@ def test_a_column_of_every_kind_is_plain_json():
 @pytest.mark.parametrize("value", [float("inf"), float("-inf")])
 def test_a_number_that_json_cannot_say_is_null(value):
     product(slug="ball", weight=value)
-    found = client(Product, fields=["slug", "weight"])
-    assert items(found, "list_products") == [{"slug": "ball", "weight": None}]
+    mcp_client = client(Product, fields=["slug", "weight"])
+    assert items(mcp_client, "list_products") == [{"slug": "ball", "weight": None}]
 
 
 @override_settings(USE_TZ=False)
 def test_a_moment_without_time_zones_has_no_offset():
     order("A1", placed_at=dt.datetime(2026, 1, 2, 3))  # noqa: DTZ001 - the site keeps no zones
-    found = client(Order, fields=["number", "placed_at"])
+    mcp_client = client(Order, fields=["number", "placed_at"])
     shown = [{"number": "A1", "placed_at": "2026-01-02T03:00:00"}]
-    assert items(found, "list_orders") == shown
-    (tool,) = [one for one in found.list_tools() if one["name"] == "list_orders"]
+    assert items(mcp_client, "list_orders") == shown
+    (tool,) = [
+        definition for definition in mcp_client.list_tools() if definition["name"] == "list_orders"
+    ]
     row = tool["outputSchema"]["properties"]["items"]["items"]
     assert row["properties"]["placed_at"] == {"type": "string"}
 
@@ -120,9 +122,11 @@ def test_what_is_listed_fits_the_published_schema():
     made = order(customer=Customer.objects.get(name="Ada"))
     line(made).product.tags.add(Tag.objects.create(word="red"))
     fields = ["number", "customer", "customer__passport__country", "lines", "lines__product__tags"]
-    found = client(Order, fields=fields)
-    (tool,) = [one for one in found.list_tools() if one["name"] == "list_orders"]
-    answer = found.call_tool("list_orders").structured
+    mcp_client = client(Order, fields=fields)
+    (tool,) = [
+        definition for definition in mcp_client.list_tools() if definition["name"] == "list_orders"
+    ]
+    answer = mcp_client.call_tool("list_orders").structured
     assert JSONSchemaOutput(tool["outputSchema"]).dump(answer) == answer
 
 
@@ -132,11 +136,11 @@ def test_what_is_listed_fits_the_published_schema():
 @override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": 2000})
 def test_a_page_that_is_too_long_ends_earlier_and_loses_no_row():
     numbers = [order(note="x" * 150).number for _ in range(30)]
-    found = client(Order, fields=["number", "note"], ordering=["number"])
+    mcp_client = client(Order, fields=["number", "note"], ordering=["number"])
     seen, cursor = [], None
     while True:
-        page = found.call_tool("list_orders", {"cursor": cursor} if cursor else {}).structured
-        seen.extend(one["number"] for one in page["items"])
+        page = mcp_client.call_tool("list_orders", {"cursor": cursor} if cursor else {}).structured
+        seen.extend(row["number"] for row in page["items"])
         cursor = page.get("next_cursor")
         if cursor is None:
             break
@@ -146,10 +150,10 @@ def test_a_page_that_is_too_long_ends_earlier_and_loses_no_row():
 @override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": 2000})
 def test_a_row_that_is_too_long_by_itself_has_its_texts_cut():
     product(slug="ball", description="x" * 5000)
-    found = client(Product, fields=["slug", "description"], tools=["list", "get"])
+    mcp_client = client(Product, fields=["slug", "description"], tools=["list", "get"])
     text = f"{'x' * 1000}… [Cut: the first 1000 of 5000 characters.]"
-    assert items(found, "list_products") == [{"slug": "ball", "description": text}]
-    got = found.call_tool("get_product", {"slug": "ball"}).structured
+    assert items(mcp_client, "list_products") == [{"slug": "ball", "description": text}]
+    got = mcp_client.call_tool("get_product", {"slug": "ball"}).structured
     assert got == {"slug": "ball", "description": text}
 
 

@@ -26,11 +26,11 @@ ORDERS = [
 ]
 
 
-def pages(found: MCPClient, tool: str, **arguments: Any) -> list[list[dict[str, Any]]]:
+def pages(mcp_client: MCPClient, tool: str, **arguments: Any) -> list[list[dict[str, Any]]]:
     result: list[list[dict[str, Any]]] = []
     cursor: dict[str, Any] = {}
     while True:
-        answer = found.call_tool(tool, {**arguments, **cursor})
+        answer = mcp_client.call_tool(tool, {**arguments, **cursor})
         assert not answer.is_error, answer.text
         result.append(answer.structured["items"])
         if "next_cursor" not in answer.structured:
@@ -56,13 +56,13 @@ def stock(count: int) -> None:
 @pytest.mark.parametrize("name", ORDERS)
 def test_pages_in_any_order_hold_each_row_once(name):
     stock(20)
-    found = client(Order, fields=["number", *ORDERS], ordering_fields=ORDERS)
+    mcp_client = client(Order, fields=["number", *ORDERS], ordering_fields=ORDERS)
     for order_by in (name, f"-{name}"):
-        whole = found.call_tool("list_orders", {"order_by": order_by}).structured["items"]
+        whole = mcp_client.call_tool("list_orders", {"order_by": order_by}).structured["items"]
         assert len({row["number"] for row in whole}) == len(whole) == 20, order_by
         for limit in (1, 3):
             case = f"{order_by}, {limit} on a page"
-            many = pages(found, "list_orders", order_by=order_by, limit=limit)
+            many = pages(mcp_client, "list_orders", order_by=order_by, limit=limit)
             assert [row for page in many for row in page] == whole, case
             assert [len(page) for page in many[:-1]] == [limit] * (len(many) - 1), case
 
@@ -70,9 +70,9 @@ def test_pages_in_any_order_hold_each_row_once(name):
 def test_several_columns_together_decide_where_a_page_ends():
     stock(30)
     fields = ["number", "status", "paid_at", "total"]
-    found = client(Order, fields=fields, ordering=["-status", "paid_at", "-total"])
-    one = found.call_tool("list_orders").structured["items"]
-    assert [row for page in pages(found, "list_orders", limit=4) for row in page] == one
+    mcp_client = client(Order, fields=fields, ordering=["-status", "paid_at", "-total"])
+    rows = mcp_client.call_tool("list_orders").structured["items"]
+    assert [row for page in pages(mcp_client, "list_orders", limit=4) for row in page] == rows
 
 
 @pytest.mark.parametrize(
@@ -90,36 +90,40 @@ def test_each_kind_of_column_can_end_a_page(name):
             lead_time=dt.timedelta(microseconds=number),
             address=[None, "::1", "10.0.0.1", "10.0.0.2"][number],
         )
-    found = client(Product, fields=["slug", name], ordering_fields=[name])
+    mcp_client = client(Product, fields=["slug", name], ordering_fields=[name])
     for order_by in (name, f"-{name}"):
-        one = found.call_tool("list_products", {"order_by": order_by}).structured["items"]
-        many = pages(found, "list_products", order_by=order_by, limit=1)
-        assert [row for page in many for row in page] == one
+        rows = mcp_client.call_tool("list_products", {"order_by": order_by}).structured["items"]
+        many = pages(mcp_client, "list_products", order_by=order_by, limit=1)
+        assert [row for page in many for row in page] == rows
 
 
 def test_rows_that_come_and_go_move_no_others():
     for number in ("B", "D", "F", "H"):
         order(number)
-    found = client(Order, fields=["number"], ordering=["number"])
-    first = found.call_tool("list_orders", {"limit": 2}).structured
-    assert (first["total"], [one["number"] for one in first["items"]]) == (4, ["B", "D"])
+    mcp_client = client(Order, fields=["number"], ordering=["number"])
+    first = mcp_client.call_tool("list_orders", {"limit": 2}).structured
+    assert (first["total"], [row["number"] for row in first["items"]]) == (4, ["B", "D"])
     Order.objects.filter(number__in=["B", "D"]).delete()
     order("A")
     order("E")
-    second = found.call_tool("list_orders", {"limit": 2, "cursor": first["next_cursor"]}).structured
-    assert [one["number"] for one in second["items"]] == ["E", "F"]
+    second = mcp_client.call_tool(
+        "list_orders", {"limit": 2, "cursor": first["next_cursor"]}
+    ).structured
+    assert [row["number"] for row in second["items"]] == ["E", "F"]
     assert "total" not in second
 
 
 # Of another -----------------------------------------------------------------------------------
 
 
-def first_cursor(found: MCPClient, **arguments: Any) -> str:
-    return str(found.call_tool("list_orders", {"limit": 1, **arguments}).structured["next_cursor"])
+def first_cursor(mcp_client: MCPClient, **arguments: Any) -> str:
+    return str(
+        mcp_client.call_tool("list_orders", {"limit": 1, **arguments}).structured["next_cursor"]
+    )
 
 
-def refused(found: MCPClient, cursor: Any, **arguments: Any) -> bool:
-    result = found.call_tool("list_orders", {"cursor": cursor, **arguments}, check=False)
+def refused(mcp_client: MCPClient, cursor: Any, **arguments: Any) -> bool:
+    result = mcp_client.call_tool("list_orders", {"cursor": cursor, **arguments}, check=False)
     assert not result.is_error or result.text.startswith("cursor: "), result.text
     return result.is_error
 
@@ -134,14 +138,14 @@ OPTIONS = {
 
 def test_a_cursor_is_good_for_the_same_question_alone():
     order("A"), order("B")
-    found = client(Order, **OPTIONS)
-    cursor = first_cursor(found, status="open")
-    assert not refused(found, cursor, status="open")
-    assert not refused(found, cursor, status="open", limit=50)
-    assert refused(found, cursor)
-    assert refused(found, cursor, status="paid")
-    assert refused(found, cursor, status="open", search="A")
-    assert refused(found, cursor, status="open", order_by="number")
+    mcp_client = client(Order, **OPTIONS)
+    cursor = first_cursor(mcp_client, status="open")
+    assert not refused(mcp_client, cursor, status="open")
+    assert not refused(mcp_client, cursor, status="open", limit=50)
+    assert refused(mcp_client, cursor)
+    assert refused(mcp_client, cursor, status="paid")
+    assert refused(mcp_client, cursor, status="open", search="A")
+    assert refused(mcp_client, cursor, status="open", order_by="number")
 
 
 def test_a_cursor_is_good_for_its_caller_and_server_alone():
@@ -175,8 +179,8 @@ def test_a_cursor_is_good_for_its_caller_and_server_alone():
 )
 def test_a_forged_cursor_is_refused_in_one_sentence(forge):
     order("A"), order("B")
-    found = client(Order, **OPTIONS)
-    assert refused(found, forge(first_cursor(found)))
+    mcp_client = client(Order, **OPTIONS)
+    assert refused(mcp_client, forge(first_cursor(mcp_client)))
 
 
 def test_a_cursor_of_the_list_methods_is_none_of_a_tool():
@@ -184,9 +188,9 @@ def test_a_cursor_of_the_list_methods_is_none_of_a_tool():
     from mcp_django.protocol.cursors import Pager
 
     order("A"), order("B")
-    found = client(Order, **OPTIONS)
+    mcp_client = client(Order, **OPTIONS)
     pager = Pager("shop:tools/list:anonymous", 1, CURSOR_SIGNER)
-    assert refused(found, pager.next(["A"]))
+    assert refused(mcp_client, pager.next(["A"]))
 
 
 def test_a_cursor_holds_what_the_page_shows_and_nothing_else():
@@ -201,9 +205,9 @@ def test_a_cursor_holds_what_the_page_shows_and_nothing_else():
 
 def test_a_cursor_outlives_the_secret_key_that_signed_it():
     order("A"), order("B")
-    found = client(Order, **OPTIONS)
-    cursor = first_cursor(found)
+    mcp_client = client(Order, **OPTIONS)
+    cursor = first_cursor(mcp_client)
     with override_settings(SECRET_KEY="another", SECRET_KEY_FALLBACKS=["only-for-tests"]):
-        assert not refused(found, cursor)
+        assert not refused(mcp_client, cursor)
     with override_settings(SECRET_KEY="another"):
-        assert refused(found, cursor)
+        assert refused(mcp_client, cursor)

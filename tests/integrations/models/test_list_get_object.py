@@ -24,9 +24,9 @@ pytestmark = pytest.mark.django_db
 
 def test_an_object_is_shown_as_in_a_list():
     made = order("A1", customer=customer("Ada"))
-    found = client(Order, fields=["id", "number", "customer__name"], tools=["list", "get"])
-    (listed,) = found.call_tool("list_orders").structured["items"]
-    got = found.call_tool("get_order", {"id": made.pk}).structured
+    mcp_client = client(Order, fields=["id", "number", "customer__name"], tools=["list", "get"])
+    (listed,) = mcp_client.call_tool("list_orders").structured["items"]
+    got = mcp_client.call_tool("get_order", {"id": made.pk}).structured
     assert got == listed == {"id": made.pk, "number": "A1", "customer": {"name": "Ada"}}
 
 
@@ -41,17 +41,17 @@ def test_an_object_is_shown_as_in_a_list():
 )
 def test_the_key_is_an_exposed_unique_field(fields, options, key, value):
     made = product("Ball", slug="ball", uuid=uuid.UUID(int=5))
-    found = client(Product, fields=fields, tools=["get"], **options)
-    (tool,) = found.list_tools()
+    mcp_client = client(Product, fields=fields, tools=["get"], **options)
+    (tool,) = mcp_client.list_tools()
     assert tool["inputSchema"]["required"] == list(tool["inputSchema"]["properties"]) == [key]
-    got = found.call_tool("get_product", {key: made.pk if value is None else value})
+    got = mcp_client.call_tool("get_product", {key: made.pk if value is None else value})
     assert got.structured["name"] == "Ball"
 
 
 def test_a_text_as_primary_key_is_a_key():
     Category.objects.create(code="toys", title="Toys")
-    found = client(Category, fields=["code", "title"], tools=["get"])
-    assert found.call_tool("get_category", {"code": "toys"}).structured["title"] == "Toys"
+    mcp_client = client(Category, fields=["code", "title"], tools=["get"])
+    assert mcp_client.call_tool("get_category", {"code": "toys"}).structured["title"] == "Toys"
 
 
 def test_hidden_and_unknown_answer_alike():
@@ -60,9 +60,9 @@ def test_hidden_and_unknown_answer_alike():
             return super().get_queryset(ctx).filter(status="open")
 
     order("HIDDEN", status="paid")
-    found = reader(serve(Order, Mine))
-    hidden = found.call_tool("get_order", {"number": "HIDDEN"}, check=False)
-    unknown = found.call_tool("get_order", {"number": "UNSEEN"}, check=False)
+    mcp_client = reader(serve(Order, Mine))
+    hidden = mcp_client.call_tool("get_order", {"number": "HIDDEN"}, check=False)
+    unknown = mcp_client.call_tool("get_order", {"number": "UNSEEN"}, check=False)
     assert hidden.is_error
     assert hidden.text == 'There is no order with number "HIDDEN"; see list_orders.'
     assert hidden.text.replace("HIDDEN", "UNSEEN") == unknown.text

@@ -79,19 +79,19 @@ def exposing(fields: list[str]) -> MCPServer:
     return build(fields, **options)
 
 
-def transcript(found: MCPClient, calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    said = [json.dumps(found.list_tools())]
+def transcript(client: MCPClient, calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    lines = [json.dumps(client.list_tools())]
     for tool, arguments in calls:
-        said.append(f"{tool} {arguments} {ask(found, tool, arguments)}")
-    return said
+        lines.append(f"{tool} {arguments} {ask(client, tool, arguments)}")
+    return lines
 
 
-def ask(found: MCPClient, tool: str, arguments: dict[str, Any]) -> str:
+def ask(client: MCPClient, tool: str, arguments: dict[str, Any]) -> str:
     """Everything that a caller hears, over all pages."""
     heard = []
     for _ in range(10):
         try:
-            result = found.call_tool(tool, arguments, check=False)
+            result = client.call_tool(tool, arguments, check=False)
         except MCPDjangoError as exc:
             heard.append(repr(exc))
             break
@@ -140,8 +140,8 @@ def test_what_is_hidden_makes_no_difference(fields, key, labelled, seed):
         first, second = (
             heard_in(World(shown, seed, own), server, calls) for own in (seed + 1, seed + 2)
         )
-    for one, other in zip(first, second, strict=True):
-        assert one == other
+    for line, other_line in zip(first, second, strict=True):
+        assert line == other_line
 
 
 def test_the_two_shops_do_differ():

@@ -22,18 +22,18 @@ def test_an_inherited_model_has_the_columns_of_its_parent():
         SpecialOrder.objects.create(
             number=number, wish=f"w{number}", customer=customer(), placed_at=START
         )
-    found = client(
+    mcp_client = client(
         SpecialOrder,
         fields=["number", "wish", "customer__name"],
         tools=["list", "get", "count"],
         filter_fields=["number"],
         ordering_fields=["wish"],
     )
-    many = pages(found, "list_special_orders", order_by="-wish", limit=1)
+    many = pages(mcp_client, "list_special_orders", order_by="-wish", limit=1)
     assert [row["number"] for page in many for row in page] == ["C", "B", "A"]
-    got = found.call_tool("get_special_order", {"number": "B"}).structured
+    got = mcp_client.call_tool("get_special_order", {"number": "B"}).structured
     assert got == {"number": "B", "wish": "wB", "customer": {"name": "Ada"}}
-    assert found.call_tool("count_special_orders", {"number": "B"}).structured == {"count": 1}
+    assert mcp_client.call_tool("count_special_orders", {"number": "B"}).structured == {"count": 1}
     with pytest.raises(ImproperlyConfigured, match="add 'order_ptr_id' or another unique field"):
         client(SpecialOrder, fields=["wish"])
     keyed = client(SpecialOrder, fields=["order_ptr_id", "wish"])
@@ -43,7 +43,7 @@ def test_an_inherited_model_has_the_columns_of_its_parent():
 
 def test_a_key_that_is_another_rows_is_a_key():
     wallet = Wallet.objects.create(customer=customer("Ada"), coins=3)
-    found = client(
+    mcp_client = client(
         Wallet,
         fields=["customer_id", "customer", "coins"],
         tools=["list", "get"],
@@ -56,10 +56,10 @@ def test_a_key_that_is_another_rows_is_a_key():
         "customer": {"id": wallet.pk, "label": "Ada"},
         "coins": 3,
     }
-    given: list[dict[str, Any]] = [{}, {"customer": wallet.pk}, {"order_by": "-customer_id"}]
-    for arguments in given:
-        assert found.call_tool("list_wallets", arguments).structured["items"] == [shown]
-    assert found.call_tool("get_wallet", {"customer_id": wallet.pk}).structured == shown
+    calls: list[dict[str, Any]] = [{}, {"customer": wallet.pk}, {"order_by": "-customer_id"}]
+    for arguments in calls:
+        assert mcp_client.call_tool("list_wallets", arguments).structured["items"] == [shown]
+    assert mcp_client.call_tool("get_wallet", {"customer_id": wallet.pk}).structured == shown
     with pytest.raises(ImproperlyConfigured, match="add 'customer_id' or another unique field"):
         client(Wallet, fields=["customer", "coins"], tools=["get"])
     assert serve(Customer, fields=["id", "wallet__coins"]).tools
@@ -68,7 +68,7 @@ def test_a_key_that_is_another_rows_is_a_key():
 def test_a_foreign_key_to_another_column_is_told_by_that_column():
     red = Tag.objects.create(word="red")
     key = str(Voucher.objects.create(tag=red, worth=2).pk)
-    found = client(
+    mcp_client = client(
         Voucher,
         fields=["id", "tag", "tag_id", "double"],
         filter_fields=["tag", "double"],
@@ -77,10 +77,12 @@ def test_a_foreign_key_to_another_column_is_told_by_that_column():
     )
     label = {"id": "red", "label": "red"}
     shown = [{"id": key, "tag": label, "tag_id": "red", "double": 4}]
-    given: list[dict[str, Any]] = [{}, {"tag": "red"}, {"tag__in": ["red"]}, {"double__gte": 4}]
-    for arguments in given:
-        assert found.call_tool("list_vouchers", arguments).structured["items"] == shown
-    grouped = found.call_tool("count_vouchers", {"group_by": "tag", "sum_of": "double"}).structured
+    calls: list[dict[str, Any]] = [{}, {"tag": "red"}, {"tag__in": ["red"]}, {"double__gte": 4}]
+    for arguments in calls:
+        assert mcp_client.call_tool("list_vouchers", arguments).structured["items"] == shown
+    grouped = mcp_client.call_tool(
+        "count_vouchers", {"group_by": "tag", "sum_of": "double"}
+    ).structured
     assert grouped["groups"] == [{"group": label, "count": 1, "sum": 4}]
     backwards = client(Tag, fields=["word", "vouchers__double"])
     assert backwards.call_tool("list_tags").structured["items"] == [
@@ -90,7 +92,7 @@ def test_a_foreign_key_to_another_column_is_told_by_that_column():
 
 def test_a_generic_relation_is_followed_from_its_end():
     tag = Tag.objects.create(word="red")
-    found = client(
+    mcp_client = client(
         Voucher,
         fields=["id", "worth", "remarks__text"],
         filter_fields=["remarks__text"],
@@ -102,14 +104,14 @@ def test_a_generic_relation_is_followed_from_its_end():
         made = Voucher.objects.create(tag=tag, worth=worth)
         Remark.objects.create(about=made, text=f"t{worth}")
         with CaptureQueriesContext(connection) as captured:
-            items = found.call_tool("list_vouchers").structured["items"]
+            items = mcp_client.call_tool("list_vouchers").structured["items"]
         counted.append(len(captured))
         assert items[-1] == {"id": str(made.pk), "worth": worth, "remarks": [{"text": f"t{worth}"}]}
     # The first look at a content type is one more.
     assert counted[1:] == [3, 3]
     for arguments in ({"remarks__text": "t2"}, {"search": "T2"}):
-        items = found.call_tool("list_vouchers", arguments).structured["items"]
-        assert [one["worth"] for one in items] == [2]
+        items = mcp_client.call_tool("list_vouchers", arguments).structured["items"]
+        assert [row["worth"] for row in items] == [2]
 
 
 def test_a_generic_foreign_key_leads_to_no_one_model():

@@ -55,20 +55,23 @@ def failure(client: MCPClient, uri: str = PHOTO) -> tuple[int, str]:
 def test_a_file_is_a_blob_of_its_own():
     ball()
     client = products()
-    (found,) = client.read_resource(PHOTO)
-    assert (found["uri"], found["mimeType"]) == (PHOTO, "image/png")
-    assert b64decode(found["blob"]) == b"\x89PNG"
+    (contents,) = client.read_resource(PHOTO)
+    assert (contents["uri"], contents["mimeType"]) == (PHOTO, "image/png")
+    assert b64decode(contents["blob"]) == b"\x89PNG"
 
 
 def test_its_template_says_what_it_is_and_how_large_it_may_be():
-    found = {one["name"]: one for one in products(max_blob_bytes=5).list_resource_templates()}
-    assert found["product_photo"] == {
+    templates = {
+        template["name"]: template
+        for template in products(max_blob_bytes=5).list_resource_templates()
+    }
+    assert templates["product_photo"] == {
         "uriTemplate": "shop://p/{slug}/photo",
         "name": "product_photo",
         "title": "Product: photo",
         "description": "The file 'photo'. For one product; at most 5 bytes.",
     }
-    assert found.keys() == {"product", "product_photo"}
+    assert templates.keys() == {"product", "product_photo"}
 
 
 @pytest.mark.parametrize(
@@ -84,14 +87,14 @@ def test_its_template_says_what_it_is_and_how_large_it_may_be():
 )
 def test_the_kind_is_what_the_stored_name_says(name, kind):
     ball(name, b"x", field="manual")
-    (found,) = products(blobs=["manual"]).read_resource("shop://p/ball/manual")
-    assert (found["mimeType"], b64decode(found["blob"])) == (kind, b"x")
+    (contents,) = products(blobs=["manual"]).read_resource("shop://p/ball/manual")
+    assert (contents["mimeType"], b64decode(contents["blob"])) == (kind, b"x")
 
 
 def test_an_empty_file_is_empty():
     ball(content=b"")
-    (found,) = products().read_resource(PHOTO)
-    assert found["blob"] == ""
+    (contents,) = products().read_resource(PHOTO)
+    assert contents["blob"] == ""
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 500])
@@ -149,9 +152,9 @@ def test_a_storage_that_fails_is_logged_and_says_nothing(exc, code, monkeypatch,
     ball()
     monkeypatch.setattr(FileSystemStorage, "_open", fail)
     with caplog.at_level(logging.WARNING):
-        found = failure(products())
-    assert found[0] == code
-    assert "secret" not in found[1]
+        error = failure(products())
+    assert error[0] == code
+    assert "secret" not in error[1]
     assert "secret" in caplog.text
 
 
@@ -171,9 +174,9 @@ def test_the_file_is_closed(monkeypatch):
 
 def test_the_object_names_the_file_and_does_not_hold_it():
     ball()
-    (found,) = products().read_resource("shop://p/ball")
-    assert "PNG" not in found["text"]
-    assert "photos/ball" in found["text"]
+    (contents,) = products().read_resource("shop://p/ball")
+    assert "PNG" not in contents["text"]
+    assert "photos/ball" in contents["text"]
 
 
 @pytest.mark.parametrize(

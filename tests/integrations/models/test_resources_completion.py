@@ -59,11 +59,11 @@ def test_at_most_a_hundred_are_suggested_and_more_is_said():
         "ref": {"type": "ref/resource", "uri": URI},
         "argument": {"name": "number", "value": ""},
     }
-    found = client.request("completion/complete", params)["completion"]
-    assert (len(found["values"]), found["hasMore"]) == (100, True)
+    completion = client.request("completion/complete", params)["completion"]
+    assert (len(completion["values"]), completion["hasMore"]) == (100, True)
     Order.objects.get(number="050").delete()
-    found = client.request("completion/complete", params)["completion"]
-    assert (len(found["values"]), "hasMore" in found) == (100, False)
+    completion = client.request("completion/complete", params)["completion"]
+    assert (len(completion["values"]), "hasMore" in completion) == (100, False)
 
 
 @pytest.mark.parametrize(

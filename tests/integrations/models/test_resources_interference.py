@@ -80,19 +80,21 @@ def answer(client: MCPClient, method: str, **params: Any) -> Any:
 
 def observed(client: MCPClient, probes: list[str]) -> str:
     """All that a caller can find out about some texts."""
-    found: list[Any] = [answer(client, "resources/list")]
-    while "nextCursor" in found[-1]:
-        found.append(answer(client, "resources/list", cursor=found[-1]["nextCursor"]))
+    answers: list[Any] = [answer(client, "resources/list")]
+    while "nextCursor" in answers[-1]:
+        answers.append(answer(client, "resources/list", cursor=answers[-1]["nextCursor"]))
     variables = offer_variables()
     for text in probes:
         uri = variables.uri({"number": text}) or f"shop://orders/{len(text)}"
-        found.append(answer(client, "resources/read", uri=uri))
-        found.append(answer(client, "prompts/get", name="check_order", arguments={"number": text}))
+        answers.append(answer(client, "resources/read", uri=uri))
+        answers.append(
+            answer(client, "prompts/get", name="check_order", arguments={"number": text})
+        )
         for typed in {text[:1], text}:
             argument = {"name": "number", "value": typed}
             ref = {"type": "ref/resource", "uri": URI}
-            found.append(answer(client, "completion/complete", ref=ref, argument=argument))
-    return json.dumps(found, sort_keys=True)
+            answers.append(answer(client, "completion/complete", ref=ref, argument=argument))
+    return json.dumps(answers, sort_keys=True)
 
 
 def offer_variables() -> Any:

@@ -57,41 +57,41 @@ def test_each_object_is_a_resource():
 def test_without_a_title_the_noun_and_the_values_are_one():
     order("A-1", customer=customer(email="ada@shop.test"))
     client = reader(uri="shop://o/{customer__email}/{number}", fields=["number", "customer__email"])
-    (found,) = client.list_resources()
-    assert found["uri"] == "shop://o/ada%40shop.test/A-1"
-    assert (found["name"], found["title"]) == ("ada@shop.test A-1", "Order ada@shop.test A-1")
+    (resource,) = client.list_resources()
+    assert resource["uri"] == "shop://o/ada%40shop.test/A-1"
+    assert (resource["name"], resource["title"]) == ("ada@shop.test A-1", "Order ada@shop.test A-1")
 
 
 def test_a_title_and_a_date_that_an_object_lacks_are_left_out():
     order("A-1", note="")
     options = {"fields": ["number", "note", "paid_at"], "title": "note", "last_modified": "paid_at"}
-    (found,) = reader(**options).list_resources()
-    assert (found["title"], "annotations" in found) == ("Order A-1", False)
+    (resource,) = reader(**options).list_resources()
+    assert (resource["title"], "annotations" in resource) == ("Order A-1", False)
 
 
 def test_a_long_title_is_cut():
     product(description="x" * 1000, slug="ball")
     options = {"uri": "shop://p/{slug}", "fields": ["slug", "description"], "title": "description"}
-    (found,) = reader(Product, **options).list_resources()
-    assert found["title"] == "x" * 200
+    (resource,) = reader(Product, **options).list_resources()
+    assert resource["title"] == "x" * 200
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam"])
 def test_a_moment_is_said_in_one_zone(zone):
     order("A-1", placed_at=dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC))
     with timezone.override(zone):
-        (found,) = reader(
+        (resource,) = reader(
             fields=["number", "placed_at"], last_modified="placed_at"
         ).list_resources()
-    assert found["annotations"] == {"lastModified": "2026-05-01T12:00:00Z"}
+    assert resource["annotations"] == {"lastModified": "2026-05-01T12:00:00Z"}
 
 
 def test_a_site_without_time_zones_means_its_own(settings):
     settings.USE_TZ = False
     settings.TIME_ZONE = "Europe/Amsterdam"
     order("A-1", placed_at=dt.datetime(2026, 5, 1, 12))  # noqa: DTZ001 - as such a site has them
-    (found,) = reader(fields=["number", "placed_at"], last_modified="placed_at").list_resources()
-    assert found["annotations"] == {"lastModified": "2026-05-01T12:00:00+02:00"}
+    (resource,) = reader(fields=["number", "placed_at"], last_modified="placed_at").list_resources()
+    assert resource["annotations"] == {"lastModified": "2026-05-01T12:00:00+02:00"}
 
 
 def test_a_class_that_is_not_listed_has_its_template_alone():
@@ -199,12 +199,12 @@ def test_every_revision_lists_objects_in_pages(version):
 async def test_the_raw_mount_lists_objects_in_a_thread():
     await sync_to_async(order)("a")
     answer = await send(offer().asgi, "/", message("resources/list"))
-    (found,) = answer.json()["result"]["resources"]
-    assert found["uri"] == "shop://orders/a"
+    (resource,) = answer.json()["result"]["resources"]
+    assert resource["uri"] == "shop://orders/a"
 
 
 def test_a_value_with_a_slash_is_one_segment_of_a_uri():
     order("2026/17")
     client = reader()
-    assert [one["uri"] for one in client.list_resources()] == ["shop://orders/2026%2F17"]
+    assert [resource["uri"] for resource in client.list_resources()] == ["shop://orders/2026%2F17"]
     assert client.read_resource("shop://orders/2026%2F17")

@@ -23,9 +23,9 @@ def test_pages_are_in_the_order_of_the_uri_and_end(size):
     for number in numbers:
         order(number)
     client = paged(size)
-    found = listed(client)
-    assert [name for page in found for name in page] == sorted(numbers)
-    assert all(len(page) == size for page in found[:-1])
+    pages = listed(client)
+    assert [name for page in pages for name in page] == sorted(numbers)
+    assert all(len(page) == size for page in pages[:-1])
 
 
 def test_several_variables_order_one_after_the_other():
@@ -36,8 +36,8 @@ def test_several_variables_order_one_after_the_other():
     client = paged(
         2, uri="shop://o/{customer__email}/{number}", fields=["customer__email", "number"]
     )
-    found = [name for page in listed(client) for name in page]
-    assert found == sorted(f"{email} {email}{number}" for email, number in made)
+    names = [name for page in listed(client) for name in page]
+    assert names == sorted(f"{email} {email}{number}" for email, number in made)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_every_kind_of_variable_can_be_paged(model, uri, fields):
         Category.objects.create(code=f"c{number}", title="C")
         product()
     client = paged(5, model, uri=uri, fields=fields)
-    found = [one["uri"] for one in client.list_resources()]
-    assert len(found) == len(set(found)) == model.objects.count()
-    assert all(client.read_resource(uri) for uri in found[::5])
+    uris = [link["uri"] for link in client.list_resources()]
+    assert len(uris) == len(set(uris)) == model.objects.count()
+    assert all(client.read_resource(uri) for uri in uris[::5])
 
 
 @spec("PAG-3")
@@ -72,7 +72,7 @@ def test_what_comes_and_goes_between_two_pages_skips_and_repeats_nothing():
     order("a")
     order("e")
     second = client.request("resources/list", {"cursor": first["nextCursor"]})
-    assert [one["name"] for one in second["resources"]] == ["e", "f"]
+    assert [link["name"] for link in second["resources"]] == ["e", "f"]
 
 
 @spec("PAG-4")
@@ -117,8 +117,8 @@ def test_every_page_is_private():
     client = paged(1)
     first = client.request("resources/list")
     second = client.request("resources/list", {"cursor": first["nextCursor"]})
-    assert [one["cacheScope"] for one in (first, second)] == ["private", "private"]
-    assert [one["ttlMs"] for one in (first, second)] == [0, 0]
+    assert [page["cacheScope"] for page in (first, second)] == ["private", "private"]
+    assert [page["ttlMs"] for page in (first, second)] == [0, 0]
 
 
 def test_models_are_listed_behind_what_is_fixed_and_each_other():
@@ -127,5 +127,5 @@ def test_models_are_listed_behind_what_is_fixed_and_each_other():
     server = offer()
     server.register(Product, resource(uri="shop://a-products/{slug}", fields=["slug"]))
     server.resource("shop://fixed")(lambda: "")
-    found = [one["uri"] for one in MCPClient(server=server).list_resources()]
-    assert found == ["shop://fixed", "shop://a-products/ball", "shop://orders/A-1"]
+    uris = [link["uri"] for link in MCPClient(server=server).list_resources()]
+    assert uris == ["shop://fixed", "shop://a-products/ball", "shop://orders/A-1"]

@@ -27,9 +27,9 @@ NOT_FOUND = "Resource not found; see resources/list and resources/templates/list
 
 def content(client: MCPClient, uri: str) -> Any:
     """The one object that a URI gives."""
-    (found,) = client.read_resource(uri)
-    assert (found["uri"], found["mimeType"]) == (uri, "application/json")
-    return json.loads(found["text"])
+    (contents,) = client.read_resource(uri)
+    assert (contents["uri"], contents["mimeType"]) == (uri, "application/json")
+    return json.loads(contents["text"])
 
 
 def failure(client: MCPClient, uri: str) -> tuple[int, str, Any]:
@@ -129,8 +129,10 @@ def test_strange_text_is_read_by_the_uri_that_the_list_gives(uri):
     for number in numbers:
         order(number)
     client = reader(uri=uri)
-    found = {content(client, one["uri"])["number"] for one in client.list_resources()}
-    assert found == set(numbers)
+    numbers_read = {
+        content(client, resource["uri"])["number"] for resource in client.list_resources()
+    }
+    assert numbers_read == set(numbers)
 
 
 def test_the_same_class_gives_tools_and_resources():
@@ -164,10 +166,12 @@ def test_an_object_is_read_over_http(settings):
     server = offer()
     settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": [_mounted(server)]})
     response = post("/shop", message("resources/read", {"uri": "shop://orders/A-1"}))
-    (found,) = response.json()["result"]["contents"]
-    assert json.loads(found["text"]) == {"number": "A-1", "status": "open"}
+    (contents,) = response.json()["result"]["contents"]
+    assert json.loads(contents["text"]) == {"number": "A-1", "status": "open"}
     response = post("/shop", message("resources/list"))
-    assert [one["uri"] for one in response.json()["result"]["resources"]] == ["shop://orders/A-1"]
+    assert [resource["uri"] for resource in response.json()["result"]["resources"]] == [
+        "shop://orders/A-1"
+    ]
 
 
 def _mounted(server: MCPServer) -> Any:
@@ -182,8 +186,8 @@ async def test_an_object_is_read_from_an_event_loop():
     from asgiref.sync import sync_to_async
 
     await sync_to_async(order)("A-1")
-    (found,) = await reader().aread_resource("shop://orders/A-1")
-    assert json.loads(found["text"])["number"] == "A-1"
+    (contents,) = await reader().aread_resource("shop://orders/A-1")
+    assert json.loads(contents["text"])["number"] == "A-1"
 
 
 @pytest.mark.parametrize("lines", [1, 5])
@@ -286,4 +290,4 @@ def test_rows_that_a_join_gives_twice_are_one_object():
     line(made)
     client = reader(get_queryset=get_queryset)
     assert content(client, "shop://orders/A-1")["number"] == "A-1"
-    assert [one["name"] for one in client.list_resources()] == ["A-1"]
+    assert [resource["name"] for resource in client.list_resources()] == ["A-1"]

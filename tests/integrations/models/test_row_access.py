@@ -45,7 +45,7 @@ class OwnOrders(Own):
 def ada():
     """A user with orders 0, 2 and 4, beside those of others."""
     user, other = person("ada"), person("bob")
-    buyers = [customer(user=one) for one in (user, other)]
+    buyers = [customer(user=owner) for owner in (user, other)]
     for number in range(6):
         made = order(f"A{number}", customer=buyers[number % 2], total=number, note=f"n{number}")
         line(made, quantity=number)
@@ -59,44 +59,44 @@ def serve(*registered: tuple[Any, Any]) -> MCPServer:
     return server
 
 
-def listed(found: MCPClient, tool: str = "list_orders", **arguments: Any) -> list[dict[str, Any]]:
-    result = found.call_tool(tool, arguments)
+def listed(client: MCPClient, tool: str = "list_orders", **arguments: Any) -> list[dict[str, Any]]:
+    result = client.call_tool(tool, arguments)
     assert not result.is_error, result.text
     rows: list[dict[str, Any]] = result.structured["items"]
     return rows
 
 
-def numbers(found: MCPClient, **arguments: Any) -> list[str]:
-    return [one["number"] for one in listed(found, **arguments)]
+def numbers(client: MCPClient, **arguments: Any) -> list[str]:
+    return [row["number"] for row in listed(client, **arguments)]
 
 
 # Lists ----------------------------------------------------------------------------------------
 
 
 def test_a_row_that_is_denied_is_not_listed(ada):
-    found = reader(serve((Order, OwnOrders)), ada)
-    answer = found.call_tool("list_orders").structured
-    assert [one["number"] for one in answer["items"]] == ["A0", "A2", "A4"]
+    client = reader(serve((Order, OwnOrders)), ada)
+    answer = client.call_tool("list_orders").structured
+    assert [row["number"] for row in answer["items"]] == ["A0", "A2", "A4"]
     # How many there are would tell of the others.
     assert set(answer) == {"items"}
-    assert numbers(found, search="A1") == []
-    assert numbers(found, search="n") == ["A0", "A2", "A4"]
-    assert numbers(found, total__gte=3) == ["A4"]
-    assert numbers(found, order_by="-total") == ["A4", "A2", "A0"]
+    assert numbers(client, search="A1") == []
+    assert numbers(client, search="n") == ["A0", "A2", "A4"]
+    assert numbers(client, total__gte=3) == ["A4"]
+    assert numbers(client, order_by="-total") == ["A4", "A2", "A0"]
     assert numbers(reader(serve((Order, OwnOrders)), person("eve"))) == []
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_pages_skip_what_is_denied_and_promise_no_more_than_there_is(ada, limit):
-    found = reader(serve((Order, OwnOrders)), ada)
-    seen, page = [], found.call_tool("list_orders", {"limit": limit}).structured
+    client = reader(serve((Order, OwnOrders)), ada)
+    seen, page = [], client.call_tool("list_orders", {"limit": limit}).structured
     while True:
         assert 0 < len(page["items"]) <= limit
-        seen += [one["number"] for one in page["items"]]
+        seen += [row["number"] for row in page["items"]]
         if "next_cursor" not in page:
             break
         arguments = {"limit": limit, "cursor": page["next_cursor"]}
-        page = found.call_tool("list_orders", arguments).structured
+        page = client.call_tool("list_orders", arguments).structured
     assert seen == ["A0", "A2", "A4"]
 
 
@@ -104,20 +104,20 @@ def test_pages_skip_what_is_denied_and_promise_no_more_than_there_is(ada, limit)
 
 
 def test_what_is_denied_is_not_counted_or_added_up(ada):
-    found = reader(serve((Order, OwnOrders)), ada)
-    asked = {
+    client = reader(serve((Order, OwnOrders)), ada)
+    arguments = {
         "group_by": "status",
         **{f"{kind}_of": "total" for kind in ("sum", "avg", "min", "max")},
     }
     measures = {"sum": "6.00", "avg": "2.0000", "min": "0.00", "max": "4.00"}
-    assert found.call_tool("count_orders", asked).structured == {
+    assert client.call_tool("count_orders", arguments).structured == {
         "count": 3,
         **measures,
         "groups": [{"group": "open", "count": 3, **measures}],
     }
-    assert found.call_tool("count_orders", {"search": "A1"}).structured == {"count": 0}
-    grouped = found.call_tool("count_orders", {"group_by": "customer"}).structured["groups"]
-    assert [one["count"] for one in grouped] == [3]
+    assert client.call_tool("count_orders", {"search": "A1"}).structured == {"count": 0}
+    grouped = client.call_tool("count_orders", {"group_by": "customer"}).structured["groups"]
+    assert [group["count"] for group in grouped] == [3]
     nobody = reader(serve((Order, OwnOrders)), person("eve"))
     assert nobody.call_tool("count_orders", {"max_of": "total"}).structured == {
         "count": 0,
@@ -127,11 +127,11 @@ def test_what_is_denied_is_not_counted_or_added_up(ada):
 
 def test_a_count_that_would_ask_about_too_many_says_how_to_narrow(ada, monkeypatch):
     monkeypatch.setattr("mcp_django.integrations.models.row_access.MAX_CHECKED_OBJECTS", 5)
-    found = reader(serve((Order, OwnOrders)), ada)
-    refused = found.call_tool("count_orders", check=False)
+    client = reader(serve((Order, OwnOrders)), ada)
+    refused = client.call_tool("count_orders", check=False)
     assert refused.is_error
     assert refused.text.endswith("and more than 5 match; add filters so that fewer match.")
-    assert found.call_tool("count_orders", {"total__gte": 1}).structured == {"count": 2}
+    assert client.call_tool("count_orders", {"total__gte": 1}).structured == {"count": 2}
 
 
 # Related --------------------------------------------------------------------------------------
@@ -149,11 +149,11 @@ class Orders(ModelTools[Order]):
 
 
 def test_the_label_of_what_is_denied_is_not_told(ada):
-    found = reader(serve((Order, Orders), (Customer, Customers)), ada)
-    shown = ["label" in one["customer"] for one in listed(found)]
+    client = reader(serve((Order, Orders), (Customer, Customers)), ada)
+    shown = ["label" in row["customer"] for row in listed(client)]
     assert shown == [True, False] * 3
-    groups = found.call_tool("count_orders", {"group_by": "customer"}).structured["groups"]
-    assert sorted("label" in one["group"] for one in groups) == [False, True]
+    groups = client.call_tool("count_orders", {"group_by": "customer"}).structured["groups"]
+    assert sorted("label" in group["group"] for group in groups) == [False, True]
 
 
 class Lines(Own):
@@ -164,12 +164,12 @@ class Lines(Own):
 
 
 def test_what_is_denied_is_no_entry_of_a_relation(ada):
-    found = reader(serve((Order, Orders), (OrderLine, Lines)), ada)
-    assert [len(one["lines"]) for one in listed(found)] == [1, 0] * 3
+    client = reader(serve((Order, Orders), (OrderLine, Lines)), ada)
+    assert [len(row["lines"]) for row in listed(client)] == [1, 0] * 3
     keys = list(OrderLine.objects.order_by("pk").values_list("pk", flat=True))
-    assert numbers(found, lines=keys[0]) == ["A0"]
-    assert numbers(found, lines=keys[1]) == []
-    assert numbers(found, lines__in=keys) == ["A0", "A2", "A4"]
+    assert numbers(client, lines=keys[0]) == ["A0"]
+    assert numbers(client, lines=keys[1]) == []
+    assert numbers(client, lines__in=keys) == ["A0", "A2", "A4"]
 
 
 def test_more_entries_are_promised_only_if_the_caller_may_see_them():
@@ -204,15 +204,15 @@ def test_what_is_denied_does_not_point_here():
 
     user = person("ada")
     mine, other = customer(user=user), customer()
-    passports = [Passport.objects.create(customer=one, country="DE") for one in (mine, other)]
-    found = reader(serve((Customer, People), (Passport, Passports)), user)
-    shown = listed(found, "list_customers")
-    assert [one["passport"] is None for one in shown] == [False, True]
+    passports = [Passport.objects.create(customer=holder, country="DE") for holder in (mine, other)]
+    client = reader(serve((Customer, People), (Passport, Passports)), user)
+    shown = listed(client, "list_customers")
+    assert [row["passport"] is None for row in shown] == [False, True]
     for key, expected in zip(passports, ([mine.pk], []), strict=True):
-        rows = listed(found, "list_customers", passport=key.pk)
-        assert [one["id"] for one in rows] == expected
-    assert len(listed(found, "list_customers", passport__isnull=False)) == 1
-    assert len(listed(found, "list_customers", passport__isnull=True)) == 1
+        rows = listed(client, "list_customers", passport=key.pk)
+        assert [row["id"] for row in rows] == expected
+    assert len(listed(client, "list_customers", passport__isnull=False)) == 1
+    assert len(listed(client, "list_customers", passport__isnull=True)) == 1
 
 
 def test_several_registrations_of_a_model_show_what_one_of_them_allows(ada):
@@ -226,8 +226,8 @@ def test_several_registrations_of_a_model_show_what_one_of_them_allows(ada):
         def has_permission(self, ctx: Context, action: Any, obj: Any = None) -> bool:
             return obj is None or obj.quantity == 3
 
-    found = reader(serve((Order, Orders), (OrderLine, Lines), (OrderLine, Second)), ada)
-    assert [len(one["lines"]) for one in listed(found)] == [1, 0, 1, 1, 1, 0]
+    client = reader(serve((Order, Orders), (OrderLine, Lines), (OrderLine, Second)), ada)
+    assert [len(row["lines"]) for row in listed(client)] == [1, 0, 1, 1, 1, 0]
 
 
 # Over HTTP ------------------------------------------------------------------------------------
@@ -244,4 +244,4 @@ def test_what_is_denied_is_not_listed_over_http(ada):
     finally:
         mcp.unregister(Order)
     assert empty == {"items": []}
-    assert [one["number"] for one in shown["items"]] == ["A0", "A2", "A4"]
+    assert [row["number"] for row in shown["items"]] == ["A0", "A2", "A4"]

@@ -37,22 +37,22 @@ class Orders(ModelTools[Order]):
     tools = ["list", "get", "count"]
 
 
-def names(found: MCPClient) -> list[str]:
-    return sorted(tool["name"] for tool in found.list_tools())
+def names(client: MCPClient) -> list[str]:
+    return sorted(tool["name"] for tool in client.list_tools())
 
 
-def listed(found: MCPClient, **arguments: Any) -> list[str]:
-    answer = found.call_tool("list_orders", arguments).structured
-    return [one["number"] for one in answer["items"]]
+def listed(client: MCPClient, **arguments: Any) -> list[str]:
+    answer = client.call_tool("list_orders", arguments).structured
+    return [row["number"] for row in answer["items"]]
 
 
 def test_the_permission_to_view_the_model_is_needed():
     server = MCPServer("shop", permission=IsAuthenticated)
     server.register(Order, Orders)
     order("A1")
-    found = reader(server, holder("view_order"))
-    assert names(found) == ["count_orders", "get_order", "list_orders"]
-    assert listed(found) == ["A1"]
+    client = reader(server, holder("view_order"))
+    assert names(client) == ["count_orders", "get_order", "list_orders"]
+    assert listed(client) == ["A1"]
     stranger = reader(server, holder("change_order", username="bob"))
     assert names(stranger) == []
     for tool in ("list_orders", "get_order", "count_orders"):
@@ -105,17 +105,17 @@ def test_a_backend_for_objects_decides_about_each_of_them():
     server.register(Order, Orders)
     for number in range(9):
         order(f"A{number}", note="ada" if number % 3 == 0 else "bob")
-    found = reader(server, person("ada"))
-    assert names(found) == ["count_orders", "get_order", "list_orders"]
-    assert found.call_tool("count_orders").structured == {"count": 3}
-    answer = found.call_tool("list_orders").structured
+    client = reader(server, person("ada"))
+    assert names(client) == ["count_orders", "get_order", "list_orders"]
+    assert client.call_tool("count_orders").structured == {"count": 3}
+    answer = client.call_tool("list_orders").structured
     assert answer == {"items": [{"number": f"A{number}", "status": "open"} for number in (0, 3, 6)]}
-    first = found.call_tool("list_orders", {"limit": 2}).structured
-    assert [one["number"] for one in first["items"]] == ["A0", "A3"]
-    assert listed(found, limit=2, cursor=first["next_cursor"]) == ["A6"]
-    assert found.call_tool("get_order", {"number": "A3"}).structured["number"] == "A3"
-    hidden = found.call_tool("get_order", {"number": "A1"}, check=False)
-    unknown = found.call_tool("get_order", {"number": "Z1"}, check=False)
+    first = client.call_tool("list_orders", {"limit": 2}).structured
+    assert [row["number"] for row in first["items"]] == ["A0", "A3"]
+    assert listed(client, limit=2, cursor=first["next_cursor"]) == ["A6"]
+    assert client.call_tool("get_order", {"number": "A3"}).structured["number"] == "A3"
+    hidden = client.call_tool("get_order", {"number": "A1"}, check=False)
+    unknown = client.call_tool("get_order", {"number": "Z1"}, check=False)
     assert hidden.text.replace("A1", "Z1") == unknown.text
     assert listed(reader(server, person("eve"))) == []
     everything = reader(server, holder("view_order", username="boss"))
@@ -149,10 +149,10 @@ def test_the_row_gate_knows_the_caller():
         made.customer.save()
     server = serve(Order, Gated)
     for user, expected in ((ada, ["A1"]), (bob, ["B1"])):
-        found = reader(server, user)
-        assert listed(found) == expected
-        assert found.call_tool("list_orders").structured["total"] == 1
-        assert found.call_tool("count_orders").structured == {"count": 1}
+        client = reader(server, user)
+        assert listed(client) == expected
+        assert client.call_tool("list_orders").structured["total"] == 1
+        assert client.call_tool("count_orders").structured == {"count": 1}
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,14 @@ def test_any_query_can_be_a_row_gate(gate):
     made = order("A1", margin=9)
     line(made, quantity=2), line(made, quantity=2)
     order("B1")
-    found = reader(serve(Order, Odd))
-    answer = found.call_tool("list_orders", {"limit": 1}).structured
-    assert ([one["number"] for one in answer["items"]], answer["total"]) == (["A1"], 1)
+    client = reader(serve(Order, Odd))
+    answer = client.call_tool("list_orders", {"limit": 1}).structured
+    assert ([row["number"] for row in answer["items"]], answer["total"]) == (["A1"], 1)
     assert "next_cursor" not in answer
-    assert listed(found, number="A1") == ["A1"]
-    assert listed(found, number="B1") == []
-    assert found.call_tool("count_orders").structured == {"count": 1}
-    assert found.call_tool("get_order", {"number": "A1"}).structured["number"] == "A1"
+    assert listed(client, number="A1") == ["A1"]
+    assert listed(client, number="B1") == []
+    assert client.call_tool("count_orders").structured == {"count": 1}
+    assert client.call_tool("get_order", {"number": "A1"}).structured["number"] == "A1"
 
 
 # Over HTTP ------------------------------------------------------------------------------------

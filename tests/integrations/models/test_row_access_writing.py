@@ -27,14 +27,14 @@ def test_what_is_denied_cannot_be_referred_to(ada):
         def has_permission(self, ctx: Context, action: Any, obj: Any = None) -> bool:
             return True
 
-    found = reader(serve((Order, Writing), (Customer, Customers)), ada)
+    client = reader(serve((Order, Writing), (Customer, Customers)), ada)
     mine = Customer.objects.get(user=ada)
     other = Customer.objects.exclude(user=ada).get()
     values = {"number": "N", "placed_at": "2026-01-01T00:00:00Z"}
-    assert not found.call_tool("create_order", {**values, "customer": mine.pk}).is_error
+    assert not client.call_tool("create_order", {**values, "customer": mine.pk}).is_error
     values["number"] = "M"
-    hidden = found.call_tool("create_order", {**values, "customer": other.pk}, check=False)
-    unknown = found.call_tool("create_order", {**values, "customer": 10**6}, check=False)
+    hidden = client.call_tool("create_order", {**values, "customer": other.pk}, check=False)
+    unknown = client.call_tool("create_order", {**values, "customer": 10**6}, check=False)
     assert hidden.is_error
     assert hidden.text.replace(f"{other.pk}", "1000000") == unknown.text
 
@@ -55,14 +55,14 @@ def test_links_to_what_is_denied_are_kept(ada):
         def has_permission(self, ctx: Context, action: Any, obj: Any = None) -> bool:
             return True
 
-    red, blue = (Tag.objects.create(word=one, secret=one[3:]) for one in ("red", "blue"))
+    red, blue = (Tag.objects.create(word=word, secret=word[3:]) for word in ("red", "blue"))
     made = product(slug="ball")
     made.tags.add(red, blue)
-    found = reader(serve((Product, Products), (Tag, Tags)), ada)
-    shown = found.call_tool("update_product", {"slug": "ball", "tags": []}).structured
+    client = reader(serve((Product, Products), (Tag, Tags)), ada)
+    shown = client.call_tool("update_product", {"slug": "ball", "tags": []}).structured
     assert shown["tags"] == []
-    assert [one.word for one in made.tags.all()] == ["blue"]
-    refused = found.call_tool("update_product", {"slug": "ball", "tags": [blue.pk]}, check=False)
+    assert [tag.word for tag in made.tags.all()] == ["blue"]
+    refused = client.call_tool("update_product", {"slug": "ball", "tags": [blue.pk]}, check=False)
     assert f"there is no tag {blue.pk}" in refused.text
 
 
@@ -79,7 +79,7 @@ def test_what_is_denied_is_not_counted_among_what_a_deletion_takes_along(ada):
         def has_permission(self, ctx: Context, action: Any, obj: Any = None) -> bool:
             return obj is None or obj.total == 0
 
-    found = reader(serve((Customer, Deleting), (Order, Even)), ada)
+    client = reader(serve((Customer, Deleting), (Order, Even)), ada)
     key = Customer.objects.get(user=ada).pk
-    done = found.call_tool("delete_customer", {"id": key, "preview": True}).structured
+    done = client.call_tool("delete_customer", {"id": key, "preview": True}).structured
     assert done == {"preview": True, "cascade": {"shop.Customer": 1, "shop.Order": 1}}

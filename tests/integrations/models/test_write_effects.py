@@ -34,8 +34,8 @@ def test_each_write_leaves_an_entry_that_names_the_tool():
         (DELETION, "N1", "Deleted through the MCP tool delete_order."),
     ]
     kind = ContentType.objects.get_for_model(Order)
-    found = LogEntry.objects.values_list("user", "content_type", "object_id")
-    assert set(found) == {(user.pk, kind.pk, str(made.pk))}
+    rows = LogEntry.objects.values_list("user", "content_type", "object_id")
+    assert set(rows) == {(user.pk, kind.pk, str(made.pk))}
 
 
 def test_what_was_sent_and_is_the_same_is_no_change():
@@ -93,12 +93,12 @@ def test_nobody_is_in_nobodys_history():
 
 def test_a_site_without_the_admin_has_no_history(monkeypatch):
     order("N1")
-    asked: list[str] = []
+    app_names: list[str] = []
     monkeypatch.setattr(
-        write_effects.apps, "is_installed", lambda name: asked.append(name) or False
+        write_effects.apps, "is_installed", lambda name: app_names.append(name) or False
     )
     sent = {"number": "N1", "status": "paid"}
     assert not writer(Order, fields=ORDER).call_tool("update_order", sent).is_error
-    assert "django.contrib.admin" in asked
+    assert "django.contrib.admin" in app_names
     monkeypatch.undo()
     assert history() == []

@@ -42,8 +42,8 @@ def test_no_other_name_is_an_argument():
     for name in OTHER_NAMES:
         result = client.call_tool("update_order", {"number": "N1", name: "x"}, check=False)
         assert result.is_error, name
-        told = f"unknown argument {json.dumps(name, ensure_ascii=False)}"
-        assert result.text.startswith(told), name
+        beginning = f"unknown argument {json.dumps(name, ensure_ascii=False)}"
+        assert result.text.startswith(beginning), name
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -107,10 +107,10 @@ def test_many_keys_cost_as_few_statements_as_two():
     client = writer(Product, fields=["slug", "tags"], tools=KEPT)
     counts = []
     for chosen in (tags[:2], tags):
-        keys = [one.pk for one in chosen]
-        with CaptureQueriesContext(connection) as found:
+        keys = [tag.pk for tag in chosen]
+        with CaptureQueriesContext(connection) as captured:
             assert not client.call_tool("update_product", {"slug": "ball", "tags": keys}).is_error
-        counts.append(len(found))
+        counts.append(len(captured))
     # SQLite takes a thousand parameters in one statement.
     assert counts[1] <= counts[0] + 3
 
@@ -206,7 +206,7 @@ class World:
 
     def answers(self) -> list[Any]:
         client = MCPClient(server=self.server, user=self.ada)
-        return [client.list_tools(), *(self.ask(client, *one) for one in ATTACKS)]
+        return [client.list_tools(), *(self.ask(client, *attack) for attack in ATTACKS)]
 
     def ask(self, client: MCPClient, name: str, sent: dict[str, Any]) -> Any:
         return client.call_tool(name, sent, check=False).raw
@@ -239,14 +239,14 @@ ATTACKS: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_answers_do_not_depend_on_what_is_hidden():
-    found = []
+    transcripts = []
     for secret in ("open sesame", "paid"):
         with transaction.atomic():
-            found.append(json.dumps(World(secret).answers(), default=str))
+            transcripts.append(json.dumps(World(secret).answers(), default=str))
             transaction.set_rollback(True)
-    assert found[0] == found[1]
+    assert transcripts[0] == transcripts[1]
     for secret in ("sesame", "hidden"):
-        assert secret not in found[0]
+        assert secret not in transcripts[0]
 
 
 def test_messages_of_the_database_do_not_reach_the_caller(caplog):

@@ -112,7 +112,7 @@ def test_a_hook_that_leaves_a_hidden_column_empty_is_told_without_it(caplog):
     client = writer(Customer, fields=["email"], tools=NEW, **with_hook(name=""))
     result = client.call_tool("create_customer", {"email": "a@shop.test"}, check=False)
     assert (result.is_error, result.text) == (True, MISSING)
-    (record,) = [one for one in caplog.records if one.name == "mcp_django"]
+    (record,) = [log_record for log_record in caplog.records if log_record.name == "mcp_django"]
     assert "because of 'name', which its tool neither shows nor writes (required)" in (
         record.getMessage()
     )
@@ -207,10 +207,10 @@ def test_a_create_that_may_never_work_is_noted(monkeypatch):
 
     monkeypatch.setattr(Customer, "clean", clean)
     server = server_of(Customer, fields=["email"], tools=NEW)
-    (note,) = [one for one in checks.check_missing_columns(None) if one.obj is server]
+    (note,) = [message for message in checks.check_missing_columns(None) if message.obj is server]
     assert note.id == "mcp_django.I003"
     assert "create does not set 'name', which Customer requires" in note.msg
     hooked = server_of(Customer, fields=["email"], tools=NEW, **with_hook(name="x"))
     read = server_of(Customer, fields=["email"], tools=["list"])
-    noted = {one.obj for one in checks.check_missing_columns(None)}
+    noted = {message.obj for message in checks.check_missing_columns(None)}
     assert not {hooked, read} & noted

@@ -100,7 +100,7 @@ def test_every_kind_of_value_arrives():
         "size": "l",
         "is_active": False,
         "released": "2026-02-28",
-        "tags": [one.pk for one in tags],
+        "tags": [tag.pk for tag in tags],
         "weight": 0.25,
         "stock": 7,
         "sold_from": "08:30:00",
@@ -112,7 +112,7 @@ def test_every_kind_of_value_arrives():
     assert made == {
         **sent,
         "category": {"id": "toys"},
-        "tags": [{"id": one.pk} for one in tags],
+        "tags": [{"id": tag.pk} for tag in tags],
     }
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def names(client: MCPClient) -> list[str]:
-    return sorted(one["name"] for one in client.list_tools())
+    return sorted(definition["name"] for definition in client.list_tools())
 
 
 @pytest.mark.parametrize("deed", ["add", "change", "delete"])

@@ -123,15 +123,15 @@ def test_what_would_be_refused_is_refused():
 @pytest.fixture
 def heard():
     """What signals saw, and what ran after a commit."""
-    found: list[str] = []
+    events: list[str] = []
 
     def listen(sender: Any, signal: Any, **kwargs: Any) -> None:
-        found.append("saved" if signal is post_save else "deleted")
-        transaction.on_commit(lambda: found.append("committed"))
+        events.append("saved" if signal is post_save else "deleted")
+        transaction.on_commit(lambda: events.append("committed"))
 
     for signal in (post_save, post_delete):
         signal.connect(listen, sender=Order, weak=False, dispatch_uid="heard")
-    yield found
+    yield events
     for signal in (post_save, post_delete):
         signal.disconnect(sender=Order, dispatch_uid="heard")
 
@@ -152,8 +152,8 @@ def test_signals_run_and_nothing_that_waits_for_the_commit(heard):
 
 @pytest.mark.django_db(transaction=True)
 def test_subscribers_hear_nothing_of_it(monkeypatch):
-    told: list[Any] = []
-    monkeypatch.setattr("mcp_django.server.publish", told.append)
+    topics: list[Any] = []
+    monkeypatch.setattr("mcp_django.server.publish", topics.append)
     order("N1")
     server = server_of(Order, fields=ORDER)
 
@@ -164,9 +164,9 @@ def test_subscribers_hear_nothing_of_it(monkeypatch):
     post_save.connect(tell, sender=Order)
     try:
         client.call_tool("update_order", {"number": "N1", "note": "x", "preview": True})
-        assert told == []
+        assert topics == []
         client.call_tool("update_order", {"number": "N1", "note": "x"})
-        assert len(told) == 1
+        assert len(topics) == 1
     finally:
         post_save.disconnect(tell, sender=Order)
 
@@ -208,8 +208,8 @@ def test_a_class_may_have_no_previews():
     order("N1")
     client = writer(Order, user=may_all(Order), fields=ORDER, preview=False)
     for name in ("create_order", "update_order", "delete_order"):
-        found = tool(client, name)
-        assert "preview" not in str(found)
+        definition = tool(client, name)
+        assert "preview" not in str(definition)
         refused = client.call_tool(name, {"number": "N1", "preview": True}, check=False)
         assert 'unknown argument "preview"' in refused.text
     changed = client.call_tool("update_order", {"number": "N1", "note": "x"})

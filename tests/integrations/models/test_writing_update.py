@@ -131,9 +131,9 @@ def test_a_list_of_keys_replaces_the_links():
 def test_links_that_are_not_sent_are_not_read():
     product(slug="ball").tags.set([Tag.objects.create(word="red")])
     client = writer(Product, fields=["slug", "name"], write_fields=["name", "tags"], tools=KEPT)
-    with CaptureQueriesContext(connection) as found:
+    with CaptureQueriesContext(connection) as captured:
         client.call_tool("update_product", {"slug": "ball", "name": "New"})
-    assert not [one for one in found if "shop_tag" in one["sql"]]
+    assert not [query for query in captured if "shop_tag" in query["sql"]]
 
 
 def test_links_to_hidden_rows_stay():
@@ -267,8 +267,8 @@ def test_two_writers_at_once_both_write(monkeypatch):
     first.join(10)
     second.join(10)
     assert answers == [False, False]
-    found = Order.objects.get()
-    assert (found.note, found.total) == ("first", 7)
+    row = Order.objects.get()
+    assert (row.note, row.total) == ("first", 7)
 
 
 def test_other_rows_stay_as_they_are():

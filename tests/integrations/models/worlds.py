@@ -26,7 +26,7 @@ class World:
     def by(self, path: str, key: object) -> Random:
         """The chance by which one value is made: shared, if anything on its path is exposed."""
         known = any(
-            one in {path, f"{path}_id"} or one.startswith(f"{path}__") for one in self.fields
+            field in {path, f"{path}_id"} or field.startswith(f"{path}__") for field in self.fields
         )
         return Random(f"{self.same if known else self.own}:{path}:{key}")
 

@@ -48,9 +48,12 @@ def writer(model: type[Model], *, user: Any = None, **options: Any) -> MCPClient
 def history() -> list[tuple[int, str, str]]:
     """What the admin's history says, oldest first."""
     entries = LogEntry.objects.order_by("pk")
-    return [(one.action_flag, one.object_repr, one.change_message) for one in entries]
+    return [
+        (log_entry.action_flag, log_entry.object_repr, log_entry.change_message)
+        for log_entry in entries
+    ]
 
 
 def tool(client: MCPClient, name: str) -> dict[str, Any]:
     """A tool as it is listed."""
-    return next(one for one in client.list_tools() if one["name"] == name)
+    return next(definition for definition in client.list_tools() if definition["name"] == name)

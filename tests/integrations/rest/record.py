@@ -113,7 +113,7 @@ def recorded() -> list[Any]:
     """Status, headers and body of every answer."""
     from django.contrib.auth import get_user_model
 
-    found = []
+    answers = []
     for username, verb, path, sent in REQUESTS:
         client = Client(raise_request_exception=False)
         if username:
@@ -123,8 +123,8 @@ def recorded() -> list[Any]:
         headers = sorted(response.headers.items())
         # The token of the browsable API's forms is another one each time.
         body = TOKEN.sub("TOKEN", response.content.decode("latin-1"))
-        found.append([verb, path, response.status_code, headers, body])
-    return found
+        answers.append([verb, path, response.status_code, headers, body])
+    return answers
 
 
 def use_tools() -> int:

@@ -28,15 +28,15 @@ def recorded(*options: str) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    recording: dict[str, Any] = json.loads(done.stdout)
+    return recording
 
 
 def test_every_endpoint_answers_byte_for_byte_the_same():
     before, after = recorded(), recorded("--mcp")
     assert after["tools"] > 50
     assert len(before["answers"]) > 60
-    for one, other in zip(before["answers"], after["answers"], strict=True):
-        assert one == other
+    for expected, actual in zip(before["answers"], after["answers"], strict=True):
+        assert expected == actual
     statuses = {answer[2] for answer in before["answers"]}
     assert statuses >= {200, 201, 204, 302, 400, 403, 404, 405, 429, 500}

@@ -92,7 +92,7 @@ def test_rare_filters_are_arguments_of_their_parts():
 def test_rare_filters_filter(client_of, settings, arguments, found):
     give_address(settings, ProductsView)
     result = client_of("", tool_of(ProductsView)).call_tool("tool", arguments)
-    assert [one["slug"] for one in result.structured] == found
+    assert [product["slug"] for product in result.structured] == found
 
 
 def test_a_backend_of_the_sites_own_says_what_it_reads(client_of, settings):
@@ -100,8 +100,8 @@ def test_a_backend_of_the_sites_own_says_what_it_reads(client_of, settings):
     give_address(settings, view)
     client = client_of("", tool_of(view))
     assert client.call_tool("tool", check=False).text == "below: is required"
-    found = client.call_tool("tool", {"below": 3}).structured
-    assert [one["slug"] for one in found] == ["banana"]
+    products = client.call_tool("tool", {"below": 3}).structured
+    assert [product["slug"] for product in products] == ["banana"]
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ class NestedSerializer(serializers.ModelSerializer):
 
     def update(self, instance: Any, validated_data: Any) -> Any:
         lines = validated_data.pop("lines", None)
-        for one in lines or ():
-            OrderLine.objects.create(order=instance, **one)
+        for line in lines or ():
+            OrderLine.objects.create(order=instance, **line)
         return super().update(instance, validated_data)
 
 
@@ -146,8 +146,8 @@ def test_each_caller_has_his_own_rows_and_his_own_throttle(server, client_of):
     server.register_api_view(CountedView)
     for username, numbers in (("ada", ["A-1", "A-2"]), ("friend", ["B-1"])):
         client = client_of(username, server)
-        found = client.call_tool("list_orders").structured
-        assert [one["number"] for one in found] == numbers
+        orders = client.call_tool("list_orders").structured
+        assert [order["number"] for order in orders] == numbers
         assert client.call_tool("counted").structured == {"user": username}
         assert client.call_tool("counted", check=False).is_error
     assert Customer.objects.count() == 2

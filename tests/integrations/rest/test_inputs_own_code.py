@@ -76,10 +76,10 @@ class ByQuery(serializers.ModelSerializer[Tag]):
 
     def get_fields(self) -> Any:
         """Return some of them."""
-        found = super().get_fields()
+        fields = super().get_fields()
         if "short" in self.context["request"].query_params:
-            found.pop("secret")
-        return found
+            fields.pop("secret")
+        return fields
 
 
 class ByQueryViewSet(viewsets.ModelViewSet[Tag]):
@@ -123,9 +123,9 @@ def test_fields_of_rows_are_not_read_when_the_tool_is_declared(server, client_of
     assert refused.is_error
     assert "not available" in refused.text
     assert "shop_tag" not in refused.text
-    assert not [one for one in checks.check_left_out(None) if one.obj is server]
-    found = checks.check_left_out(None, databases=["default"])
-    (warning,) = [one for one in found if one.obj is server]
+    assert not [message for message in checks.check_left_out(None) if message.obj is server]
+    messages = checks.check_left_out(None, databases=["default"])
+    (warning,) = [message for message in messages if message.obj is server]
     assert warning.id == "mcp_django.W026"
     assert "no such table: shop_tag" in warning.msg
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_created_is_left_out_and_the_rest_stands(server, client_o
     server.register_api_view(ImpossibleView, methods=["post"], name="impossible")
     server.tool("other")(lambda: "here")
     assert names(client_of("", server)) == ["other"]
-    (warning,) = [one for one in checks.check_left_out(None) if one.obj is server]
+    (warning,) = [message for message in checks.check_left_out(None) if message.obj is server]
     assert "current_shop" in warning.msg
     assert any("ImpossibleView" in record.getMessage() for record in caplog.records)
 

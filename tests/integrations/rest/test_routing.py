@@ -28,12 +28,12 @@ def test_a_wrong_basename_is_told_to_the_owner_and_goes_past_nothing(client_of, 
     server.register_api_view(odd.WhoView, url_name="whoo")
     tag = Tag.objects.earliest("pk")
     assert client_of("", server).call_tool("get_spase", {"pk": tag.pk}, check=False).is_error
-    said = "URL name spase-detail, which does not exist; the URLconf has v1:space-detail"
-    assert said in caplog.text
-    found = [one for one in check_views(None) if one.obj is server]
-    assert [one.id for one in found] == ["mcp_django.E009"] * 2
-    assert said in found[0].msg
-    assert "whoo, which does not exist; the URLconf has who, who-guarded." in found[1].msg
+    text = "URL name spase-detail, which does not exist; the URLconf has v1:space-detail"
+    assert text in caplog.text
+    messages = [message for message in check_views(None) if message.obj is server]
+    assert [message.id for message in messages] == ["mcp_django.E009"] * 2
+    assert text in messages[0].msg
+    assert "whoo, which does not exist; the URLconf has who, who-guarded." in messages[1].msg
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_what_has_no_url_is_not_served(client_of, caplog, make, name):
         server.register_viewset(view, basename="nowhere", actions=["list"], names={"list": "it"})
     else:
         server.register_api_view(view, name="it")
-    said = f"No URL leads to {name}; add a URL for it to the URLconf."
-    (found,) = [one for one in check_views(None) if one.obj is server]
-    assert (found.id, found.msg) == ("mcp_django.E009", f"The tool 'it': {said}")
+    text = f"No URL leads to {name}; add a URL for it to the URLconf."
+    (problem,) = [message for message in check_views(None) if message.obj is server]
+    assert (problem.id, problem.msg) == ("mcp_django.E009", f"The tool 'it': {text}")
     answer = client_of("ada", server).call_tool("it", check=False)
     assert answer.is_error
     assert "was logged" in answer.text
-    assert said in caplog.text
+    assert text in caplog.text
 
 
 def test_a_url_without_a_name_is_an_address_outside_of_namespaces(client_of, settings):
@@ -68,15 +68,15 @@ def test_a_url_without_a_name_is_an_address_outside_of_namespaces(client_of, set
     )
     inside = [path("in/", include((here, "spaces")))]
     settings.ROOT_URLCONF = type("URLs", (), {"urlpatterns": inside})
-    (found,) = [one for one in check_views(None) if one.obj is server]
-    assert "No URL leads to AddressView.get; add a URL with a name" in found.msg
+    (problem,) = [message for message in check_views(None) if message.obj is server]
+    assert "No URL leads to AddressView.get; add a URL with a name" in problem.msg
     assert client_of("", server).call_tool("address", {"word": "x"}, check=False).is_error
 
 
 def test_what_the_urlconf_puts_around_a_function_holds(client_of, settings):
     server = server_of(odd.plain)
     give_address(settings, login_required(odd.plain))
-    assert [one for one in check_views(None) if one.obj is server] == []
+    assert [message for message in check_views(None) if message.obj is server] == []
     assert client_of("ada", server).call_tool("plain").structured == {"user": "ada"}
     assert client_of("", server).call_tool("plain", check=False).is_error
 
@@ -84,11 +84,11 @@ def test_what_the_urlconf_puts_around_a_function_holds(client_of, settings):
 def test_the_urls_of_one_host_are_named(client_of, settings):
     settings.ROOT_URLCONF = "tests.integrations.rest.urls"
     server = server_of(odd.WhoView, url_name="who", urlconf="tests.integrations.rest.odd")
-    assert [one for one in check_views(None) if one.obj is server] == []
+    assert [message for message in check_views(None) if message.obj is server] == []
     # This host does not have it.
     assert client_of("ada", server).call_tool("who", check=False).text == "Not found."
     settings.ROOT_URLCONF = "tests.integrations.rest.odd"
     assert client_of("ada", server).call_tool("who").structured["user"] == "ada"
     lost = server_of(odd.WhoView, urlconf="tests.no_urls")
-    (found,) = [one for one in check_views(None) if one.obj is lost]
-    assert "There is no URLconf 'tests.no_urls'" in found.msg
+    (problem,) = [message for message in check_views(None) if message.obj is lost]
+    assert "There is no URLconf 'tests.no_urls'" in problem.msg

@@ -62,7 +62,7 @@ def test_a_schema_that_a_serializer_checks_needs_no_library(server, monkeypatch)
     monkeypatch.setattr(components, "validation_engine", lambda: None)
     server.register_viewset(viewsets.OrderViewSet, basename="order", actions=["retrieve", "create"])
     assert any(tool.output is not None for tool in server.tools.values())
-    assert not [one for one in components.check_validation(None) if "order" in one.msg]
+    assert not [message for message in components.check_validation(None) if "order" in message.msg]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ NOTHING = dict.fromkeys(["must", "may", "blank", "any", "clear", "new_clear", "f
 
 
 def test_null_is_what_the_schema_says(settled):
-    schemas = {one["name"]: one["inputSchema"] for one in settled.list_tools()}
+    schemas = {tool["name"]: tool["inputSchema"] for tool in settled.list_tools()}
     assert "clear" not in schemas["post_it"]["properties"].get("clear", {}).get("items", {})
     for verb, emptied in (
         ("put", ["may", "blank", "any", "new_clear", "five"]),

@@ -59,7 +59,7 @@ def test_a_list_is_filtered_searched_sorted_and_paged(client_of):
 
     def names(**arguments):
         answer = client.call_tool("list_products", arguments).structured
-        return [one["slug"] for one in answer["results"]]
+        return [row["slug"] for row in answer["results"]]
 
     assert names() == ["apple", "banana"]
     assert names(page=2) == ["cherry"]
@@ -91,7 +91,7 @@ def test_a_call_asks_the_database_what_a_request_does(client_of, client):
         client.get("/products/?search=err&page_size=5")
     with CaptureQueriesContext(connection) as of_call:
         tools.call_tool("list_products", {"search": "err", "page_size": 5})
-    assert [one["sql"] for one in of_call] == [one["sql"] for one in of_request]
+    assert [query["sql"] for query in of_call] == [query["sql"] for query in of_request]
     assert len(of_call) > 1
 
 
@@ -128,7 +128,7 @@ def test_a_cursor_leads_through_all_pages(client_of):
     client, seen, cursor = client_of(), [], None
     for _ in range(3):
         page = client.call_tool("ledger", {"cursor": cursor} if cursor else {}).structured
-        seen += [one["owner"] for one in page["results"]]
+        seen += [row["owner"] for row in page["results"]]
         cursor = (page["next"] or "").rpartition("cursor=")[2].replace("%3D", "=")
     assert seen == [f"Owner {index}" for index in range(5)]
     assert cursor == ""
@@ -141,8 +141,8 @@ def test_a_forged_cursor_is_refused(client_of):
 
 def test_one_object_is_found_by_its_lookup_field(client_of):
     client = client_of()
-    found = client.call_tool("get_product", {"slug": "apple"})
-    assert found.structured["shout"] == "APPLE"
+    result = client.call_tool("get_product", {"slug": "apple"})
+    assert result.structured["shout"] == "APPLE"
     for slug in ("none", "../apple", "a b", ""):
         missing = client.call_tool("get_product", {"slug": slug}, check=False)
         assert missing.is_error
@@ -193,7 +193,7 @@ def test_a_secret_is_not_repeated_in_a_complaint(client_of):
 def test_a_variable_that_only_the_url_knows_is_an_argument(client_of):
     customer = Customer.objects.get(name="Bob")
     result = client_of().call_tool("customer_orders", {"customer_pk": customer.pk})
-    assert [one["number"] for one in result.structured] == ["B-1"]
+    assert [order["number"] for order in result.structured] == ["B-1"]
 
 
 def test_a_throttle_says_when_to_come_back(client_of):

@@ -179,8 +179,8 @@ def test_variables_of_a_nested_address_are_arguments(client_of):
     client = client_of()
     listed = client.call_tool("list_order_lines", {"order_number": "A-1"})
     assert listed.structured == {"order": "A-1", "action": "list"}
-    one = client.call_tool("get_order_line", {"order_number": "A-1", "pk": "7"})
-    assert one.structured == {"order": "A-1", "line": "7"}
+    line = client.call_tool("get_order_line", {"order_number": "A-1", "pk": "7"})
+    assert line.structured == {"order": "A-1", "line": "7"}
     assert client.call_tool("list_order_lines", check=False).text == "order_number: is required"
 
 
@@ -209,7 +209,9 @@ def test_numbers_go_as_they_are_and_null_is_left_out(client_of):
 
 def test_clear_empties_what_may_be_empty(client_of):
     client = client_of()
-    (tool,) = [one for one in client.list_tools() if one["name"] == "update_ware"]
+    (tool,) = [
+        definition for definition in client.list_tools() if definition["name"] == "update_ware"
+    ]
     properties = tool["inputSchema"]["properties"]
     assert properties["clear"]["items"]["enum"] == ["weight"]
     assert properties["weight"]["type"] == "number"

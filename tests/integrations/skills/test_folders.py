@@ -35,8 +35,8 @@ def test_a_relative_folder_is_beside_the_module():
     assert str(source) == f"{HERE} register_skills()"
     assert source.file == str(REPOSITORY / "tests/conformance/skills")
     # A file beside it needs no description.
-    told = [one.msg for one in check_descriptions(None) if one.obj is server]
-    assert told == []
+    messages = [message.msg for message in check_descriptions(None) if message.obj is server]
+    assert messages == []
 
 
 def test_hidden_files_stay_hidden(tmp_path):

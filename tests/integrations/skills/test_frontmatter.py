@@ -32,8 +32,8 @@ from tests.spec import spec
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text, value):
-    found = parse_yaml(f"x: {text}\n")["x"]
-    assert (found, type(found)) == (value, type(value))
+    scalar = parse_yaml(f"x: {text}\n")["x"]
+    assert (scalar, type(scalar)) == (value, type(value))
 
 
 def test_a_merge_key_is_a_key():

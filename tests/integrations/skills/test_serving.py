@@ -59,31 +59,36 @@ def test_an_entry_says_everything_of_a_skill(client):
         # As every parser of YAML 1.2 reads it.
         "metadata": {"version": "1.0", "since": "2026-01-31", "tested": "yes"},
     }
-    found = {one["uri"]: (one["digest"], one["size"]) for one in entry["resources"]}
-    assert len(found) == len(entry["resources"])
+    digests = {
+        resource["uri"]: (resource["digest"], resource["size"]) for resource in entry["resources"]
+    }
+    assert len(digests) == len(entry["resources"])
     for path, content in FILES.items():
         raw = content if isinstance(content, bytes) else content.encode()
-        assert found.pop(f"skill://{path}") == (f"sha256:{sha256(raw).hexdigest()}", len(raw))
-    assert found == {}
+        assert digests.pop(f"skill://{path}") == (f"sha256:{sha256(raw).hexdigest()}", len(raw))
+    assert digests == {}
     assert (result["ttlMs"], result["cacheScope"]) == (0, "public")
 
 
 @spec("SKL-7")
 def test_what_is_read_has_the_bytes_of_its_digest(client):
     (entry,) = client.request("skills/list")["skills"]
-    for one in entry["resources"]:
-        (contents,) = client.read_resource(one["uri"])
+    for resource in entry["resources"]:
+        (contents,) = client.read_resource(resource["uri"])
         blob = contents.get("blob")
         raw = base64.b64decode(blob) if blob is not None else contents["text"].encode()
-        assert (f"sha256:{sha256(raw).hexdigest()}", len(raw)) == (one["digest"], one["size"])
+        assert (f"sha256:{sha256(raw).hexdigest()}", len(raw)) == (
+            resource["digest"],
+            resource["size"],
+        )
     assert client.read_resource("skill://fold-maps/crease.png")[0]["mimeType"] == "image/png"
 
 
 @spec("SKL-7", "SKL-1", "EXT-4")
-@pytest.mark.parametrize("revision", [one.version for one in HANDSHAKE])
+@pytest.mark.parametrize("revision", [revision.version for revision in HANDSHAKE])
 def test_a_handshake_sees_ordinary_resources_and_no_extension(server, revision):
     client = MCPClient(server=server, protocol_version=revision)
-    listed = {one["uri"]: one for one in client.list_resources()}
+    listed = {resource["uri"]: resource for resource in client.list_resources()}
     assert set(listed) == {f"skill://{path}" for path in FILES}
     assert listed[URI]["name"] == "fold-maps"
     assert listed[URI]["description"] == "Folds maps. Use it on paper."
@@ -94,9 +99,9 @@ def test_a_handshake_sees_ordinary_resources_and_no_extension(server, revision):
 
 @spec("SKL-1")
 def test_the_extension_is_there_while_there_is_a_skill(server):
-    found = MCPClient(server=server).discover()["capabilities"]
-    assert found["extensions"][SKILLS] == {"directoryRead": True}
-    assert "resources" in found
+    capabilities = MCPClient(server=server).discover()["capabilities"]
+    assert capabilities["extensions"][SKILLS] == {"directoryRead": True}
+    assert "resources" in capabilities
     bare = MCPServer("bare", permission=AllowAny)
 
     @bare.resource("bare://one")
@@ -141,7 +146,7 @@ def test_a_directory_lists_its_direct_children(client):
         },
     ]
     root = directory(client, "skill://fold-maps")["resources"]
-    assert [one["name"] for one in root] == ["fold-maps", "crease.png", "references"]
+    assert [child["name"] for child in root] == ["fold-maps", "crease.png", "references"]
     for wrong in (URI, "skill://fold-maps/", "skill://none", "skill://fold-maps/none", "skill:"):
         assert refusal(client, "resources/directory/read", {"uri": wrong})[0] == -32602
 
@@ -150,13 +155,13 @@ def test_a_directory_lists_its_direct_children(client):
 def test_lists_come_in_pages(tmp_path):
     names = ["a", "b", "c"]
     server = MCPServer("pages", permission=AllowAny, page_size=2)
-    server.register_skills(fill(tmp_path, {f"x/{one}/SKILL.md": skill(one) for one in names}))
+    server.register_skills(fill(tmp_path, {f"x/{name}/SKILL.md": skill(name) for name in names}))
     client = MCPClient(server=server)
     assert client.list_skills()[2]["uri"] == "skill://x/c/SKILL.md"
     first = directory(client, "skill://x")
-    assert [one["name"] for one in first["resources"]] == ["a", "b"]
+    assert [child["name"] for child in first["resources"]] == ["a", "b"]
     second = directory(client, "skill://x", cursor=first["nextCursor"])
-    assert [one["name"] for one in second["resources"]] == ["c"]
+    assert [child["name"] for child in second["resources"]] == ["c"]
     assert "nextCursor" not in second
     # A cursor is good for one directory.
     params = {"uri": "skill://x/a", "cursor": first["nextCursor"]}
@@ -175,16 +180,16 @@ def test_hidden_and_unknown_are_the_same(tmp_path):
         ("skills/get", URI, "skill://none-maps/SKILL.md"),
         ("resources/directory/read", "skill://fold-maps", "skill://none-maps"),
     ):
-        asked = []
-        for one in (uri, unknown):
+        answers = []
+        for target in (uri, unknown):
             # The user's permissions are kept with the user.
             client = MCPClient(server=server, user=type(reader).objects.get(pk=reader.pk))
             with CaptureQueriesContext(connection) as captured:
-                code, said = refusal(client, method, {"uri": one})
+                code, text = refusal(client, method, {"uri": target})
             statements = [query["sql"] for query in captured]
-            asked.append((code, said.replace("none-maps", "fold-maps"), statements))
-        assert asked[0] == asked[1]
-        assert len(asked[1][2]) == 2
+            answers.append((code, text.replace("none-maps", "fold-maps"), statements))
+        assert answers[0] == answers[1]
+        assert len(answers[1][2]) == 2
     with pytest.raises(AuthenticationRequired):
         MCPClient(server=server).request("skills/get", {"uri": URI})
 
@@ -197,16 +202,18 @@ def test_a_nested_skill_is_one_more_and_belongs_to_the_outer_one(tmp_path):
         "outer/parts/inner/more.md": "More.",
     }
     client = MCPClient(server=serving(fill(tmp_path, files), prefix="acme/desk"))
-    found = {
-        one["uri"]: [file["uri"].removeprefix("skill://acme/desk/") for file in one["resources"]]
-        for one in client.request("skills/list")["skills"]
+    files_by_skill = {
+        skill_entry["uri"]: [
+            file["uri"].removeprefix("skill://acme/desk/") for file in skill_entry["resources"]
+        ]
+        for skill_entry in client.request("skills/list")["skills"]
     }
-    assert found == {
+    assert files_by_skill == {
         "skill://acme/desk/outer/SKILL.md": sorted(files),
         "skill://acme/desk/outer/parts/inner/SKILL.md": sorted(files)[1:],
     }
     # Directories begin where the names of this server do.
-    assert [one["uri"] for one in directory(client, "skill://acme")["resources"]] == [
+    assert [child["uri"] for child in directory(client, "skill://acme")["resources"]] == [
         "skill://acme/desk"
     ]
 
@@ -245,8 +252,8 @@ def test_what_is_taken_away_meanwhile_is_in_the_answer_and_not_in_the_next(tmp_p
     client = MCPClient(server=server)
 
     def take_away() -> None:
-        for one in [*server.resources.values()]:
-            server.unregister(one)
+        for resource in [*server.resources.values()]:
+            server.unregister(resource)
 
     for method, uri in (
         ("skills/get", URI),
@@ -271,7 +278,7 @@ def test_folders_may_lie_deeper_than_calls(tmp_path):
         options={},
     )
     server = MCPServer("deep", permission=AllowAny)
-    for one in skill_md:
-        server.add(one)
-    found = directory(MCPClient(server=server), "skill://a")["resources"]
-    assert [one["uri"] for one in found] == ["skill://a/SKILL.md", "skill://a/d"]
+    for component in skill_md:
+        server.add(component)
+    children = directory(MCPClient(server=server), "skill://a")["resources"]
+    assert [child["uri"] for child in children] == ["skill://a/SKILL.md", "skill://a/d"]

@@ -43,8 +43,8 @@ class FallbackMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        found = response.status_code == 404 and request.path == "/missing/"
-        return HttpResponse("a flat page", content_type="text/plain") if found else response
+        is_missing = response.status_code == 404 and request.path == "/missing/"
+        return HttpResponse("a flat page", content_type="text/plain") if is_missing else response
 
 
 def by_host(get_response: Next) -> Next:

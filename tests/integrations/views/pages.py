@@ -69,7 +69,9 @@ class Numbers(View):
     """One number of a year."""
 
     def get(self, request: HttpRequest, **given: object) -> JsonResponse:
-        return JsonResponse({name: [type(one).__name__, str(one)] for name, one in given.items()})
+        return JsonResponse(
+            {name: [type(value).__name__, str(value)] for name, value in given.items()}
+        )
 
 
 class Bare(TemplateView):
@@ -216,7 +218,7 @@ def add_price(request: HttpRequest) -> HttpResponse:
     form = PriceForm(request.POST)
     if not form.is_valid():
         return JsonResponse({"errors": form.errors}, status=400)
-    return JsonResponse({"added": {name: str(one) for name, one in form.cleaned_data.items()}})
+    return JsonResponse({"added": {name: str(value) for name, value in form.cleaned_data.items()}})
 
 
 def catch_all(request: HttpRequest, page: str) -> HttpResponse:

@@ -19,7 +19,7 @@ CHANGING = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": Tr
 
 
 def listed(server: MCPServer, name: str) -> dict[str, Any]:
-    return next(one for one in MCPClient(server=server).list_tools() if one["name"] == name)
+    return next(tool for tool in MCPClient(server=server).list_tools() if tool["name"] == name)
 
 
 def test_a_posted_form_reaches_a_view_as_a_browser_sends_it(server):

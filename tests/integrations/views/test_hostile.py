@@ -77,9 +77,9 @@ def test_a_json_list_reaches_every_revision(server, version):
     server.register_view("list")
     client = MCPClient(server=server, protocol_version=version)
     result = client.call_tool("list")
-    found = [{"n": 0}, {"n": 1}, {"n": 2}]
+    rows = [{"n": 0}, {"n": 1}, {"n": 2}]
     assert result.text == '[{"n":0},{"n":1},{"n":2}]'
-    assert result.structured == (found if version == "2026-07-28" else {"result": found})
+    assert result.structured == (rows if version == "2026-07-28" else {"result": rows})
 
 
 @pytest.mark.parametrize(

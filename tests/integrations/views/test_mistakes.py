@@ -87,7 +87,7 @@ def test_a_second_component_of_a_name_is_refused(server):
 )
 def test_what_the_urlconf_does_not_have_is_found_by_the_check(server, declare, expected):
     declare(server)
-    (message,) = [one for one in check_views(None) if one.obj is server]
+    (message,) = [error for error in check_views(None) if error.obj is server]
     assert message.id == "mcp_django.E009"
     assert expected in message.msg
     assert message.hint
@@ -97,7 +97,7 @@ def test_what_the_urlconf_has_is_no_error(server):
     server.register_view("shop:price_list")
     server.register_form(forms.ContactView)
     server.register_form("changing", form=forms.ContactForm)
-    assert [one for one in check_views(None) if one.obj is server] == []
+    assert [message for message in check_views(None) if message.obj is server] == []
 
 
 @pytest.mark.django_db
@@ -105,7 +105,7 @@ def test_one_broken_component_does_not_break_the_others(server, caplog):
     server.register_view("who")
     server.register_view("whoo")
     client = real_client(server=server)
-    assert [one["name"] for one in client.list_tools()] == ["who", "whoo"]
+    assert [tool["name"] for tool in client.list_tools()] == ["who", "whoo"]
     assert "There is no URL named 'whoo'; did you mean 'who'?" in caplog.text
     result = client.call_tool("whoo", check=False)
     assert result.is_error
@@ -129,10 +129,10 @@ OTHER = "tests.integrations.views.other_urls"
 def test_a_name_that_only_one_host_has_is_no_mistake(server, site):
     server.register_view("only_here", urlconf=OTHER)
     server.register_form("add_here", urlconf=OTHER)
-    assert [one for one in check_views(None) if one.obj is server] == []
+    assert [message for message in check_views(None) if message.obj is server] == []
     client = MCPClient(server=server)
-    listed = {one["name"]: one["inputSchema"]["properties"] for one in client.list_tools()}
-    assert {name: list(found) for name, found in listed.items()} == {
+    listed = {tool["name"]: tool["inputSchema"]["properties"] for tool in client.list_tools()}
+    assert {name: list(properties) for name, properties in listed.items()} == {
         "add_here": ["name"],
         "only_here": ["word"],
     }
@@ -145,6 +145,6 @@ def test_a_name_that_only_one_host_has_is_no_mistake(server, site):
 
 def test_a_urlconf_that_is_none_is_said_by_the_check(server):
     server.register_view("only_here", urlconf="tests.no_urls")
-    (found,) = [one for one in check_views(None) if one.obj is server]
-    assert "There is no URLconf 'tests.no_urls'" in found.msg
-    assert [one["name"] for one in MCPClient(server=server).list_tools()] == ["only_here"]
+    (message,) = [error for error in check_views(None) if error.obj is server]
+    assert "There is no URLconf 'tests.no_urls'" in message.msg
+    assert [tool["name"] for tool in MCPClient(server=server).list_tools()] == ["only_here"]

@@ -83,11 +83,11 @@ def test_a_form_creates_and_says_what(server):
     assert listed["description"].endswith("As it is taken at the counter.")
     assert listed["inputSchema"]["required"] == ["number", "customer", "placed_at"]
     saved = client.call_tool("create_order", new(note="ring", shout=True)).structured
-    found = Order.objects.get()
+    row = Order.objects.get()
     assert saved == {
-        "id": found.pk,
+        "id": row.pk,
         "number": "A-1",
-        "customer": {"id": found.customer.pk},
+        "customer": {"id": row.customer.pk},
         "total": "8.00",
         "note": "RING",
         "placed_at": PLACED,
@@ -129,8 +129,8 @@ def test_both_can_be_tried_first(server):
     client = MCPClient(server=server, user=holder("add_order", "change_order"))
     assert client.call_tool("create_order", new(preview=True)).structured["preview"] is True
     assert not Order.objects.exists()
-    found = order("A-1", note="old")
-    tried = client.call_tool("correct_order", {"id": found.pk, "note": "new", "preview": True})
+    row = order("A-1", note="old")
+    tried = client.call_tool("correct_order", {"id": row.pk, "note": "new", "preview": True})
     assert tried.structured["changes"] == {"note": {"from": "old", "to": "new"}}
     assert Order.objects.get().note == "old"
 
@@ -208,16 +208,16 @@ def test_options_are_those_of_any_form(server):
         destructive=True,
         permission=AllowAny,
     )
-    (one,) = server.registry
-    assert (one.name, one.title, one.description) == (
+    (component,) = server.registry
+    assert (component.name, component.title, component.description) == (
         "take_order",
         "Take an order",
         "For the counter.",
     )
-    assert one.scopes == ("shop:write",)
-    assert one.origin == "OrderForm of shop.Order"
-    assert source_of(one.callable).name == "OrderForm"
-    server.unregister(one)
+    assert component.scopes == ("shop:write",)
+    assert component.origin == "OrderForm of shop.Order"
+    assert source_of(component.callable).name == "OrderForm"
+    server.unregister(component)
     assert list(server.registry) == []
 
 

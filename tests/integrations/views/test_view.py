@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 def listed(server: MCPServer, name: str) -> dict[str, Any]:
-    return next(one for one in MCPClient(server=server).list_tools() if one["name"] == name)
+    return next(tool for tool in MCPClient(server=server).list_tools() if tool["name"] == name)
 
 
 def called(server: MCPServer, url_name: str, user: Any = None, **options: Any) -> Any:
@@ -70,7 +70,7 @@ def test_a_variable_that_does_not_fit_is_no_resource(server, uri):
 def test_a_fixed_uri_is_a_resource_and_a_picture_a_blob(server):
     server.register_view("image", uri="shop://image")
     client = MCPClient(server=server)
-    assert [one["uri"] for one in client.list_resources()] == ["shop://image"]
+    assert [resource["uri"] for resource in client.list_resources()] == ["shop://image"]
     (contents,) = client.read_resource("shop://image")
     assert contents["mimeType"] == "image/png"
     assert contents["blob"]
@@ -256,7 +256,7 @@ def test_the_variables_of_a_uri_are_completed(server):
 
     @server.completion("shop://price-list/{season}", "season")
     def seasons(value: str) -> list[str]:
-        return [one for one in ("summer", "winter") if one.startswith(value)]
+        return [season for season in ("summer", "winter") if season.startswith(value)]
 
     client = MCPClient(server=server)
     assert client.complete("shop://price-list/{season}", "season", "w") == ["winter"]
