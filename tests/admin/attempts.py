@@ -131,13 +131,13 @@ def make_site() -> Site:
     """Create rows of every model, and the attempts on them."""
     users = {name: get_user_model().objects.create_user(name) for name in ("ada", "eve", "root")}
     get_user_model().objects.filter(username="root").update(is_superuser=True)
-    found = make_rows(users["ada"])
-    _prepare_rows(found, users["ada"])
+    rows_by_model = make_rows(users["ada"])
+    _prepare_rows(rows_by_model, users["ada"])
     sync_rows(all_servers())
     # One row is behind the code, so that there is something to update.
     Component.objects.filter(server="shelf", key="clear").update(origin="elsewhere")
     attempts: Attempts = {}
-    for model, row in found.items():
+    for model, row in rows_by_model.items():
         name = str(model._meta.model_name)
         for page, address in pages(model, row.pk):
             key, sent = (name, page), f"{address}{QUERIES.get((name, page), '')}"
@@ -148,7 +148,7 @@ def make_site() -> Site:
             )
         attempts |= dict(_make_action_attempts(name, model))
     attempts |= dict(_make_special_attempts(attempts, users))
-    digests = (found[AccessToken].digest, found[Session].digest)
+    digests = (rows_by_model[AccessToken].digest, rows_by_model[Session].digest)
     return Site(attempts=attempts, before=read_rows(), secrets=(*HIDDEN, *digests))
 
 
@@ -172,16 +172,18 @@ def _make_action_attempts(name: str, model: Any) -> Iterator[tuple[tuple[str, st
         )
 
 
-def _prepare_rows(found: dict[Any, Any], ada: Any) -> None:
+def _prepare_rows(rows_by_model: dict[Any, Any], ada: Any) -> None:
     """Change the rows to what the attempts need, and add some."""
     gone = {"title": "Shelved", "is_enabled": False, "missing_since": timezone.now()}
-    found[Component] = Component.objects.create(server="shelf", kind="tool", key="shelved", **gone)
+    rows_by_model[Component] = Component.objects.create(
+        server="shelf", kind="tool", key="shelved", **gone
+    )
     mine = {"user": ada, "principal": f"user:{ada.pk}"}
     kept = {"caller": {"note": HIDDEN[1]}, "answers": {"q": HIDDEN[0]}}
-    rows(Task).filter(pk=found[Task].pk).update(**mine, **kept)
+    rows(Task).filter(pk=rows_by_model[Task].pk).update(**mine, **kept)
     over = {"status": "completed", "result": {"content": [{"type": "text", "text": ANSWERED}]}}
     template = {"server": "shelf", "tool": "look", "protocol_version": "2026-07-28"}
-    times = {"expires_at": found[Task].expires_at, "ttl_ms": 3_600_000, "poll_ms": 2000}
+    times = {"expires_at": rows_by_model[Task].expires_at, "ttl_ms": 3_600_000, "poll_ms": 2000}
     Task.objects.create(task_id="of-ada", **template, **times, **mine, **kept, **over)
     Task.objects.create(task_id="of-anonymous", **template, **times, principal="anonymous", **over)
     Call.objects.update(arguments={"where": ASKED})
@@ -189,14 +191,14 @@ def _prepare_rows(found: dict[Any, Any], ada: Any) -> None:
     Customer.objects.create(name=ROW, email="a@shop.example")
     UpstreamGrant.objects.update(access_cipher=HIDDEN[2].encode())
     for model, text_type in ((PromptText, PROMPTS), (Skill, SKILLS)):
-        found[model].text = "Note it well."
-        text_type.save(found[model], author=None, based_on=1)
+        rows_by_model[model].text = "Note it well."
+        text_type.save(rows_by_model[model], author=None, based_on=1)
         model._default_manager.create(server="shelf", name="off", text="Off.", is_enabled=False)
     options = {"server": "shelf", "options": {"fields": ["id", "name"]}}
     ModelExposure.objects.create(target="auth.Group", name="off", is_enabled=False, **options)
     ModelExposure.objects.create(target="shop.Customer", **options)
     ViewExposure.objects.create(server="shelf", target="front", name="off", is_enabled=False)
-    found[ViewExposure] = ViewExposure.objects.create(server="shelf", target="front")
+    rows_by_model[ViewExposure] = ViewExposure.objects.create(server="shelf", target="front")
 
 
 def _make_special_attempts(
@@ -299,7 +301,9 @@ def run_attempt(client: Client, attempt: Attempt, before: Mapping[str, Any]) -> 
     )
 
 
-TABLES = {one._meta.db_table: one for app in APPS for one in apps.get_app_config(app).get_models()}
+TABLES = {
+    model._meta.db_table: model for app in APPS for model in apps.get_app_config(app).get_models()
+}
 
 
 def read_rows() -> dict[str, Any]:

@@ -38,7 +38,9 @@ def sign_in(settings):
     """Sign in a user for all requests of a test that sends many, without queries for each."""
     fixed = f"{FixedUserMiddleware.__module__}.{FixedUserMiddleware.__qualname__}"
     settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
-    settings.MIDDLEWARE = [fixed if one == AUTHENTICATION else one for one in settings.MIDDLEWARE]
+    settings.MIDDLEWARE = [
+        fixed if path == AUTHENTICATION else path for path in settings.MIDDLEWARE
+    ]
 
     def sign_in(user):
         FixedUserMiddleware.user = user

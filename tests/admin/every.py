@@ -43,7 +43,7 @@ def make_rows(user: Any) -> dict[type[Model], Model]:
     """A row of each model, of or about a user where it is about one."""
     sync_rows([shelf])
     soon = timezone.now() + timedelta(hours=1)
-    asked = Approval.objects.create(
+    approval = Approval.objects.create(
         server="shelf",
         component="look",
         by=Approval.By.STAFF,
@@ -58,7 +58,7 @@ def make_rows(user: Any) -> dict[type[Model], Model]:
         client_info={},
         capabilities={},
     )
-    told = {
+    details = {
         "server": "shelf",
         "tool": "look",
         "arguments": b"{}",
@@ -66,15 +66,15 @@ def make_rows(user: Any) -> dict[type[Model], Model]:
     }
     begun = {"user": None, "capabilities": {}, "client_info": {}, "trace": {}}
     times = {"ttl": timedelta(hours=1), "poll": timedelta(seconds=2)}
-    task = task_rows.create_task(**told, **begun, **times, protocol_version="2026-07-28")
+    task = task_rows.create_task(**details, **begun, **times, protocol_version="2026-07-28")
     token, _ = AccessToken.objects.issue(user, name="script")
     prompt = PromptText.objects.create(server="shelf", name="note", text="Note it.", version=1)
     PromptVersion.objects.create(prompt=prompt, number=1, content={"text": "Note it."})
     skill = Skill.objects.create(server="shelf", name="noting", description="How.", version=1)
     SkillVersion.objects.create(skill=skill, number=1, content={"text": "Note it."})
     named = {"issuer": "https://id.acme.example", "subject": "u-1"}
-    made = [
-        *(asked, session, task, token, prompt, skill, *called()),
+    rows = [
+        *(approval, session, task, token, prompt, skill, *called()),
         Server.objects.get(name="shelf"),
         Component.objects.get(server="shelf", key="look"),
         ModelExposure.objects.create(
@@ -87,14 +87,14 @@ def make_rows(user: Any) -> dict[type[Model], Model]:
         Consent.objects.create(user=user, client_id="robot", redirect_host="a.example"),
         UpstreamGrant.objects.create(provider="crm", user=user, access_cipher=b""),
     ]
-    found = {type(one): one for one in made}
-    assert set(found) == set(models())
-    return found
+    rows_by_model = {type(row): row for row in rows}
+    assert set(rows_by_model) == set(models())
+    return rows_by_model
 
 
 def models() -> list[type[Model]]:
     """The models of this package that the admin shows."""
-    return [one for one in admin.site._registry if one._meta.app_label.startswith("mcp_")]
+    return [model for model in admin.site._registry if model._meta.app_label.startswith("mcp_")]
 
 
 def pages(model: type[Model], pk: Any) -> Iterator[tuple[str, str]]:
@@ -104,10 +104,11 @@ def pages(model: type[Model], pk: Any) -> Iterator[tuple[str, str]]:
         if not pattern.name:
             continue  # Django's redirect of old addresses
         key = {"object_id": quote(pk), "pk": pk, **GIVEN}
-        wanted = pattern.pattern.converters
+        converters = pattern.pattern.converters
         try:
             address = reverse(
-                f"admin:{pattern.name}", kwargs={one: key[one] for one in wanted if one in key}
+                f"admin:{pattern.name}",
+                kwargs={name: key[name] for name in converters if name in key},
             )
         except NoReverseMatch:
             continue  # a page below another, which its own tests know

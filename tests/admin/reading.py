@@ -24,5 +24,5 @@ def text_of(response: Any) -> str:
 def has_inline_code(response: Any) -> bool:
     """Whether a page has anything that a strict content security policy forbids."""
     html = response.content.decode()
-    scripts = [one for one in re.findall(r"<script\b[^>]*>", html) if "src=" not in one]
+    scripts = [tag for tag in re.findall(r"<script\b[^>]*>", html) if "src=" not in tag]
     return bool(scripts or re.search(r"<style\b|\sstyle=|\son[a-z]+=", html))

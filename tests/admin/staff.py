@@ -19,8 +19,10 @@ def superuser(name: str = "root") -> Client:
 def staff(*codenames: str) -> Client:
     """Somebody of the staff with these permissions of this app, signed in."""
     user = get_user_model().objects.create_user("-".join(("staff", *codenames)), is_staff=True)
-    found = Permission.objects.filter(content_type__app_label="mcp_django", codename__in=codenames)
-    user.user_permissions.set(found)
+    permissions = Permission.objects.filter(
+        content_type__app_label="mcp_django", codename__in=codenames
+    )
+    user.user_permissions.set(permissions)
     assert user.user_permissions.count() == len(codenames)
     return _signed_in(user)
 

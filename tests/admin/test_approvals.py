@@ -42,8 +42,8 @@ def staff(*codenames: str, username: str = "boss", **details: Any) -> tuple[Any,
     return user, client
 
 
-def asked(user: Any, tool: str = "close_desk", **arguments: Any) -> Approval:
-    """A call that waits."""
+def make_approval(user: Any, tool: str = "close_desk", **arguments: Any) -> Approval:
+    """Make a call that waits for approval, and return its row."""
     client = MCPClient(server=gated, user=user, protocol_version="2025-06-18")
     client.call_tool(tool, arguments or {"desk": 1}, check=False)
     return Approval.objects.latest("pk")
@@ -62,7 +62,7 @@ def act(client: Client, action: str, *rows: Approval) -> Any:
 
 
 def test_who_holds_no_permission_finds_nothing(ada):
-    row = asked(ada)
+    row = make_approval(ada)
     _, client = staff("view_call")
     for address in (LIST, f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/decide/"):
         assert client.get(address).status_code == 403
@@ -72,7 +72,7 @@ def test_who_holds_no_permission_finds_nothing(ada):
 
 
 def test_who_may_look_decides_nothing(ada):
-    row = asked(ada)
+    row = make_approval(ada)
     _, client = staff("view_approval")
     assert client.get(LIST).status_code == 200
     page = client.get(f"{LIST}{row.pk}/change/")
@@ -88,7 +88,7 @@ def test_who_may_look_decides_nothing(ada):
 @pytest.mark.parametrize(("verdict", "state"), [("grant", "granted"), ("refuse", "refused")])
 @pytest.mark.parametrize("is_superuser", [True, False])
 def test_who_may_decide_does(verdict, state, is_superuser, ada):
-    row = asked(ada, desk=7)
+    row = make_approval(ada, desk=7)
     user, client = staff("decide_approval", is_superuser=is_superuser)
     assert client.get(LIST).status_code == 200
     change = client.get(f"{LIST}{row.pk}/change/").content.decode()
@@ -115,7 +115,7 @@ def test_nobody_decides_about_his_own_call(ada):
         staff("decide_approval"),
         staff(username="root", is_superuser=True),
     ):
-        row = asked(user, desk=user.pk)
+        row = make_approval(user, desk=user.pk)
         assert client.get(f"{LIST}{row.pk}/decide/").status_code == 403
         assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
         act(client, "approve_selected", row)
@@ -123,7 +123,7 @@ def test_nobody_decides_about_his_own_call(ada):
 
 
 def test_what_the_caller_decides_is_no_affair_of_staff(ada):
-    row = asked(ada, "found_group", name="crew")
+    row = make_approval(ada, "found_group", name="crew")
     _, client = staff(is_superuser=True)
     assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
     answer = act(client, "approve_selected", row)
@@ -133,7 +133,7 @@ def test_what_the_caller_decides_is_no_affair_of_staff(ada):
 
 @pytest.mark.parametrize("decision", ["", "maybe"])
 def test_what_is_no_decision_decides_nothing(decision, ada):
-    row = asked(ada)
+    row = make_approval(ada)
     _, client = staff("decide_approval")
     assert client.post(f"{LIST}{row.pk}/decide/", {"decision": decision}).status_code == 403
     client.get(f"{LIST}{row.pk}/decide/", {"decision": "grant"})
@@ -141,7 +141,7 @@ def test_what_is_no_decision_decides_nothing(decision, ada):
 
 
 def test_a_decision_needs_the_token_of_the_form(ada):
-    row = asked(ada)
+    row = make_approval(ada)
     user, _ = staff("decide_approval")
     client = Client(enforce_csrf_checks=True)
     client.force_login(user)
@@ -150,7 +150,7 @@ def test_a_decision_needs_the_token_of_the_form(ada):
 
 
 def test_nobody_writes_changes_or_deletes_one(ada):
-    row = asked(ada)
+    row = make_approval(ada)
     _, client = staff(is_superuser=True)
     assert client.get(f"{LIST}add/").status_code == 403
     assert client.post(f"{LIST}{row.pk}/change/", {"state": "granted"}).status_code == 403
@@ -167,7 +167,7 @@ def test_nobody_writes_changes_or_deletes_one(ada):
     ("action", "state"), [("approve_selected", "granted"), ("reject_selected", "refused")]
 )
 def test_several_are_decided_at_once(action, state, ada):
-    rows = [asked(ada, desk=n) for n in (1, 2, 3)]
+    rows = [make_approval(ada, desk=n) for n in (1, 2, 3)]
     Approval.objects.filter(pk=rows[2].pk).update(expires_at=Now() - timedelta(seconds=1))
     _, client = staff("decide_approval")
     answer = act(client, action, *rows).content.decode()
@@ -179,7 +179,7 @@ def test_several_are_decided_at_once(action, state, ada):
 
 @pytest.mark.parametrize("action", ["approve_selected", "reject_selected"])
 def test_each_call_is_shown_whole_before_several_are_decided(action, ada):
-    rows = [asked(ada, desk=n) for n in (1, 2)]
+    rows = [make_approval(ada, desk=n) for n in (1, 2)]
     Approval.objects.update(arguments={"desk": 1, "note": "because " * 40})
     Approval.objects.filter(pk=rows[1].pk).update(expires_at=Now() - timedelta(seconds=1))
     _, client = staff("decide_approval")
@@ -195,13 +195,13 @@ def test_each_call_is_shown_whole_before_several_are_decided(action, ada):
 
 
 def test_a_call_that_nobody_saw_is_not_decided_with_the_others(ada):
-    first = asked(ada, desk=1)
+    first = make_approval(ada, desk=1)
     _, client = staff("decide_approval")
     data = {"action": ["approve_selected", ""], "_selected_action": [first.pk], "index": "0"}
     page = client.post(LIST, {**data, "select_across": "1"}).content.decode()
     assert 'name="action" value="approve_selected"' in page
     assert "select_across" not in page
-    asked(ada, desk=2)
+    make_approval(ada, desk=2)
     sent = re.findall(
         r'<input type="hidden" name="(action|post|_selected_action)" value="(\w+)"', page
     )
@@ -211,7 +211,7 @@ def test_a_call_that_nobody_saw_is_not_decided_with_the_others(ada):
 
 @pytest.mark.parametrize("arguments", [[1], "x", 5, None])
 def test_arguments_of_another_shape_close_no_page(arguments, ada):
-    row = asked(ada)
+    row = make_approval(ada)
     Approval.objects.update(arguments=arguments or [])
     _, client = staff("decide_approval", "view_call")
     for address in (LIST, f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/decide/"):
@@ -221,7 +221,7 @@ def test_arguments_of_another_shape_close_no_page(arguments, ada):
 
 
 def test_the_list_shows_the_arguments(ada):
-    asked(ada, desk=1)
+    make_approval(ada, desk=1)
     Approval.objects.update(arguments={"desk": 1, "note": "because " * 40})
     _, client = staff("view_approval")
     page = client.get(LIST).content.decode()
@@ -231,7 +231,7 @@ def test_the_list_shows_the_arguments(ada):
 
 
 def test_the_page_of_a_call_says_what_the_tool_does_and_what_its_user_did(ada):
-    row = asked(ada, desk=1)
+    row = make_approval(ada, desk=1)
     called("close_desk", "failed", times=2, user_key=row.user_key, user_name="ada")
     called("close_desk", times=3, user_key="user:0")
     called("close_desk", user_key=row.user_key, ago=7200)
@@ -248,7 +248,7 @@ def test_the_page_of_a_call_says_what_the_tool_does_and_what_its_user_did(ada):
 
 
 def test_what_waits_comes_first(ada):
-    first, second, third = (asked(ada, desk=n) for n in (1, 2, 3))
+    first, second, third = (make_approval(ada, desk=n) for n in (1, 2, 3))
     Approval.objects.filter(pk__in=[second.pk, third.pk]).update(state="used")
     _, client = staff("view_approval")
     page = client.get(LIST).content.decode()
@@ -259,7 +259,7 @@ def test_what_waits_comes_first(ada):
 def test_the_list_costs_the_same_for_one_and_for_many(ada, django_assert_max_num_queries):
     _, client = staff("view_approval")
     for n in range(1, 31):
-        asked(ada, desk=n)
+        make_approval(ada, desk=n)
     with django_assert_max_num_queries(9):
         assert client.get(f"{LIST}?q=close&state=waiting").status_code == 200
     with django_assert_max_num_queries(9):
@@ -267,7 +267,7 @@ def test_the_list_costs_the_same_for_one_and_for_many(ada, django_assert_max_num
 
 
 def test_what_somebody_else_wrote_is_text(ada):
-    row = asked(ada, desk=1, reason="x")
+    row = make_approval(ada, desk=1, reason="x")
     Approval.objects.update(
         arguments={"<b>name</b>": "<script>alert(1)</script>"}, client="<i>client</i>"
     )

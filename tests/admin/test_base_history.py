@@ -35,7 +35,7 @@ def look():
     return Component.objects.get(server="shelf", key="look")
 
 
-def told(client: Client, page: str) -> str:
+def history_of(client: Client, page: str) -> str:
     """The table of a history, the only place that has arrows."""
     shown = text_of(client.get(page.replace("/change/", "/history/")))
     return shown[shown.index("Action") :]
@@ -46,14 +46,14 @@ def test_a_form_tells_each_value(look):
     client = superuser()
     client.post(page_of(look), form(look, rate="2/m", groups=["Operations desk"], title="Look"))
     look.refresh_from_db()
-    shown = told(client, page_of(look))
+    shown = history_of(client, page_of(look))
     assert "Title: - → Look" in shown
     assert "Rate: - → 2/m" in shown
     assert "Groups: + Operations desk" in shown
     changed = form(look, rate="10/m", description="Line 1\nLine 2", is_enabled="")
     changed.pop("groups")
     client.post(page_of(look), changed)
-    shown = told(client, page_of(look))
+    shown = history_of(client, page_of(look))
     assert "Rate: 2/m → 10/m" in shown
     assert "Description: - → Line 1 Line 2" in shown
     assert "Enabled: on → off" in shown
@@ -67,7 +67,7 @@ def test_the_old_text_is_kept_whole(look):
     for text in texts:
         look.refresh_from_db()
         client.post(page_of(look), form(look, description=text))
-    shown = told(client, page_of(look))
+    shown = history_of(client, page_of(look))
     assert f"{texts[0].strip()} → {texts[1].strip()}" in shown
 
 
@@ -75,7 +75,7 @@ def test_a_switch_in_the_list_is_told(look):
     client = superuser()
     rows = list(Component.objects.filter(server="shelf").order_by("server", "kind", "key"))
     client.post(f"{LIST}?server=shelf", editing(rows, off=look))
-    assert "Enabled: on → off" in told(client, page_of(look))
+    assert "Enabled: on → off" in history_of(client, page_of(look))
 
 
 def test_a_bulk_action_tells_the_values_of_each_row(look):
@@ -85,14 +85,14 @@ def test_a_bulk_action_tells_the_values_of_each_row(look):
     Component.objects.filter(pk=other.pk).update(approval="staff")
     rows = [look.pk, other.pk]
     client.post(LIST, {"action": "clear_overrides", "_selected_action": rows, "index": 0})
-    first, second = told(client, page_of(look)), told(client, page_of(other))
+    first, second = history_of(client, page_of(look)), history_of(client, page_of(other))
     assert "Rate: 2/m → -" in first
     assert "Scopes: - a" in first
     assert "Approval" not in first
     # With the label of the choice, as the form shows it.
     assert f"Approval: {Component.Approval.STAFF.label} → -" in second
     client.post(LIST, {"action": "disable", "_selected_action": rows, "index": 0})
-    assert "Enabled: on → off" in told(client, page_of(other))
+    assert "Enabled: on → off" in history_of(client, page_of(other))
 
 
 def test_an_exposure_tells_which_fields_and_tools(few_servers):
@@ -107,12 +107,12 @@ def test_an_exposure_tells_which_fields_and_tools(few_servers):
         "page_size": "30",
     }
     client.post(f"{exposures.LIST}{row.pk}/change/", changed)
-    shown = told(client, f"{exposures.LIST}{row.pk}/change/")
+    shown = history_of(client, f"{exposures.LIST}{row.pk}/change/")
     assert "Fields: fields: + total, - customer" in shown
     assert "Tools: + count, - get" in shown
     assert "Rows per page: 20 → 30" in shown
     client.post(exposures.LIST, {"action": "disable", "_selected_action": [row.pk], "index": 0})
-    assert "Enabled: on → off" in told(client, f"{exposures.LIST}{row.pk}/change/")
+    assert "Enabled: on → off" in history_of(client, f"{exposures.LIST}{row.pk}/change/")
 
 
 def test_a_prompt_tells_of_its_switch(few_servers):
@@ -121,7 +121,7 @@ def test_a_prompt_tells_of_its_switch(few_servers):
     client = superuser()
     page = "/admin/mcp_django/prompttext/"
     client.post(page, {"action": "disable", "_selected_action": [row.pk], "index": 0})
-    assert "Enabled: on → off" in told(client, f"{page}{row.pk}/change/")
+    assert "Enabled: on → off" in history_of(client, f"{page}{row.pk}/change/")
 
 
 def test_a_prompt_tells_of_its_arguments_and_its_text(few_servers):
@@ -134,7 +134,7 @@ def test_a_prompt_tells_of_its_arguments_and_its_text(few_servers):
         **{"arguments-1-choices": "warm\r\nsharp\r\n", "text": "Dear {{ to }}.", "based_on": "1"}
     )
     client.post(f"{page}{row.pk}/change/", changed)
-    shown = told(client, f"{page}{row.pk}/change/")
+    shown = history_of(client, f"{page}{row.pk}/change/")
     assert "Arguments: + name: tone; choices: warm, sharp, - name: tone; choices: warm" in shown
     assert "Text: Dear {{ to }}, --- assistant Yours → Dear {{ to }}." in shown
 
@@ -146,7 +146,7 @@ def test_another_user_of_an_identity_is_told_by_name():
     client = superuser()
     page = f"/admin/mcp_django/externalidentity/{row.pk}/change/"
     client.post(page, {"user": person("eve").pk})
-    assert "User: ada → eve" in told(client, page)
+    assert "User: ada → eve" in history_of(client, page)
 
 
 def test_django_and_other_readers_have_the_names_of_the_fields(look):
@@ -164,7 +164,7 @@ def test_an_entry_of_another_shape_is_shown_as_django_does(look):
     user = client.session["_auth_user_id"]
     for message in ("Something.", "[]", '[{"changed": {"fields": ["Rate"]}}]', '{"a": 1}'):
         LogEntry.objects.log_actions(user, [look], 2, message)
-    shown = told(client, page_of(look))
+    shown = history_of(client, page_of(look))
     assert "Something." in shown
     assert "Changed Rate." in shown
 

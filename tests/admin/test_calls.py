@@ -41,7 +41,7 @@ def _site(settings):
 
 def shown(response: Any) -> list[str]:
     """The components of the lines that a page shows."""
-    return [one.component for one in response.context["cl"].result_list]
+    return [call.component for call in response.context["cl"].result_list]
 
 
 def page_of(row: Call) -> str:
@@ -63,8 +63,8 @@ def page_of(row: Call) -> str:
 def test_each_permission_opens_what_it_names(permissions, reads, exports):
     (row,) = called()
     client = staff(*permissions)
-    assert [client.get(one).status_code for one in (LIST, page_of(row))] == [reads, reads]
-    assert [client.post(one).status_code for one in (CSV, JSON)] == [exports, exports]
+    assert [client.get(address).status_code for address in (LIST, page_of(row))] == [reads, reads]
+    assert [client.post(address).status_code for address in (CSV, JSON)] == [exports, exports]
     offers = "Export as CSV" in client.get(LIST).content.decode()
     assert offers is (exports == 200)
 
@@ -230,13 +230,13 @@ def test_a_cell_leads_to_the_calls_like_it():
     called("look", user_name="ada", client="Robin 7", outcome="failed")
     client = superuser()
     html = client.get(f"{LIST}?outcome=failed&p=1").content.decode()
-    for one in (
+    for query in (
         "component=look&amp;outcome=failed",
         "outcome=failed&amp;server__exact=shelf",
         "outcome=failed&amp;user=ada",
         "client=Robin+7&amp;outcome=failed",
     ):
-        assert f'href="?{one}"' in html
+        assert f'href="?{query}"' in html
 
 
 def test_outcomes_are_added_and_taken_away_one_by_one():
@@ -343,11 +343,13 @@ def test_nothing_is_counted_without_a_limit(query, monkeypatch):
     client = superuser()
     with CaptureQueriesContext(connection) as captured:
         client.get(f"{LIST}{query}")
-    asked = [one["sql"] for one in captured if "mcp_django_call" in one["sql"]]
-    assert asked
+    statements = [
+        statement["sql"] for statement in captured if "mcp_django_call" in statement["sql"]
+    ]
+    assert statements
     # Neither a count of all nor a list of all values of a column.
-    assert all("LIMIT" in one for one in asked)
-    assert not any("DISTINCT" in one for one in asked)
+    assert all("LIMIT" in statement for statement in statements)
+    assert not any("DISTINCT" in statement for statement in statements)
 
 
 # One call -------------------------------------------------------------------------------------
@@ -370,8 +372,8 @@ def test_the_page_of_a_call_tells_everything_and_runs_nothing():
     assert "<b>bold" not in html
     assert "<script>ada" not in html
     text = text_of(response)
-    for one in ("invalid arguments", "why", "root", "items[1].price", "bold"):
-        assert one in text
+    for words in ("invalid arguments", "why", "root", "items[1].price", "bold"):
+        assert words in text
     assert not has_inline_code(response)
     assert 'name="_save"' not in html
 
@@ -426,11 +428,11 @@ def test_an_export_has_the_rows_of_the_filter(monkeypatch):
     called("clear")
     client = superuser()
     rows = list(csv.DictReader(io.StringIO(body(client.post(f"{CSV}?q=look")))))
-    assert [one["component"] for one in rows] == ["look"] * 5
-    assert len({one["id"] for one in rows}) == 5
-    found = json.loads(body(client.post(JSON)))
-    assert [one["component"] for one in found] == ["clear", *["look"] * 5]
-    assert datetime.fromisoformat(found[0]["at"])
+    assert [row["component"] for row in rows] == ["look"] * 5
+    assert len({row["id"] for row in rows}) == 5
+    records = json.loads(body(client.post(JSON)))
+    assert [row["component"] for row in records] == ["clear", *["look"] * 5]
+    assert datetime.fromisoformat(records[0]["at"])
     assert json.loads(body(client.post(f"{JSON}?q=nothing"))) == []
 
 

@@ -52,7 +52,9 @@ def test_calls_are_counted_by_what_became_of_them(shelf_page):
     total = build_chart_data(RANGES["day"], server="shelf").total
     assert (total.calls, total.ok, total.errors, total.refused) == (7, 3, 2, 2)
     used = build_chart_data(RANGES["day"], server="shelf").components
-    assert [(one.key, one.calls, one.errors, one.refused) for one in used] == [
+    assert [
+        (component.key, component.calls, component.errors, component.refused) for component in used
+    ] == [
         ("clear", 3, 2, 1),
         ("look", 3, 0, 0),
     ]
@@ -78,10 +80,10 @@ def test_each_call_is_in_the_step_that_it_came_in(slug, points, first, step):
     called(at=first, times=2)
     called(at=first + step - timedelta(seconds=1))
     called(at=NOW, times=4)
-    found = build_chart_data(RANGES[slug], now=NOW)
-    assert len(found.points) == points
-    assert [one.at for one in found.points[:2]] == [first, first + step]
-    counts = [one.calls for one in found.points]
+    chart = build_chart_data(RANGES[slug], now=NOW)
+    assert len(chart.points) == points
+    assert [point.at for point in chart.points[:2]] == [first, first + step]
+    counts = [point.calls for point in chart.points]
     assert (counts[0], counts[-1], sum(counts)) == (3, 4, 7)
 
 
@@ -89,7 +91,7 @@ def test_calls_of_a_site_without_time_zones_are_counted_too(settings):
     settings.USE_TZ = False
     now = NOW.replace(tzinfo=None)
     called(at=now - timedelta(minutes=40), times=2)
-    counts = [one.calls for one in build_chart_data(RANGES["day"], now=now).points]
+    counts = [point.calls for point in build_chart_data(RANGES["day"], now=now).points]
     assert counts[-2:] == [2, 0]
 
 
@@ -106,16 +108,16 @@ def test_latency_is_of_calls_that_ran_to_an_end():
 
 def test_few_calls_are_counted_exactly():
     called(ms=180.6)
-    found = build_chart_data(RANGES["day"])
-    assert found.is_exact
-    assert (found.total.median, found.components[0].median) == (180.6, 180.6)
+    chart = build_chart_data(RANGES["day"])
+    assert chart.is_exact
+    assert (chart.total.median, chart.components[0].median) == (180.6, 180.6)
     # Of so few, the slowest twentieth is not known.
-    assert (found.total.p95, found.components[0].p95) == (None, None)
+    assert (chart.total.p95, chart.components[0].p95) == (None, None)
     for ms in range(1, 40):
         called(ms=ms)
-    found = build_chart_data(RANGES["day"])
-    assert found.total.median == 20.5
-    assert found.total.p95 == pytest.approx(38.05)
+    chart = build_chart_data(RANGES["day"])
+    assert chart.total.median == 20.5
+    assert chart.total.p95 == pytest.approx(38.05)
 
 
 def test_few_and_many_calls_are_counted_alike(monkeypatch):
@@ -129,11 +131,14 @@ def test_few_and_many_calls_are_counted_alike(monkeypatch):
     counted = build_chart_data(RANGES["day"])
     assert (exact.is_exact, counted.is_exact) == (True, False)
 
-    def numbers(found: Any) -> list[Any]:
-        return [(one.calls, one.errors, one.refused) for one in (*found.points, *found.components)]
+    def numbers(chart: Any) -> list[Any]:
+        return [
+            (figures.calls, figures.errors, figures.refused)
+            for figures in (*chart.points, *chart.components)
+        ]
 
     assert numbers(exact) == numbers(counted)
-    names = [[one.key for one in found.components] for found in (exact, counted)]
+    names = [[component.key for component in chart.components] for chart in (exact, counted)]
     # Calls that were refused as if the component did not exist are calls of it.
     assert names == [["clear", "look"]] * 2
     assert exact.total.median is not None
@@ -144,12 +149,12 @@ def test_few_and_many_calls_are_counted_alike(monkeypatch):
 @pytest.mark.parametrize("value", [3.0, 47.0, 999.0, 12_345.0])
 def test_what_is_read_off_lies_within_the_factor_that_is_promised(scale, value):
     number = next((n for n, bound in enumerate(scale.bounds) if value < bound), 0)
-    found = scale.quantile({number: 9, NOT_COUNTED: 1000}, 0.5)
-    assert found is not None
+    estimate = scale.quantile({number: 9, NOT_COUNTED: 1000}, 0.5)
+    assert estimate is not None
     if number:
-        assert value / 1.6 <= found <= value * 1.6
+        assert value / 1.6 <= estimate <= value * 1.6
     else:
-        assert 0 <= found <= scale.bounds[0]
+        assert 0 <= estimate <= scale.bounds[0]
 
 
 def test_bins_have_no_value_without_rows_and_the_last_one_has_its_bound():
@@ -163,11 +168,11 @@ def test_of_a_busy_log_the_newest_are_counted_and_the_page_says_so(monkeypatch, 
     monkeypatch.setattr(statistics, "MAX_CALLS", 5)
     for seconds in range(1, 11):
         called(ago=60 * seconds)
-    found = build_chart_data(RANGES["hour"])
-    assert found.total.calls == 5
-    assert found.cut is not None
+    chart = build_chart_data(RANGES["hour"])
+    assert chart.total.calls == 5
+    assert chart.cut is not None
     # What is not known is not told as nothing.
-    assert found.points[0].at <= found.cut < found.points[1].at
+    assert chart.points[0].at <= chart.cut < chart.points[1].at
     assert "Only the newest" in text_of(superuser().get(shelf_page))
 
 

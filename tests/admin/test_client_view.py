@@ -128,13 +128,15 @@ def kinds(client: Client, address: str, **chosen: Any) -> dict[str, ListedKind]:
     """The lists by kind."""
     response = client.get(address, chosen)
     assert response.status_code == 200
-    return {one.kind: one for one in response.context["sight"].kinds}
+    return {listing.kind: listing for listing in response.context["sight"].kinds}
 
 
 def hidden(client: Client, address: str, **chosen: Any) -> dict[str, str]:
     """Why each hidden component is hidden."""
-    found = kinds(client, address, **chosen).values()
-    return {one.key: " ".join(one.reasons) for kind in found for one in kind.hidden}
+    lists = kinds(client, address, **chosen).values()
+    return {
+        component.key: " ".join(component.reasons) for kind in lists for component in kind.hidden
+    }
 
 
 # What is seen ---------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ def test_the_lists_are_those_that_such_a_client_gets(client, root, server, addre
     ada = person()
     settings = {"PROTOCOL_VERSIONS": tuple(REVISIONS)}
     with override_settings(MCP_DJANGO=settings):
-        found = kinds(client, address, who=who, user="ada", revision=version)
+        lists = kinds(client, address, who=who, user="ada", revision=version)
         user = {"me": root, "anonymous": None, "user": ada}[who]
         real = MCPClient(server=server, user=user, protocol_version=version)
         for kind, listing in (
@@ -154,37 +156,37 @@ def test_the_lists_are_those_that_such_a_client_gets(client, root, server, addre
             ("resource", real.list_resources),
             ("prompt", real.list_prompts),
         ):
-            shown = [json.loads(one.entry) for one in found[kind].entries]
+            shown = [json.loads(component.entry) for component in lists[kind].entries]
             assert shown == listing()
-    assert found["resource template"].entries == ()
+    assert lists["resource template"].entries == ()
 
 
 def test_sizes_are_bytes_by_four_and_add_up(client, root, address):
     response = client.get(address, {"order": "size"})
-    sight = response.context["sight"]
-    tools = sight.kinds[0]
-    for one in tools.entries:
-        packed = json.dumps(json.loads(one.entry), ensure_ascii=False, separators=(",", ":"))
-        assert one.size == -(-len(packed.encode()) // 4)
-    sizes = [one.size for one in tools.entries]
+    view = response.context["sight"]
+    tools = view.kinds[0]
+    for tool in tools.entries:
+        packed = json.dumps(json.loads(tool.entry), ensure_ascii=False, separators=(",", ":"))
+        assert tool.size == -(-len(packed.encode()) // 4)
+    sizes = [tool.size for tool in tools.entries]
     assert sizes == sorted(sizes, reverse=True)
-    assert sight.instructions == 5
-    assert sight.size == 5 + sum(one.size for kind in sight.kinds for one in kind.entries)
+    assert view.instructions == 5
+    assert view.size == 5 + sum(component.size for kind in view.kinds for component in kind.entries)
     assert "Sizes are estimates" in response.content.decode()
 
 
 def test_each_hidden_component_has_its_reasons(client, root, address):
     person("bob")
-    found = hidden(client, address, who="user", user="bob")
-    assert found == {
+    reasons = hidden(client, address, who="user", user="bob")
+    assert reasons == {
         "groups": "The user lacks the permission auth.view_group.",
         "private": "The permission OnlyAda denies access.",
     }
     with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
-        found = hidden(client, address, who="user", user="bob", credential="token")
-    assert found["write"] == "The token lacks the scopes: write."
+        reasons = hidden(client, address, who="user", user="bob", credential="token")
+    assert reasons["write"] == "The token lacks the scopes: write."
     assert (
-        found["private"]
+        reasons["private"]
         == "The permission OnlyAda denies access. The token lacks the scopes: write."
     )
 
@@ -199,10 +201,10 @@ def test_what_the_admin_hides_is_told_apart(client, root, server, address):
         row = PromptText(server=server.name, name=name, text="x", is_enabled=name == "on")
         PROMPTS.save(row, author=None, based_on=0)
     publish_change([(server.name, "tools")])
-    found = hidden(client, address, who="user", user="bob")
-    assert found["look"] == found["off"] == "It is disabled in the admin."
-    assert found["ask"] == "The user is in none of the groups: Authors, Editors."
-    assert "on" in [one.key for one in kinds(client, address)["prompt"].entries]
+    reasons = hidden(client, address, who="user", user="bob")
+    assert reasons["look"] == reasons["off"] == "It is disabled in the admin."
+    assert reasons["ask"] == "The user is in none of the groups: Authors, Editors."
+    assert "on" in [prompt.key for prompt in kinds(client, address)["prompt"].entries]
 
 
 def test_a_tool_that_is_nothing_but_a_task_needs_a_client_that_follows_it(
@@ -210,14 +212,14 @@ def test_a_tool_that_is_nothing_but_a_task_needs_a_client_that_follows_it(
 ):
     server.tool("long", task="required")(lambda: "")
     server.tool("long_with_handle", task="required", polling_fallback=True)(lambda: "")
-    found = {one.key: one.needs for one in kinds(client, address)["tool"].entries}
-    assert found["long"] == ("a client that supports tasks",)
-    assert found["long_with_handle"] == ()
+    needs = {tool.key: tool.needs for tool in kinds(client, address)["tool"].entries}
+    assert needs["long"] == ("a client that supports tasks",)
+    assert needs["long_with_handle"] == ()
 
 
 def test_what_a_call_still_needs_is_said(client, root, address):
     def needs(**chosen: Any) -> dict[str, tuple[str, ...]]:
-        return {one.key: one.needs for one in kinds(client, address, **chosen)["tool"].entries}
+        return {tool.key: tool.needs for tool in kinds(client, address, **chosen)["tool"].entries}
 
     approval = "the approval of staff, for each call"
     assert needs()["write"] == (approval,)
@@ -238,7 +240,7 @@ def test_a_user_is_seen_with_his_own_permissions(client, root, address):
 
 
 def test_rows_of_others_are_not_fetched(client, root, server, address):
-    asked = []
+    users = []
 
     @server.resource("seen://rows/{pk}")
     def row(pk: str) -> str:
@@ -246,7 +248,7 @@ def test_rows_of_others_are_not_fetched(client, root, server, address):
         return pk
 
     def entries(ctx: Context, after: Any, limit: int) -> ListedResourcePage:
-        asked.append(ctx.user)
+        users.append(ctx.user)
         return ListedResourcePage(
             entries=[ListedResource(uri="seen://rows/1", name="secret row")], after=None
         )
@@ -255,10 +257,10 @@ def test_rows_of_others_are_not_fetched(client, root, server, address):
     server.unregister(template)
     server.add(replace(template, entries=entries))
     person()
-    found = kinds(client, address, who="user", user="ada")
-    assert [one.key for one in found["resource"].entries] == ["seen://one"]
-    assert found["resource"].rows == ("seen://rows/{pk}",)
-    assert asked == []
+    lists = kinds(client, address, who="user", user="ada")
+    assert [resource.key for resource in lists["resource"].entries] == ["seen://one"]
+    assert lists["resource"].rows == ("seen://rows/{pk}",)
+    assert users == []
     text = client.get(address, {"who": "user", "user": "ada"}).content.decode()
     assert "seen://rows/{pk}" in text
     assert "secret row" not in text
@@ -267,9 +269,9 @@ def test_rows_of_others_are_not_fetched(client, root, server, address):
 def test_what_a_server_does_not_have_is_an_empty_list(client, root):
     server = MCPServer("bare", permission=AllowAny)
     row = Server.objects.create(name=server.name)
-    found = kinds(client, f"/admin/mcp_django/server/{row.pk}/seen/", revision="2025-06-18")
-    assert [one[0] for one in LISTS] == list(found)
-    assert not any(one.entries or one.hidden or one.error for one in found.values())
+    lists = kinds(client, f"/admin/mcp_django/server/{row.pk}/seen/", revision="2025-06-18")
+    assert [kind for kind, *_ in LISTS] == list(lists)
+    assert not any(listing.entries or listing.hidden or listing.error for listing in lists.values())
 
 
 def test_what_code_says_is_escaped(client, root, address):
@@ -302,9 +304,9 @@ def test_a_closed_door_says_why(client, root):
     assert "not active" in closed(client, server, who="user", user="gone")
     Server.objects.filter(name="door").update(is_enabled=False, groups=["Editors"])
     publish_change([])
-    found = closed(client, server)
-    assert "disabled" in found
-    assert "Editors" not in found or "none of the groups" in found
+    reason = closed(client, server)
+    assert "disabled" in reason
+    assert "Editors" not in reason or "none of the groups" in reason
     broken = MCPServer("broken", permission=Fails)
     assert "see the log" in closed(client, broken)
 
@@ -402,11 +404,11 @@ def test_staff_with_the_permission_look_as_others_but_not_as_administrators(clie
     person()
     person("root", is_superuser=True)
     assert kinds(client, address, who="user", user="ada")
-    told = [
+    errors = [
         client.get(address, {"who": "user", "user": name}).context["form"].errors
         for name in ("root", "nobody")
     ]
-    assert told[0] == told[1] != {}
+    assert errors[0] == errors[1] != {}
     assert LogEntry.objects.count() == 1
 
 
@@ -424,10 +426,10 @@ def test_a_thousand_components_cost_no_more_queries(client, root, django_assert_
     ada.groups.add(Group.objects.create(name="Editors"))
     row = Server.objects.create(name="many")
     with django_assert_max_num_queries(16):
-        found = client.get(
+        response = client.get(
             f"/admin/mcp_django/server/{row.pk}/seen/", {"who": "user", "user": "ada"}
         )
-    assert len(found.context["sight"].kinds[0].hidden) == 1000
+    assert len(response.context["sight"].kinds[0].hidden) == 1000
 
 
 def test_long_lists_are_paged_and_searched(client, root):
@@ -439,7 +441,7 @@ def test_long_lists_are_paged_and_searched(client, root):
 
     def names(**query: Any) -> list[str]:
         response = client.get(address, query)
-        return [one.key for one in response.context["sight"].kinds[0].found]
+        return [tool.key for tool in response.context["sight"].kinds[0].found]
 
     first, last = client.get(address), client.get(address, {"p": 3})
     assert len(first.content) < 200_000
@@ -453,10 +455,10 @@ def test_long_lists_are_paged_and_searched(client, root):
     assert "Next page" not in last.content.decode()
     # The whole list is counted on each page.
     assert "Tools (250, about" in html
-    found = [f"tool_{number:03}" for number in (24, 124, 224, *range(240, 250))]
-    assert sorted(names(q="NUMBER 24")) == found
+    expected = [f"tool_{number:03}" for number in (24, 124, 224, *range(240, 250))]
+    assert sorted(names(q="NUMBER 24")) == expected
     assert "The search finds 13." in client.get(address, {"q": "number 24"}).content.decode()
     # As the page of a component links here.
     linked = client.get(address, {"kind": "tool", "key": "tool_017"})
-    assert [one.key for one in linked.context["sight"].kinds[0].found] == ["tool_017"]
+    assert [tool.key for tool in linked.context["sight"].kinds[0].found] == ["tool_017"]
     assert 'value="tool_017"' in linked.content.decode()

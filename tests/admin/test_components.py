@@ -163,16 +163,16 @@ def test_the_numbers_of_the_list_lead_to_the_calls_that_they_count():
     links = re.findall(r'field-(calls|errors)"><a href="([^"]+)">(\d+)</a>', html)
     assert [(name, number) for name, _link, number in links] == [("calls", "5"), ("errors", "2")]
     for _name, link, number in links:
-        found = client.get(unescape(link)).context["cl"].result_list
-        assert len(found) == int(number)
+        rows = client.get(unescape(link)).context["cl"].result_list
+        assert len(rows) == int(number)
 
 
 def test_a_component_of_a_server_that_is_off_says_so(look):
     client = superuser()
     Server.objects.filter(name="shelf").update(is_enabled=False)
     (state,) = {
-        one.strip()
-        for one in re.findall(
+        text.strip()
+        for text in re.findall(
             r'field-state">([^<]*)<', client.get(LIST, {"server": "shelf"}).content.decode()
         )
     }
@@ -224,8 +224,8 @@ def test_a_page_says_how_many_users_can_use_the_component(look):
     client = superuser()
     assert "Everybody can use it, also without an account." in text_of(client.get(page_of(look)))
     clear = row_of("clear")
-    told = text_of(client.get(page_of(clear)))
-    assert "1 of 1 active users can use it. OAuth tokens need the scopes shelf:write." in told
+    text = text_of(client.get(page_of(clear)))
+    assert "1 of 1 active users can use it. OAuth tokens need the scopes shelf:write." in text
     editors = Group.objects.create(name="Editors")
     editors.permissions.add(Permission.objects.get(codename="delete_group"))
     users = get_user_model().objects
@@ -243,8 +243,8 @@ def test_a_page_says_how_many_users_can_use_the_component(look):
 
 def test_a_page_says_which_permission_no_user_has(look):
     client = staff("view_component")
-    told = text_of(client.get(page_of(row_of("clear"))))
-    assert "0 of 1 active users can use it. No active user has auth.delete_group." in told
+    text = text_of(client.get(page_of(row_of("clear"))))
+    assert "0 of 1 active users can use it. No active user has auth.delete_group." in text
 
 
 def test_a_rule_of_the_site_is_named_and_not_counted(look):
@@ -294,9 +294,9 @@ def test_the_median_is_that_of_the_latest_calls(monkeypatch):
     calls(50)
     calls(1, component="clear")
     page = superuser().get(LIST, {"server": "shelf", "kind": "tool"})
-    found = {row.key: row.figures.ms for row in page.context["cl"].result_list}
+    medians = {row.key: row.figures.ms for row in page.context["cl"].result_list}
     # The latest took 0 ms, the one before it 1 ms, and so on.
-    assert found == {"look": 2.0, "clear": 0.0}
+    assert medians == {"look": 2.0, "clear": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -345,27 +345,27 @@ def test_what_would_lock_everybody_out_is_refused_beside_its_box(look, changes, 
 def test_a_long_description_is_saved_with_a_warning(look):
     client = superuser()
     short, long = "word " * 199, "word " * 400
-    said = client.post(page_of(look), form(look, description=short), follow=True)
-    assert "of the context of every model" not in text_of(said)
+    response = client.post(page_of(look), form(look, description=short), follow=True)
+    assert "of the context of every model" not in text_of(response)
     look.refresh_from_db()
-    said = client.post(page_of(look), form(look, description=long), follow=True)
-    assert "“Description” has 1999 characters. It takes about 501 tokens" in text_of(said)
+    response = client.post(page_of(look), form(look, description=long), follow=True)
+    assert "“Description” has 1999 characters. It takes about 501 tokens" in text_of(response)
     look.refresh_from_db()
     assert look.description == long.strip()
     # Saving other fields does not repeat it.
-    said = client.post(page_of(look), form(look, rate="5/m"), follow=True)
-    assert "of the context of every model" not in text_of(said)
+    response = client.post(page_of(look), form(look, rate="5/m"), follow=True)
+    assert "of the context of every model" not in text_of(response)
 
 
 def test_one_is_switched_off_in_the_list(look, django_capture_on_commit_callbacks):
     client = superuser()
     rows = list(Component.objects.filter(server="shelf"))
-    with django_capture_on_commit_callbacks(execute=True) as told:
+    with django_capture_on_commit_callbacks(execute=True) as callbacks:
         answer = client.post(f"{LIST}?server=shelf", editing(rows, off=look))
     assert answer.status_code == 302
     assert not Component.objects.get(pk=look.pk).is_enabled
     assert Component.objects.filter(is_enabled=False).count() == 1
-    assert len(told) == 1
+    assert len(callbacks) == 1
     shelf.refresh()
     assert "look" not in shelf.catalog.tools
     assert set(read_versions(ALL)) == {TOOLS}
@@ -399,9 +399,9 @@ def test_the_list_of_a_thousand_opens_with_few_queries(django_assert_max_num_que
 def test_several_are_switched_off_and_on(look, django_capture_on_commit_callbacks):
     client = superuser()
     recommend = row_of("recommend")
-    with django_capture_on_commit_callbacks(execute=True) as told:
+    with django_capture_on_commit_callbacks(execute=True) as callbacks:
         act(client, "disable", look, recommend)
-    assert len(told) == 1
+    assert len(callbacks) == 1
     assert Component.objects.filter(is_enabled=False).count() == 2
     assert set(read_versions(ALL)) == {TOOLS, PROMPTS}
     assert LogEntry.objects.filter(action_flag=CHANGE).count() == 2
@@ -509,7 +509,10 @@ def test_what_is_saved_narrows_the_component(look, django_capture_on_commit_call
     tool = shelf.catalog.tools["look"]
     assert (tool.title, tool.description, tool.approval) == ("Peek", "Peek at it.", "caller")
     assert (tool.scopes, [str(rate) for rate in tool.rates]) == (("orders:read", "mcp"), ["5/m"])
-    assert [str(one) for one in tool.permission if one] == ["group clerks", "auth.view_group"]
+    assert [str(permission) for permission in tool.permission if permission] == [
+        "group clerks",
+        "auth.view_group",
+    ]
     assert set(read_versions(ALL)) == {TOOLS}
     assert "Title" in LogEntry.objects.get().get_change_message()
 

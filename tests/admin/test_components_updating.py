@@ -38,26 +38,26 @@ def fall_behind() -> None:
 
 @LISTS
 def test_a_list_without_rows_says_what_is_new(page):
-    told = text_of(superuser().get(page))
-    assert f"{BEHIND}: 1 new server and 5 new components." in told
-    assert BUTTON in told
+    text = text_of(superuser().get(page))
+    assert f"{BEHIND}: 1 new server and 5 new components." in text
+    assert BUTTON in text
     assert not Component.objects.exists()
 
 
 @LISTS
 def test_a_list_says_what_is_different(page):
     fall_behind()
-    told = text_of(superuser().get(page))
+    text = text_of(superuser().get(page))
     expected = "1 new component, 1 changed component and 2 removed components."
-    assert f"{BEHIND}: {expected}" in told
+    assert f"{BEHIND}: {expected}" in text
 
 
 @LISTS
 def test_a_list_that_is_up_to_date_says_nothing(page):
     sync_rows([shelf])
-    told = text_of(superuser().get(page))
-    assert BEHIND not in told
-    assert BUTTON not in told
+    text = text_of(superuser().get(page))
+    assert BEHIND not in text
+    assert BUTTON not in text
 
 
 @LISTS
@@ -67,17 +67,17 @@ def test_the_button_updates_the_rows_and_says_what_it_did(page):
     client = superuser()
     response = client.post(f"{page}update/", follow=True)
     assert response.redirect_chain == [(page, 302)]
-    told = text_of(response)
+    text = text_of(response)
     assert (
         "Updated from code: 1 server added, 1 component added, 1 component changed and "
-        "2 components marked as missing." in told
+        "2 components marked as missing." in text
     )
-    assert BEHIND not in told
+    assert BEHIND not in text
     assert Component.objects.get(key="look").origin != "elsewhere"
     assert Component.objects.exclude(missing_since=None).count() == 2
     assert {
-        (one.object_repr, one.action_flag, one.get_change_message())
-        for one in LogEntry.objects.all()
+        (record.object_repr, record.action_flag, record.get_change_message())
+        for record in LogEntry.objects.all()
     } == {
         ("shelf", ADDITION, "Added from code."),
         ("tool clear", ADDITION, "Added from code."),
@@ -92,17 +92,17 @@ def test_the_button_updates_the_rows_and_says_what_it_did(page):
 @LISTS
 def test_the_button_says_that_there_is_nothing_to_do(page):
     sync_rows([shelf])
-    told = text_of(superuser().post(f"{page}update/", follow=True))
-    assert "There is nothing to update: the rows match the code." in told
+    text = text_of(superuser().post(f"{page}update/", follow=True))
+    assert "There is nothing to update: the rows match the code." in text
     assert not LogEntry.objects.exists()
 
 
 @pytest.mark.parametrize(("page", "name"), [(COMPONENTS, "component"), (SERVERS, "server")])
 def test_only_those_who_may_change_the_rows_have_the_button(page, name):
     viewer = staff(f"view_{name}")
-    told = text_of(viewer.get(page))
-    assert BEHIND in told
-    assert "Users with the change permission can update them." in told
+    text = text_of(viewer.get(page))
+    assert BEHIND in text
+    assert "Users with the change permission can update them." in text
     assert "/update/" not in viewer.get(page).content.decode()
     assert viewer.post(f"{page}update/").status_code == 403
     assert not Component.objects.exists()
@@ -143,6 +143,6 @@ def test_the_button_says_why_nothing_was_updated(page, monkeypatch):
         raise Busy("The server cannot read its settings; try again in a moment.")
 
     monkeypatch.setattr(shelf, "refresh", fail)
-    told = text_of(superuser().post(f"{page}update/", follow=True))
-    assert "Nothing was updated: The server cannot read its settings" in told
+    text = text_of(superuser().post(f"{page}update/", follow=True))
+    assert "Nothing was updated: The server cannot read its settings" in text
     assert not Component.objects.exists()

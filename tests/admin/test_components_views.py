@@ -48,9 +48,9 @@ def test_the_page_of_a_component_tells_what_its_view_may_do(kind, key):
     sync_rows([shelf])
     row = Component.objects.get(server="shelf", kind=kind, key=key)
     response = client.get(f"/admin/mcp_django/component/{row.pk}/change/")
-    told = text_of(response)
+    text = text_of(response)
     for word in ("evil.html", "https://cdn.example.com", "camera"):
-        assert word in told
+        assert word in text
     assert not has_inline_code(response)
 
 

@@ -80,11 +80,11 @@ async def test_a_token_that_is_revoked_ends_streams_in_every_process(tmp_path):
         bearer = await in_the_admin(environ, "make")
         here, there = workers.serving
         async with (
-            listening(http, here, bearer) as one,
-            listening(http, there, bearer) as two,
+            listening(http, here, bearer) as first,
+            listening(http, there, bearer) as second,
             asyncio.timeout(PATIENCE),
         ):
-            streams = [one.aiter_raw(), two.aiter_raw()]
+            streams = [first.aiter_raw(), second.aiter_raw()]
             for parts in streams:
                 await anext(parts)
             await in_the_admin(environ, "revoke")

@@ -90,10 +90,10 @@ def test_an_exposure_and_its_components_lead_to_each_other(client, root):
     row = ModelExposure.objects.get()
     sync_rows(list(all_servers()))
     components = Component.objects.filter(server="desk")
-    assert {one.key for one in components} == {"list_orders", "get_order"}
+    assert {component.key for component in components} == {"list_orders", "get_order"}
     shown = page(client.get(f"{LIST}{row.pk}/change/"))
-    for one in components:
-        link = f"/admin/mcp_django/component/{one.pk}/change/"
+    for component in components:
+        link = f"/admin/mcp_django/component/{component.pk}/change/"
         assert f'<a href="{link}">' in shown
         assert f'<a href="{LIST}{row.pk}/change/">Edit the exposure</a>' in page(client.get(link))
     client.force_login(staff("view_modelexposure"))
@@ -115,8 +115,8 @@ def test_then_its_fields_and_a_client_has_it(client, root):
     assert (row.kind, row.server, row.target) == ("model", "desk", "shop.Order")
     assert LogEntry.objects.get().get_change_message() == "Added."
     tools = MCPClient(server=_desk(), user=root)
-    found = tools.call_tool("list_orders", {}).structured["items"]
-    assert [one["number"] for one in found] == ["A2", "A1"]
+    records = tools.call_tool("list_orders", {}).structured["items"]
+    assert [record["number"] for record in records] == ["A2", "A1"]
     assert "What was bought." in tools.list_tools()[0]["description"]
     change = f"{LIST}{row.pk}/change/"
     shown = page(client.get(change))
@@ -124,50 +124,52 @@ def test_then_its_fields_and_a_client_has_it(client, root):
     assert 'value="number" checked' in shown
     assert "<td>A1</td>" in shown
     assert client.post(change, {**FORM, "operations": ["get"]}).status_code == 302
-    assert [one["name"] for one in tools.list_tools()] == ["get_order"]
+    assert [tool["name"] for tool in tools.list_tools()] == ["get_order"]
 
 
 def left_out(text: str) -> dict[str, str]:
     """Each field that the form leaves out, with what it says of it."""
-    found = re.findall(r"<dt>(.*?)</dt>\s*<dd[^>]*>(.*?)</dd>", text, re.DOTALL)
+    definitions = re.findall(r"<dt>(.*?)</dt>\s*<dd[^>]*>(.*?)</dd>", text, re.DOTALL)
     return {
         path: html.unescape(reason)
-        for paths, reason in found
+        for paths, reason in definitions
         for path in re.findall(r"<code[^>]*>([^<]*)</code>", paths)
     }
 
 
 def test_what_is_left_out_is_said_with_the_reason(client, root):
     text = page(client.get(ADD.replace("Order", "Customer")))
-    said = left_out(text)
-    assert said["password"].startswith("May hold a secret")
-    assert said["user__password"].startswith("May hold a secret")
+    reasons = left_out(text)
+    assert reasons["password"].startswith("May hold a secret")
+    assert reasons["user__password"].startswith("May hold a secret")
     for path in ("user__is_superuser", "user__email", "user__last_login"):
-        assert said[path].startswith(
+        assert reasons[path].startswith(
             "Reveals more than the name of a user; if clients need it, show it in code"
         )
         assert f'value="{path}"' not in text
     assert 'name="paths-fields" value="user__username"' in text
-    assert f"{len(said)} fields cannot be exposed" in text
-    said = left_out(page(client.get(ADD.replace("Order", "Remark"))))
-    assert "content_type belongs" not in said["content_type"]
-    assert said["content_type"].startswith(
+    assert f"{len(reasons)} fields cannot be exposed" in text
+    reasons = left_out(page(client.get(ADD.replace("Order", "Remark"))))
+    assert "content_type belongs" not in reasons["content_type"]
+    assert reasons["content_type"].startswith(
         "Leads to a model that cannot be exposed: contenttypes.ContentType"
     )
-    assert said["about"] == "Is neither a column nor a relation to one model."
+    assert reasons["about"] == "Is neither a column nor a relation to one model."
 
 
 def test_every_field_is_offered_or_left_out(client, root):
     for model in (Order, Customer, Remark, Voucher, get_user_model()):
         text = page(client.get(f"{LIST}add/?server=desk&target={model._meta.label}"))
         offered = set(re.findall(r'name="paths-fields" value="([^"]*)"', text))
-        named = {one.name for one in model._meta.get_fields() if not getattr(one, "hidden", False)}
-        assert named <= offered | set(left_out(text))
+        names = {
+            field.name for field in model._meta.get_fields() if not getattr(field, "hidden", False)
+        }
+        assert names <= offered | set(left_out(text))
         assert not offered & set(left_out(text))
 
 
 def _desk() -> MCPServer:
-    return next(one for one in all_servers() if one.name == "desk")
+    return next(server for server in all_servers() if server.name == "desk")
 
 
 def test_a_preview_shows_everything_and_keeps_nothing(client, root):
@@ -335,18 +337,18 @@ def test_who_could_not_expose_it_may_switch_it_off_and_not_on(client, root):
 # Telling, and the list ----------------------------------------------------------------------------
 
 
-def told(kind: str) -> int:
+def topic_version(kind: str) -> int:
     digest = TopicKey("desk", kind).digest
-    found = TopicRow.objects.filter(pk=digest).values_list("version", flat=True)
-    return found.first() or 0
+    versions = TopicRow.objects.filter(pk=digest).values_list("version", flat=True)
+    return versions.first() or 0
 
 
 def test_every_change_is_told_to_clients(client, root, django_capture_on_commit_callbacks):
     def after(path: str, post: dict[str, Any]) -> tuple[bool, bool]:
-        before = told("tools"), told("resources")
+        before = topic_version("tools"), topic_version("resources")
         with django_capture_on_commit_callbacks(execute=True):
             assert client.post(path, post).status_code == 302
-        return told("tools") > before[0], told("resources") > before[1]
+        return topic_version("tools") > before[0], topic_version("resources") > before[1]
 
     both = {**FORM, "uri": "shop://orders/{number}"}
     assert after(ADD, FORM) == (True, False)

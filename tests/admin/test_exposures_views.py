@@ -78,8 +78,8 @@ def test_a_page_becomes_a_tool(client, root, server):
     caller = MCPClient(server=server, user=root)
     (tool,) = caller.list_tools()
     assert (tool["name"], tool["title"]) == ("price_list", "Prices")
-    found = caller.call_tool("price_list", {"season": "winter"})
-    assert found.structured == {"season": "winter", "prices": [1, 2]}
+    result = caller.call_tool("price_list", {"season": "winter"})
+    assert result.structured == {"season": "winter", "prices": [1, 2]}
 
 
 def test_it_becomes_a_resource_by_its_uri(client, root, server):
@@ -182,6 +182,6 @@ def test_who_may_not_add_one_gets_nowhere(client):
 
 def test_what_the_row_asks_for_is_asked_of_callers(client, root, server):
     client.post(add("who"), {**FORM, "permissions": ["auth.view_group"]})
-    assert [one["name"] for one in MCPClient(server=server, user=root).list_tools()] == ["who"]
+    assert [tool["name"] for tool in MCPClient(server=server, user=root).list_tools()] == ["who"]
     ada = person("ada")
     assert MCPClient(server=server, user=ada).list_tools() == []

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 NUL = "\0"
 MORE = [f"1{NUL}", "\udc80", "-1", "x" * 5000, "%", "'\"<script>"]
 # A page for each parameter of each list takes a while.
-VALUES = [*(NUL, "9" * 30), *(pytest.param(one, marks=pytest.mark.outside) for one in MORE)]
+VALUES = [*(NUL, "9" * 30), *(pytest.param(value, marks=pytest.mark.outside) for value in MORE)]
 SHARED = ("q", "o", "p", "all", "_changelist_filters", "_popup", "_to_field")
 OWN = {
     "server": (
@@ -70,26 +70,40 @@ def answers(client: Client, address: str, data: Any = None) -> int:
     return response.status_code
 
 
-def filters_of(shown: Any) -> list[str]:
+def filters_of(model_admin: Any) -> list[str]:
     """The parameters of the filters of a list."""
-    named = [getattr(one, "parameter_name", one) for one in shown.list_filter]
-    several = [name for one in shown.list_filter for name in getattr(one, "labels", ())]
-    return [*(one for one in named if isinstance(one, str)), *several]
+    names = [
+        getattr(list_filter, "parameter_name", list_filter)
+        for list_filter in model_admin.list_filter
+    ]
+    several = [
+        name
+        for list_filter in model_admin.list_filter
+        for name in getattr(list_filter, "labels", ())
+    ]
+    return [*(name for name in names if isinstance(name, str)), *several]
 
 
 def keys_of(model: type[Model]) -> list[str]:
     """All that its list may be asked for."""
-    shown = admin.site._registry[model]
-    fields = [one.attname for one in model._meta.concrete_fields]
-    filters = filters_of(shown)
-    lookups = [f"{one}__exact" for one in filters] + [f"{one}__gte" for one in filters]
-    dates = [f"{shown.date_hierarchy}__{part}" for part in ("year", "month", "day")]
+    model_admin = admin.site._registry[model]
+    fields = [field.attname for field in model._meta.concrete_fields]
+    filters = filters_of(model_admin)
+    lookups = [f"{name}__exact" for name in filters] + [f"{name}__gte" for name in filters]
+    dates = [f"{model_admin.date_hierarchy}__{part}" for part in ("year", "month", "day")]
     own = OWN.get(model._meta.model_name or "", ())
-    return [*SHARED, *fields, *filters, *lookups, *(dates if shown.date_hierarchy else []), *own]
+    return [
+        *SHARED,
+        *fields,
+        *filters,
+        *lookups,
+        *(dates if model_admin.date_hierarchy else []),
+        *own,
+    ]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
-@pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
+@pytest.mark.parametrize("model", models(), ids=lambda model: model._meta.model_name)
 def test_no_parameter_of_a_page_is_an_error(model, value, user, root):
     row = make_rows(user)[model]
     text = value.encode(errors="surrogateescape")
@@ -101,7 +115,7 @@ def test_no_parameter_of_a_page_is_an_error(model, value, user, root):
 
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
-@pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
+@pytest.mark.parametrize("model", models(), ids=lambda model: model._meta.model_name)
 def test_no_key_of_a_row_is_an_error(model, value, root):
     key = value.encode(errors="replace").decode()
     for _name, address in pages(model, key):
@@ -111,20 +125,23 @@ def test_no_key_of_a_row_is_an_error(model, value, root):
         answers(root, listed, {"action": action, ACTION_CHECKBOX_NAME: [key], "index": 0})
 
 
-@pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
+@pytest.mark.parametrize("model", models(), ids=lambda model: model._meta.model_name)
 def test_a_list_is_asked_by_its_filters_alone(model, user, sign_in):
     root = sign_in(user)
     make_rows(user)
     address = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
-    shown = admin.site._registry[model]
-    known = {one.partition("__")[0] for one in (*filters_of(shown), shown.date_hierarchy or "")}
+    model_admin = admin.site._registry[model]
+    names = {
+        name.partition("__")[0]
+        for name in (*filters_of(model_admin), model_admin.date_hierarchy or "")
+    }
     for field in model._meta.concrete_fields:
-        if field.name not in known:
+        if field.name not in names:
             for lookup in (field.name, f"{field.name}__contains", f"{field.name}__startswith"):
                 assert root.get(f"{address}?{lookup}=a").status_code == 400, lookup
 
 
-@pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
+@pytest.mark.parametrize("model", models(), ids=lambda model: model._meta.model_name)
 def test_staff_without_permissions_cannot_tell_which_rows_exist(model, user, root, sign_in):
     row = make_rows(user)[model]
     stranger = sign_in(get_user_model().objects.create_user("staff", is_staff=True))

@@ -28,7 +28,7 @@ MARKUP = "<script>alert(1)</script>"
 MORE_GARBAGE = [5, True, "abc", {"a": 1}, [5], [[]], [{}]]
 GARBAGE: list[Any] = [
     *(Value(None, JSONField()), [MARKUP]),
-    *(pytest.param(one, marks=pytest.mark.outside) for one in MORE_GARBAGE),
+    *(pytest.param(value, marks=pytest.mark.outside) for value in MORE_GARBAGE),
 ]
 
 
@@ -38,21 +38,21 @@ def _site(settings):
     sync_rows([shelf])
 
 
-def row_of(kind: str, /, **said: Any) -> Any:
+def row_of(kind: str, /, **values: Any) -> Any:
     if kind == "component":
-        found: Any = Component.objects.get(server="shelf", key="look")
+        row: Any = Component.objects.get(server="shelf", key="look")
     elif kind == "server":
-        found = Server.objects.get(name="shelf")
+        row = Server.objects.get(name="shelf")
     elif kind == "prompttext":
-        found = PromptText(server="shelf", name="note", text="Note it.")
+        row = PromptText(server="shelf", name="note", text="Note it.")
     elif kind == "modelexposure":
-        found = ModelExposure(server="shelf", target="auth.Group", options={"fields": ["name"]})
+        row = ModelExposure(server="shelf", target="auth.Group", options={"fields": ["name"]})
     else:
-        found = ViewExposure(server="shelf", target="admin:index")
-    for name, value in said.items():
-        setattr(found, name, value)
-    found.save()
-    return found
+        row = ViewExposure(server="shelf", target="admin:index")
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save()
+    return row
 
 
 LISTS = [
@@ -115,12 +115,12 @@ def test_a_version_that_cannot_be_read_is_shown_as_such_and_not_restored(content
 @pytest.mark.parametrize("kind", ["component", "server", "prompttext", "modelexposure"])
 def test_nothing_but_the_fields_of_the_form_is_written(kind):
     row = row_of(kind)
-    columns = [one.attname for one in row._meta.concrete_fields]
+    columns = [field.attname for field in row._meta.concrete_fields]
     kept = [
-        one
-        for one in columns
-        if one in ("id", "server", "kind", "key", "origin", "guarded_by", "target", "version")
-        or (one == "name" and kind != "modelexposure")
+        column
+        for column in columns
+        if column in ("id", "server", "kind", "key", "origin", "guarded_by", "target", "version")
+        or (column == "name" and kind != "modelexposure")
     ]
     before = {name: getattr(row, name) for name in kept}
     sent: dict[str, Any] = dict.fromkeys(columns, "9") | {"version": "9", "id": "999"}

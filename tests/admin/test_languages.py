@@ -109,14 +109,14 @@ def every_page(sign_in):
     addresses["index"] = reverse("admin:index")
 
     def look() -> dict[str, Shown]:
-        found = {}
+        page_texts = {}
         for name, address in addresses.items():
             answer = client.get(address)
             is_page = answer.status_code == 200 and "html" in answer.headers["content-type"]
             if is_page:
-                found[name] = Shown(answer)
-        assert len(found) > 70
-        return found
+                page_texts[name] = Shown(answer)
+        assert len(page_texts) > 70
+        return page_texts
 
     return look
 
@@ -134,23 +134,25 @@ def test_every_text_that_is_shown_is_translated(every_page, monkeypatch):
     real = translation._trans
     monkeypatch.setattr(real, "gettext", mark, raising=False)
     monkeypatch.setattr(real, "pgettext", lambda context, text: mark(text), raising=False)
-    monkeypatch.setattr(real, "ngettext", lambda one, many, n: mark(many), raising=False)
-    monkeypatch.setattr(real, "npgettext", lambda c, one, many, n: mark(many), raising=False)
-    found: dict[str, str] = {}
+    monkeypatch.setattr(real, "ngettext", lambda singular, plural, n: mark(plural), raising=False)
+    monkeypatch.setattr(
+        real, "npgettext", lambda c, singular, plural, n: mark(plural), raising=False
+    )
+    untranslated: dict[str, str] = {}
     for name, shown in every_page().items():
         lines = unmarked(shown.text).split("\n")
         for line in [*lines, *map(unmarked, shown.attributes)]:
             for part in re.split(r"[|\u203a·,()]", line):
                 if WORD.search(part) and not DATA.fullmatch(part.strip()):
-                    found.setdefault(part.strip(), name)
-    assert found == {}
+                    untranslated.setdefault(part.strip(), name)
+    assert untranslated == {}
 
 
 @cache
 def english_texts(language: str) -> dict[str, str]:
     """The texts of three words and more, which are not the same by chance, translated."""
-    found = {str(one.id): str(one.string) for one in messages(language)}
-    return {en: text for en, text in found.items() if en != text and len(en.split()) > 2}
+    texts = {str(message.id): str(message.string) for message in messages(language)}
+    return {en: text for en, text in texts.items() if en != text and len(en.split()) > 2}
 
 
 @pytest.mark.parametrize("language", ["de", "es", "fr"])
@@ -158,10 +160,10 @@ def test_a_page_is_in_one_language(every_page, settings, language):
     settings.LANGUAGE_CODE = language
     english = english_texts(language)
     with translation.override(language):
-        found = every_page()
-    for name, shown in found.items():
+        page_texts = every_page()
+    for name, shown in page_texts.items():
         mixed = [line for line in [*shown.lines(), *shown.attributes] if line in english]
         assert not mixed, (name, mixed)
     # Some page has each of them.
-    every = "\n".join(line for shown in found.values() for line in shown.lines())
-    assert sum(text in every for text in english.values()) > 100
+    all_text = "\n".join(line for shown in page_texts.values() for line in shown.lines())
+    assert sum(text in all_text for text in english.values()) > 100

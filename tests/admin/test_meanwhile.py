@@ -55,21 +55,25 @@ def prompt() -> Any:
 def fields(page: str) -> dict[str, Any]:
     """What a browser sends of a form that nobody touched."""
     form = page.partition("novalidate>")[2].partition("</form>")[0]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for tag in re.findall(r"<input [^>]*>", form):
-        said = dict(re.findall(r'([\w-]+)="([^"]*)"', tag))
-        is_box = said.get("type") in ("checkbox", "radio")
-        if "name" in said and said.get("type") != "submit" and (not is_box or " checked" in tag):
-            value = said.get("value", "on" if is_box else "")
-            found.setdefault(said["name"], []).append(unescape(value))
+        attributes = dict(re.findall(r'([\w-]+)="([^"]*)"', tag))
+        is_box = attributes.get("type") in ("checkbox", "radio")
+        if (
+            "name" in attributes
+            and attributes.get("type") != "submit"
+            and (not is_box or " checked" in tag)
+        ):
+            value = attributes.get("value", "on" if is_box else "")
+            values.setdefault(attributes["name"], []).append(unescape(value))
     area = r'<textarea name="([^"]*)"[^>]*>\n?(.*?)</textarea>'
     for name, text in re.findall(area, form, re.DOTALL):
-        found[name] = [unescape(text)]
-    return found
+        values[name] = [unescape(text)]
+    return values
 
 
 @pytest.mark.parametrize(
-    "made", [component, server, exposure, prompt], ids=lambda one: one.__name__
+    "made", [component, server, exposure, prompt], ids=lambda make: make.__name__
 )
 @pytest.mark.parametrize(
     "taken", [{"is_enabled": False}, {"groups": ["clerks"]}, {"permissions": ["auth.view_group"]}]
@@ -88,7 +92,7 @@ def test_a_form_that_was_open_meanwhile_is_refused_once(root, made, taken):
 
 
 @pytest.mark.parametrize(
-    "made", [component, server, exposure, prompt], ids=lambda one: one.__name__
+    "made", [component, server, exposure, prompt], ids=lambda make: make.__name__
 )
 def test_a_form_alone_is_saved_at_once(root, made):
     row = made()

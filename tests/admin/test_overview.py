@@ -52,8 +52,8 @@ def _site(settings):
 def part(client: Client, name: str) -> str:
     """A section of the front page by the id of its heading, empty if it has none."""
     html = client.get(INDEX).content.decode()
-    found = re.search(rf'<section aria-labelledby="{name}">.*?</section>', html, re.DOTALL)
-    return found[0] if found else ""
+    match = re.search(rf'<section aria-labelledby="{name}">.*?</section>', html, re.DOTALL)
+    return match[0] if match else ""
 
 
 COUNTED = re.compile(r'<a href="([^"]+)">(\d+)</a> ([^<]+)')
@@ -107,8 +107,8 @@ def test_the_last_day_is_counted_by_hour_and_leads_to_its_calls():
     client = superuser()
     html = part(client, "mcp-day")
     words = " ".join(re.sub(r"<[^>]+>", " ", html).split())
-    for one in ("6 calls", "2 failed", "1 refused", "2 users"):
-        assert one in words
+    for phrase in ("6 calls", "2 failed", "1 refused", "2 users"):
+        assert phrase in words
     # The first hour is the rest of one.
     assert html.count('<th scope="row">') == 25
     for text, number in (("6 calls", 6), ("2 failed", 2), ("1 refused", 1)):
@@ -166,18 +166,18 @@ def test_all_changes_are_reached_from_the_last_ones():
     for number in range(overview.CHANGES_PER_PAGE + 3):
         LogEntry.objects.log_actions(user, [look], CHANGE, f"change {number}.")
 
-    def told(query: str = "") -> list[str]:
+    def changes(query: str = "") -> list[str]:
         html = client.get(f"{INDEX}{query}").content.decode()
         return re.findall(r"change \d+\.", html)
 
     newest = [f"change {number}." for number in range(overview.CHANGES_PER_PAGE + 2, -1, -1)]
-    assert told() == newest[:5]
+    assert changes() == newest[:5]
     assert 'href="?changes=1">All changes</a>' in part(client, "mcp-changes")
-    assert told("?changes=1") == newest[:50]
-    assert told("?changes=2") == newest[50:]
-    assert told("?changes=99999") == []
+    assert changes("?changes=1") == newest[:50]
+    assert changes("?changes=2") == newest[50:]
+    assert changes("?changes=99999") == []
     for wrong in ("x", "-1", "9" * 30):
-        assert told(f"?changes={wrong}") == newest[:5]
+        assert changes(f"?changes={wrong}") == newest[:5]
 
 
 def test_each_part_needs_its_permission():
@@ -193,7 +193,7 @@ def test_each_part_needs_its_permission():
         (("view_component",), ("mcp-changes",)),
     ):
         reader = staff(*permissions)
-        shown = tuple(one for one in sections if part(reader, one))
+        shown = tuple(section for section in sections if part(reader, section))
         assert shown == expected, permissions
     html = part(staff("view_server", "view_session"), "mcp-servers")
     assert "Try it" not in html

@@ -172,7 +172,7 @@ PAGES_WITHOUT_FORM = (
 
 Names = set[tuple[str, str]]
 REFUSED = (403, 404, 405)
-MODELS = [str(one._meta.model_name) for one in models()]
+MODELS = [str(model._meta.model_name) for model in models()]
 
 
 @pytest.fixture(autouse=True)
@@ -182,11 +182,11 @@ def _site(settings):
 
 def parse_line(line: str) -> Names:
     """The attempts that a line of a table lists."""
-    found = set()
+    names = set()
     for part in line.split(";"):
         model, _, words = part.partition(":")
-        found |= {(model.strip(), word.strip()) for word in words.split(",")}
-    return found
+        names |= {(model.strip(), word.strip()) for word in words.split(",")}
+    return names
 
 
 def parse_lines(lines: Iterable[str]) -> Names:
@@ -201,9 +201,12 @@ def refused_for_all(site: Site) -> Names:
 
 
 def find_permissions(names: Iterable[str]) -> list[Permission]:
-    every = Permission.objects.select_related("content_type")
-    known = {f"{one.content_type.app_label}.{one.codename}": one for one in every}
-    return [known[name] for name in names]
+    permissions = Permission.objects.select_related("content_type")
+    permissions_by_name = {
+        f"{permission.content_type.app_label}.{permission.codename}": permission
+        for permission in permissions
+    }
+    return [permissions_by_name[name] for name in names]
 
 
 def front(request: HttpRequest) -> HttpResponse:
@@ -259,7 +262,7 @@ def run_attempts(
             assert may_see_page or outcome.status in REFUSED, (held, name, outcome.status)
         if attempt.data is None:
             assert not outcome.changed, (held, name)
-        assert not [one for one in site.secrets if one in outcome.text], (held, name)
+        assert not [secret for secret in site.secrets if secret in outcome.text], (held, name)
         assert ANSWERED not in outcome.text or ("task", "answer") in expected, (held, name)
     assert succeeded == expected, held
 
@@ -267,7 +270,11 @@ def run_attempts(
 def allowed_by(names: Iterable[str], model: str) -> Names:
     """The attempts of a model that the tables list for these permissions."""
     held = set(names)
-    lines = [line for one, line in {**ALLOWS, **TOGETHER}.items() if held.issuperset(one.split())]
+    lines = [
+        line
+        for permissions, line in {**ALLOWS, **TOGETHER}.items()
+        if held.issuperset(permissions.split())
+    ]
     return {name for name in parse_lines(lines) if name[0] == model}
 
 
@@ -305,8 +312,10 @@ def test_every_page_form_and_action_is_listed(site):
 
 
 def test_every_permission_is_listed():
-    every = Permission.objects.filter(content_type__app_label__in=APPS)
-    names = [f"{one.content_type.app_label}.{one.codename}" for one in every]
+    permissions = Permission.objects.filter(content_type__app_label__in=APPS)
+    names = [
+        f"{permission.content_type.app_label}.{permission.codename}" for permission in permissions
+    ]
     listed = [*ALLOWS, *ALLOWS_NOTHING.split()]
     assert sorted(names) == sorted(listed)
 

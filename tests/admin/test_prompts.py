@@ -161,7 +161,7 @@ def test_the_second_of_two_editors_is_told_and_loses_nothing(client, root):
     assert client.post(address, {**mine, "based_on": "2"}).status_code == 302
     row.refresh_from_db()
     assert row.text == "Mine {{ to }}."
-    assert [one.content["text"] for one in row.versions.all()] == [
+    assert [version.content["text"] for version in row.versions.all()] == [
         "Mine {{ to }}.",
         "Theirs.",
         "Hello.",
@@ -184,7 +184,7 @@ def test_what_is_written_is_escaped_everywhere(client, root):
         page(client, f"{LIST}{row.pk}/versions/2/"),
         client.post(f"{LIST}preview/", sent).content.decode(),
     ]
-    assert not any("<script>alert" in one or "<b>" in one or "<i>" in one for one in pages)
+    assert not any("<script>alert" in text or "<b>" in text or "<i>" in text for text in pages)
 
 
 # The preview ----------------------------------------------------------------------------------
@@ -309,9 +309,9 @@ def test_the_list_says_what_keeps_a_prompt_from_being_offered(client, root):
 def test_prompts_are_switched_together(client, root, server):
     rows = [saved(), saved(name="other")]
     act(client, "disable", *rows)
-    assert [one["name"] for one in MCPClient(server=server).list_prompts()] == ["in_code"]
+    assert [prompt["name"] for prompt in MCPClient(server=server).list_prompts()] == ["in_code"]
     act(client, "enable", rows[0])
-    names = [one["name"] for one in MCPClient(server=server).list_prompts()]
+    names = [prompt["name"] for prompt in MCPClient(server=server).list_prompts()]
     assert names == ["in_code", "letter"]
     assert LogEntry.objects.count() == 3
 
@@ -333,7 +333,7 @@ def test_deleting_reaches_clients(client, root, server):
     assert len(MCPClient(server=server).list_prompts()) == 3
     act(client, "delete_selected", rows[0], post="yes")
     client.post(f"{LIST}{rows[1].pk}/delete/", {"post": "yes"})
-    assert [one["name"] for one in MCPClient(server=server).list_prompts()] == ["in_code"]
+    assert [prompt["name"] for prompt in MCPClient(server=server).list_prompts()] == ["in_code"]
 
 
 def test_prompts_are_copied_to_another_server_switched_off(client, root):
@@ -343,9 +343,9 @@ def test_prompts_are_copied_to_another_server_switched_off(client, root):
     question = act(client, "duplicate", *rows).content.decode()
     assert "<option>other</option>" in question
     assert PromptText.objects.count() == 4
-    told = act(client, "duplicate", *rows, to="other").content.decode()
-    assert "2 prompts were copied" in told
-    assert "1 prompt was skipped" in told
+    answer = act(client, "duplicate", *rows, to="other").content.decode()
+    assert "2 prompts were copied" in answer
+    assert "1 prompt was skipped" in answer
     copy = PromptText.objects.get(server="other", name="letter")
     assert (copy.is_enabled, copy.groups, copy.version) == (False, ["Editors"], 1)
     assert "Duplicated" in LogEntry.objects.first().change_message
@@ -383,10 +383,10 @@ PAGES = ("", "{pk}/change/", "{pk}/versions/", "{pk}/versions/1/")
 
 def test_staff_without_a_permission_see_and_do_nothing(two_versions):
     client = staff()
-    for one in PAGES:
-        assert client.get(LIST + one.format(pk=two_versions.pk)).status_code == 403
-    for one in ("preview/", "add/", "{pk}/preview/", "{pk}/change/", "{pk}/versions/1/restore/"):
-        answer = client.post(LIST + one.format(pk=two_versions.pk), form(based_on="2"))
+    for path in PAGES:
+        assert client.get(LIST + path.format(pk=two_versions.pk)).status_code == 403
+    for path in ("preview/", "add/", "{pk}/preview/", "{pk}/change/", "{pk}/versions/1/restore/"):
+        answer = client.post(LIST + path.format(pk=two_versions.pk), form(based_on="2"))
         assert answer.status_code == 403
     # What exists and what does not answer alike.
     assert client.get(f"{LIST}99/versions/").status_code == 403
@@ -396,12 +396,12 @@ def test_staff_without_a_permission_see_and_do_nothing(two_versions):
 
 def test_staff_who_may_view_change_nothing(two_versions):
     client = staff("view_prompttext")
-    for one in PAGES:
-        text = page(client, LIST + one.format(pk=two_versions.pk))
+    for path in PAGES:
+        text = page(client, LIST + path.format(pk=two_versions.pk))
         assert "Restore" not in text
         assert "Preview in a new tab" not in text
-    for one in ("preview/", "{pk}/preview/", "{pk}/change/", "{pk}/versions/1/restore/"):
-        answer = client.post(LIST + one.format(pk=two_versions.pk), form(based_on="2"))
+    for path in ("preview/", "{pk}/preview/", "{pk}/change/", "{pk}/versions/1/restore/"):
+        answer = client.post(LIST + path.format(pk=two_versions.pk), form(based_on="2"))
         assert answer.status_code == 403
     for action in ("disable", "duplicate", "delete_selected"):
         act(client, action, two_versions, to="default", post="yes")
@@ -426,8 +426,8 @@ def test_nobody_else_gets_in(client, two_versions):
     for user in (None, get_user_model().objects.create_user("ada")):
         if user is not None:
             client.force_login(user)
-        for one in (*PAGES, "preview/", "{pk}/versions/1/restore/"):
-            answer = client.post(LIST + one.format(pk=two_versions.pk), {"based_on": "2"})
+        for path in (*PAGES, "preview/", "{pk}/versions/1/restore/"):
+            answer = client.post(LIST + path.format(pk=two_versions.pk), {"based_on": "2"})
             assert answer.status_code == 302
             assert "/login/" in answer["Location"]
 
@@ -435,6 +435,6 @@ def test_nobody_else_gets_in(client, two_versions):
 def test_forms_of_other_sites_change_nothing(two_versions):
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(get_user_model().objects.create_superuser("root"))
-    for one in ("{pk}/versions/1/restore/", "preview/", ""):
-        answer = strict.post(LIST + one.format(pk=two_versions.pk), {"based_on": "2"})
+    for path in ("{pk}/versions/1/restore/", "preview/", ""):
+        answer = strict.post(LIST + path.format(pk=two_versions.pk), {"based_on": "2"})
         assert answer.status_code == 403

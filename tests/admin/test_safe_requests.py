@@ -41,17 +41,17 @@ def _site(settings):
 @contextmanager
 def statements_that_change() -> Iterator[list[str]]:
     """The statements of all databases that change a row, whosever it is."""
-    found: list[str] = []
+    statements: list[str] = []
 
     def note(execute: Any, sql: str, params: Any, many: Any, context: Any) -> Any:
         if CHANGES.match(sql):
-            found.append(sql)
+            statements.append(sql)
         return execute(sql, params, many, context)
 
     with ExitStack() as stack:
         for connection in connections.all():
             stack.enter_context(connection.execute_wrapper(note))
-        yield found
+        yield statements
 
 
 @pytest.fixture(autouse=True)
@@ -78,13 +78,13 @@ def test_no_page_writes_when_it_is_looked_at(method, sign_in):
     client = sign_in(get_user_model().objects.create_superuser("boss"))
     written = {}
     for address in sorted({*addresses, *BESIDE}):
-        with statements_that_change() as found:
+        with statements_that_change() as statements:
             response = getattr(client, method)(address)
             response.getvalue()
         assert response.status_code in ANSWERS, address
         if AS_ANOTHER in address:
-            found = [one for one in found if not LOGGED.match(one)]
-        if found:
-            written[address] = found
+            statements = [statement for statement in statements if not LOGGED.match(statement)]
+        if statements:
+            written[address] = statements
     assert len(addresses) > 100
     assert written == {}

@@ -129,7 +129,7 @@ def test_neither_the_old_nor_the_new_user_may_more(client, kind):
     assert b'name="_save"' in client.get(address).content
     assert client.post(address, {"user": user.pk}).status_code == 200
     assert client.post(address, {"user": by.pk}).status_code == 302
-    assert {one.user for one in ExternalIdentity.objects.all()} == {user, by}
+    assert {identity.user for identity in ExternalIdentity.objects.all()} == {user, by}
     assert ExternalIdentity.objects.get(pk=theirs.pk).user == user
 
 

@@ -41,13 +41,13 @@ def closed() -> MCPServer:
 
 def test_every_client_is_told_the_real_address(page):
     response = superuser().get(page)
-    found = {one.host.slug: one for one in response.context["recipes"]}
-    assert found.keys() == CLIENTS.keys()
+    setups = {setup.host.slug: setup for setup in response.context["recipes"]}
+    assert setups.keys() == CLIENTS.keys()
     address = "http://testserver/shelf/mcp"
-    for one in found.values():
-        assert address in one.text
-        assert unescape(response.content.decode()).count(one.text) >= 1
-        assert one.host.title in text_of(response)
+    for setup in setups.values():
+        assert address in setup.text
+        assert unescape(response.content.decode()).count(setup.text) >= 1
+        assert setup.host.title in text_of(response)
     assert not has_inline_code(response)
 
 
@@ -73,49 +73,53 @@ def test_no_recipe_holds_a_secret_and_each_names_its_place():
     from tests.kit.servers import person
 
     _, plaintext = AccessToken.objects.issue(person(), name="laptop")
-    for one in client_setups(closed(), URL):
-        assert plaintext not in one.text + one.link
-        if one.host.format == "url":
+    for setup in client_setups(closed(), URL):
+        assert plaintext not in setup.text + setup.link
+        if setup.host.format == "url":
             continue
-        named = ("MCP_TOKEN", "YOUR_TOKEN", "inline-token")
-        assert any(name in one.text for name in named), one.text
-        assert one.notes
+        placeholders = ("MCP_TOKEN", "YOUR_TOKEN", "inline-token")
+        assert any(name in setup.text for name in placeholders), setup.text
+        assert setup.notes
 
 
 def test_an_open_server_asks_for_no_token():
-    for one in client_setups(MCPServer("inline", permission=AllowAny), URL):
-        assert "uthorization" not in one.text
-        assert "TOKEN" not in one.text
+    for setup in client_setups(MCPServer("inline", permission=AllowAny), URL):
+        assert "uthorization" not in setup.text
+        assert "TOKEN" not in setup.text
 
 
 def test_a_server_with_oauth_says_that_a_browser_opens():
-    found = {one.host.slug: one for one in client_setups(MCPServer("inline", auth=["oauth"]), URL)}
-    assert "uthorization" not in found["vscode"].text
-    assert "The client opens a browser to sign in." in found["vscode"].notes
-    assert "MCP_TOKEN" in found["curl"].text
+    setups = {
+        setup.host.slug: setup for setup in client_setups(MCPServer("inline", auth=["oauth"]), URL)
+    }
+    assert "uthorization" not in setups["vscode"].text
+    assert "The client opens a browser to sign in." in setups["vscode"].notes
+    assert "MCP_TOKEN" in setups["curl"].text
 
 
 def test_a_cloud_is_told_that_it_cannot_reach_a_local_address():
-    found = {one.host.slug: one for one in client_setups(closed(), "http://127.0.0.1:8000/mcp")}
-    assert any("public https://" in note for note in found["chatgpt"].notes)
-    found = {one.host.slug: one for one in client_setups(closed(), URL)}
-    assert not any("public https://" in note for note in found["chatgpt"].notes)
+    setups = {
+        setup.host.slug: setup for setup in client_setups(closed(), "http://127.0.0.1:8000/mcp")
+    }
+    assert any("public https://" in note for note in setups["chatgpt"].notes)
+    setups = {setup.host.slug: setup for setup in client_setups(closed(), URL)}
+    assert not any("public https://" in note for note in setups["chatgpt"].notes)
 
 
 def test_a_client_of_another_revision_is_told_so(settings):
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2024-11-05"]}
-    found = {one.host.slug: one for one in client_setups(closed(), URL)}
-    assert any("this server supports 2024-11-05" in note for note in found["curl"].notes)
+    setups = {setup.host.slug: setup for setup in client_setups(closed(), URL)}
+    assert any("this server supports 2024-11-05" in note for note in setups["curl"].notes)
 
 
 def test_links_carry_what_the_files_would_have():
-    found = {one.host.slug: one.link for one in client_setups(closed(), URL)}
-    assert {slug for slug, link in found.items() if link} == {"vscode", "cursor"}
-    entry = json.loads(unquote(found["vscode"].removeprefix("vscode:mcp/install?")))
+    links = {setup.host.slug: setup.link for setup in client_setups(closed(), URL)}
+    assert {slug for slug, link in links.items() if link} == {"vscode", "cursor"}
+    entry = json.loads(unquote(links["vscode"].removeprefix("vscode:mcp/install?")))
     assert (entry["name"], entry["type"], entry["url"]) == ("inline", "http", URL)
     assert entry["headers"] == {"Authorization": "Bearer ${input:inline-token}"}
     assert entry["inputs"][0]["id"] == "inline-token"
-    parts = urlsplit(found["cursor"])
+    parts = urlsplit(links["cursor"])
     query = parse_qs(parts.query)
     assert (parts.scheme, parts.netloc) == ("cursor", "anysphere.cursor-deeplink")
     assert json.loads(base64.b64decode(query["config"][0])) == {

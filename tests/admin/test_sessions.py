@@ -46,7 +46,11 @@ def stream(session: Session, number: int, **changes: Any) -> Stream:
 
 
 def terminate(client: Client, *chosen: Session) -> Any:
-    data = {"action": "terminate", "post": "yes", "_selected_action": [one.pk for one in chosen]}
+    data = {
+        "action": "terminate",
+        "post": "yes",
+        "_selected_action": [session.pk for session in chosen],
+    }
     return client.post(LIST, data)
 
 
@@ -66,7 +70,7 @@ def is_live(session: Session) -> bool:
 )
 def test_who_may_look_and_who_may_terminate(permissions, statuses):
     session, client = opened(), staff(*permissions)
-    assert [client.get(one.format(session.pk)).status_code for one in POSSIBLE] == statuses
+    assert [client.get(page.format(session.pk)).status_code for page in POSSIBLE] == statuses
     may = statuses[2] == 200
     assert client.post(POSSIBLE[2].format(session.pk)).status_code == (302 if may else 403)
     assert is_live(session) is not may
@@ -99,8 +103,8 @@ def test_the_list_says_who_has_what_open():
     assert "Robin &lt;b&gt; 7 ada shop 2025-11-25 2 1 " in page
     assert "unknown - shop 2024-11-05 0 0 " in page
     assert "subscriptions/listen" in page
-    one = next(row for row in response.context["cl"].result_list if row.pk == session.pk)
-    assert (one.subscription_count, one.stream_count, one.is_live) == (1, 2, True)
+    listed = next(row for row in response.context["cl"].result_list if row.pk == session.pk)
+    assert (listed.subscription_count, listed.stream_count, listed.is_live) == (1, 2, True)
     assert "ada" not in text_of(client.get(f"{LIST}?q=bob")).partition("Filter")[0].split()
     detail = text_of(client.get(f"{LIST}{session.pk}/change/"))
     assert "Transport: Streamable HTTP" in detail
@@ -140,17 +144,17 @@ def test_long_lists_of_one_session_are_cut():
 def test_what_a_client_says_of_itself_fills_no_page():
     session, client = opened(capabilities={"x": "y" * 100_000}), superuser()
     for page in POSSIBLE[:2]:
-        said = client.get(page.format(session.pk)).content.decode()
-        assert "y" * 20_000 not in said
+        html = client.get(page.format(session.pk)).content.decode()
+        assert "y" * 20_000 not in html
     with CaptureQueriesContext(connection) as queries:
         client.get(LIST)
-    assert not any('"capabilities"' in one["sql"] for one in queries)
+    assert not any('"capabilities"' in query["sql"] for query in queries)
 
 
 def test_terminating_ends_it_with_a_line_in_its_history():
     session, client = opened(), superuser()
-    asked = client.get(f"{LIST}{session.pk}/terminate/")
-    assert "starts a new session" in text_of(asked)
+    question = client.get(f"{LIST}{session.pk}/terminate/")
+    assert "starts a new session" in text_of(question)
     assert is_live(session)
     answer = client.post(f"{LIST}{session.pk}/terminate/", follow=True)
     assert "Terminated." in text_of(answer)
@@ -164,18 +168,22 @@ def test_terminating_ends_it_with_a_line_in_its_history():
 
 
 def test_several_are_terminated_at_once_and_those_that_are_over_are_left_alone():
-    one, two, over = opened(), opened(), opened()
+    first, second, over = opened(), opened(), opened()
     sessions.end_sessions([over.pk])
     client = superuser()
     assert "2 sessions were terminated." in text_of(
         client.post(
             LIST,
-            {"action": "terminate", "post": "yes", "_selected_action": [one.pk, two.pk, over.pk]},
+            {
+                "action": "terminate",
+                "post": "yes",
+                "_selected_action": [first.pk, second.pk, over.pk],
+            },
             follow=True,
         )
     )
-    assert not is_live(one)
-    assert not is_live(two)
+    assert not is_live(first)
+    assert not is_live(second)
     assert LogEntry.objects.count() == 2
 
 
@@ -202,12 +210,12 @@ def test_the_states_are_told_apart():
     sessions.end_sessions([over.pk])
     client = superuser()
 
-    def found(query: str) -> set[int]:
+    def keys(query: str) -> set[int]:
         return {row.pk for row in client.get(f"{LIST}{query}").context["cl"].result_list}
 
-    assert found("?state=live") == {live.pk}
-    assert found("?state=over") == {silent.pk, over.pk}
-    assert found("") == {live.pk, silent.pk, over.pk}
+    assert keys("?state=live") == {live.pk}
+    assert keys("?state=over") == {silent.pk, over.pk}
+    assert keys("") == {live.pk, silent.pk, over.pk}
 
 
 def test_the_list_costs_the_same_for_one_and_for_many(django_assert_max_num_queries):

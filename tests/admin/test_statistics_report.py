@@ -39,8 +39,8 @@ def page():
     return f"/admin/mcp_django/server/{Server.objects.create(name='shelf').pk}/report/"
 
 
-def keys(found: list[ComponentQuality]) -> list[str]:
-    return [one.key for one in found]
+def keys(components: list[ComponentQuality]) -> list[str]:
+    return [component.key for component in components]
 
 
 def test_what_nobody_called_is_told():
@@ -61,10 +61,10 @@ def test_what_was_used_before_the_counted_calls_was_used(monkeypatch):
     called("clear", ago=3600)
     called("look", ago=60, times=2)
     called("look", ago=30, times=2)
-    found = build_quality_report(shelf, MONTH)
-    assert found.cut is not None
-    assert "clear" not in keys(found.never_used)
-    assert next(one for one in found.every if one.key == "clear").calls == 0
+    report = build_quality_report(shelf, MONTH)
+    assert report.cut is not None
+    assert "clear" not in keys(report.never_used)
+    assert next(component for component in report.every if component.key == "clear").calls == 0
 
 
 def test_what_fails_most_comes_first_and_too_few_calls_say_nothing():
@@ -74,8 +74,11 @@ def test_what_fails_most_comes_first_and_too_few_calls_say_nothing():
     called("clear", times=1)
     called("clear", "failed", times=4)
     called("about", "failed", times=4)
-    found = build_quality_report(shelf, MONTH).failing
-    rates = [(one.key, one.failures, one.calls, one.failure_rate) for one in found]
+    components = build_quality_report(shelf, MONTH).failing
+    rates = [
+        (component.key, component.failures, component.calls, component.failure_rate)
+        for component in components
+    ]
     assert rates == [("clear", 4, 5, 0.8), ("look", 2, 10, 0.2)]
 
 
@@ -84,8 +87,10 @@ def test_arguments_that_models_get_wrong_are_counted_once_for_each_call():
     called("look", "invalid", problems=["where"])
     called("clear", "invalid", problems=["<b>items</b>[0].price"])
     called("look", "invalid", problems={"odd": 1})
-    found = [(one.key, path, n) for one, path, n in build_quality_report(shelf, MONTH).wrong]
-    assert found == [
+    arguments = [
+        (component.key, path, n) for component, path, n in build_quality_report(shelf, MONTH).wrong
+    ]
+    assert arguments == [
         ("look", "where", 4),
         ("look", "when", 3),
         ("clear", "<b>items</b>[0].price", 1),
@@ -117,10 +122,10 @@ def test_the_slowest_come_first():
     called("look", times=50, ms=10)
     called("clear", times=50, ms=3000)
     called("about", "limited", ms=9000)
-    found = build_quality_report(shelf, MONTH).slowest
-    assert keys(found) == ["clear", "look"]
-    assert found[0].median_ms == pytest.approx(3000, rel=0.6)
-    assert found[1].p95_ms == pytest.approx(10, rel=0.6)
+    components = build_quality_report(shelf, MONTH).slowest
+    assert keys(components) == ["clear", "look"]
+    assert components[0].median_ms == pytest.approx(3000, rel=0.6)
+    assert components[1].p95_ms == pytest.approx(10, rel=0.6)
 
 
 def test_who_was_kept_out_is_counted():
@@ -128,10 +133,11 @@ def test_who_was_kept_out_is_counted():
     called("look", "denied")
     called("clear", "limited", times=5)
     called("made up", "unknown", times=9)
-    found = [
-        (one.key, one.refused, one.limited) for one in build_quality_report(shelf, MONTH).refused
+    counts = [
+        (component.key, component.refused, component.limited)
+        for component in build_quality_report(shelf, MONTH).refused
     ]
-    assert found == [("clear", 0, 5), ("look", 3, 0)]
+    assert counts == [("clear", 0, 5), ("look", 3, 0)]
 
 
 def test_a_component_that_left_the_code_is_told_of_without_a_link(page):
@@ -165,9 +171,9 @@ def test_the_page_says_all_that_and_escapes_it(page):
     called("clear", "limited")
     client = superuser()
     response = client.get(f"{page}?days=7")
-    said = text_of(response)
+    text = text_of(response)
     for words in ("Most failing", "50.0", "get wrong", "estimate", "Slowest", "Never used"):
-        assert words in said
+        assert words in text
     assert not has_inline_code(response)
     assert "&lt;script&gt;x" in response.content.decode()
     log = client.get("/admin/mcp_django/call/?outcome=invalid&component=look")
@@ -175,9 +181,9 @@ def test_the_page_says_all_that_and_escapes_it(page):
 
 
 def test_a_server_without_calls_has_a_report(page):
-    said = text_of(superuser().get(page))
-    assert said.count("None.") == 5
-    assert "shelf://about" in said
+    text = text_of(superuser().get(page))
+    assert text.count("None.") == 5
+    assert "shelf://about" in text
 
 
 @pytest.mark.parametrize(
@@ -226,7 +232,7 @@ def test_figures_of_many_calls_are_those_of_the_charts(monkeypatch):
     monkeypatch.setattr(statistics, "MAX_EXACT", 5)
     report = build_quality_report(shelf, timedelta(days=1))
     (charted,) = statistics.build_chart_data(statistics.RANGES["day"]).components
-    (counted,) = (one for one in report.every if one.key == "look")
+    (counted,) = (component for component in report.every if component.key == "look")
     assert (exact.is_exact, report.is_exact) == (True, False)
     assert (counted.median_ms, counted.p95_ms) == (charted.median, charted.p95)
 
@@ -250,7 +256,9 @@ def test_calls_of_a_hidden_component_are_counted_as_in_the_charts(page):
     called("look", "unknown", times=3)
     called("made up", "unknown", times=4)
     called("look", "unknown", kind="prompt")
-    (row,) = (one for one in build_quality_report(shelf, MONTH).every if one.calls)
+    (row,) = (
+        component for component in build_quality_report(shelf, MONTH).every if component.calls
+    )
     assert (row.key, row.calls, row.refused) == ("look", 5, 3)
     (charted,) = build_chart_data(RANGES["day"], server="shelf").components
     assert (charted.key, charted.calls, charted.refused) == ("look", 5, 3)

@@ -187,10 +187,10 @@ def test_the_list_says_who_runs_what_and_how_far_it_is():
     )
     begun("other")
     page = text_of(superuser().get(LIST))
-    said = "ada Robin &lt;b&gt; 7"
+    caller = "ada Robin &lt;b&gt; 7"
     message = "Half of it &lt;b&gt;\\u{202e}is&lt;/b&gt; done"
-    assert f"dust chores working {message} {said}" in page
-    assert f"ask chores input required {said}" in page
+    assert f"dust chores working {message} {caller}" in page
+    assert f"ask chores input required {caller}" in page
     assert "other chores working anonymous Robin" in page
     assert row.pk not in page
 
@@ -209,8 +209,8 @@ def test_tasks_are_found(query, expected):
     begun(user=get_user_model().objects.create_user("ada"))
     begun("other")
     task_rows.cancel_task(begun("gone"))
-    found = superuser().get(f"{LIST}?{query}").context["cl"].result_list
-    assert {one.tool for one in found} == expected
+    tasks = superuser().get(f"{LIST}?{query}").context["cl"].result_list
+    assert {task.tool for task in tasks} == expected
 
 
 def test_a_task_whose_worker_is_gone_is_failed_for_whoever_looks():
@@ -238,11 +238,11 @@ def test_the_page_says_whether_somebody_is_at_it():
 def test_the_page_shows_questions_and_never_answers():
     row = begun()
     task_rows.start_run(row.pk, row.run)
-    asked = {
+    questions = {
         "name": {"method": "elicitation/create", "params": {"message": "Your <i>name</i>?"}},
         "why": {"method": "elicitation/create", "params": {"message": "And why?"}},
     }
-    task_rows.wait_for_responses(row.pk, row.run, asked, "state-of-it")
+    task_rows.wait_for_responses(row.pk, row.run, questions, "state-of-it")
     row.refresh_from_db()
     task_rows.store_responses(row, {"name": {"action": "accept", "content": {"name": SECRET}}})
     client = superuser()
@@ -298,9 +298,9 @@ def test_a_long_answer_fills_no_page():
     assert "y" * 20_001 not in page
     with CaptureQueriesContext(connection) as queries:
         client.get(LIST)
-    of_tasks = [one["sql"] for one in queries if "mcp_django_task" in one["sql"]]
+    of_tasks = [query["sql"] for query in queries if "mcp_django_task" in query["sql"]]
     assert of_tasks
-    assert not any('."result"' in one or '."arguments"' in one for one in of_tasks)
+    assert not any('."result"' in sql or '."arguments"' in sql for sql in of_tasks)
 
 
 def test_an_answer_that_is_an_error_for_the_model_is_said():
@@ -319,13 +319,13 @@ def test_a_task_leads_to_its_tool(chores):
 
 def call_of(row: Task, **changes: Any) -> Call:
     """The line of the call that began a task, or one that is like it."""
-    said = {
+    values = {
         "server": "chores",
         "at": row.created_at,
         "user_key": "anonymous" if row.user is None else key_of(row.user),
         "arguments_digest": call_record.summarize_arguments(row.arguments.encode()).digest,
     }
-    (line,) = called(row.tool, **{**said, **changes})
+    (line,) = called(row.tool, **{**values, **changes})
     return line
 
 
@@ -354,13 +354,13 @@ def test_a_line_of_the_call_log_leads_to_its_task_for_who_may_see_it():
 def test_the_page_of_a_tool_says_how_it_runs(chores):
     sync_rows([chores])
     client = superuser()
-    said = {}
+    texts = {}
     for key in ("dust", "ask", "look"):
         row = Component.objects.get(server="chores", key=key)
-        said[key] = text_of(client.get(f"/admin/mcp_django/component/{row.pk}/change/"))
-    assert "as a task if the client supports it, asks during the task" in said["dust"]
-    assert "only as a task, asks before the task" in said["ask"]
-    assert "as a task" not in said["look"]
+        texts[key] = text_of(client.get(f"/admin/mcp_django/component/{row.pk}/change/"))
+    assert "as a task if the client supports it, asks during the task" in texts["dust"]
+    assert "only as a task, asks before the task" in texts["ask"]
+    assert "as a task" not in texts["look"]
 
 
 def test_threads_of_the_process_are_said_to_survive_nothing(settings):
@@ -387,11 +387,15 @@ def test_cancelling_ends_it_with_a_line_in_its_history():
 
 
 def test_several_are_cancelled_at_once_and_those_that_are_over_are_left_alone():
-    one, two, over = begun(), begun(), begun()
+    first, second, over = begun(), begun(), begun()
     answered(over, "done")
-    data = {"action": "cancel", "post": "yes", "_selected_action": [one.pk, two.pk, over.pk]}
+    data = {"action": "cancel", "post": "yes", "_selected_action": [first.pk, second.pk, over.pk]}
     assert "2 tasks were cancelled." in text_of(superuser().post(LIST, data, follow=True))
-    assert [status_of(row) for row in (one, two, over)] == ["cancelled", "cancelled", "completed"]
+    assert [status_of(row) for row in (first, second, over)] == [
+        "cancelled",
+        "cancelled",
+        "completed",
+    ]
     assert LogEntry.objects.count() == 2
 
 

@@ -34,11 +34,11 @@ def _site(settings):
 def server():
     """A server of its own, with one skill in code."""
     server = MCPServer("written", permission=AllowAny)
-    said = {"SKILL.md": {"name": "in-code", "description": "Code."}}
-    for one in build_skill_files(
-        "in-code", {"SKILL.md": b"code"}, said, origin="code", module=__name__, options={}
+    frontmatter = {"SKILL.md": {"name": "in-code", "description": "Code."}}
+    for file in build_skill_files(
+        "in-code", {"SKILL.md": b"code"}, frontmatter, origin="code", module=__name__, options={}
     ):
-        server.add(one)
+        server.add(file)
     return server
 
 
@@ -59,8 +59,8 @@ def form(**values: Any) -> dict[str, Any]:
 
 def saved(**values: Any) -> Skill:
     """A row, as the admin keeps it."""
-    said = {"server": "written", "name": "close-it", "description": "Closes.", "text": "Do."}
-    row = Skill(**{**said, **values})
+    defaults = {"server": "written", "name": "close-it", "description": "Closes.", "text": "Do."}
+    row = Skill(**{**defaults, **values})
     SKILLS.save(row, author=None, based_on=0)
     return row
 
@@ -73,8 +73,8 @@ def test_a_skill_written_here_is_read_by_a_client(server):
     row = Skill.objects.get()
     assert (row.version, row.versions.get().author.username) == (1, "root")
     reader = MCPClient(server=server)
-    found = {one["uri"]: one for one in reader.request("skills/list")["skills"]}
-    entry = found["skill://close-it/SKILL.md"]
+    skills = {skill["uri"]: skill for skill in reader.request("skills/list")["skills"]}
+    entry = skills["skill://close-it/SKILL.md"]
     assert entry["frontmatter"] == {
         "name": "close-it",
         "description": "Closes it.\nUse it late.",
@@ -97,8 +97,8 @@ def test_a_skill_and_its_files_lead_to_each_other(server):
     files = Component.objects.filter(server="written", key__startswith="skill://close-it/")
     assert len(files) == 1
     change = f"{LIST}{row.pk}/change/"
-    for one in files:
-        link = f"/admin/mcp_django/component/{one.pk}/change/"
+    for file in files:
+        link = f"/admin/mcp_django/component/{file.pk}/change/"
         assert f'<a href="{change}">Edit the skill</a>' in page(client, link)
     link = f"/admin/mcp_django/component/{files.get(key__endswith='SKILL.md').pk}/change/"
     assert f'<a href="{link}">' in page(client, change)
@@ -193,7 +193,7 @@ def test_switching_and_deleting_reach_clients(server):
     reader = MCPClient(server=server)
 
     def names() -> list[str]:
-        return [one["frontmatter"]["name"] for one in reader.request("skills/list")["skills"]]
+        return [skill["frontmatter"]["name"] for skill in reader.request("skills/list")["skills"]]
 
     def act(action: str) -> None:
         chosen = {"action": action, "_selected_action": [row.pk]}

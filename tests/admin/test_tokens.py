@@ -65,7 +65,7 @@ def test_who_may_look_revoke_and_make(permissions, statuses):
     token, _ = issued()
     client = staff(*permissions)
     pages = [LIST, f"{LIST}{token.pk}/change/", f"{LIST}{token.pk}/revoke/", ADD]
-    assert [client.get(one).status_code for one in pages] == statuses
+    assert [client.get(page).status_code for page in pages] == statuses
     posted = client.post(pages[2])
     token.refresh_from_db()
     assert (token.revoked_at is not None) is (statuses[2] == 200)
@@ -97,16 +97,16 @@ def test_a_token_is_shown_once_and_kept_nowhere():
     assert not has_inline_code(response)
     pages = [LIST, f"{LIST}{token.pk}/change/", f"{LIST}{token.pk}/history/", "/admin/", ADD]
     for page in pages:
-        said = client.get(page).content.decode()
-        assert plaintext not in said
-        assert token.digest not in said
-    kept = [
-        *(json.dumps(one, default=str) for one in LogEntry.objects.values()),
-        *(json.dumps(one, default=str) for one in AuthEvent.objects.values()),
-        *(json.dumps(one.get_decoded()) for one in Login.objects.all()),
-        *(repr(vars(one)) for one in AccessToken.objects.all()),
+        html = client.get(page).content.decode()
+        assert plaintext not in html
+        assert token.digest not in html
+    texts = [
+        *(json.dumps(row, default=str) for row in LogEntry.objects.values()),
+        *(json.dumps(row, default=str) for row in AuthEvent.objects.values()),
+        *(json.dumps(login.get_decoded()) for login in Login.objects.all()),
+        *(repr(vars(row)) for row in AccessToken.objects.all()),
     ]
-    assert not [one for one in kept if plaintext in one]
+    assert not [text for text in texts if plaintext in text]
     assert LogEntry.objects.get().object_id == str(token.pk)
     event = AuthEvent.objects.get()
     assert (event.kind, event.user, event.details) == ("issue", token.user, {"by": "root"})
@@ -197,15 +197,15 @@ def test_the_list_masks_and_says_what_each_opens():
     assert "192.0.2.0/24" in text_of(client.get(f"{LIST}{bound.pk}/change/"))
     assert secret not in response.content.decode()
 
-    def found(query: str) -> set[str]:
+    def names(query: str) -> set[str]:
         return {row.name for row in client.get(f"{LIST}{query}").context["cl"].result_list}
 
-    assert found("?state=active") == {"<i>plain"}
-    assert found("?state=revoked") == {"bound"}
-    assert found("?state=expired") == {"old"}
-    assert found("?state=inactive") == {"idle"}
-    assert found("?q=gone") == {"idle"}
-    assert found(f"?q={plain.hint}") == set()
+    assert names("?state=active") == {"<i>plain"}
+    assert names("?state=revoked") == {"bound"}
+    assert names("?state=expired") == {"old"}
+    assert names("?state=inactive") == {"idle"}
+    assert names("?q=gone") == {"idle"}
+    assert names(f"?q={plain.hint}") == set()
     states = {
         row.name: response.context["cl"].model_admin.state(row)
         for row in response.context["cl"].result_list
@@ -219,17 +219,17 @@ def test_the_list_masks_and_says_what_each_opens():
 
 
 def test_revoking_is_told_to_every_process_and_kept_in_the_history(monkeypatch):
-    told: list[str] = []
-    monkeypatch.setattr(revocations, "notify_revoked", lambda *names: told.extend(names))
+    credentials: list[str] = []
+    monkeypatch.setattr(revocations, "notify_revoked", lambda *names: credentials.extend(names))
     token, _ = issued()
     client = superuser()
     page = f"{LIST}{token.pk}/revoke/"
     assert "will be rejected" in text_of(client.get(page))
-    assert told == []
+    assert credentials == []
     assert "Revoked." in text_of(client.post(page, follow=True))
     token.refresh_from_db()
     assert token.revoked_at is not None
-    assert told == [token.credential]
+    assert credentials == [token.credential]
     assert LogEntry.objects.get().get_change_message() == "Revoked."
     event = AuthEvent.objects.get()
     assert (event.kind, event.client_id) == ("revoke", f"token:{token.pk}")
@@ -238,9 +238,9 @@ def test_revoking_is_told_to_every_process_and_kept_in_the_history(monkeypatch):
 
 def test_several_are_revoked_at_once():
     ada = person()
-    one, two, over = (issued(user=ada)[0] for _ in range(3))
+    first, second, over = (issued(user=ada)[0] for _ in range(3))
     over.revoke()
-    chosen = {"action": "revoke", "post": "yes", "_selected_action": [one.pk, two.pk, over.pk]}
+    chosen = {"action": "revoke", "post": "yes", "_selected_action": [first.pk, second.pk, over.pk]}
     client = staff("view_accesstoken", "delete_accesstoken")
     assert "2 tokens were revoked." in text_of(client.post(LIST, chosen, follow=True))
     assert not AccessToken.objects.filter(revoked_at=None).exists()
@@ -255,13 +255,13 @@ def test_a_new_token_expires_in_90_days_unless_its_maker_says_otherwise():
 
 def test_an_action_asks_and_says_what_will_stop():
     ada = person()
-    one, two = (issued(user=ada)[0] for _ in range(2))
-    chosen = {"action": "revoke", "_selected_action": [one.pk, two.pk]}
+    first, second = (issued(user=ada)[0] for _ in range(2))
+    chosen = {"action": "revoke", "_selected_action": [first.pk, second.pk]}
     client = staff("view_accesstoken", "delete_accesstoken")
     page = client.post(LIST, chosen)
     html = page.content.decode()
     assert "its open streams end in every process within seconds" in text_of(page)
-    for token in (one, two):
+    for token in (first, second):
         assert f'name="_selected_action" value="{token.pk}"' in html
     assert "Revoke selected tokens" in html
     assert AccessToken.objects.filter(revoked_at=None).count() == 2
@@ -269,8 +269,8 @@ def test_an_action_asks_and_says_what_will_stop():
     everything = client.post(LIST, {**chosen, "select_across": "1", "index": "0"})
     assert "select_across" not in everything.content.decode()
     assert not LogEntry.objects.exists()
-    one.revoke()
-    two.revoke()
+    first.revoke()
+    second.revoke()
     over = client.post(LIST, {**chosen, "post": "yes"}, follow=True)
     assert "This has already ended." in text_of(over)
 
@@ -280,8 +280,8 @@ def test_more_are_not_ended_at_once_than_a_form_can_have(monkeypatch):
     ada = person()
     tokens = [issued(user=ada)[0].pk for _ in range(2)]
     client = superuser()
-    said = client.post(LIST, {"action": "revoke", "_selected_action": tokens}, follow=True)
-    assert "Select at most 1 rows." in text_of(said)
+    response = client.post(LIST, {"action": "revoke", "_selected_action": tokens}, follow=True)
+    assert "Select at most 1 rows." in text_of(response)
 
 
 def test_who_may_look_only_is_offered_no_action():

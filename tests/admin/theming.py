@@ -38,6 +38,6 @@ def unthemed(name: str) -> list[str]:
         text=True,
         check=True,
     )
-    found: list[tuple[str, list[str]]] = json.loads(done.stdout)
-    assert found
-    return [model for model, classes in found if name not in classes]
+    screens: list[tuple[str, list[str]]] = json.loads(done.stdout)
+    assert screens
+    return [model for model, classes in screens if name not in classes]

@@ -49,10 +49,10 @@ def servers(monkeypatch):
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
 
 
-def ids(found: list[CheckMessage]) -> list[str]:
-    for one in found:
-        assert one.hint or one.id in {"mcp_django.E003", "mcp_django.E005"}, one
-    return [str(one.id).removeprefix("mcp_django.") for one in found]
+def ids(messages: list[CheckMessage]) -> list[str]:
+    for message in messages:
+        assert message.hint or message.id in {"mcp_django.E003", "mcp_django.E005"}, message
+    return [str(message.id).removeprefix("mcp_django.") for message in messages]
 
 
 def said_of_all() -> list[CheckMessage]:
@@ -101,11 +101,11 @@ PACKED = {"RECORD": "../../bin/x,,\nmcp_django/__init__.py,sha256=x,1\n"}
 def test_a_second_distribution_of_the_package_is_found(monkeypatch, tmp_path, owners, expected):
     made = [installed(tmp_path, name, **files) for name, files in owners.items()]
     monkeypatch.setattr(site, "distributions", lambda: made)
-    found = site.check_distribution(None)
-    assert ids(found) == expected
-    if found:
-        assert "mcp-django" in found[0].msg
-        assert str(found[0].hint).startswith("pip uninstall mcp-django;")
+    messages = site.check_distribution(None)
+    assert ids(messages) == expected
+    if messages:
+        assert "mcp-django" in messages[0].msg
+        assert str(messages[0].hint).startswith("pip uninstall mcp-django;")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_theme_that_was_not_usable_when_it_was_needed_is_an_error(monkeypatch)
     admin_base = pytest.importorskip("mcp_django.admin_base")
     problem = "MCP_DJANGO['ADMIN_BASE_CLASS'] is 'theme.Admin', which cannot be imported: a circle."
     monkeypatch.setattr(admin_base, "theme_problem", problem)
-    (error,) = [one for one in said_of_all() if one.id == "mcp_django.E002"]
+    (error,) = [message for message in said_of_all() if message.id == "mcp_django.E002"]
     assert error.msg == problem
 
 
@@ -291,9 +291,9 @@ async def test_what_serves_asgi_raises_while_a_setting_is_wrong():
 )
 def test_a_backend_that_is_none_is_found(auth, expected):
     server = MCPServer("inline", auth=auth)
-    found = site.check_backends(None)
-    assert ids(found) == expected
-    assert all(one.obj is server for one in found)
+    messages = site.check_backends(None)
+    assert ids(messages) == expected
+    assert all(message.obj is server for message in messages)
 
 
 @pytest.mark.usefixtures("servers")
@@ -301,9 +301,9 @@ def test_two_servers_of_one_name_are_found():
     kept = [MCPServer("a"), MCPServer("b")]
     assert ids(components.check_server_names(None)) == []
     kept.append(MCPServer("a"))
-    (found,) = components.check_server_names(None)
-    assert found.id == "mcp_django.E004"
-    assert found.msg == "There are 2 servers named 'a'."
+    (message,) = components.check_server_names(None)
+    assert message.id == "mcp_django.E004"
+    assert message.msg == "There are 2 servers named 'a'."
 
 
 @pytest.mark.usefixtures("servers")
@@ -323,19 +323,19 @@ def test_two_servers_of_one_name_are_found():
     ],
 )
 def test_a_permission_that_is_none_is_found(permission, expected):
-    kept = open_to_all()
-    kept.tool("tool", permission=permission)(described)
-    found = components.check_permissions(None)
-    assert ids(found) == expected
-    assert all("tool 'tool'" in one.msg for one in found)
+    server = open_to_all()
+    server.tool("tool", permission=permission)(described)
+    messages = components.check_permissions(None)
+    assert ids(messages) == expected
+    assert all("tool 'tool'" in message.msg for message in messages)
 
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize("permission", ["codename", 5, {"a": 1}, object])
 def test_a_permission_of_a_server_that_is_none_is_found(permission):
-    kept = MCPServer("inline", permission=permission)
-    (found,) = components.check_permissions(None)
-    assert (found.id, found.obj) == ("mcp_django.E005", kept)
+    server = MCPServer("inline", permission=permission)
+    (message,) = components.check_permissions(None)
+    assert (message.id, message.obj) == ("mcp_django.E005", server)
 
 
 @pytest.mark.usefixtures("servers")
@@ -381,8 +381,8 @@ def test_a_template_that_is_missing_or_broken_is_found(settings, template, expec
             },
         }
     ]
-    kept = open_to_all()
-    kept.prompt("prompt", template=template)(described)
+    server = open_to_all()
+    server.prompt("prompt", template=template)(described)
     assert ids(components.check_prompt_templates(None)) == expected
 
 
@@ -391,24 +391,24 @@ def test_a_template_that_is_missing_or_broken_is_found(settings, template, expec
 
 @pytest.mark.usefixtures("servers")
 def test_a_component_without_description_is_found():
-    kept = open_to_all()
-    kept.tool("told")(described)
-    kept.tool("passed", description="Told.")(lambda: "x")
+    server = open_to_all()
+    server.tool("told")(described)
+    server.tool("passed", description="Told.")(lambda: "x")
     assert ids(components.check_descriptions(None)) == []
-    kept.tool("untold")(lambda: "x")
-    (found,) = components.check_descriptions(None)
-    assert (found.id, found.msg) == ("mcp_django.W001", "The tool 'untold' has no description.")
+    server.tool("untold")(lambda: "x")
+    (message,) = components.check_descriptions(None)
+    assert (message.id, message.msg) == ("mcp_django.W001", "The tool 'untold' has no description.")
 
 
 @spec("RSC-8")
 @pytest.mark.usefixtures("servers")
 def test_a_resource_that_hosts_would_fetch_by_themselves_is_found():
-    kept = open_to_all()
-    kept.resource("httpsx://a")(described)
-    kept.resource("file:///etc/https:")(described)
+    server = open_to_all()
+    server.resource("httpsx://a")(described)
+    server.resource("file:///etc/https:")(described)
     assert components.check_uri_schemes(None) == []
-    kept.resource("HTTPS://example.com/a")(described)
-    kept.resource("http://example.com/{name}")(lambda name: name)
+    server.resource("HTTPS://example.com/a")(described)
+    server.resource("http://example.com/{name}")(lambda name: name)
     first, second = components.check_uri_schemes(None)
     assert first.id == second.id == "mcp_django.I002"
     assert "has the URI 'https://example.com/a', which hosts may fetch" in first.msg
@@ -417,30 +417,30 @@ def test_a_resource_that_hosts_would_fetch_by_themselves_is_found():
 
 @pytest.mark.usefixtures("servers")
 def test_an_async_function_that_wants_a_transaction_is_found():
-    kept = open_to_all()
-    kept.tool("sync", atomic=True)(described)
-    kept.tool("later")(described_later)
-    kept.tool("no", atomic=False)(described_later)
+    server = open_to_all()
+    server.tool("sync", atomic=True)(described)
+    server.tool("later")(described_later)
+    server.tool("no", atomic=False)(described_later)
     assert ids(components.check_async_transactions(None)) == []
-    kept.tool("both", atomic=True)(described_later)
+    server.tool("both", atomic=True)(described_later)
     assert ids(components.check_async_transactions(None)) == ["W002"]
 
 
 @pytest.mark.usefixtures("servers")
 def test_a_database_that_does_not_reject_writes_is_found(monkeypatch):
-    kept = open_to_all()
-    kept.tool("reads", read_only=True)(described)
+    server = open_to_all()
+    server.tool("reads", read_only=True)(described)
     for vendor in ("sqlite", "postgresql", "mysql"):
         monkeypatch.setattr(type(connections["default"]), "vendor", vendor)
         assert ids(components.check_read_only_databases(None)) == []
     monkeypatch.setattr(type(connections["default"]), "vendor", "oracle")
-    (found,) = components.check_read_only_databases(None)
-    assert found.id == "mcp_django.W025"
-    assert "'default' (oracle)" in found.msg
-    assert "tool 'reads'" in found.msg
-    kept.unregister(described)
-    kept.tool("writes")(described)
-    kept.tool("trusted", read_only=True, enforce=False)(described)
+    (message,) = components.check_read_only_databases(None)
+    assert message.id == "mcp_django.W025"
+    assert "'default' (oracle)" in message.msg
+    assert "tool 'reads'" in message.msg
+    server.unregister(described)
+    server.tool("writes")(described)
+    server.tool("trusted", read_only=True, enforce=False)(described)
     assert ids(components.check_read_only_databases(None)) == []
 
 
@@ -492,10 +492,10 @@ def test_an_index_that_previews_reach_is_found(monkeypatch, settings, app, value
     monkeypatch.setattr(components.apps, "is_installed", lambda name: name == app)
     for name, value in values.items():
         setattr(settings, name, value)
-    kept = open_to_all()
-    kept.tool("plain")(described)
+    server = open_to_all()
+    server.tool("plain")(described)
     assert ids(components.check_previews(None)) == []
-    kept.add(replace(kept.tools["plain"], name="previewed", dry_run=DryRun()))
+    server.add(replace(server.tools["plain"], name="previewed", dry_run=DryRun()))
     assert ids(components.check_previews(None)) == expected
 
 
@@ -543,11 +543,11 @@ class Configured:
 )
 def test_sqlite_that_begins_with_a_read_is_found(monkeypatch, database, expected):
     monkeypatch.setattr(site, "django_settings", Configured(DATABASES={"default": database}))
-    found = site.check_sqlite(None)
-    assert ids(found) == expected
-    for one in found:
+    messages = site.check_sqlite(None)
+    assert ids(messages) == expected
+    for message in messages:
         hint = """Set DATABASES['default']["OPTIONS"] = {"transaction_mode": "IMMEDIATE"}."""
-        assert one.hint == hint
+        assert message.hint == hint
 
 
 @pytest.mark.parametrize(
@@ -636,9 +636,9 @@ def test_what_mixes_tenants_is_found(settings):
     assert "RLSContextMiddleware takes the tenant from the user" in problem.msg
     settings.MIDDLEWARE = []
     settings.TENANT_APPS = ["django.contrib.auth", "mcp_django.apps.MCPConfig"]
-    told = "".join(problem.msg for problem in site.check_tenants(None))
-    assert "mcp_django is an app of each tenant" in told
-    assert "list both in TENANT_APPS" in told
+    text = "".join(problem.msg for problem in site.check_tenants(None))
+    assert "mcp_django is an app of each tenant" in text
+    assert "list both in TENANT_APPS" in text
     settings.TENANT_APPS = ["django.contrib.auth", "oauth2_provider", "mcp_django.oauth"]
     assert site.check_tenants(None) == []
 
@@ -667,11 +667,11 @@ def test_what_mixes_tenants_is_found(settings):
 def test_callers_that_are_looked_up_on_each_request_are_noted(settings, values, auth, reason):
     settings.MCP_DJANGO = values
     server = MCPServer("noted", auth=auth)
-    found = [one for one in said_of_all() if one.id == "mcp_django.I003"]
+    messages = [message for message in said_of_all() if message.id == "mcp_django.I003"]
     without_deploy = django_checks.run_checks(tags=[checks.TAG])
-    assert "mcp_django.I003" not in [one.id for one in without_deploy]
-    assert ids(found) == ([] if reason is None else ["I003"])
-    for note in found:
+    assert "mcp_django.I003" not in [message.id for message in without_deploy]
+    assert ids(messages) == ([] if reason is None else ["I003"])
+    for note in messages:
         assert note.msg == (
             f"Callers of the server {server.name!r} are looked up on each request: {reason}."
         )
@@ -724,9 +724,9 @@ def test_a_rate_needs_a_cache_that_all_processes_share(backend, rate, expected, 
     monkeypatch.setattr(components, "settings", Configured(CACHES=caches))
     assert components.check_rate_cache(None) == []
     open_to_all().tool(rate=rate)(described)
-    found = components.check_rate_cache(None)
-    assert ids(found) == expected
-    assert all(backend in one.msg for one in found)
+    messages = components.check_rate_cache(None)
+    assert ids(messages) == expected
+    assert all(backend in message.msg for message in messages)
 
 
 # All of them ----------------------------------------------------------------------------------
@@ -737,7 +737,9 @@ def test_the_checks_run_with_the_others():
     ours = {*checks.FIRST, *checks.ALL, *checks.DEPLOY, *checks.DATABASE}
     functions = {*map(unwrap, ours)}
     for module in (components, site):
-        assert functions >= {one for name, one in vars(module).items() if name.startswith("check_")}
+        assert functions >= {
+            function for name, function in vars(module).items() if name.startswith("check_")
+        }
     assert ours <= set(registered)
 
 
@@ -756,7 +758,7 @@ def test_a_site_without_mistakes_passes(servers):
 
 def test_the_page_lists_every_check():
     folder = Path(checks.__file__).parent
-    source = "".join(one.read_text() for one in folder.glob("*.py"))
+    source = "".join(file.read_text() for file in folder.glob("*.py"))
     used = set(re.findall(r'"mcp_django\.([EW]\d{3})"', source))
     documented = set(re.findall(r"([EW]\d{3}):", source))
     rows = re.findall(
@@ -779,10 +781,12 @@ def test_the_page_lists_every_check():
     ],
 )
 def test_a_permission_of_no_model_is_found(permission, hint):
-    kept = open_to_all()
-    kept.tool("guarded", permission=permission)(described)
-    found = components.check_codenames(None)
-    assert [(one.id, one.hint) for one in found] == ([("mcp_django.W007", hint)] if hint else [])
+    server = open_to_all()
+    server.tool("guarded", permission=permission)(described)
+    messages = components.check_codenames(None)
+    assert [(message.id, message.hint) for message in messages] == (
+        [("mcp_django.W007", hint)] if hint else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -791,14 +795,14 @@ def test_a_permission_of_no_model_is_found(permission, hint):
 def test_an_endpoint_mounted_with_a_slash_is_found(monkeypatch, settings, route, expected):
     from tests.sites.example import urls
 
-    kept = open_to_all()
-    monkeypatch.setattr(urls, "urlpatterns", [path("in/", include([path(route, kept.urls)]))])
+    server = open_to_all()
+    monkeypatch.setattr(urls, "urlpatterns", [path("in/", include([path(route, server.urls)]))])
     settings.ROOT_URLCONF = "tests.sites.example.urls"
     clear_url_caches()
-    found = site.check_mounts(None)
-    assert ids(found) == expected
+    messages = site.check_mounts(None)
+    assert ids(messages) == expected
     if expected:
-        assert f"path({route.rstrip('/')!r}," in str(found[0].hint)
+        assert f"path({route.rstrip('/')!r}," in str(messages[0].hint)
     clear_url_caches()
 
 
@@ -808,28 +812,28 @@ def test_an_endpoint_mounted_with_a_slash_is_found(monkeypatch, settings, route,
     [("cardNo", []), ("city", []), ("card", ["W017"]), ("crad", ["W017"])],
 )
 def test_what_is_to_be_hidden_and_is_not_there_is_found(name, expected):
-    kept = open_to_all()
+    server = open_to_all()
 
     def pay(card: Annotated[str, Field(alias="cardNo")], home: Home | None = None) -> None:
         """Pay."""
 
-    kept.tool(sensitive=[name])(pay)
+    server.tool(sensitive=[name])(pay)
     assert ids(components.check_sensitive(None)) == expected
 
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(("length", "expected"), [(40, []), (41, ["W023"])])
 def test_a_name_that_some_hosts_do_not_accept_is_found(length, expected):
-    kept = open_to_all()
+    server = open_to_all()
 
-    @kept.tool("n" * length)
+    @server.tool("n" * length)
     def pay() -> None:
         """Pay."""
 
-    found = components.check_tool_names(None)
-    assert ids(found) == expected
+    messages = components.check_tool_names(None)
+    assert ids(messages) == expected
     if expected:
-        assert "has 41 characters" in found[0].msg
+        assert "has 41 characters" in messages[0].msg
 
 
 @pytest.mark.usefixtures("servers")
@@ -859,27 +863,27 @@ def test_a_list_that_needs_a_second_page_is_found(kind):
 
 @pytest.mark.usefixtures("servers")
 def test_where_any_name_may_come_any_may_be_hidden():
-    kept = open_to_all()
+    server = open_to_all()
 
     def pay(details: dict[str, str]) -> None:
         """Pay."""
 
-    kept.tool(sensitive=["card"])(pay)
+    server.tool(sensitive=["card"])(pay)
     assert not components.check_sensitive(None)
 
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(("engine", "expected"), [(None, ["W009"]), ("jsonschema", [])])
 def test_a_schema_that_nothing_checks_is_found(monkeypatch, engine, expected):
-    kept = open_to_all()
-    kept.tool("signed")(described)
-    kept.tool("written", input_schema={"type": "object"})(described)
+    server = open_to_all()
+    server.tool("signed")(described)
+    server.tool("written", input_schema={"type": "object"})(described)
     monkeypatch.setattr(components, "validation_engine", lambda: engine)
-    found = components.check_validation(None)
-    assert ids(found) == expected
-    for one in found:
-        assert "tool 'written'" in one.msg
-        assert "pip install jsonschema-rs" in str(one.hint)
+    messages = components.check_validation(None)
+    assert ids(messages) == expected
+    for message in messages:
+        assert "tool 'written'" in message.msg
+        assert "pip install jsonschema-rs" in str(message.hint)
 
 
 @pytest.mark.parametrize(

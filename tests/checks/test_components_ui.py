@@ -54,9 +54,9 @@ def test_a_view_that_cannot_be_shown_is_found(server, ui, expected):
     server.tool("other", ui=UI("good.html", resources=["https://cdn.example.com"]))(lambda: "x")
     server.resource("ui://inline/text")(lambda: "x")
     server.tool("tool", ui=ui)(lambda: "x")
-    found = check_apps(None)
-    assert [str(one.id).removeprefix("mcp_django.") for one in found] == expected
-    assert all(one.hint and "'tool'" in one.msg for one in found)
+    messages = check_apps(None)
+    assert [str(message.id).removeprefix("mcp_django.") for message in messages] == expected
+    assert all(message.hint and "'tool'" in message.msg for message in messages)
 
 
 def test_the_hint_of_a_blocked_file_can_be_pasted(server):

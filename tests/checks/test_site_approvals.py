@@ -48,9 +48,9 @@ def server():
 )
 def test_a_tool_that_waits_needs_a_page_to_sign_in_at(url, expected, server, settings):
     settings.LOGIN_URL = url
-    found = site.check_sign_in_page(None)
-    assert [one.id for one in found] == expected
-    assert all("cancel_order on desk" in one.msg for one in found)
+    messages = site.check_sign_in_page(None)
+    assert [message.id for message in messages] == expected
+    assert all("cancel_order on desk" in message.msg for message in messages)
 
 
 def test_a_site_where_nothing_waits_needs_none(settings):

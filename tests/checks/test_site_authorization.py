@@ -40,9 +40,9 @@ def rule(user: Any, server: Any, client_id: str) -> bool:
     return False
 
 
-def ids(found: list[Any]) -> list[str]:
-    assert all(one.hint for one in found)
-    return [one.id.removeprefix("mcp_django.") for one in found]
+def ids(messages: list[Any]) -> list[str]:
+    assert all(message.hint for message in messages)
+    return [message.id.removeprefix("mcp_django.") for message in messages]
 
 
 @pytest.mark.parametrize(
@@ -50,36 +50,36 @@ def ids(found: list[Any]) -> list[str]:
     [(["mcp"], []), ([], []), (["mcp", "nope"], ["E010"]), (["a", "b"], ["E010", "E010"])],
 )
 def test_a_scope_of_a_server_that_nobody_can_get_is_found(scopes, expected):
-    kept = MCPServer("inline", auth=["oauth"], scopes=scopes)
-    found = site.check_scopes(None)
-    assert ids(found) == expected
-    assert all(one.obj is kept for one in found)
+    server = MCPServer("inline", auth=["oauth"], scopes=scopes)
+    messages = site.check_scopes(None)
+    assert ids(messages) == expected
+    assert all(message.obj is server for message in messages)
 
 
 def test_a_scope_of_components_that_nobody_can_get_is_found_once(settings):
     settings.MCP_DJANGO = {"SCOPES": {"mcp": "Use", "orders:write": "Change orders"}}
-    kept = MCPServer("inline", auth=["oauth"])
+    server = MCPServer("inline", auth=["oauth"])
     for name in ("one", "two"):
-        kept.tool(name, scopes=["order:write", "mcp"])(described)
-    (found,) = site.check_scopes(None)
-    assert found.id == "mcp_django.W010"
-    assert "tool 'one' and 1 more need the scope 'order:write'" in found.msg
-    assert "Did you mean 'orders:write'?" in str(found.hint)
+        server.tool(name, scopes=["order:write", "mcp"])(described)
+    (message,) = site.check_scopes(None)
+    assert message.id == "mcp_django.W010"
+    assert "tool 'one' and 1 more need the scope 'order:write'" in message.msg
+    assert "Did you mean 'orders:write'?" in str(message.hint)
     settings.MCP_DJANGO = {"SCOPES": {"mcp": "Use", "order:write": "Change orders"}}
     assert site.check_scopes(None) == []
 
 
 def test_a_scope_that_covers_others_and_does_not_exist_is_found(settings):
-    kept = MCPServer("inline", auth=["oauth"])
+    server = MCPServer("inline", auth=["oauth"])
     settings.MCP_DJANGO = {
         "SCOPES": {"mcp": "Use", "orders:write": "Change", "orders:read": "See"},
         "SCOPE_IMPLIES": {"orders:writ": ["orders:read"], "orders:write": ["mcp", "order:read"]},
     }
-    found = site.check_scopes(None)
-    assert ids(found) == ["W013", "W013"]
-    assert "'orders:writ'" in found[0].msg
-    assert "Did you mean 'orders:read'?" in str(found[1].hint)
-    kept._auth = ["tokens"]
+    messages = site.check_scopes(None)
+    assert ids(messages) == ["W013", "W013"]
+    assert "'orders:writ'" in messages[0].msg
+    assert "Did you mean 'orders:read'?" in str(messages[1].hint)
+    server._auth = ["tokens"]
     assert site.check_scopes(None) == []
 
 
@@ -99,9 +99,9 @@ def test_two_servers_of_one_url_are_found():
     ]
     assert site.check_resource_urls(None) == []
     kept.append(MCPServer("c", resource_url="HTTPS://H:443/mcp/"))
-    (found,) = site.check_resource_urls(None)
-    assert ids([found]) == ["E011"]
-    assert "'a', 'c'" in found.msg
+    (message,) = site.check_resource_urls(None)
+    assert ids([message]) == ["E011"]
+    assert "'a', 'c'" in message.msg
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_a_rule_that_is_none_is_found(settings, path, expected):
 
 
 def test_issuers_that_no_client_can_find_are_told(settings):
-    kept = MCPServer("inline", auth=["tokens", f"{__name__}.Foreign"])
+    server = MCPServer("inline", auth=["tokens", f"{__name__}.Foreign"])
     assert site.check_metadata(None) == []
     settings.ROOT_URLCONF = "tests.kit.urls_of_nothing"
-    (found,) = site.check_metadata(None)
-    assert ids([found]) == ["W011"]
-    assert found.obj is kept
+    (message,) = site.check_metadata(None)
+    assert ids([message]) == ["W011"]
+    assert message.obj is server
 
 
 def test_issuers_are_no_matter_where_no_tokens_of_others_are_taken(settings):
@@ -140,6 +140,6 @@ def test_issuers_are_no_matter_where_no_tokens_of_others_are_taken(settings):
 
 def test_wrong_settings_are_left_to_their_own_check(settings):
     settings.MCP_DJANGO = {"NOPE": 1}
-    kept = MCPServer("inline", auth=["oauth"], scopes=["nope"])
+    server = MCPServer("inline", auth=["oauth"], scopes=["nope"])
     assert ids(run_checks(tags=[TAG], include_deployment_checks=True)) == ["E002"]
-    assert kept.scopes == ("nope",)
+    assert server.scopes == ("nope",)

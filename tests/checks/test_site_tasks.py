@@ -29,13 +29,13 @@ def server(monkeypatch):
 
 
 def ids() -> list[str | None]:
-    return [one.id for one in site.check_task_backend(None)]
+    return [message.id for message in site.check_task_backend(None)]
 
 
 def test_threads_of_the_web_process_are_for_development(settings, server):
-    (found,) = site.check_task_backend(None)
-    assert found.id == "mcp_django.W019"
-    assert "work on desk" in found.msg
+    (message,) = site.check_task_backend(None)
+    assert message.id == "mcp_django.W019"
+    assert "work on desk" in message.msg
     settings.DEBUG = True
     assert ids() == []
     settings.DEBUG = False
@@ -57,10 +57,10 @@ def test_a_backend_that_runs_nothing_elsewhere_is_an_error(settings, backends, b
     backends(
         **{"slow" if backend else "other": {"BACKEND": f"{task_framework()}.backends.{backend}"}}
     )
-    (found,) = site.check_task_backend(None)
-    assert found.id == "mcp_django.E017"
-    assert word in f"{found.msg} {found.hint}"
-    assert "'slow'" in found.msg
+    (message,) = site.check_task_backend(None)
+    assert message.id == "mcp_django.E017"
+    assert word in f"{message.msg} {message.hint}"
+    assert "'slow'" in message.msg
 
 
 def test_a_backend_whose_app_is_not_installed_says_so(settings, backends):
@@ -70,13 +70,13 @@ def test_a_backend_whose_app_is_not_installed_says_so(settings, backends):
         app for app in settings.INSTALLED_APPS if not app.startswith("django_tasks_db")
     ]
     backends(slow={"BACKEND": "django_tasks_db.DatabaseBackend"})
-    (found,) = site.check_task_backend(None)
+    (message,) = site.check_task_backend(None)
     # Django says so when the model is imported, and the package when it was before.
-    assert "INSTALLED_APPS" in (found.hint or "")
+    assert "INSTALLED_APPS" in (message.hint or "")
 
 
 def test_without_a_framework_the_extra_is_named(settings, monkeypatch):
     settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
     monkeypatch.setattr(site, "task_backends", lambda: None)
-    (found,) = site.check_task_backend(None)
-    assert "[tasks]" in (found.hint or "")
+    (message,) = site.check_task_backend(None)
+    assert "[tasks]" in (message.hint or "")

@@ -132,7 +132,7 @@ def test_progress_and_log_messages_are_listed(trying):
     for revision in ("2026-07-28", "2025-11-25"):
         client = visitor("try_components", name=revision)
         response = trying.run(client, "counts", {"arg.to": "2"}, revision=revision)
-        notes = [(one.kind, one.text) for one in response.context["answer"].notes]
+        notes = [(note.kind, note.text) for note in response.context["answer"].notes]
         assert notes[:2] == [("progress", "1 / 2 counting"), ("progress", "2 / 2 counting")]
         assert notes[2] == ("warning", 'counter: {"done": 2}')
 
@@ -170,17 +170,17 @@ def test_a_picture_has_an_address_that_a_strict_policy_allows(trying):
 def test_markup_of_an_image_is_a_download_and_no_picture(trying):
     client = staff()
     response = trying.run(client, "every_block")
-    kinds = {client.get(one)["Content-Type"] for one in attachments(response)}
+    kinds = {client.get(address)["Content-Type"] for address in attachments(response)}
     assert kinds == {"image/png", "application/octet-stream", "audio/wav"}
     assert all(
-        client.get(one)["Content-Disposition"].startswith('attachment; filename="every_block-')
-        for one in attachments(response)
+        client.get(address)["Content-Disposition"].startswith('attachment; filename="every_block-')
+        for address in attachments(response)
     )
 
 
 def test_links_of_an_answer_lead_to_what_this_server_has(trying):
     response = trying.run(staff(), "every_block")
-    links = [one.form_url for one in response.context["answer"].parts if one.uri]
+    links = [part.form_url for part in response.context["answer"].parts if part.uri]
     assert links == [*[f"{trying.url}?kind=resource&key=desk%3A%2F%2Fabout"] * 2, ""]
 
 
@@ -246,7 +246,7 @@ def test_suggestions_are_offered_and_taken_without_javascript(trying):
     taken = {"do": "run", "arg.topic": "ra", "arg.topic:suggested": "rain", "arg.tone": "=formal"}
     response = trying.post(client, "brief", taken, **query)
     parts = response.context["answer"].parts
-    assert [(one.role, one.text) for one in parts] == [
+    assert [(part.role, part.text) for part in parts] == [
         ("user", "rain, formal."),
         ("assistant", "Of course."),
     ]

@@ -46,10 +46,10 @@ def test_a_call_is_in_the_call_log_with_its_origin(trying):
     client = visitor("try_components", "try_as_another")
     trying.run(client, "later", {"arg.a": "1"})
     trying.run(client, "later", {"arg.a": "1"}, user="ada", revision="2025-11-25")
-    lines = Call.objects.order_by("pk")
-    found = [(one.origin, one.user_name, one.acting_user, one.outcome) for one in lines]
-    assert found == [("admin", "staff", "", "ok"), ("admin", "ada", "staff", "ok")]
-    assert [one.revision for one in lines] == ["2026-07-28", "2025-11-25"]
+    calls = Call.objects.order_by("pk")
+    origins = [(call.origin, call.user_name, call.acting_user, call.outcome) for call in calls]
+    assert origins == [("admin", "staff", "", "ok"), ("admin", "ada", "staff", "ok")]
+    assert [call.revision for call in calls] == ["2026-07-28", "2025-11-25"]
 
 
 def test_a_limit_holds(trying):
@@ -86,9 +86,9 @@ def test_a_call_that_waits_for_staff_leads_to_its_approval(desk_of_groups):
     assert "returned an error" not in text_of(response)
     assert client.get(link).status_code == 200
     other = visitor("try_components", name="other")
-    said = text_of(desk_of_groups.run(other, "close_desk", {"arg.desk": "2"}))
-    assert "waits for approval by another user" in said
-    assert "The call waits for approval." not in said
+    text = text_of(desk_of_groups.run(other, "close_desk", {"arg.desk": "2"}))
+    assert "waits for approval by another user" in text
+    assert "The call waits for approval." not in text
 
 
 def test_a_write_to_a_model_runs_dry_first(desk_of_groups):
@@ -146,7 +146,7 @@ def test_it_works_where_requests_are_transactions(trying, monkeypatch):
     assert trying.run(client, "add_group", {"arg.name": "Ops"}).status_code == 200
     again = trying.run(client, "add_group", {"arg.name": "Ops"})
     assert again.context["answer"].is_error
-    assert [one.name for one in Group.objects.all()] == ["Ops"]
+    assert [group.name for group in Group.objects.all()] == ["Ops"]
 
 
 @pytest.mark.django_db(transaction=True)

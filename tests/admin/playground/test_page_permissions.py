@@ -31,7 +31,7 @@ def other_tester(**details: Any) -> Any:
     return visitor("try_components", "try_as_another", **details)
 
 
-def said(response: Any) -> str:
+def answer_text(response: Any) -> str:
     [part] = response.context["answer"].parts
     return str(part.text)
 
@@ -53,8 +53,8 @@ def test_who_is_no_staff_is_sent_to_the_sign_in(trying, client):
 
 def test_one_runs_as_oneself(trying):
     with_whoami(trying)
-    assert said(trying.run(visitor("try_components"), "whoami")) == "staff None"
-    assert said(trying.run(root(), "whoami")) == "root None"
+    assert answer_text(trying.run(visitor("try_components"), "whoami")) == "staff None"
+    assert answer_text(trying.run(root(), "whoami")) == "root None"
 
 
 def test_the_permission_opens_nothing_that_its_holder_may_not_use(trying):
@@ -80,7 +80,7 @@ def test_what_ran_as_another_user_is_in_the_history(trying):
     with_whoami(trying)
     person("ada")
     client = other_tester()
-    assert said(trying.run(client, "whoami", user="ada")) == "ada None"
+    assert answer_text(trying.run(client, "whoami", user="ada")) == "ada None"
     entry = LogEntry.objects.get()
     assert entry.change_message == "Tried the tool “whoami” as the user “ada”."
     assert entry.user.get_username() == "staff"
@@ -113,7 +113,7 @@ def test_nobody_and_an_administrator_look_alike(trying):
 def test_an_administrator_may_be_any_administrator(trying):
     with_whoami(trying)
     person("boss", is_superuser=True)
-    assert said(trying.run(root(), "whoami", user="boss")) == "boss None"
+    assert answer_text(trying.run(root(), "whoami", user="boss")) == "boss None"
 
 
 def test_a_confirmed_run_goes_on_as_the_user_that_was_chosen(trying):
@@ -125,7 +125,7 @@ def test_a_confirmed_run_goes_on_as_the_user_that_was_chosen(trying):
     get_user_model().objects.filter(username="ada").update(is_active=False)
     assert trying.go_on(client, response, do="confirmed").status_code == 400
     get_user_model().objects.filter(username="ada").update(is_active=True)
-    assert said(trying.go_on(client, response, do="confirmed")) == "Made Ops."
+    assert answer_text(trying.go_on(client, response, do="confirmed")) == "Made Ops."
 
 
 def test_a_server_that_lets_the_user_in_not_is_closed_here_too(db):

@@ -120,8 +120,8 @@ def test_an_argument_that_is_called_like_a_dry_run_is_none(trying):
 def test_the_answer_to_a_question_makes_a_call_write_once(trying, revision):
     client = staff()
     asking = trying.run(client, "asks_first", revision=revision)
-    said = {"do": "answer", "question-0-action": "accept", "question-0.value": "Ops"}
-    statuses = [trying.go_on(client, asking, **said).status_code for _ in range(3)]
+    form = {"do": "answer", "question-0-action": "accept", "question-0.value": "Ops"}
+    statuses = [trying.go_on(client, asking, **form).status_code for _ in range(3)]
     assert statuses == [200, 400, 400]
     assert names() == ["Ops 0"]
 
@@ -148,8 +148,8 @@ def test_a_state_that_was_changed_runs_nothing(trying):
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
     state = response.context["state"]
     forged = signing.dumps({"owner": "x"}, salt=SALT, key="another")
-    for one in (state[:-1] + ("A" if state[-1] != "A" else "B"), f"x{state}", "", forged):
-        answer = client.post(trying.url, {"do": "confirmed", "state": one})
+    for bad_state in (state[:-1] + ("A" if state[-1] != "A" else "B"), f"x{state}", "", forged):
+        answer = client.post(trying.url, {"do": "confirmed", "state": bad_state})
         assert answer.status_code == 400
         assert "data of this page is not valid" in text_of(answer)
     assert names() == []

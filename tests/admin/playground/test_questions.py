@@ -54,7 +54,7 @@ def test_the_messages_of_every_round_are_shown(trying, client):
 
 def test_log_messages_before_a_question_are_listed_once(trying, client):
     response = trying.run(client, "asks")
-    assert [one.text for one in response.context["notes"]] == ["asking"]
+    assert [note.text for note in response.context["notes"]] == ["asking"]
     response = trying.go_on(client, response, **answer(**{"question-0.value": "=red"}))
     assert response.context["notes"] == []
 
