@@ -65,22 +65,23 @@ class Account:
         *before, last = self.messages or [{}]
         if not is_response(last):
             before = self.messages
-        said = [message.get("params", {}).get("progress") for message in before]
-        if said != list(range(1, len(said) + 1)) or len(set(self.ids)) < len(self.ids):
+        progress = [message.get("params", {}).get("progress") for message in before]
+        if progress != list(range(1, len(progress) + 1)) or len(set(self.ids)) < len(self.ids):
             return False
         if not is_response(last):
             return self.is_stuck or not self.messages
         if last.get("id") != self.request_id:
             return False
         return "error" in last or (
-            len(said) == self.numbers and text_of(last) == f"counted to {self.numbers}"
+            len(progress) == self.numbers and text_of(last) == f"counted to {self.numbers}"
         )
 
     def __str__(self) -> str:
-        said = [message.get("params", {}).get("progress", message) for message in self.messages]
+        progress = [message.get("params", {}).get("progress", message) for message in self.messages]
         return (
-            f"{self.end}: call {self.request_id} of {self.numbers} numbers, {said}, ids {self.ids},"
-            f" {len(self.connections)} connections, the last of them {self.connections[-12:]}"
+            f"{self.end}: call {self.request_id} of {self.numbers} numbers, {progress},"
+            f" ids {self.ids}, {len(self.connections)} connections,"
+            f" the last of them {self.connections[-12:]}"
         )
 
 

@@ -44,8 +44,8 @@ def accept(value: Any) -> dict[str, Any]:
 
 
 def text(response: dict[str, Any]) -> str:
-    found: str = response["result"]["content"][0]["text"]
-    return found
+    text: str = response["result"]["content"][0]["text"]
+    return text
 
 
 def said(content: Any = None, **changes: Any) -> dict[str, Any]:

@@ -96,22 +96,22 @@ class Report:
     @property
     def missed(self) -> list[int]:
         """For each client, how many things it was not told of."""
-        return [len(one.missed(self.last)) for one in self.told]
+        return [len(client.missed(self.last)) for client in self.told]
 
     @property
     def cuts(self) -> int:
         """How often a client was cut off."""
-        return sum(one.cuts for one in self.told)
+        return sum(client.cuts for client in self.told)
 
     @property
     def disorder(self) -> list[str]:
         """Every event that came before one with a smaller number."""
-        return [text for one in self.told for text in one.disorder]
+        return [text for client in self.told for text in client.disorder]
 
     @property
     def refusals(self) -> list[str]:
         """Every answer to a client that came back that was no stream."""
-        return [text for one in self.told for text in one.refusals]
+        return [text for client in self.told for text in client.refusals]
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -120,12 +120,12 @@ class Report:
             "changes": self.changes,
             "things": len(self.last),
             "missed": self.missed,
-            "events": [one.events for one in self.told],
+            "events": [client.events for client in self.told],
             "out of order": len(self.disorder),
             "refusals": self.refusals,
-            "connections": [one.connections for one in self.told],
+            "connections": [client.connections for client in self.told],
             "cuts": self.cuts,
-            "stalls": sum(one.stalls for one in self.told),
+            "stalls": sum(client.stalls for client in self.told),
             "complaining workers": len(self.complaints),
         }
 
@@ -168,9 +168,9 @@ class Listener:
         left = random.randint(1, MOST_EVENTS)
         before: tuple[int, int] = (-1, 0)
         async for event_id, message in coming:
-            found = durable_streams.decode_event_id(event_id)
-            assert found is not None, event_id
-            place = (found.position, found.beyond or 0)
+            cursor = durable_streams.decode_event_id(event_id)
+            assert cursor is not None, event_id
+            place = (cursor.position, cursor.beyond or 0)
             if place <= before:
                 self.told.disorder.append(f"{event_id} after {before}")
             before = place
@@ -200,9 +200,9 @@ async def run(plan: Plan, environ: Mapping[str, str], directory: Path) -> Report
     ):
         listeners = [Listener(await _begun(http, workers)) for _ in range(plan.listeners)]
         listeners.append(Listener(await _begun(http, workers), stalls=plan.stalls))
-        report.told = [one.told for one in listeners]
-        await asyncio.gather(*(one.subscribe(plan.things) for one in listeners))
-        listening = [asyncio.create_task(one.listen()) for one in listeners]
+        report.told = [listener.told for listener in listeners]
+        await asyncio.gather(*(listener.subscribe(plan.things) for listener in listeners))
+        listening = [asyncio.create_task(listener.listen()) for listener in listeners]
         calls = _calls(plan, report)
         await asyncio.gather(*(_change(http, workers, calls, report) for _ in range(CALLERS)))
         await _settled(report, plan)
@@ -242,9 +242,9 @@ async def _change(
     for message in calls:
         answer = await client.post(message)
         assert answer.status_code == 200, answer.text
-        for one in answer.json()["result"]["structuredContent"]["result"]:
+        for change in answer.json()["result"]["structuredContent"]["result"]:
             report.changes += 1
-            report.last[one["thing"]] = max(one["at"], report.last.get(one["thing"], 0.0))
+            report.last[change["thing"]] = max(change["at"], report.last.get(change["thing"], 0.0))
 
 
 async def _settled(report: Report, plan: Plan) -> None:

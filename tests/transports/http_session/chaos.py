@@ -84,21 +84,21 @@ class Report:
         """The calls whose end is not allowed, and the streams that are stored wrongly."""
         wrong = (End.BAD, End.UNKNOWN, End.STUCK)
         bad = [
-            str(one)
-            for one in (*self.accounts, *self.ambushed)
-            if one.end in wrong or ("500" in one.connections and not self.may_fail)
+            str(account)
+            for account in (*self.accounts, *self.ambushed)
+            if account.end in wrong or ("500" in account.connections and not self.may_fail)
         ]
         return [*bad, *self.streams.get("broken", ())]
 
     @property
     def figures(self) -> dict[str, Any]:
         """The numbers of the run."""
-        every = [*self.accounts, *self.ambushed]
+        accounts = [*self.accounts, *self.ambushed]
         return {
-            "calls": len(every),
-            **tally(every),
-            "connections": sum(len(one.connections) for one in every),
-            "events": sum(len(one.messages) for one in every),
+            "calls": len(accounts),
+            **tally(accounts),
+            "connections": sum(len(account.connections) for account in accounts),
+            "events": sum(len(account.messages) for account in accounts),
             "ambushed": tally(self.ambushed),
             "kills": self.kills,
             "halts": self.halts,

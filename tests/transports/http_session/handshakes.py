@@ -23,8 +23,8 @@ INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 def request(method: str, params: Any = None, *, id: Any = 1) -> dict[str, Any]:
     """A request without an envelope."""
-    found = {"jsonrpc": "2.0", "id": id, "method": method}
-    return found if params is None else {**found, "params": params}
+    message = {"jsonrpc": "2.0", "id": id, "method": method}
+    return message if params is None else {**message, "params": params}
 
 
 def initialize(version: Any = D, *, id: Any = 1, **changes: Any) -> dict[str, Any]:
@@ -71,9 +71,9 @@ class Peer:
     @property
     def id(self) -> str:
         """The id of the session."""
-        found = self.headers["mcp_session_id"]
-        assert found is not None
-        return found
+        session_id = self.headers["mcp_session_id"]
+        assert session_id is not None
+        return session_id
 
     async def open(self, **capabilities: Any) -> dict[str, Any]:
         """Begin a session, and the result of that."""

@@ -84,8 +84,8 @@ def consent(ctx: Context) -> str:
 @parlor.tool
 def everything(ctx: Context) -> str:
     """Ask the user, the model and the client at once."""
-    word, said, roots = ctx.ask(Elicit("A word?", str), Sample("Say hi."), ListRoots())
-    return f"{word} {said.text} {roots[0].uri}"
+    word, reply, roots = ctx.ask(Elicit("A word?", str), Sample("Say hi."), ListRoots())
+    return f"{word} {reply.text} {roots[0].uri}"
 
 
 class Size(Enum):
@@ -145,7 +145,7 @@ def extras(ctx: Context) -> str:
 @parlor.tool
 def think(ctx: Context) -> str:
     """Ask the model."""
-    said = ctx.sample(
+    reply = ctx.sample(
         ["Hi.", Message("Hello.", role="assistant"), "And?"],
         max_tokens=9,
         system_prompt="Be brief.",
@@ -154,14 +154,14 @@ def think(ctx: Context) -> str:
         model_preferences={"hints": [{"name": "small"}], "speedPriority": 1},
         metadata={"a": 1},
     )
-    return f"{said.role} {said.model} {said.stop_reason}: {said.text}"
+    return f"{reply.role} {reply.model} {reply.stop_reason}: {reply.text}"
 
 
 @parlor.tool
 def think_again(ctx: Context) -> str:
     """Ask the model, and go on from what it said."""
-    said = ctx.sample("One?")
-    return ctx.sample(["One?", said, "Two?"]).text
+    reply = ctx.sample("One?")
+    return ctx.sample(["One?", reply, "Two?"]).text
 
 
 @parlor.tool
@@ -176,8 +176,8 @@ WEATHER = {"name": "weather", "description": "The weather.", "inputSchema": {"ty
 @parlor.tool
 def use_tools(ctx: Context) -> str:
     """Lend the model a tool."""
-    said = ctx.sample("Rain?", tools=[WEATHER], tool_choice="auto")
-    return ", ".join(use.name for use in said.tool_uses)
+    reply = ctx.sample("Rain?", tools=[WEATHER], tool_choice="auto")
+    return ", ".join(use.name for use in reply.tool_uses)
 
 
 @parlor.tool

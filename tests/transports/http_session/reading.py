@@ -35,10 +35,10 @@ class Reader:
             if self.is_over:
                 raise Ended
             await self._part()
-        found = self._events.popleft()
-        if found.id is not None:
-            self.ids.append(found.id)
-        return found
+        event = self._events.popleft()
+        if event.id is not None:
+            self.ids.append(event.id)
+        return event
 
     async def _part(self) -> None:
         part = await self.connection.part()
@@ -50,10 +50,10 @@ class Reader:
 
     async def message(self) -> dict[str, Any]:
         """The next message."""
-        while not (found := await self.event()).data:
+        while not (event := await self.event()).data:
             pass
-        said: dict[str, Any] = json.loads(found.data)
-        return said
+        message: dict[str, Any] = json.loads(event.data)
+        return message
 
     async def comment(self) -> None:
         """Wait until the stream has begun, or given a sign of life."""
@@ -63,9 +63,9 @@ class Reader:
 
     async def rest(self) -> list[dict[str, Any]]:
         """Every message up to the end of the stream."""
-        found = []
+        messages = []
         try:
             while True:
-                found.append(await self.message())
+                messages.append(await self.message())
         except Ended:
-            return found
+            return messages

@@ -137,10 +137,12 @@ def _change(number: int, done: list[Changed]) -> None:
 @server.tool
 def sweep(things: int) -> list[Changed]:
     """Change all things in one announcement."""
-    topics = [TopicKey("sessions", "resource", f"sessions://things/{one}") for one in range(things)]
+    topics = [
+        TopicKey("sessions", "resource", f"sessions://things/{number}") for number in range(things)
+    ]
     at = time.monotonic()
     publish(*topics)
-    return [Changed(thing=one, at=at) for one in range(things)]
+    return [Changed(thing=number, at=at) for number in range(things)]
 
 
 @server.tool

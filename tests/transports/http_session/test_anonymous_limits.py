@@ -145,9 +145,11 @@ async def test_calls_over_the_older_transport_are_counted_by_address(settings):
 async def test_what_a_client_says_of_itself_is_bounded(mount):
     long = "x" * 100_000
     peer = Peer(mount)
-    said = {"name": "long", "version": long, "icons": [{"src": long}], "title": 7}
+    client_info = {"name": "long", "version": long, "icons": [{"src": long}], "title": 7}
     answer = await peer.send(
-        initialize(D, clientInfo=said, capabilities={"sampling": {}, "experimental": {"a": long}})
+        initialize(
+            D, clientInfo=client_info, capabilities={"sampling": {}, "experimental": {"a": long}}
+        )
     )
     assert answer.status == 200
     row = await Session.objects.aget()

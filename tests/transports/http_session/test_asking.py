@@ -77,7 +77,7 @@ async def test_what_was_written_before_the_question_is_taken_back(streaming):
         assert await Group.objects.acount() == 0
         await answer(peer, question, accept("after"))
         await reader.rest()
-    assert {one.name async for one in Group.objects.all()} == {"before", "after"}
+    assert {group.name async for group in Group.objects.all()} == {"before", "after"}
 
 
 @spec("ASK-2", "RPC-3")
@@ -92,7 +92,7 @@ async def test_questions_follow_one_another_and_nothing_is_said_twice(version, s
         second = await reader.message()
         await answer(peer, second, accept(22))
         *before, response = await reader.rest()
-    assert [one["params"]["progress"] for one in before] == [3]
+    assert [message["params"]["progress"] for message in before] == [3]
     assert (response["id"], text(response)) == ("ask-1-1", "42")
     assert len({first["id"], second["id"], "ask-1-1"}) == 3
 
@@ -141,7 +141,7 @@ async def test_a_waiting_call_holds_no_thread(streaming, settings):
         assert text(answered.response()) == "true"
         for question in questions:
             await answer(peer, question, accept("Ada"))
-        assert [text((await one.rest())[0]) for one in (first, other)] == ["Hello Ada."] * 2
+        assert [text((await reader.rest())[0]) for reader in (first, other)] == ["Hello Ada."] * 2
 
 
 # Where nobody can be asked ---------------------------------------------------------------------

@@ -121,10 +121,10 @@ async def test_a_message_is_a_block_where_lists_are_unknown(version, streaming):
         again = (await reader.message())["params"]["messages"]
         await peer.delete()
     if version == D:
-        assert [one["content"] for one in again][1] == many
+        assert [message["content"] for message in again][1] == many
         return
-    assert [one["content"]["text"] for one in again] == ["One?", "one", "more", "Two?"]
-    assert [one["role"] for one in again] == ["user", "assistant", "assistant", "user"]
+    assert [message["content"]["text"] for message in again] == ["One?", "one", "more", "Two?"]
+    assert [message["role"] for message in again] == ["user", "assistant", "assistant", "user"]
 
 
 @spec("ASK-10")
@@ -205,7 +205,7 @@ async def test_two_pages_have_two_ids(streaming):
         for question in questions:
             await answer(peer, question, {"action": "accept"})
         assert text((await reader.rest())[0]) == "paid twice"
-    assert len({one["params"]["elicitationId"] for one in questions}) == 2
+    assert len({question["params"]["elicitationId"] for question in questions}) == 2
 
 
 @pytest.mark.parametrize("tool", ["pay", "pay_later", "pay_or_nothing"])
@@ -242,8 +242,8 @@ async def test_several_pages_are_named_by_one_error(mount):
     peer = await ready(mount)
     sent = await peer.send(call("pay_twice"), accept="application/json")
     pages = sent.response()["error"]["data"]["elicitations"]
-    assert [one["url"] for one in pages] == ["https://pay.example/1", "https://pay.example/2"]
-    assert len({one["elicitationId"] for one in pages}) == 2
+    assert [page["url"] for page in pages] == ["https://pay.example/1", "https://pay.example/2"]
+    assert len({page["elicitationId"] for page in pages}) == 2
 
 
 @spec("ASK-18", "ASK-1")

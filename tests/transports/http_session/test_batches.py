@@ -48,9 +48,9 @@ PING = request("ping")
 
 def by_id(entries: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     """The entries of an answer, none of which has another's id."""
-    found = {json.dumps(entry["id"]): entry for entry in entries}
-    assert len(found) == len(entries)
-    return found
+    entries_by_id = {json.dumps(entry["id"]): entry for entry in entries}
+    assert len(entries_by_id) == len(entries)
+    return entries_by_id
 
 
 @spec("BAT-1", "BAT-4", "RPC-2", "HTTP-5")
@@ -69,14 +69,14 @@ async def test_every_request_gets_one_entry_and_nothing_else_does(mount):
     for accept in (None, JSON_ONLY, "application/json, text/event-stream"):
         answer = await peer.send(batch, accept=accept)
         assert answer.status == 200
-        found = by_id(answer.messages() if answer.is_stream else answer.json())
-        assert {*found} == {"1", '"1"', "2", "3", "4", "5", "6"}
-        assert found["1"]["result"] == found['"1"']["result"] == {}
-        assert found["2"]["error"]["code"] == METHOD_NOT_FOUND
-        assert found["3"]["result"]["content"][0]["text"] == "a"
-        assert found["4"]["result"]["content"][0]["text"] == "b"
-        assert found["5"]["error"]["code"] == INVALID_PARAMS
-        assert found["6"]["error"]["code"] == INVALID_PARAMS
+        entries = by_id(answer.messages() if answer.is_stream else answer.json())
+        assert {*entries} == {"1", '"1"', "2", "3", "4", "5", "6"}
+        assert entries["1"]["result"] == entries['"1"']["result"] == {}
+        assert entries["2"]["error"]["code"] == METHOD_NOT_FOUND
+        assert entries["3"]["result"]["content"][0]["text"] == "a"
+        assert entries["4"]["result"]["content"][0]["text"] == "b"
+        assert entries["5"]["error"]["code"] == INVALID_PARAMS
+        assert entries["6"]["error"]["code"] == INVALID_PARAMS
         assert answer.is_stream is (accept != JSON_ONLY and mount != "wsgi")
 
 
@@ -127,10 +127,10 @@ async def test_a_broken_member_gets_an_entry_of_its_own(mount):
     broken = [1, "x", None, [], [PING], {}, {"jsonrpc": "1.0", "method": "ping"}, {"id": None}]
     answer = await peer.send([*broken, request("ping", id=9), {**PING, "id": 8, "params": [1]}])
     assert answer.status == 200
-    *entries, last, ping = sorted(answer.json(), key=lambda one: one.get("id", 0))
-    assert [one["error"]["code"] for one in entries] == [INVALID_REQUEST] * len(broken)
+    *entries, last, ping = sorted(answer.json(), key=lambda response: response.get("id", 0))
+    assert [response["error"]["code"] for response in entries] == [INVALID_REQUEST] * len(broken)
     # The null of base JSON-RPC fits no schema, and costs clients that check one all the entries.
-    assert not any("id" in one for one in entries)
+    assert not any("id" in response for response in entries)
     assert (last["id"], last["error"]["code"]) == (8, INVALID_PARAMS)
     assert ping == {"jsonrpc": "2.0", "id": 9, "result": {}}
 
@@ -149,12 +149,12 @@ async def test_a_member_that_needs_a_capability_is_told_so_in_a_code_of_its_revi
     plain: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
     begun = await send(app, "/mcp", encoded(initialize(B)), **plain)
     plain["mcp_session_id"] = begun.headers["mcp-session-id"]
-    asked = request("prompts/get", {"name": "brief"}, id=7)
-    for body in (asked, [asked]):
+    member = request("prompts/get", {"name": "brief"}, id=7)
+    for body in (member, [member]):
         answer = await send(app, "/mcp", encoded(body), **plain)
         assert answer.status == 200
-        (found,) = answer.json() if isinstance(body, list) else [answer.json()]
-        assert (found["id"], found["error"]["code"]) == (7, INVALID_PARAMS)
+        (response,) = answer.json() if isinstance(body, list) else [answer.json()]
+        assert (response["id"], response["error"]["code"]) == (7, INVALID_PARAMS)
 
 
 @spec("BAT-3", "VER-19")
@@ -166,9 +166,9 @@ async def test_initialize_does_not_come_in_a_batch(mount):
     assert not await Session.objects.aexists()
     peer = await opened(mount, version=B)
     answer = await peer.send([initialize(D, id=5), request("ping", id=6)])
-    found = by_id(answer.json())
-    assert found["5"]["error"]["code"] == INVALID_REQUEST
-    assert found["6"]["result"] == {}
+    entries = by_id(answer.json())
+    assert entries["5"]["error"]["code"] == INVALID_REQUEST
+    assert entries["6"]["result"] == {}
     assert "mcp-session-id" not in answer.headers
     assert await Session.objects.acount() == 1
 
@@ -231,8 +231,8 @@ async def test_two_members_may_have_the_same_id(mount):
     echo = [request("tools/call", {"name": "echo", "arguments": {"text": t}}) for t in "ab"]
     answer = await peer.send(echo)
     entries = answer.messages() if answer.is_stream else answer.json()
-    assert [one["id"] for one in entries] == [1, 1]
-    assert {one["result"]["content"][0]["text"] for one in entries} == {"a", "b"}
+    assert [response["id"] for response in entries] == [1, 1]
+    assert {response["result"]["content"][0]["text"] for response in entries} == {"a", "b"}
 
 
 @spec("BAT-4", "HTTP-6", "HTTP-17", "PRG-1")
@@ -248,13 +248,15 @@ async def test_members_run_side_by_side_on_one_stream(streaming, gate):
         answer = await stream.start()
         assert answer.headers["content-type"] == "text/event-stream"
         early = [await stream.event() for _ in range(6)]
-        responses = {one["id"] for one in early if "id" in one}
+        responses = {message["id"] for message in early if "id" in message}
         assert responses == {3, 4}
-        tokens = {one["params"].get("progressToken") for one in early if "method" in one}
+        tokens = {
+            message["params"].get("progressToken") for message in early if "method" in message
+        }
         assert {"sync", "async"} <= tokens
         gates[gate].opened.set()
         rest = [await stream.event() for _ in range(4)]
-        assert {one["id"] for one in rest if "id" in one} == {1, 2}
+        assert {message["id"] for message in rest if "id" in message} == {1, 2}
         assert (await stream.rest()).body.strip() == b""
 
 
@@ -274,9 +276,9 @@ async def test_a_member_may_be_canceled_and_the_others_go_on(tool, place, stream
         await reached(gates[gate].left)
         assert gates[gate].outcome == "cancelled"
         gates[other].opened.set()
-        found = await stream.event()
-        assert found["id"] == 2
-        assert found["result"]["content"][0]["text"] == "opened"
+        response = await stream.event()
+        assert response["id"] == 2
+        assert response["result"]["content"][0]["text"] == "opened"
         stream.answer.body = b""
         assert b"data" not in (await stream.rest()).body
 
@@ -307,8 +309,10 @@ async def test_a_canceled_member_has_an_entry_in_a_document_that_says_so(tool, s
             await peer.send(notification("notifications/cancelled", requestId=number))
         answer = await asking
         assert answer.status == 200
-        assert {one["id"]: one.get("error", {}).get("code") for one in answer.json()} == {
-            **{one["id"]: None for one in others},
+        responses = answer.json()
+        codes = {response["id"]: response.get("error", {}).get("code") for response in responses}
+        assert codes == {
+            **{member["id"]: None for member in others},
             **dict.fromkeys((0, 1), REQUEST_CANCELLED),
         }
         assert gates.pop(gate).outcome == "cancelled"

@@ -79,9 +79,9 @@ async def test_what_is_no_message_is_told_so(version, mount):
     for raw, status, code, request_id in REFUSED:
         answer = await peer.send(raw)
         assert answer.status == status, (raw[:80], answer.body)
-        found = answer.json()
-        assert found["error"]["code"] == code, (raw[:80], answer.body)
-        assert found.get("id", ...) == request_id, raw[:80]
+        response = answer.json()
+        assert response["error"]["code"] == code, (raw[:80], answer.body)
+        assert response.get("id", ...) == request_id, raw[:80]
         assert len(answer.body) < 500
     assert await peer.result("ping") == {}
 
@@ -93,9 +93,9 @@ async def test_an_odd_request_is_a_request(version, mount):
     for raw, request_id in SERVED:
         answer = await peer.send(raw)
         assert answer.status == 200, raw
-        found = answer.json()
-        assert found == {"jsonrpc": "2.0", "id": request_id, "result": {}}
-        assert type(found["id"]) is type(request_id)
+        response = answer.json()
+        assert response == {"jsonrpc": "2.0", "id": request_id, "result": {}}
+        assert type(response["id"]) is type(request_id)
 
 
 @spec("RPC-9", "HTTP-8")
@@ -134,9 +134,11 @@ async def test_each_member_of_a_batch_is_judged_alone(mount):
     assert answer.status == 200, answer.body
     entries = answer.json()
     # What could not be read has no id here either, and not the null of base JSON-RPC.
-    found = [(one.get("id", NO_ID), one.get("error", {}).get("code")) for one in entries]
-    assert _sorted(found) == _sorted(expected)
-    assert all(one["result"] == {} for one in entries if "error" not in one)
+    outcomes = [
+        (response.get("id", NO_ID), response.get("error", {}).get("code")) for response in entries
+    ]
+    assert _sorted(outcomes) == _sorted(expected)
+    assert all(response["result"] == {} for response in entries if "error" not in response)
     assert await peer.result("ping") == {}
 
 

@@ -60,9 +60,9 @@ async def lines(log: CallLog, count: int, *columns: str) -> list[Line]:
         # Nothing tells when a thread has written its line.
         while len(seen := await read(log, OUTCOME)) < count or ("started",) in seen:
             pass
-    found = await read(log, columns)
-    assert len(found) == count, found
-    return found
+    rows = await read(log, columns)
+    assert len(rows) == count, rows
+    return rows
 
 
 async def test_every_mount_writes_one_line_for_a_request(mount, token, log):
@@ -74,9 +74,9 @@ async def test_every_mount_writes_one_line_for_a_request(mount, token, log):
     }.items():
         body = message("tools/call", {"name": name, "arguments": arguments})
         await ask(mount, "/mcp", body, authorization=token)
-    found = await lines(log, 4, "component", "outcome", "transport", "revision")
+    rows = await lines(log, 4, "component", "outcome", "transport", "revision")
     rest = ("http", "2026-07-28")
-    assert found == [
+    assert rows == [
         ("add", "ok", *rest),
         ("add_later", "ok", *rest),
         ("fail", "failed", *rest),
@@ -135,7 +135,11 @@ async def test_a_call_that_is_late_is_a_line(tool, streaming, gate, log):
 @pytest.mark.parametrize(
     ("transport", "version"),
     [
-        *((one, version) for one in ("memory", "http", "stdio") for version in REVISIONS),
+        *(
+            (transport, version)
+            for transport in ("memory", "http", "stdio")
+            for version in REVISIONS
+        ),
         ("sse", "2024-11-05"),
     ],
 )
@@ -158,8 +162,8 @@ async def test_a_closed_door_is_a_line(mount, log):
 
     call_log.anonymous_limiter.clear()
     await ask(mount, "/mcp", message("tools/call", {"name": "add", "arguments": {}}))
-    found = await lines(log, 1, "component", "outcome", "code", "user_key")
-    assert found == [("add", "refused", -31401, "anonymous")]
+    rows = await lines(log, 1, "component", "outcome", "code", "user_key")
+    assert rows == [("add", "refused", -31401, "anonymous")]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -223,5 +227,5 @@ async def test_a_request_that_contradicts_itself_is_a_line(changes, code, mount,
     body = message("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
     answer = await ask(mount, "/mcp", body, authorization=token, **changes)
     assert answer.status == 400
-    found = await lines(log, 1, "component", "outcome", "code", "user_name")
-    assert found == [("add", "invalid", code, "eve")]
+    rows = await lines(log, 1, "component", "outcome", "code", "user_name")
+    assert rows == [("add", "invalid", code, "eve")]

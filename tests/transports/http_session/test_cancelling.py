@@ -49,9 +49,9 @@ def assert_cancelled(sent: Answer, *request_ids: Any) -> None:
     """A document says of each of these requests that it was cancelled."""
     assert (sent.status, sent.headers["content-type"]) == (200, "application/json")
     error = {"code": REQUEST_CANCELLED, "message": "The request was cancelled."}
-    found = sent.json()
-    assert (found if isinstance(found, list) else [found]) == [
-        {"jsonrpc": "2.0", "id": one, "error": error} for one in request_ids
+    document = sent.json()
+    assert (document if isinstance(document, list) else [document]) == [
+        {"jsonrpc": "2.0", "id": request_id, "error": error} for request_id in request_ids
     ]
 
 
@@ -141,7 +141,7 @@ async def test_what_names_no_call_is_ignored(version, streaming, gate):
     await cancel(peer, requestId=7)
     assert await peer.result("ping") == {}
     # Each id that could be one of another process waits there once.
-    waiting = [one.ref async for one in Inbox.objects.all()]
+    waiting = [row.ref async for row in Inbox.objects.all()]
     assert len(waiting) == len(set(waiting)) <= 4
 
 
@@ -205,7 +205,7 @@ async def test_one_member_of_a_batch_is_cancelled_and_the_other_answered(streami
         while (await reader.message()).get("id") != 2:
             pass
         await cancel(peer, requestId=1)
-        assert [one["id"] for one in await reader.rest()] in ([], [1])
+        assert [message["id"] for message in await reader.rest()] in ([], [1])
     await reached(gates[gate].left)
     assert gates[gate].outcome == "cancelled"
 

@@ -89,16 +89,16 @@ def thing(message: dict[str, Any]) -> int:
 
 async def heard(client: Client, at: Server, last: str | None, count: int) -> tuple[set[int], str]:
     """So many things that a stream tells of, and the id of the last event; then it is cut."""
-    found: set[int] = set()
+    things: set[int] = set()
     async with client.get(at=at, last=last) as response, aclosing(events(response)) as coming:
         async for event_id, message in coming:
             last = event_id
             if message is not None:
-                found.add(thing(message))
-            if len(found) >= count:
+                things.add(thing(message))
+            if len(things) >= count:
                 break
     assert last is not None
-    return found, last
+    return things, last
 
 
 @spec("RSM-12")
@@ -111,8 +111,8 @@ async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(kind
         await run_tool(client, "sweep", there, things=TOGETHER)
         for count, server in ((1, here), (TOGETHER // 2, there), (TOGETHER - 1, here)):
             _, last = await heard(client, server, last, count)
-        told, last = await heard(client, there, last, TOGETHER)
-        assert told == set(range(TOGETHER))
+        things, last = await heard(client, there, last, TOGETHER)
+        assert things == set(range(TOGETHER))
         await run_tool(client, "sweep", there, things=1)
         assert (await heard(client, here, last, 1))[0] == {0}
 
@@ -135,8 +135,8 @@ async def test_the_older_stream_goes_on_when_the_process_of_the_newer_one_is_kil
                 workers.drop(there)
                 # In the moment in which nobody writes.
                 await run_tool(client, "sweep", beside, things=2)
-                told: set[int] = set()
-                while told != {0, 1}:
+                things: set[int] = set()
+                while things != {0, 1}:
                     _, message = await anext(older)
                     assert message is not None
-                    told.add(thing(message))
+                    things.add(thing(message))

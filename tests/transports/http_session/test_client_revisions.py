@@ -49,12 +49,13 @@ async def called(
 def test_everything_that_needs_no_answer_is_the_same(version):
     mine = client(version)
     assert "count" in [tool["name"] for tool in mine.list_tools()]
-    assert "parlor://table" in [one["uri"] for one in mine.list_resources()]
+    assert "parlor://table" in [resource["uri"] for resource in mine.list_resources()]
     assert len(mine.list_resource_templates()) == 3
-    assert [one["name"] for one in mine.list_prompts()] == ["toast"]
+    assert [prompt["name"] for prompt in mine.list_prompts()] == ["toast"]
     assert mine.read_resource("parlor://table")[0]["text"] == "cups"
     result = mine.call_tool("count", {"n": 2})
-    assert (result.text, [one["progress"] for one in result.progress]) == ("counted to 2", [1, 2])
+    assert result.text == "counted to 2"
+    assert [report["progress"] for report in result.progress] == [1, 2]
     with pytest.raises(MCPError) as caught:
         mine.read_resource("parlor://nothing")
     assert caught.value.code == (-32602 if REVISIONS[version].stateless else -32002)
@@ -147,8 +148,8 @@ def test_a_write_before_the_question_is_a_mistake(version):
 @pytest.mark.parametrize("version", WITH_FORMS)
 def test_prompts_and_resources_are_answered(version):
     mine = client(version)
-    (said,) = mine.get_prompt("toast", answers=["Ada"])
-    assert said["content"]["text"] == "To Ada!"
+    (message,) = mine.get_prompt("toast", answers=["Ada"])
+    assert message["content"]["text"] == "To Ada!"
     assert mine.read_resource("parlor://guests/ada", answers=[7])[0]["text"] == "ada 7"
 
 
@@ -187,11 +188,11 @@ def test_a_malformed_answer_is_called_by_the_name_it_has_there(version):
 @pytest.mark.parametrize("version", [C, D])
 def test_members_of_the_stateless_retry_mean_nothing_in_a_session(version):
     accepted = {"action": "accept", "content": {"value": "Eve"}}
-    asked = client(version).call_tool("name").questions
+    questions = client(version).call_tool("name").questions
     mine = client(version)
     retry = {"inputResponses": {"elicitation_0": accepted}, "requestState": "nonsense"}
     result = mine.request("tools/call", {"name": "name", "arguments": {}, **retry})
-    assert [one["params"]["message"] for one in asked] == ["Your name?"]
+    assert [question["params"]["message"] for question in questions] == ["Your name?"]
     (again,) = result["inputRequests"].values()
     assert again["params"]["message"] == "Your name?"
 
@@ -203,7 +204,7 @@ def test_a_session_keeps_its_level(version):
     # Tests want to see everything.
     assert len(mine.call_tool("levels").logs) == 4
     assert mine.request("logging/setLevel", {"level": "error"}) == {}
-    assert [one["level"] for one in mine.call_tool("levels").logs] == ["error"]
+    assert [record["level"] for record in mine.call_tool("levels").logs] == ["error"]
 
 
 @spec("SUB-1")

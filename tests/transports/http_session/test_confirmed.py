@@ -142,8 +142,8 @@ async def test_a_session_is_not_used_beyond_its_end(mount, database, clock):
     await confirm()
     clock.move(0.4)
     assert await status(peer) == 200
-    found = await in_thread(lambda: session_cache._read_many(list(session_cache._entries)))
-    [confirmed] = found.values()
+    answers = await in_thread(lambda: session_cache._read_many(list(session_cache._entries)))
+    [confirmed] = answers.values()
     assert 0 < confirmed.seconds <= PATIENCE
 
 
@@ -241,7 +241,7 @@ async def add(a: int, b: int) -> int:
 def comers_back(count: int) -> list[Peer]:
     """Clients that have begun their sessions in another process; this one has its catalog."""
     assert counting.catalog
-    found, new = [], []
+    peers, new = [], []
     for _ in range(count):
         peer = Peer("counting", "/mcp")
         session, plaintext = sessions.new_session(
@@ -254,11 +254,11 @@ def comers_back(count: int) -> list[Peer]:
         )
         peer.headers |= {"mcp_session_id": plaintext, "mcp_protocol_version": peer.version}
         new.append(session)
-        found.append(peer)
+        peers.append(peer)
     # As many as a writer takes together.
     for first in range(0, count, 100):
         assert not any(sessions.NEW_SESSIONS.write(new[first : first + 100], again=False))
-    return found
+    return peers
 
 
 @pytest.mark.usefixtures("_counting", "no_threads")
@@ -277,8 +277,8 @@ async def test_a_known_session_takes_no_thread(database, request):
     assert await peer.result("ping") == {}
     with database.quiet():
         arguments = {"a": 2, "b": 40}
-        said = await peer.result("tools/call", {"name": "add", "arguments": arguments})
-    assert said["content"][0]["text"] == "42"
+        result = await peer.result("tools/call", {"name": "add", "arguments": arguments})
+    assert result["content"][0]["text"] == "42"
     # Also one that is answered with an error.
     answer = await peer.send(message("tools/call", {}))
     assert (answer.status, code_of(answer)) == (200, INVALID_PARAMS)

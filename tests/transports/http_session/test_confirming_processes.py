@@ -62,8 +62,8 @@ class Site:
     def text(self, at: Server, tool: str, **arguments: Any) -> str:
         answer = self.call(at, tool, **arguments)
         assert answer.status_code == 200, answer.text
-        found: str = answer.json()["result"]["content"][0]["text"]
-        return found
+        text: str = answer.json()["result"]["content"][0]["text"]
+        return text
 
     def caller(self) -> tuple[str, str]:
         """A user and a token that every worker here has cached."""
@@ -77,9 +77,9 @@ class Site:
 
     def hits(self) -> int:
         """How often one of the workers here knew a caller."""
-        found = httpx.get(f"{self.here.url}/mcp/health", trust_env=False, timeout=PATIENCE).json()
-        assert found["callers"] == "cached"
-        hits: int = found["cache"]["callers"]["hits"]
+        health = httpx.get(f"{self.here.url}/mcp/health", trust_env=False, timeout=PATIENCE).json()
+        assert health["callers"] == "cached"
+        hits: int = health["cache"]["callers"]["hits"]
         return hits
 
     def seconds_until_refused(self, token: str) -> float:
@@ -106,9 +106,9 @@ def patience() -> Iterator[None]:
 
 
 def post(at: Server, body: Any, headers: dict[str, str | None]) -> httpx.Response:
-    said = {name: value for name, value in headers.items() if value is not None}
-    said["x-forwarded-for"] = next(_addresses)
-    return httpx.post(f"{at.url}/mcp", json=body, headers=said, trust_env=False, timeout=PATIENCE)
+    fields = {name: value for name, value in headers.items() if value is not None}
+    fields["x-forwarded-for"] = next(_addresses)
+    return httpx.post(f"{at.url}/mcp", json=body, headers=fields, trust_env=False, timeout=PATIENCE)
 
 
 def servers(turn: int, kind: str, app: str, *, has_layer: bool) -> Any:

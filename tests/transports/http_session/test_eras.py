@@ -188,7 +188,7 @@ async def test_anything_else_belongs_to_a_session(mount):
 async def test_an_unknown_version_header_names_all_versions(mount):
     # In a session, even one that is over, it is the code that handshake revisions have for it.
     codes = {None: UNSUPPORTED_VERSION, "x" * 43: INVALID_PARAMS}
-    codes |= {(await opened(mount, version=one)).id: INVALID_PARAMS for one in VERSIONS}
+    codes |= {(await opened(mount, version=version)).id: INVALID_PARAMS for version in VERSIONS}
     for (session, code), header in product(codes.items(), UNKNOWN):
         answer = await send(mount, request("ping"), header=header, mcp_session_id=session)
         data = assert_error(answer, 400, code)

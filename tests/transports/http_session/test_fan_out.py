@@ -100,13 +100,13 @@ async def session(
 async def hearing(response: Any) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     """The messages of a stream that has begun; what has no data opened it."""
     async with response as opened, aclosing(events(opened)) as coming:
-        yield (said async for _, said in coming if said is not None)
+        yield (message async for _, message in coming if message is not None)
 
 
 async def over(response: Any) -> list[dict[str, Any]]:
     """Every message up to the end of a stream."""
     async with hearing(response) as coming:
-        return [said async for said in coming]
+        return [message async for message in coming]
 
 
 async def by_server(pair: Pair, tool: str) -> None:
@@ -149,9 +149,9 @@ async def test_a_session_hears_of_changes_in_another_process(pair, say):
 
 async def until(coming: AsyncIterator[dict[str, Any]], method: str) -> dict[str, Any]:
     """The next message with a method; what changed right before the client came may be told too."""
-    while (said := await anext(coming))["method"] != method:
-        assert said["method"] in CHANGES
-    return said
+    while (message := await anext(coming))["method"] != method:
+        assert message["method"] in CHANGES
+    return message
 
 
 @spec("SUB-11")
@@ -190,8 +190,8 @@ async def test_a_standing_stream_is_taken_over_by_another_process(pair):
             await until(newer, "notifications/tools/list_changed")
         # Silent as long as there is a newer one, and no longer than that.
         await by_server(pair, "change")
-        said = await anext(said async for _, said in coming if said)
-        assert said["method"] == "notifications/tools/list_changed"
+        message = await anext(message async for _, message in coming if message)
+        assert message["method"] == "notifications/tools/list_changed"
 
 
 @spec("SES-5", "SES-7")
@@ -200,7 +200,7 @@ async def test_a_session_that_ends_in_another_process_loses_its_stream(pair):
         coming = events(standing)
         await anext(coming)
         assert (await client.delete(at=pair.there)).status_code == 204
-        assert [said async for _, said in coming if said] == []
+        assert [message async for _, message in coming if message] == []
 
 
 @spec("SUB-2", "SUB-5")
@@ -210,9 +210,9 @@ async def test_a_subscription_made_in_another_process_is_heard_of(pair):
         await anext(coming)
         await client.post(request("resources/subscribe", uri=CLOCK), at=pair.there)
         await by_server(pair, "strike")
-        _, said = await anext(coming)
-        assert said is not None
-        assert said["params"] == {"uri": CLOCK}
+        _, message = await anext(coming)
+        assert message is not None
+        assert message["params"] == {"uri": CLOCK}
 
 
 @spec("ASK-4")
@@ -238,7 +238,7 @@ async def test_a_cancellation_arrives_in_another_process(pair):
             params = {"requestId": lingering["id"]}
             off = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
             assert (await client.post(off, at=pair.there)).status_code == 202
-            assert [said async for said in coming] == []
+            assert [message async for message in coming] == []
 
 
 @spec("CAN-4", "CAN-1")
@@ -261,12 +261,12 @@ async def test_the_cancellation_of_a_member_arrives_in_another_process(pair):
     async with session(pair, version="2025-03-26", elicitation={}) as client:
         lingering, counting = call("linger"), call("count_in_thread", n=1, longest=0.0, seed=1)
         async with hearing(client.stream([lingering, counting], at=pair.here)) as coming:
-            said = [await anext(coming) for _ in range(3)]
-            assert [one["id"] for one in said if "id" in one] == [counting["id"]]
+            messages = [await anext(coming) for _ in range(3)]
+            assert [message["id"] for message in messages if "id" in message] == [counting["id"]]
             params = {"requestId": lingering["id"]}
             off = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
             assert (await client.post(off, at=pair.there)).status_code == 202
-            assert [one async for one in coming] == []
+            assert [message async for message in coming] == []
 
 
 @spec("RSM-4", "RSM-9")

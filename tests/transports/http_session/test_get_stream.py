@@ -89,8 +89,8 @@ async def test_a_resource_is_told_of_to_those_who_subscribed(version, streaming)
     assert result["capabilities"]["resources"]["subscribe"] is True
     await subscribe(peer)
     stranger = await opened(streaming, PARLOR, version=version)
-    async with peer.standing() as one, stranger.standing() as other:
-        mine, theirs = Reader(one), Reader(other)
+    async with peer.standing() as connection, stranger.standing() as other:
+        mine, theirs = Reader(connection), Reader(other)
         await mine.comment()
         await theirs.comment()
         await change(uri=TABLE)
@@ -172,10 +172,10 @@ async def test_what_changed_while_nobody_listened_is_told_once(version, streamin
         await change("tools", uri=TABLE)
     async with peer.standing() as connection:
         reader = Reader(connection)
-        found = [await reader.message(), await reader.message()]
+        messages = [await reader.message(), await reader.message()]
         await change("prompts")
         assert await reader.message() == CHANGED["prompts"]
-    assert sorted(found, key=str) == sorted([CHANGED["tools"], updated(TABLE)], key=str)
+    assert sorted(messages, key=str) == sorted([CHANGED["tools"], updated(TABLE)], key=str)
 
 
 @spec("SUB-5")
@@ -315,10 +315,10 @@ async def test_a_reader_who_does_not_read_is_told_once(streaming):
         for _ in range(20):
             await change("tools")
         await change("prompts")
-        found = []
-        while CHANGED["prompts"] not in found:
-            found.append(await reader.message())
-    assert len(found) < 20
+        messages = []
+        while CHANGED["prompts"] not in messages:
+            messages.append(await reader.message())
+    assert len(messages) < 20
 
 
 # The view mount has one for each stream, since Django's own handler has.

@@ -77,16 +77,16 @@ async def heard(reader: Reader, count: int) -> list[str]:
 
 async def until(reader: Reader, uri: str) -> list[str]:
     """The resources that are told of, up to this one."""
-    found: list[str] = []
-    while uri not in found:
-        found += await heard(reader, 1)
-    return found
+    uris: list[str] = []
+    while uri not in uris:
+        uris += await heard(reader, 1)
+    return uris
 
 
 def place(event_id: str) -> EventId:
-    found = durable_streams.decode_event_id(event_id)
-    assert found is not None
-    return found
+    cursor = durable_streams.decode_event_id(event_id)
+    assert cursor is not None
+    return cursor
 
 
 # Ids -----------------------------------------------------------------------------------------
@@ -102,14 +102,14 @@ async def test_every_message_bears_an_id_of_its_stream_and_its_place(version, st
         await change_together(*CHAIRS[2:])
         assert sorted(await heard(reader, 3)) == CHAIRS[2:]
     number = (await Stream.objects.aget(kind="get")).pk
-    places = [place(one) for one in reader.ids]
-    assert {one.stream for one in places} == {number}
+    places = [place(event_id) for event_id in reader.ids]
+    assert {cursor.stream for cursor in places} == {number}
     assert len(set(places)) == len(places)
     assert places == sorted(places)
     last = await clock()
     assert places[-1] == (number, last, 0)
     # Of the last announcement all but the last message bear the place before it.
-    assert [(one.position, one.beyond) for one in places[-3:-1]] == [
+    assert [(cursor.position, cursor.beyond) for cursor in places[-3:-1]] == [
         (last - 1, 1),
         (last - 1, 2),
     ]
@@ -201,7 +201,11 @@ async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(arri
     async with reading(peer) as reader:
         await change_together(*CHAIRS)
         first = await heard(reader, arrived)
-        known = [one for one in reader.ids if place(one).beyond or place(one).position][-1]
+        known = [
+            event_id
+            for event_id in reader.ids
+            if place(event_id).beyond or place(event_id).position
+        ][-1]
     async with reading(peer, after=known) as reader:
         # A message of it may come again.
         assert set(first) | set(await heard(reader, 5)) == set(CHAIRS)
@@ -334,12 +338,12 @@ async def test_after_a_restored_database_everything_is_told_once(streaming):
     async with reading(peer, after=never) as reader:
         # Cut off before anything was told, the same is to be told.
         assert place(reader.ids[-1]).position == ahead.position + 1000
-        told = [await reader.message() for _ in range(5)]
+        messages = [await reader.message() for _ in range(5)]
         lists = {"tools", "resources", "prompts"}
         methods = {f"notifications/{kind}/list_changed" for kind in lists}
-        assert methods <= {one["method"] for one in told}
-        found = [one["params"]["uri"] for one in told if "params" in one]
-        assert sorted(found) == CHAIRS[:2]
+        assert methods <= {message["method"] for message in messages}
+        uris = [message["params"]["uri"] for message in messages if "params" in message]
+        assert sorted(uris) == CHAIRS[:2]
         assert place(reader.ids[-1])[1:] == (await clock(), 0)
         await change(CHAIRS[1])
         assert await heard(reader, 1) == CHAIRS[1:2]
@@ -356,8 +360,8 @@ async def test_a_database_that_is_restored_while_a_stream_is_open_tells_everythi
         assert await heard(reader, 2) == CHAIRS[:2]
         await Row.objects.exclude(pk=CLOCK.digest).adelete()
         await Row.objects.filter(pk=CLOCK.digest).aupdate(version=1)
-        said = [await reader.message() for _ in range(5)]
-        assert sum("params" in one for one in said) == 2
+        messages = [await reader.message() for _ in range(5)]
+        assert sum("params" in message for message in messages) == 2
         await change(CHAIRS[0])
         assert await heard(reader, 1) == CHAIRS[:1]
 
@@ -387,23 +391,23 @@ class Looks:
         self._looked = asyncio.Event()
 
     def __call__(self, session_pk: int, number: int) -> Any:
-        found = self._found[number] = self._look(session_pk, number)
+        state = self._found[number] = self._look(session_pk, number)
         self._loop.call_soon_threadsafe(self._looked.set)
-        return found
+        return state
 
     async def silent(self, count: int) -> None:
         """Wait until so many streams know that they are not to write."""
         async with asyncio.timeout(PATIENCE):
-            while len([one for one in self._found.values() if one and not one.is_writer]) < count:
+            while sum(not state.is_writer for state in self._found.values() if state) < count:
                 self._looked.clear()
                 await self._looked.wait()
 
 
 @pytest.fixture
 async def looks(monkeypatch):
-    found = Looks()
-    monkeypatch.setattr(listen, "read_get_stream", found)
-    return found
+    looks = Looks()
+    monkeypatch.setattr(listen, "read_get_stream", looks)
+    return looks
 
 
 @spec("RSM-9", "SUB-3", "HTTP-13")
@@ -431,7 +435,7 @@ async def test_a_fourth_stream_closes_the_oldest_alone(streaming, looks):
         await looks.silent(2)
         await change(CHAIRS[0])
         assert await until(others[2], CHAIRS[0])
-        assert not any(one.is_over or CHAIRS[0].encode() in one.raw for one in others[:2])
+        assert not any(reader.is_over or CHAIRS[0].encode() in reader.raw for reader in others[:2])
     assert not await Stream.objects.filter(state="open").aexists()
 
 
@@ -613,7 +617,7 @@ async def test_what_could_not_be_read_for_a_moment_is_told_later(streaming, monk
         assert await heard(reader, 1) == CHAIRS[:1]
         monkeypatch.setattr(stage, "open_rooms", {"ada"})
         assert await heard(reader, 1) == [rooms]
-    places = [place(one)[1:] for one in reader.ids]
+    places = [place(event_id)[1:] for event_id in reader.ids]
     assert places == sorted(set(places))
 
 
@@ -632,7 +636,7 @@ async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_databas
             await get_hub().poll_numbered()
             await change(CHAIRS[0])
             assert await heard(reader, 1) == CHAIRS[:1]
-            first, last = (place(one).position for one in reader.ids)
+            first, last = (place(event_id).position for event_id in reader.ids)
             assert first == known < last
 
 

@@ -83,8 +83,8 @@ async def test_a_list_is_held_back_and_nothing_else_is(streaming, delay):
         assert place(reader.ids[-1]).position < await clock() - 1
     delay(RELEASE)
     async with reading(peer, after=reader.ids[-1]) as reader:
-        said = [await reader.message() for _ in range(2)]
-        assert {one["method"] for one in said} == {CHANGED, UPDATED}
+        messages = [await reader.message() for _ in range(2)]
+        assert {message["method"] for message in messages} == {CHANGED, UPDATED}
         await change_tools()
         assert (await reader.message())["method"] == CHANGED
         assert place(reader.ids[-1]).position == await clock()
@@ -137,8 +137,8 @@ def listening(app: Any) -> Any:
 
 async def begin(connection: Connection) -> None:
     assert (await connection.start()).status == 200
-    said = await connection.event()
-    assert said["method"] == "notifications/subscriptions/acknowledged"
+    message = await connection.event()
+    assert message["method"] == "notifications/subscriptions/acknowledged"
 
 
 @spec("SUB-3")
@@ -185,9 +185,9 @@ async def test_a_subscriber_of_a_database_that_fails_is_notified_to_be_sure(
 
 
 async def notified(local: LocalSession, server: Any) -> tuple[SessionTasks, asyncio.Queue[Any]]:
-    said: asyncio.Queue[Any] = asyncio.Queue()
-    tasks = SessionTasks(server, local, anonymous_principal, write=said.put, end=lambda: None)
-    return tasks, said
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+    tasks = SessionTasks(server, local, anonymous_principal, write=queue.put, end=lambda: None)
+    return tasks, queue
 
 
 @spec("SUB-3")
@@ -205,15 +205,15 @@ async def test_a_local_session_is_notified_of_a_list_later(delay, is_held):
     if not is_held:
         delay(RELEASE)
     await sync_to_async(publish)(TopicKey(server.name, "tools"))
-    tasks, said = await notified(local, server)
+    tasks, queue = await notified(local, server)
     try:
         async with asyncio.timeout(PATIENCE):
             # The first ones may come before the session subscribes, the others come after that.
             for _ in range(2):
                 if is_held:
                     await sync_to_async(publish)(TopicKey(server.name, "resource", BOARD))
-                found = json.loads(await said.get())["method"]
-                assert found == (UPDATED if is_held else CHANGED)
+                method = json.loads(await queue.get())["method"]
+                assert method == (UPDATED if is_held else CHANGED)
                 await sync_to_async(publish)(TopicKey(server.name, "tools"))
     finally:
         tasks.end()
@@ -230,12 +230,12 @@ async def test_a_local_session_is_notified_of_a_change_right_before(delay, moved
     await move_changes(moved)
     local = await agreed(server)
     await sync_to_async(local.initial_versions.record_lists)()
-    tasks, said = await notified(local, server)
+    tasks, queue = await notified(local, server)
     try:
         async with asyncio.timeout(PATIENCE):
             if moved < 0:
                 await sync_to_async(publish)(TopicKey(server.name, "prompts"))
             kind = "tools" if moved > 0 else "prompts"
-            assert json.loads(await said.get())["method"] == f"notifications/{kind}/list_changed"
+            assert json.loads(await queue.get())["method"] == f"notifications/{kind}/list_changed"
     finally:
         tasks.end()

@@ -23,14 +23,14 @@ pytestmark = [pytest.mark.every_mount, pytest.mark.usefixtures("clock")]
 @pytest.fixture
 def held(monkeypatch):
     """For how long replies were held back, which takes no time here."""
-    found: list[float] = []
+    delays: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        found.append(seconds)
+        delays.append(seconds)
 
     monkeypatch.setattr(outcome, "sleep", sleep)
-    monkeypatch.setattr(view, "sleep", found.append)
-    return found
+    monkeypatch.setattr(view, "sleep", delays.append)
+    return delays
 
 
 def another_process() -> None:

@@ -236,5 +236,5 @@ async def test_a_session_remembers_what_the_client_said(mount):
         lambda: sessions.find_session(peer.id, server="open", principal="anonymous")
     )
     assert record is not None
-    found = sessions.StoredSession(record)
-    assert found.revision.version == C
+    session = sessions.StoredSession(record)
+    assert session.revision.version == C

@@ -91,8 +91,8 @@ async def issued() -> tuple[AccessToken, str]:
 
 def entries(answer: Answer) -> dict[Any, Any]:
     """The responses of a batch by id."""
-    found = answer.messages() if answer.is_stream else answer.json()
-    return {one["id"]: one for one in found}
+    responses = answer.messages() if answer.is_stream else answer.json()
+    return {response["id"]: response for response in responses}
 
 
 def code(entry: Any) -> Any:
@@ -134,10 +134,10 @@ async def test_threat_17_a_member_of_a_batch_that_has_not_begun_never_does(
     async with running(peer, gate, accept) as sending:
         await leave(token)
     answer = await sending
-    found = entries(answer)
+    responses = entries(answer)
     assert answer.status == 200
-    assert found[0]["result"]["content"][0]["text"] == "opened"
-    assert code(found[1]) == UNAUTHORIZED
+    assert responses[0]["result"]["content"][0]["text"] == "opened"
+    assert code(responses[1]) == UNAUTHORIZED
     assert began(gate) == [True, False]
 
 
@@ -147,8 +147,8 @@ async def test_threat_17_an_async_member_that_has_not_begun_never_does(mount, le
     peer = await opened(mount, STAGE, version=B, token=bearer)
     async with running(peer, gate, DOCUMENT, tool="stay_later") as sending:
         await leave(token)
-    found = entries(await sending)
-    assert [code(found[0]), code(found[1])] == [None, UNAUTHORIZED]
+    responses = entries(await sending)
+    assert [code(responses[0]), code(responses[1])] == [None, UNAUTHORIZED]
     assert began(gate) == [True, False]
 
 
@@ -167,8 +167,8 @@ async def test_threat_17_a_member_on_http_sse_that_has_not_begun_never_does(app,
         await sync_to_async(revoke_by_sql)(token)
         for name in both(gate):
             gates[name].opened.set()
-        found = await stream.said()
-    assert sorted((code(one) for one in found), key=str) == [UNAUTHORIZED, None]
+        responses = await stream.said()
+    assert sorted((code(response) for response in responses), key=str) == [UNAUTHORIZED, None]
     assert sum(began(gate)) == 1
 
 
@@ -179,9 +179,9 @@ async def test_a_member_that_waits_longer_than_a_call_may_run_never_begins(
     peer = await opened(mount, STAGE, version=B, token=(await issued())[1])
     async with running(peer, gate, accept) as sending:
         monkeypatch.setattr(invoke, "monotonic", lambda: time.monotonic() + 301)
-    found = entries(await sending)
-    assert [code(found[0]), code(found[1])] == [None, BUSY]
-    assert "longer than 300 seconds" in found[1]["error"]["message"]
+    responses = entries(await sending)
+    assert [code(responses[0]), code(responses[1])] == [None, BUSY]
+    assert "longer than 300 seconds" in responses[1]["error"]["message"]
     assert began(gate) == [True, False]
 
 
@@ -193,7 +193,7 @@ async def test_a_member_that_never_began_is_in_the_call_log(gate, call_log):
         await sync_to_async(token.revoke)()
     await sending
     await in_thread(call_log.flush)
-    rows = [one async for one in Call.objects.values_list("outcome", "code", "user_name")]
+    rows = [row async for row in Call.objects.values_list("outcome", "code", "user_name")]
     assert sorted(rows) == [("ok", None, "ada"), ("refused", UNAUTHORIZED, "ada")]
 
 
@@ -222,7 +222,7 @@ def scoped() -> str:
 def look(ctx: Context) -> str:
     """Say what the user of the call and of its request may."""
     users = (ctx.user, ctx.request.user)
-    return " ".join(str(one.has_perm("auth.change_user")) for one in users)
+    return " ".join(str(user.has_perm("auth.change_user")) for user in users)
 
 
 @late.tool(permission="auth.change_user")
@@ -237,9 +237,9 @@ def _permission(codename: str) -> Permission:
 
 @pytest.fixture
 def user(transactional_db, _stage):
-    found = person()
-    found.user_permissions.add(_permission("change_user"))
-    return found
+    user = person()
+    user.user_permissions.add(_permission("change_user"))
+    return user
 
 
 async def edited_after(
@@ -510,5 +510,6 @@ async def test_members_of_a_known_caller_need_no_statement(database, clock):
     for _ in range(2):
         database.statements.clear()
         answer = await send(quick.asgi, "/mcp", batch, accept=DOCUMENT, **plain)
-        assert [one["result"]["content"][0]["text"] for one in answer.json()] == ["done"] * 3
+        texts = [response["result"]["content"][0]["text"] for response in answer.json()]
+        assert texts == ["done"] * 3
     assert database.statements == []

@@ -258,8 +258,8 @@ async def test_a_batch_is_answered_at_once_and_asks_meanwhile(app):
         # Ids of the server are no ids of the client.
         assert question["id"] == "server-1"
         roots = {"roots": [{"uri": "file:///home", "name": "home"}]}
-        found = await stream.ask({"jsonrpc": "2.0", "id": question["id"], "result": roots})
-        by_id = {one["id"]: one for one in found}
+        responses = await stream.ask({"jsonrpc": "2.0", "id": question["id"], "result": roots})
+        by_id = {response["id"]: response for response in responses}
         assert {*by_id} == {"server-1", 2, 3}
         assert by_id["server-1"]["result"]["content"][0]["text"] == "home=file:///home"
         assert by_id[2]["result"] == {}

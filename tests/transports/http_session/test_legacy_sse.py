@@ -76,13 +76,13 @@ async def test_an_enveloped_request_is_told_of_the_handshake_revisions(app):
 @spec("SSE-6", "VER-18")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_lacking_capability_is_a_wrong_parameter(version, app):
-    asked = [request("prompts/get", {"name": "toast"}, id=7)]
-    asked.append(request("resources/read", {"uri": "parlor://guests/ada"}, id=8))
+    requests = [request("prompts/get", {"name": "toast"}, id=7)]
+    requests.append(request("resources/read", {"uri": "parlor://guests/ada"}, id=8))
     async with opened(app, "/parlor/mcp/sse") as stream:
         await stream.ask(initialize(version))
-        for one in (*asked, asked) if version == B else asked:
-            found = await stream.ask(one)
-            for answer in found if isinstance(found, list) else [found]:
+        for body in (*requests, requests) if version == B else requests:
+            reply = await stream.ask(body)
+            for answer in reply if isinstance(reply, list) else [reply]:
                 assert answer["error"]["code"] == INVALID_PARAMS
                 assert "needs a client that declares elicitation" in answer["error"]["message"]
 
@@ -102,12 +102,12 @@ async def test_an_anonymous_caller_learns_how_to_come_back_with_credentials(app)
 async def test_batches_belong_to_2025_03_26_here_too(version, app):
     async with opened(app) as stream:
         await stream.ask(initialize(version))
-        found = await stream.ask([request("ping", id=7)])
+        answer = await stream.ask([request("ping", id=7)])
         if version == B:
-            assert found == [{"jsonrpc": "2.0", "id": 7, "result": {}}]
+            assert answer == [{"jsonrpc": "2.0", "id": 7, "result": {}}]
         else:
-            assert found["error"]["code"] == INVALID_REQUEST
-            assert "id" not in found
+            assert answer["error"]["code"] == INVALID_REQUEST
+            assert "id" not in answer
 
 
 @spec("SSE-6", "HDR-19")
@@ -203,8 +203,8 @@ async def test_a_message_of_a_megabyte_is_one_line(app, settings):
     text = "ü\n\r\u2028" * 200_000
     async with opened(app) as stream:
         await stream.ask(initialize(A))
-        found = await stream.ask(call("echo", text=text))
-        assert found["result"]["content"][0]["text"] == text
+        response = await stream.ask(call("echo", text=text))
+        assert response["result"]["content"][0]["text"] == text
 
 
 @spec("SSE-10", "HTTP-7")
@@ -278,10 +278,10 @@ def test_a_message_may_be_posted_to_another_process(tmp_path):
         options: Any = {"settings": SETTINGS, **environ}
         name = "tests.transports.http_session.asgi:application"
         with (
-            serving("uvicorn", name, tmp_path, **options) as one,
-            serving("uvicorn", name, tmp_path, **options) as other,
+            serving("uvicorn", name, tmp_path, **options) as here,
+            serving("uvicorn", name, tmp_path, **options) as there,
         ):
-            asyncio.run(_converse(one.url, other.url))
+            asyncio.run(_converse(here.url, there.url))
 
 
 async def _converse(here: str, there: str) -> None:
@@ -291,16 +291,16 @@ async def _converse(here: str, there: str) -> None:
     ):
         events = _events(stream)
         address = urljoin("/mcp/sse", (await anext(events)).data)
-        said = []
-        asked = [initialize(A, id=1), request("ping", id=2), call("who", id=3)]
-        for number, body in enumerate(asked):
+        responses = []
+        requests = [initialize(A, id=1), request("ping", id=2), call("who", id=3)]
+        for number, body in enumerate(requests):
             url = (there, here, there)[number]
             answer = await http.post(url + address, json=body)
             assert answer.status_code == 202
-            said.append(json.loads((await anext(events)).data))
-        assert [one["id"] for one in said] == [1, 2, 3]
+            responses.append(json.loads((await anext(events)).data))
+        assert [response["id"] for response in responses] == [1, 2, 3]
         # It ran where the stream is, since that is where the session lives.
-        assert said[2]["result"]["content"]
+        assert responses[2]["result"]["content"]
         await http.post(there + address, json=notification("notifications/initialized"))
 
 

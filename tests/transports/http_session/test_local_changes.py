@@ -64,8 +64,8 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before, wri
 
     if changed_before:
         await sync_to_async(publish)(topic)
-    told: asyncio.Queue[bytes] = asyncio.Queue()
-    telling = asyncio.create_task(notify_changes(server, local, caller, told.put))
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+    telling = asyncio.create_task(notify_changes(server, local, caller, queue.put))
     try:
         async with asyncio.timeout(PATIENCE):
             await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before, wri
             await asyncio.to_thread(begun.wait)
             await sync_to_async(publish)(topic)
             go_on.set()
-            hearing = asyncio.create_task(told.get())
+            hearing = asyncio.create_task(queue.get())
             await asyncio.wait([telling, hearing], return_when=asyncio.FIRST_COMPLETED)
             assert not telling.done(), telling.exception()
     finally:
@@ -105,8 +105,8 @@ class LateDesk:
 async def test_a_change_right_after_the_session_has_begun_is_told(is_database_away, monkeypatch):
     server, desk = open_to_all(), LateDesk()
     server.tool(name="here")(lambda: "here")
-    said: asyncio.Queue[bytes] = asyncio.Queue()
-    conversation = Conversation(server, desk, channel=Channel(transport="stdio"), send=said.put)
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+    conversation = Conversation(server, desk, channel=Channel(transport="stdio"), send=queue.put)
 
     def away(wanted: object) -> NoReturn:
         raise OperationalError("away")
@@ -117,7 +117,7 @@ async def test_a_change_right_after_the_session_has_begun_is_told(is_database_aw
     try:
         async with asyncio.timeout(PATIENCE):
             await conversation.process_line(json.dumps(initialize("2025-11-25")).encode())
-            assert "result" in json.loads(await said.get())
+            assert "result" in json.loads(await queue.get())
             await conversation.process_line(json.dumps(INITIALIZED).encode())
             # Let it begin to listen: what is written next is not looked at before that either.
             await asyncio.sleep(0)
@@ -126,11 +126,11 @@ async def test_a_change_right_after_the_session_has_begun_is_told(is_database_aw
             )
             desk.go_on.set()
             # It has no prompts, so nothing is said of those.
-            assert json.loads(await said.get()) == TOOLS_CHANGED
+            assert json.loads(await queue.get()) == TOOLS_CHANGED
     finally:
         desk.go_on.set()
         conversation.cancel_all()
-    assert said.empty()
+    assert queue.empty()
 
 
 class Admission:
@@ -150,10 +150,10 @@ class Admission:
 async def standing(caller: Admission, server: MCPServer) -> tuple[SessionTasks, asyncio.Queue[Any]]:
     """The tasks of a session, and what they say and end."""
     local = await agreed(server)
-    said: asyncio.Queue[Any] = asyncio.Queue()
+    queue: asyncio.Queue[Any] = asyncio.Queue()
     return SessionTasks(
-        server, local, caller, write=said.put, end=lambda: said.put_nowait("end")
-    ), said
+        server, local, caller, write=queue.put, end=lambda: queue.put_nowait("end")
+    ), queue
 
 
 @spec("SUB-4", "SES-7")
@@ -170,9 +170,9 @@ async def standing(caller: Admission, server: MCPServer) -> tuple[SessionTasks, 
 @pytest.mark.django_db(transaction=True)
 async def test_a_session_that_cannot_be_told_any_more_is_ended(failure, told, caplog):
     with caplog.at_level(logging.INFO, logger="mcp_django"):
-        tasks, said = await standing(Admission(failure), open_to_all())
+        tasks, queue = await standing(Admission(failure), open_to_all())
         async with asyncio.timeout(PATIENCE):
-            assert await said.get() == "end"
+            assert await queue.get() == "end"
         tasks.end()
     assert told in caplog.text
 
@@ -184,12 +184,12 @@ async def test_a_session_outlives_a_database_that_was_away(monkeypatch):
     server, caller = open_to_all(), Admission(OperationalError("away"))
     caller.failures = itertools.repeat(OperationalError("away"), 2)
     server.tool(name="here")(lambda: "here")
-    tasks, said = await standing(caller, server)
+    tasks, queue = await standing(caller, server)
     try:
         async with asyncio.timeout(PATIENCE):
             while caller.looked < 4:
                 await sync_to_async(publish)(TopicKey(server.name, "tools"))
-            notice = json.loads(await said.get())
+            notice = json.loads(await queue.get())
     finally:
         tasks.end()
     assert notice == TOOLS_CHANGED

@@ -32,8 +32,8 @@ async def logged(peer: Peer, **options: Any) -> list[str]:
     sent = await peer.send(call("levels", **options))
     *before, response = sent.messages()
     assert "result" in response
-    assert all(one["params"]["logger"] == "parlor" for one in before)
-    return [one["params"]["data"]["said"] for one in before]
+    assert all(message["params"]["logger"] == "parlor" for message in before)
+    return [message["params"]["data"]["said"] for message in before]
 
 
 async def set_level(peer: Peer, level: str) -> None:
@@ -116,10 +116,10 @@ async def test_progress_names_its_token(version, token, streaming):
         sent = await peer.send(call("count", id=request_id, progress=token, n=2))
         *before, response = sent.messages()
         assert response["id"] == request_id
-        assert [one["params"] for one in before] == [
+        assert [message["params"] for message in before] == [
             {"progressToken": token, "progress": n, "total": 2} for n in (1, 2)
         ]
-        assert all(type(one["params"]["progressToken"]) is type(token) for one in before)
+        assert all(type(message["params"]["progressToken"]) is type(token) for message in before)
 
 
 @spec("PRG-1")
@@ -144,7 +144,7 @@ async def test_without_a_token_there_is_no_progress(version, streaming):
 async def test_progress_grows_and_has_words_where_there_is_a_member_for_them(version, streaming):
     peer = await opened(streaming, PARLOR, version=version)
     *before, _ = (await peer.send(call("stagger", progress=1))).messages()
-    assert [one["params"]["progress"] for one in before] == [1, 2.5, 3]
+    assert [message["params"]["progress"] for message in before] == [1, 2.5, 3]
     words = None if version == A else "last"
     assert before[-1]["params"].get("message") == words
 
@@ -157,9 +157,13 @@ async def test_progress_that_cannot_be_sent_is_told_once_in_the_log(caplog, monk
     for token in (0, "a"):
         answer = await peer.send(call("count", progress=token, n=2))
         assert answer.response()["result"]["content"]
-    found = [one.getMessage() for one in caplog.records if "cannot stream it" in one.getMessage()]
-    assert len(found) == 1
-    assert "ASGI" in found[0]
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if "cannot stream it" in record.getMessage()
+    ]
+    assert len(lines) == 1
+    assert "ASGI" in lines[0]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -168,4 +172,4 @@ async def test_progress_that_no_client_asked_for_is_not_told(caplog, monkeypatch
     monkeypatch.setattr(context, "_progress_warning_logged", threading.Event())
     peer = await opened("wsgi", PARLOR)
     await peer.send(call("count", n=2))
-    assert not [one for one in caplog.records if "cannot stream it" in one.getMessage()]
+    assert not [record for record in caplog.records if "cannot stream it" in record.getMessage()]

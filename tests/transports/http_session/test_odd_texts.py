@@ -66,11 +66,11 @@ async def test_ids_and_tokens_come_back_as_they_were(streaming):
         for odd in (NUL, "\x00", "\\u0000", "x" * 10_000):
             async with peer.stream(call("count", id=odd, progress=odd, n=1)) as connection:
                 reader = Reader(connection)
-                said = await reader.rest()
-            assert [one.get("id") for one in said] == [None, odd]
-            assert said[0]["params"]["progressToken"] == odd
+                messages = await reader.rest()
+            assert [message.get("id") for message in messages] == [None, odd]
+            assert messages[0]["params"]["progressToken"] == odd
             async with peer.standing(last_event_id=reader.ids[0]) as connection:
-                assert (await Reader(connection).rest())[-1] == said[-1]
+                assert (await Reader(connection).rest())[-1] == messages[-1]
 
 
 @spec("RPC-2", "PRG-1")
@@ -130,8 +130,8 @@ async def test_an_answer_with_nul_is_an_answer(streaming):
     async with asking(peer, call("name")) as reader:
         question = await reader.message()
         await answer(peer, question, {"action": "accept", "content": {"value": NUL}})
-        said = (await reader.message())["result"]["content"][0]["text"]
-    assert said == f"Hello {NUL}."
+        text = (await reader.message())["result"]["content"][0]["text"]
+    assert text == f"Hello {NUL}."
 
 
 @spec("ASK-5")

@@ -95,8 +95,8 @@ async def state_of(number: int) -> str:
 
 async def texts_of(number: int) -> list[str]:
     """What is stored."""
-    found = Event.objects.filter(stream=number).order_by("seq")
-    payloads = await run_in_short_thread(lambda: list(found.values_list("payload", flat=True)))
+    rows = Event.objects.filter(stream=number).order_by("seq")
+    payloads = await run_in_short_thread(lambda: list(rows.values_list("payload", flat=True)))
     return [json.loads(payload) for payload in payloads]
 
 
@@ -188,30 +188,30 @@ async def test_a_database_that_was_away_leaves_no_hole(
 
 
 async def test_a_call_that_says_too_much_waits_for_the_database(session, number, script):
-    said = [str(one) for one in range(3 * durable_streams.MAX_WAITING)]
+    texts = [str(index) for index in range(3 * durable_streams.MAX_WAITING)]
     async with owning(session, number, script) as stream, busy_desk():
-        script.say(*said)
+        script.say(*texts)
         script.say("last", final=True)
         async with asyncio.timeout(PATIENCE):
             while not stream._flushing.locked():  # noqa: ASYNC110
                 await asyncio.sleep(0)
         # What is still in the queue was not asked for.
         assert script.said.qsize() > durable_streams.MAX_WAITING
-    assert await texts_of(number) == [*said, "last"]
+    assert await texts_of(number) == [*texts, "last"]
 
 
 async def test_a_slow_reader_reads_the_rest_from_the_database(session, number, script):
-    said = [str(one) for one in range(2 * durable_streams.MAX_WAITING)]
+    texts = [str(index) for index in range(2 * durable_streams.MAX_WAITING)]
     call: Any = script
     sending = run_stream(session.pk, number, call, script.messages())
     assert (await anext(sending)).startswith(b"id: ")
     stream = durable_streams.find_owned_stream(number)
     assert stream is not None
-    script.say(*said)
+    script.say(*texts)
     script.say("last", final=True)
     await ended(stream)
     assert stream.is_slow
-    assert await read(sending) == [*said, "last"]
+    assert await read(sending) == [*texts, "last"]
 
 
 async def test_a_fenced_call_is_stopped_and_its_connection_closed(session, number, script, caplog):

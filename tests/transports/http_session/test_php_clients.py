@@ -99,7 +99,7 @@ async def test_a_conversation_of_a_php_client_is_served(library, mount, token):
     peer.headers["mcp_session_id"] = begun.headers["mcp-session-id"]
     assert (await peer.send(initialized)).status == 202
     listed, called, read = [(await peer.send(raw)).response() for raw in others]
-    assert "count_groups" in {one["name"] for one in listed["result"]["tools"]}
+    assert "count_groups" in {tool["name"] for tool in listed["result"]["tools"]}
     assert text(called) == "0"
     assert called["id"] == json.loads(others[1])["id"]
     contents = {"uri": "shop://about", "mimeType": "text/markdown", "text": "# Shop"}

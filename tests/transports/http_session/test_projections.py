@@ -122,9 +122,9 @@ Members = dict[str, list[str]]
 """The revisions that have a member."""
 
 
-def has(version: str, found: dict[str, Any], members: Members) -> None:
+def has(version: str, document: dict[str, Any], members: Members) -> None:
     """Assert that exactly those members are there that the revision has."""
-    assert {*found} == {name for name, revisions in members.items() if version in revisions}
+    assert {*document} == {name for name, revisions in members.items() if version in revisions}
 
 
 DESCRIBED: Members = {
@@ -144,7 +144,7 @@ pytestmark = pytest.mark.parametrize("version", EVERY)
 def test_a_listed_tool(version):
     result = client(version).request("tools/list")
     has(version, result, {"tools": EVERY, **NEWEST})
-    tool = next(one for one in result["tools"] if one["name"] == "blocks")
+    tool = next(tool for tool in result["tools"] if tool["name"] == "blocks")
     members = {"inputSchema": EVERY, "annotations": SINCE_B}
     has(version, tool, {**DESCRIBED, **members})
     if version == A:
@@ -160,9 +160,11 @@ def test_schemas(version):
     tools = {tool["name"]: tool for tool in client(version).list_tools()}
     array = {"type": "array", "items": LARGE_INTEGER}
     wrapped = {"type": "object", "properties": {"result": array}, "required": ["result"]}
-    found = tools["numbers"].get("outputSchema")
+    output_schema = tools["numbers"].get("outputSchema")
     expected = {A: None, B: None, C: wrapped, D: wrapped, E: array}[version]
-    assert (found and {k: v for k, v in found.items() if k != "$schema"}) == expected
+    assert (
+        output_schema and {k: v for k, v in output_schema.items() if k != "$schema"}
+    ) == expected
     for tool in tools.values():
         assert tool["inputSchema"]["type"] == "object"
         # A keyword of the root that no revision of the handshake mentions, and none forbids.
@@ -174,10 +176,10 @@ def test_schemas(version):
 @spec("OUT-3", "OUT-5", "OUT-4", "VER-17")
 def test_structured_content(version):
     mine = client(version)
-    for name, said in VALUES.items():
+    for name, value in VALUES.items():
         result = mine.request("tools/call", {"name": "value", "arguments": {"name": name}})
-        wrapped = said if isinstance(said, dict) else {"result": said}
-        expected = {A: None, B: None, C: wrapped, D: wrapped, E: said}[version]
+        wrapped = value if isinstance(value, dict) else {"result": value}
+        expected = {A: None, B: None, C: wrapped, D: wrapped, E: value}[version]
         assert ("structuredContent" in result) is (version in SINCE_C)
         assert result.get("structuredContent") == expected
     listed = mine.request("tools/call", {"name": "numbers", "arguments": {}})
@@ -185,13 +187,13 @@ def test_structured_content(version):
     assert listed.get("structuredContent") == expected
 
 
-def assert_blocks(version: str, found: list[dict[str, Any]]) -> None:
-    text, image, audio, embedded, link = found
+def assert_blocks(version: str, blocks: list[dict[str, Any]]) -> None:
+    text, image, audio, embedded, link = blocks
     meta = {"_meta": SINCE_C}
     has(version, text, {"type": EVERY, "text": EVERY, "annotations": EVERY, **meta})
     data = {"type": EVERY, "data": EVERY, "mimeType": EVERY, "annotations": EVERY, **meta}
     has(version, image, data)
-    for block in found:
+    for block in blocks:
         has(version, block["annotations"], HINTS)
     has(version, embedded, {"type": EVERY, "resource": EVERY, "annotations": EVERY})
     assert embedded["resource"] == {"uri": "rich://fixed", "mimeType": "text/plain", "text": "in"}
@@ -240,8 +242,8 @@ def test_prompts_and_their_messages(version):
     has(version, listed["prompts"][0], {**DESCRIBED, "arguments": EVERY})
     got = mine.request("prompts/get", {"name": "say"})
     has(version, got, {"messages": EVERY, "description": EVERY, "resultType": [E], "_meta": [E]})
-    assert {one["role"] for one in got["messages"]} == {"assistant"}
-    assert_blocks(version, [one["content"] for one in got["messages"]])
+    assert {message["role"] for message in got["messages"]} == {"assistant"}
+    assert_blocks(version, [message["content"] for message in got["messages"]])
 
 
 @spec("CCH-6", "CCH-1", "MET-6", "UIX-1", "VER-17")

@@ -38,7 +38,7 @@ def walk(gate: str, *, id: Any = 7) -> dict[str, Any]:
 
 
 def numbers(messages: list[dict[str, Any]]) -> list[float]:
-    return [one["params"]["progress"] for one in messages if "method" in one]
+    return [message["params"]["progress"] for message in messages if "method" in message]
 
 
 async def resumed(peer: Peer, last: str, **changes: Any) -> tuple[Reader, list[dict[str, Any]]]:
@@ -61,7 +61,7 @@ async def test_a_client_that_left_comes_back_for_the_rest(version, streaming, ga
         await second.comment()
         gates[gate].opened.set()
         rest = await second.rest()
-    assert [one.get("method") for one in rest] == [
+    assert [message.get("method") for message in rest] == [
         "notifications/message",
         "notifications/progress",
         None,
@@ -117,15 +117,17 @@ async def test_only_the_stream_of_the_event_is_replayed(streaming):
     peer = await opened(streaming, PARLOR)
     readers = []
     for request_id in (1, 2):
-        async with peer.stream(call("count", id=request_id, progress=request_id, n=3)) as one:
-            readers.append(Reader(one))
+        async with peer.stream(
+            call("count", id=request_id, progress=request_id, n=3)
+        ) as connection:
+            readers.append(Reader(connection))
             await readers[-1].rest()
     first, second = readers
     assert not {*first.ids} & {*second.ids}
-    assert len({one.split("-")[0] for one in first.ids}) == 1
+    assert len({event_id.split("-")[0] for event_id in first.ids}) == 1
     _, rest = await resumed(peer, second.ids[0])
     assert rest[-1]["id"] == 2
-    assert [one["params"]["progressToken"] for one in rest[:-1]] == [2, 2, 2]
+    assert [message["params"]["progressToken"] for message in rest[:-1]] == [2, 2, 2]
 
 
 @spec("RSM-5")
@@ -186,7 +188,7 @@ async def test_nobody_else_reads_a_stream(streaming):
     ada, ben = [
         await sync_to_async(User.objects.create_user)(username) for username in ("ada", "ben")
     ]
-    tokens = [f"Bearer {(await sync_to_async(token_for)(one))[1]}" for one in (ada, ben)]
+    tokens = [f"Bearer {(await sync_to_async(token_for)(user))[1]}" for user in (ada, ben)]
     mine = await opened(streaming, PARLOR, token=tokens[0])
     event_id = await streamed(mine)
     # Another session of the same user, one of another user, and the right session by another one.

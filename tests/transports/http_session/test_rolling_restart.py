@@ -69,7 +69,7 @@ class Load:
             self.statuses.append(answer.status_code)
             self.changes += 1
             heard = await asyncio.gather(
-                *(one.hears(after=began, within=NEWS_SECONDS) for one in self.listeners)
+                *(listener.hears(after=began, within=NEWS_SECONDS) for listener in self.listeners)
             )
             self.missed += [
                 f"change {self.changes}, listener {number}"
@@ -101,7 +101,7 @@ async def test_a_rolling_restart_loses_nothing(kind, tmp_path):
         async with fleet(tmp_path, environ, workers=WORKERS) as workers, connections() as http:
             load = Load(http, workers)
             load.listeners = [Listener(await load.client()) for _ in range(LISTENERS)]
-            reading = [asyncio.create_task(one.listen()) for one in load.listeners]
+            reading = [asyncio.create_task(listener.listen()) for listener in load.listeners]
             async with asyncio.TaskGroup() as group:
                 for _ in range(CALLERS):
                     group.create_task(load.call())
@@ -111,9 +111,9 @@ async def test_a_rolling_restart_loses_nothing(kind, tmp_path):
             for task in reading:
                 task.cancel()
             assert workers.complaints == []
-    assert [str(one) for one in load.accounts if one.end is not End.COMPLETE] == []
+    assert [str(account) for account in load.accounts if account.end is not End.COMPLETE] == []
     assert set(load.statuses) == {200}
-    assert [one.refusals for one in load.listeners] == [[]] * LISTENERS
+    assert [listener.refusals for listener in load.listeners] == [[]] * LISTENERS
     assert load.missed == []
     assert load.changes
     assert set(exits) <= {0, -15}

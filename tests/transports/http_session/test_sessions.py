@@ -82,11 +82,11 @@ async def assert_alive(peer: Peer) -> None:
 @spec("SES-1", "SES-2")
 async def test_an_id_is_visible_ascii_and_says_nothing(mount):
     ids = [(await opened(mount, version=version)).id for version in VERSIONS * 5]
-    assert len({*ids}) == len({one[:8] for one in ids}) == 20
-    assert all(VISIBLE.fullmatch(one) for one in ids)
+    assert len({*ids}) == len({session_id[:8] for session_id in ids}) == 20
+    assert all(VISIBLE.fullmatch(session_id) for session_id in ids)
     rows = [row async for row in Session.objects.all()]
     # Whoever reads the table cannot take a session over.
-    assert not [one for one in ids for row in rows if one in str(vars(row))]
+    assert not [session_id for session_id in ids for row in rows if session_id in str(vars(row))]
 
 
 @spec("SES-1")

@@ -55,9 +55,9 @@ class Rooms(set[str]):
 
 @pytest.fixture
 def rooms(monkeypatch):
-    found = Rooms("ada")
-    monkeypatch.setattr(stage, "open_rooms", found)
-    return found
+    rooms = Rooms("ada")
+    monkeypatch.setattr(stage, "open_rooms", rooms)
+    return rooms
 
 
 @pytest.fixture
@@ -96,10 +96,10 @@ async def changed_chairs(reader: Reader) -> list[str]:
     for uri in CHAIRS:
         await change(uri=uri)
     await change("tools")
-    found = []
+    uris = []
     while (notice := await reader.message()) != CHANGED["tools"]:
-        found.append(notice["params"]["uri"])
-    return found
+        uris.append(notice["params"]["uri"])
+    return uris
 
 
 # GET streams --------------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ async def test_a_get_stream_leaves_out_what_its_caller_has_no_room_for(streaming
         reader = Reader(connection)
         await reader.comment()
         assert await changed_chairs(reader) == CHAIRS[:2]
-        warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
-        assert ["leaves out 1 of 3 subscriptions" in one.getMessage() for one in warnings] == [True]
+        [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert "leaves out 1 of 3 subscriptions" in warning.getMessage()
         assert await peer.result("resources/unsubscribe", {"uri": CHAIRS[0]}) == {}
         while await changed_chairs(reader) != CHAIRS[1:3]:
             pass
@@ -131,9 +131,9 @@ async def test_a_get_stream_gets_the_room_that_another_stream_of_the_caller_leav
             await later.comment()
             held = stream_slots._usage["anonymous"].characters
             assert held == stream_slots.LARGEST_STREAM
-        while len(found := await changed_chairs(later)) < 2:
+        while len(uris := await changed_chairs(later)) < 2:
             pass
-        assert found == CHAIRS[2:4]
+        assert uris == CHAIRS[2:4]
     await until(lambda: not stream_slots._usage)
 
 
@@ -169,10 +169,10 @@ async def test_a_client_that_reconnects_gets_a_change_whose_row_was_not_checked(
             await change(uri=TABLE)
             assert await reader.message() == updated(TABLE)
     async with peer.standing(last_event_id=reader.ids[-1]) as connection:
-        found = []
+        messages = []
         later = Reader(connection)
-        while updated(ROOM) not in found:
-            found.append(await later.message())
+        while updated(ROOM) not in messages:
+            messages.append(await later.message())
 
 
 # HTTP+SSE and stdio -------------------------------------------------------------------------------
@@ -186,17 +186,17 @@ def subscription(uri: str, n: int) -> Any:
 @pytest.mark.usefixtures("room_for_two")
 async def test_the_sessions_of_http_sse_share_the_limit_of_the_callers_streams(app):
     sse = f"{PARLOR}/sse"
-    async with opened_sse(app, sse) as one, opened_sse(app, sse) as other:
-        for stream in (one, other):
+    async with opened_sse(app, sse) as first, opened_sse(app, sse) as other:
+        for stream in (first, other):
             await stream.ask(initialize(A))
             await stream.post(INITIALIZED)
         for n, uri in enumerate(CHAIRS[:2]):
-            assert (await one.ask(subscription(uri, n)))["result"] == {}
+            assert (await first.ask(subscription(uri, n)))["result"] == {}
         refused = (await other.ask(subscription(CHAIRS[2], 3)))["error"]
         assert refused["code"] == RATE_LIMITED
         assert f"{stream_slots.LARGEST_STREAM} characters" in refused["message"]
         left = request("resources/unsubscribe", {"uri": CHAIRS[0]}, id=4)
-        assert (await one.ask(left))["result"] == {}
+        assert (await first.ask(left))["result"] == {}
         assert (await other.ask(subscription(CHAIRS[2], 5)))["result"] == {}
     await until(lambda: not stream_slots._usage)
 
@@ -235,8 +235,8 @@ async def test_a_session_in_memory_runs_a_function_only_when_its_resource_has_ch
     local = await agreed(server)
     session = local.agreed
     assert session is not None
-    told: asyncio.Queue[bytes] = asyncio.Queue()
-    telling = asyncio.create_task(notify_changes(server, local, caller, told.put))
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+    telling = asyncio.create_task(notify_changes(server, local, caller, queue.put))
     try:
         await asyncio.sleep(0)
         for n in range(3):
@@ -245,7 +245,7 @@ async def test_a_session_in_memory_runs_a_function_only_when_its_resource_has_ch
         assert ran == []
         await sync_to_async(publish)(TopicKey(server.name, "resource", "local://rows/1"))
         async with asyncio.timeout(PATIENCE):
-            notice = json.loads(await told.get())
+            notice = json.loads(await queue.get())
     finally:
         telling.cancel()
     assert notice["params"] == {"uri": "local://rows/1"}

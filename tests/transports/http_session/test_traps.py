@@ -38,8 +38,12 @@ CHANGED = "notifications/tools/list_changed"
 
 def progress_of(messages: list[dict[str, Any]]) -> list[tuple[Any, float]]:
     """The token and the number of each report."""
-    reports = [one["params"] for one in messages if one.get("method") == "notifications/progress"]
-    return [(one["progressToken"], one["progress"]) for one in reports]
+    reports = [
+        message["params"]
+        for message in messages
+        if message.get("method") == "notifications/progress"
+    ]
+    return [(report["progressToken"], report["progress"]) for report in reports]
 
 
 @spec("HTTP-13", "HTTP-14", "HTTP-15", "LOG-8")
@@ -50,8 +54,8 @@ async def test_every_message_goes_to_the_one_stream_that_it_belongs_to(version, 
     bodies = {id: call("walk", id=id, progress=id, gate=name) for id, name in names.items()}
     async with (
         peer.standing() as standing,
-        peer.stream(bodies["one"]) as one,
-        peer.stream(bodies["two"]) as two,
+        peer.stream(bodies["one"]) as first,
+        peer.stream(bodies["two"]) as second,
     ):
         listening = Reader(standing)
         await listening.comment()
@@ -61,15 +65,15 @@ async def test_every_message_goes_to_the_one_stream_that_it_belongs_to(version, 
         assert (await listening.message())["method"] == CHANGED
         for name in names.values():
             gates[name].opened.set()
-        said = {"one": await Reader(one).rest(), "two": await Reader(two).rest()}
+        messages_by_id = {"one": await Reader(first).rest(), "two": await Reader(second).rest()}
         await sync_to_async(parlor.notify_list_changed)("prompts")
         # Nothing of the calls, not even their answers, came here in between.
         assert (await listening.message())["method"] == "notifications/prompts/list_changed"
-    for id, messages in said.items():
+    for id, messages in messages_by_id.items():
         assert progress_of(messages) == [(id, 1), (id, 2)]
-        assert [one["id"] for one in messages if "id" in one] == [id]
+        assert [message["id"] for message in messages if "id" in message] == [id]
         assert messages[-1]["id"] == id
-        assert CHANGED not in [one.get("method") for one in messages]
+        assert CHANGED not in [message.get("method") for message in messages]
 
 
 @spec("HTTP-15", "RSM-4")
@@ -98,11 +102,11 @@ async def test_only_2025_11_25_may_end_a_stream_before_its_response(version, str
         reader = Reader(connection)
         first = await reader.rest()
     if version != D:
-        assert [one.get("id") for one in first] == [None, None, 3]
+        assert [message.get("id") for message in first] == [None, None, 3]
         assert b"retry:" not in reader.raw
         return
     # The id to come back with was sent before the connection was closed.
-    assert [one.get("id") for one in first] == [None]
+    assert [message.get("id") for message in first] == [None]
     assert b"retry: 250" in reader.raw
     async with peer.standing(last_event_id=reader.ids[-1]) as connection:
         assert (await Reader(connection).rest())[-1]["id"] == 3
@@ -132,8 +136,8 @@ async def test_a_form_has_a_mode_where_there_are_two(version, streaming):
         assert question["params"].get("mode") == (None if version == C else "form")
         await answer(peer, question, accept("Ada"))
         assert (await reader.message())["result"]["content"][0]["text"] == "Hello Ada."
-    (asked,) = (await MCPClient(server=parlor).acall_tool("name")).questions
-    assert asked["params"]["mode"] == "form"
+    (form,) = (await MCPClient(server=parlor).acall_tool("name")).questions
+    assert form["params"]["mode"] == "form"
 
 
 @spec("MET-2", "MET-6")
@@ -174,7 +178,7 @@ async def test_a_change_is_told_unasked_to_sessions_alone(streaming, gate):
         await sync_to_async(parlor.notify_list_changed)("tools")
         assert (await listening.message())["method"] == CHANGED
         gates[gate].opened.set()
-        methods = [one.get("method") for one in (await calling).messages()]
+        methods = [event.get("method") for event in (await calling).messages()]
     assert methods == ["notifications/progress", "notifications/progress", None]
 
 
@@ -219,7 +223,7 @@ async def test_a_session_is_known_at_every_mount(streaming):
         other = Peer(mount, PARLOR)
         other.headers = dict(peer.headers)
         sent = await other.send(call("levels"))
-        assert [one["params"]["level"] for one in sent.messages()[:-1]] == ["error"]
+        assert [record["params"]["level"] for record in sent.messages()[:-1]] == ["error"]
         async with asking(other, call("name", id=mount)) as reader:
             question = await reader.message()
             await answer(peer, question, accept(mount))

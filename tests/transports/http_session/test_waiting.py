@@ -52,7 +52,7 @@ class Crowd:
         """Return when each user was asked; what a call says instead of asking is the error."""
         waiting = asyncio.create_task(self._all_wait.wait())
         ended, _ = await asyncio.wait([waiting, *calls], return_when=asyncio.FIRST_COMPLETED)
-        assert ended == {waiting}, [one.result() for one in ended]
+        assert ended == {waiting}, [task.result() for task in ended]
 
     async def one(self, serial: int) -> str:
         """The text of a call's result; a call that a busy worker refused is sent again."""
@@ -129,10 +129,10 @@ async def test_a_killed_call_that_waited_ends_with_one_error(kind, tmp_path):
             assert (await client.post(word(question, "word"))).status_code == 202
             for after, before in ((ids[-1], []), (ids[0], [question])):
                 async with client.get(last=after) as response:
-                    found = [one async for _, one in events(response) if one is not None]
-                assert found[:-1] == before
-                assert found[-1]["id"] == message["id"]
-                assert found[-1]["error"]["code"] == INTERNAL_ERROR
+                    messages = [event async for _, event in events(response) if event is not None]
+                assert messages[:-1] == before
+                assert messages[-1]["id"] == message["id"]
+                assert messages[-1]["error"]["code"] == INTERNAL_ERROR
 
 
 async def first_question(opening: Any) -> tuple[list[str], dict[str, Any]]:

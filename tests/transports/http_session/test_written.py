@@ -30,11 +30,11 @@ PATIENCE = 60
 
 def written(environ: Mapping[str, str]) -> dict[str, Any]:
     """What is in the database."""
-    named = {**environ, "DJANGO_SETTINGS_MODULE": SETTINGS}
+    variables = {**environ, "DJANGO_SETTINGS_MODULE": SETTINGS}
     for name in ("MCP_TEST_KILLED", "MCP_TEST_PRELOAD"):
-        named.pop(name, None)
-    found: dict[str, Any] = json.loads(run(named, "tests.transports.http_session.written"))
-    return found
+        variables.pop(name, None)
+    contents: dict[str, Any] = json.loads(run(variables, "tests.transports.http_session.written"))
+    return contents
 
 
 async def call(http: httpx.AsyncClient, server: Server, tool: str, **arguments: Any) -> Any:
@@ -83,9 +83,9 @@ async def test_the_log_tells_whether_a_call_had_begun_when_its_process_died(
                 with pytest.raises(httpx.TransportError):
                     await call(http, server, tool, name="mine")
             assert server.wait() == -9
-        found = written(environ)
-        assert found["groups"] == groups
-        assert found["calls"] == outcomes
+        contents = written(environ)
+        assert contents["groups"] == groups
+        assert contents["calls"] == outcomes
 
 
 # Stopping -----------------------------------------------------------------------------------------
@@ -120,11 +120,11 @@ async def test_a_process_that_stops_under_load_leaves_no_call_unfinished(kind, t
             server.terminate()
             await asyncio.gather(*writing)
         server.wait()
-        found = written(environ)
+        contents = written(environ)
     # A call whose answer did not arrive has run too.
-    assert set(answered) <= set(found["groups"])
-    assert [outcome for _, outcome in found["calls"]] == ["ok"] * len(found["groups"])
-    assert found["tokens"] == len(found["calls"])
+    assert set(answered) <= set(contents["groups"])
+    assert [outcome for _, outcome in contents["calls"]] == ["ok"] * len(contents["groups"])
+    assert contents["tokens"] == len(contents["calls"])
 
 
 # Forking ------------------------------------------------------------------------------------------
@@ -140,17 +140,17 @@ async def test_processes_forked_after_a_call_write_for_themselves(kind, tmp_path
             async with connections() as http, asyncio.timeout(PATIENCE):
                 names = [str(number) for number in range(40)]
                 for some in zip(*[iter(names)] * 4, strict=True):
-                    told = (call(http, server, "write", name=name) for name in some)
-                    answers = await asyncio.gather(*told, initialize(http, server))
+                    calls = (call(http, server, "write", name=name) for name in some)
+                    answers = await asyncio.gather(*calls, initialize(http, server))
                     assert answers[:4] == [*some]
             server.terminate()
             server.wait()
             assert "Traceback" not in server.output, server.output
-        found = written(environ)
-    assert found["groups"] == sorted([*names, "preloaded"])
-    assert found["calls"] == [["write", "ok"]] * (len(names) + 1)
-    assert found["tokens"] == len(names) + 1
-    assert found["sessions"] == 10
+        contents = written(environ)
+    assert contents["groups"] == sorted([*names, "preloaded"])
+    assert contents["calls"] == [["write", "ok"]] * (len(names) + 1)
+    assert contents["tokens"] == len(names) + 1
+    assert contents["sessions"] == 10
 
 
 # A pool -------------------------------------------------------------------------------------------
@@ -191,6 +191,6 @@ async def test_the_writer_needs_no_connection_of_a_tool(tmp_path):
                 gate.touch()
                 await asyncio.gather(*holding)
             assert "Traceback" not in server.output, server.output
-        found = written(environ)
-    assert found["calls"].count(["write_nothing", "ok"]) == 20
-    assert found["sessions"] == 20
+        contents = written(environ)
+    assert contents["calls"].count(["write_nothing", "ok"]) == 20
+    assert contents["sessions"] == 20

@@ -12,10 +12,10 @@ from django.contrib.auth.models import Group  # noqa: E402
 from mcp_django.models import Call, Session  # noqa: E402
 
 calls = Call.objects.exclude(component="waits").order_by("pk")
-found = {
+contents = {
     "groups": sorted(Group.objects.values_list("name", flat=True)),
     "calls": [list(row) for row in calls.values_list("component", "outcome")],
     "tokens": len(set(calls.values_list("token", flat=True))),
     "sessions": Session.objects.count(),
 }
-sys.stdout.write(json.dumps(found))
+sys.stdout.write(json.dumps(contents))
