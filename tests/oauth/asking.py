@@ -34,9 +34,9 @@ def ask(browser: Any, app: Any, **changes: Any) -> Any:
 
 def signed(page: Any) -> str:
     """What the page carries of the request."""
-    found = re.search(r'name="request" value="([^"]+)"', page.content.decode())
-    assert found, page.content.decode()
-    return found[1]
+    match = re.search(r'name="request" value="([^"]+)"', page.content.decode())
+    assert match, page.content.decode()
+    return match[1]
 
 
 def answer(browser: Any, page: Any, decision: str = "allow", scope: Any = (), **more: Any) -> Any:

@@ -51,8 +51,8 @@ def resolve(host: str, port: int) -> list[str]:
 def transport(target: RequestTarget, max_bytes: int, seconds: float) -> OutboundResponse:
     """What was published at the address, else 404."""
     asked.append(target)
-    found = published.get(f"https://{target.host}{target.path}")
-    return found or OutboundResponse(status=404, headers={}, body=b"")
+    response = published.get(f"https://{target.host}{target.path}")
+    return response or OutboundResponse(status=404, headers={}, body=b"")
 
 
 def fetcher(given: OutboundResponse, resolve: Callable[[str, int], list[str]] = resolve) -> Fetcher:

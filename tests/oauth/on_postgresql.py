@@ -68,7 +68,7 @@ def test_threat_16_refreshes_at_once_get_the_same_pair(user, app, monkeypatch, c
     together(monkeypatch, RefreshReplay, "mark_used", count)
     answers = [response.json() for response in at_once(count, lambda _: refresh(app, old))]
     assert {"error"} & {*answers[0]} == set()
-    assert len({(one["access_token"], one["refresh_token"]) for one in answers}) == 1
+    assert len({(answer["access_token"], answer["refresh_token"]) for answer in answers}) == 1
     assert get_access_token_model().objects.count() == 1
     assert get_refresh_token_model().objects.filter(revoked=None).count() == 1
     assert not AuthEvent.objects.filter(kind="reuse").exists()

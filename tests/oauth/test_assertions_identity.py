@@ -53,7 +53,7 @@ def known(user):
 
 def word(app: Any, *, header: dict[str, Any] | None = None, **claims: Any) -> str:
     """What the company says; claims that are ``None`` are left out."""
-    said = {
+    payload = {
         "iss": COMPANY,
         "sub": "u-1",
         "aud": ORIGIN,
@@ -62,7 +62,7 @@ def word(app: Any, *, header: dict[str, Any] | None = None, **claims: Any) -> st
         "scope": "mcp mcp:write",
     } | claims
     options = {"by": "company", "typ": "oauth-id-jag+jwt"} | (header or {})
-    return signed(said, **options)
+    return signed(payload, **options)
 
 
 def bring(app: Any, assertion: str, **more: Any) -> Any:
@@ -230,10 +230,10 @@ def test_who_may_not_connect_gets_no_token(assistant, known, settings):
 @pytest.mark.parametrize("verified", [True, None])
 def test_an_address_links_where_the_company_owns_it(assistant, site, verified):
     ada = make_user("ada", email="Ada@Company.example")
-    said = {"email": "ada@company.example", "email_verified": verified}
-    assert error_of(bring(assistant, word(assistant, **said))) == (400, "invalid_grant")
+    claims = {"email": "ada@company.example", "email_verified": verified}
+    assert error_of(bring(assistant, word(assistant, **claims))) == (400, "invalid_grant")
     trust(site, EMAIL_AUTHORITATIVE=True)
-    assert bring(assistant, word(assistant, **said)).status_code == 200
+    assert bring(assistant, word(assistant, **claims)).status_code == 200
     assert ExternalIdentity.objects.get(issuer=COMPANY, subject="u-1").user == ada
     # From then on the subject counts, whoever has the address.
     make_user("eve", email="new@company.example")
@@ -248,8 +248,8 @@ def test_an_address_that_says_nothing_links_nobody(assistant, site, case):
     make_user("ada", email="" if case == "none" else email, is_active=case != "inactive")
     if case == "shared":
         make_user("eve", email=email)
-    said = {"email": "" if case == "none" else email, "email_verified": case != "unverified"}
-    assert error_of(bring(assistant, word(assistant, **said))) == (400, "invalid_grant")
+    claims = {"email": "" if case == "none" else email, "email_verified": case != "unverified"}
+    assert error_of(bring(assistant, word(assistant, **claims))) == (400, "invalid_grant")
     assert not ExternalIdentity.objects.exists()
 
 
@@ -264,10 +264,10 @@ def test_rsa_keys_are_taken_as_well(assistant, known, site):
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_keys_are_fetched_where_none_are_given(assistant, known, site, monkeypatch, answers):
-    asked: list[str] = []
+    urls: list[str] = []
 
     def fetch(url: str) -> dict[str, Any]:
-        asked.append(url)
+        urls.append(url)
         if not answers:
             raise FetchFailed("It does not answer.")
         return jwks("company")
@@ -278,7 +278,7 @@ def test_keys_are_fetched_where_none_are_given(assistant, known, site, monkeypat
     trust(site, JWKS=None, JWKS_URL=where)
     response = bring(assistant, word(assistant))
     clear_key_stores()
-    assert asked == [where]
+    assert urls == [where]
     if answers:
         assert response.status_code == 200
     else:
@@ -338,14 +338,14 @@ def test_the_metadata_says_what_the_token_endpoint_takes(site):
     def metadata() -> dict[str, Any]:
         return dict(Client().get("/.well-known/oauth-authorization-server").json())
 
-    found = metadata()
-    assert GRANT in found["grant_types_supported"]
-    assert "private_key_jwt" in found["token_endpoint_auth_methods_supported"]
-    assert "ES256" in found["token_endpoint_auth_signing_alg_values_supported"]
-    profiles = found["authorization_grant_profiles_supported"]
+    document = metadata()
+    assert GRANT in document["grant_types_supported"]
+    assert "private_key_jwt" in document["token_endpoint_auth_methods_supported"]
+    assert "ES256" in document["token_endpoint_auth_signing_alg_values_supported"]
+    profiles = document["authorization_grant_profiles_supported"]
     assert profiles == ["urn:ietf:params:oauth:grant-profile:id-jag"]
     site.MCP_DJANGO = {**site.MCP_DJANGO, "OAUTH": {}}
-    assert set(found) - set(metadata()) == {
+    assert set(document) - set(metadata()) == {
         "authorization_grant_profiles_supported",
         "token_endpoint_auth_signing_alg_values_supported",
     }

@@ -405,8 +405,11 @@ def test_what_a_validator_of_the_site_refuses_last_is_told_to_the_client(browser
         raise CustomOAuth2Error(error="access_denied", description="The desk is closed.")
 
     monkeypatch.setattr(Validator, "save_authorization_code", refuse)
-    said = told(answer(browser, ask(browser, app)))
-    assert (said["error"], said["error_description"]) == ("access_denied", "The desk is closed.")
+    params = told(answer(browser, ask(browser, app)))
+    assert (params["error"], params["error_description"]) == (
+        "access_denied",
+        "The desk is closed.",
+    )
     assert not Grant.objects.exists()
 
 

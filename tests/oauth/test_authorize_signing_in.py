@@ -260,7 +260,7 @@ def test_the_session_of_a_stranger_ends_soon_and_that_of_a_user_does_not(client,
 def test_an_address_opens_few_sessions_with_requests(app):
     url, _state = of_size(app, 3_000)
     answers = [Client().get(url) for _ in range(11)]
-    assert [one.status_code for one in answers] == [302] * 10 + [429]
+    assert [response.status_code for response in answers] == [302] * 10 + [429]
     assert "sessionid" not in answers[-1].cookies
     # Others are not in its way.
     assert Client(REMOTE_ADDR="192.0.2.7").get(url).status_code == 302

@@ -36,42 +36,50 @@ def principal_of(token: str, *, path: str = "/mcp") -> Principal | None:
         query="",
         request=lambda: request,
     )
-    found = get_backend("oauth")
-    assert isinstance(found, OAuthBackend)
-    return found.authenticate(credentials)
+    backend = get_backend("oauth")
+    assert isinstance(backend, OAuthBackend)
+    return backend.authenticate(credentials)
 
 
 @spec("AUT-3", "AUT-9")
 def test_a_token_is_its_users_with_its_scopes(user, app):
     token = make_token(user, app, scope="mcp mcp:write")
-    found = principal_of(token)
-    assert found is not None
+    principal = principal_of(token)
+    assert principal is not None
     row = get_access_token_model().objects.get()
     family = get_refresh_token_model().objects.get().token_family
-    assert (found.user, found.backend, found.scopes) == (user, "oauth", {"mcp", "mcp:write"})
-    assert found.key == f"user:{user.pk}@{app.client_id}"
-    assert (found.client_id, found.client_name) == (app.client_id, "Example Client")
-    assert (found.issuer, found.subject, found.audience) == (ORIGIN, str(user.pk), RESOURCE)
-    assert (found.credential, found.expires_at) == (f"family:{family}", row.expires)
-    assert token not in repr(found)
+    assert (principal.user, principal.backend, principal.scopes) == (
+        user,
+        "oauth",
+        {"mcp", "mcp:write"},
+    )
+    assert principal.key == f"user:{user.pk}@{app.client_id}"
+    assert (principal.client_id, principal.client_name) == (app.client_id, "Example Client")
+    assert (principal.issuer, principal.subject, principal.audience) == (
+        ORIGIN,
+        str(user.pk),
+        RESOURCE,
+    )
+    assert (principal.credential, principal.expires_at) == (f"family:{family}", row.expires)
+    assert token not in repr(principal)
 
 
 def test_a_token_without_a_family_is_known_by_its_checksum(user, app):
     token = make_token(user, app, refresh=False)
-    found = principal_of(token)
-    assert found is not None
-    assert found.credential == f"checksum:{hashlib.sha256(token.encode()).hexdigest()}"
-    assert get_backend("oauth").is_current(found)
+    principal = principal_of(token)
+    assert principal is not None
+    assert principal.credential == f"checksum:{hashlib.sha256(token.encode()).hexdigest()}"
+    assert get_backend("oauth").is_current(principal)
     get_access_token_model().objects.all().delete()
-    assert not get_backend("oauth").is_current(found)
+    assert not get_backend("oauth").is_current(principal)
 
 
 def test_the_key_of_a_long_client_id_fits_its_column(user):
     app = make_app(client_id="https://client.example/" + "x" * 200)
-    found = principal_of(make_token(user, app))
-    assert found is not None
-    assert len(found.key) < 100
-    assert found.client_id == app.client_id
+    principal = principal_of(make_token(user, app))
+    assert principal is not None
+    assert len(principal.key) < 100
+    assert principal.client_id == app.client_id
 
 
 def test_no_two_callers_share_a_key_whatever_their_primary_keys(user, db):

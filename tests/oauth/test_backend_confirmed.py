@@ -36,12 +36,12 @@ def one(settings):
     return SignedIn()
 
 
-def heat(one: SignedIn, database: Database) -> None:
+def heat(signed_in: SignedIn, database: Database) -> None:
     """Use the token until it is known, as the last call shows."""
-    assert call(one.access).status_code == 200
+    assert call(signed_in.access).status_code == 200
     assert len(caller_cache) == 1
     before = _asked_of_callers(database)
-    assert call(one.access).status_code == 200
+    assert call(signed_in.access).status_code == 200
     assert _asked_of_callers(database) == before
 
 
@@ -63,8 +63,8 @@ def test_a_token_in_use_needs_no_statement(one, database, clock):
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_a_token_of_this_site_is_never_sent_to_another_issuer(one, settings, monkeypatch, seconds):
     pytest.importorskip("jwt")
-    asked: list[str] = []
-    monkeypatch.setattr(outbound, "fetch_json", lambda url, **options: asked.append(url) or {})
+    urls: list[str] = []
+    monkeypatch.setattr(outbound, "fetch_json", lambda url, **options: urls.append(url) or {})
     entry = {"ISSUER": "https://idp.example", "URL": "https://idp.example/ask"}
     settings.MCP_DJANGO = {
         **settings.MCP_DJANGO,
@@ -74,25 +74,25 @@ def test_a_token_of_this_site_is_never_sent_to_another_issuer(one, settings, mon
     }
     for _ in range(3):
         assert call(one.access).status_code == 200
-    assert asked == []
+    assert urls == []
     assert call("opaque").status_code == 401
-    assert asked == ["https://idp.example/ask"]
+    assert urls == ["https://idp.example/ask"]
 
 
-def lock_out(one: SignedIn) -> None:
+def lock_out(signed_in: SignedIn) -> None:
     """Change a client in the admin to one whose tokens may not call servers."""
-    one.app.authorization_grant_type = "implicit"
-    one.app.save()
+    signed_in.app.authorization_grant_type = "implicit"
+    signed_in.app.save()
 
 
-def end_by_its_time(one: SignedIn) -> None:
+def end_by_its_time(signed_in: SignedIn) -> None:
     """Let the token expire, as in the admin of the toolkit."""
     token = get_access_token_model().objects.get()
     token.expires = timezone.now() - timedelta(seconds=1)
     token.save()
 
 
-def end_by_expression(one: SignedIn) -> None:
+def end_by_expression(signed_in: SignedIn) -> None:
     """Let the database compute when the token has expired."""
     token = get_access_token_model().objects.get()
     token.expires = F("expires") - timedelta(days=1)
@@ -101,19 +101,19 @@ def end_by_expression(one: SignedIn) -> None:
 
 CHANGES: dict[str, Callable[[SignedIn], Any]] = {
     **WAYS,
-    "access token deleted": lambda one: get_access_token_model().objects.all().delete(),
-    "access token revoked": lambda one: get_access_token_model().objects.get().revoke(),
-    "refresh token revoked": lambda one: get_refresh_token_model().objects.get().revoke(),
+    "access token deleted": lambda signed_in: get_access_token_model().objects.all().delete(),
+    "access token revoked": lambda signed_in: get_access_token_model().objects.get().revoke(),
+    "refresh token revoked": lambda signed_in: get_refresh_token_model().objects.get().revoke(),
     "access token ended": end_by_its_time,
     "access token ended by the database": end_by_expression,
-    "deferred access token deleted": lambda one: (
+    "deferred access token deleted": lambda signed_in: (
         get_access_token_model().objects.only("pk").get().delete()
     ),
-    "deferred refresh token deleted": lambda one: (
+    "deferred refresh token deleted": lambda signed_in: (
         get_refresh_token_model().objects.only("pk").delete(),
         get_access_token_model().objects.only("pk").delete(),
     ),
-    "client deleted": lambda one: get_application_model().objects.all().delete(),
+    "client deleted": lambda signed_in: get_application_model().objects.all().delete(),
     "client changed": lock_out,
 }
 

@@ -153,8 +153,8 @@ def test_threat_30_the_other_ways_of_the_toolkit_go_on_to_work(client, user):
     assert call(client, token) == (200, 401)
     assert client.get(f"/api/?access_token={token}").status_code == 200
     assert client.post(f"/mcp?access_token={token}", {}, "application/json").status_code == 400
-    asked = client.get("/o/applications/")
-    assert asked.status_code == 200
+    page = client.get("/o/applications/")
+    assert page.status_code == 200
 
 
 def test_threat_30_an_openid_provider_with_a_path_keeps_its_documents(client, shared, user):
@@ -235,8 +235,8 @@ def test_threat_05_the_registration_token_of_the_toolkit_opens_no_server(client,
         "DCR_ENABLED": True,
         "DCR_REGISTRATION_PERMISSION_CLASSES": everybody,
     }
-    asked = {"redirect_uris": [REDIRECT], "grant_types": ["client_credentials"]}
-    answer = client.post("/o/register/", asked, content_type="application/json").json()
+    metadata = {"redirect_uris": [REDIRECT], "grant_types": ["client_credentials"]}
+    answer = client.post("/o/register/", metadata, content_type="application/json").json()
     assert call(client, answer["registration_access_token"])[1] == 401
     # Nor does the secret: who registered itself gets no token without a user.
     form = {
@@ -250,11 +250,11 @@ def test_threat_05_the_registration_token_of_the_toolkit_opens_no_server(client,
 
 
 def test_threat_30_such_a_site_has_no_errors_and_learns_what_could_be_stricter(shared):
-    found = run_checks(tags=["mcp_oauth"])
-    assert [one for one in found if one.is_serious()] == []
-    told = {str(one.id) for one in found}
-    assert told == {"mcp_oauth.W005"}
-    assert any("PASSWORD_GRANT" in one.msg for one in found)
+    messages = run_checks(tags=["mcp_oauth"])
+    assert [message for message in messages if message.is_serious()] == []
+    message_ids = {str(message.id) for message in messages}
+    assert message_ids == {"mcp_oauth.W005"}
+    assert any("PASSWORD_GRANT" in message.msg for message in messages)
 
 
 @pytest.mark.spec("AUT-9")

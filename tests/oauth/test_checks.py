@@ -33,17 +33,17 @@ class OwnScopes(Scopes):
     """What a site may make of ours."""
 
 
-def ids(found: list[CheckMessage]) -> list[str]:
-    assert all(one.hint for one in found)
-    return [str(one.id).removeprefix("mcp_oauth.") for one in found]
+def ids(messages: list[CheckMessage]) -> list[str]:
+    assert all(message.hint for message in messages)
+    return [str(message.id).removeprefix("mcp_oauth.") for message in messages]
 
 
 def all_checks() -> set[Any]:
-    return {one for name, one in vars(checks).items() if name.startswith("check_")}
+    return {check for name, check in vars(checks).items() if name.startswith("check_")}
 
 
 def without(settings: Any, *apps: str) -> None:
-    settings.INSTALLED_APPS = [one for one in settings.INSTALLED_APPS if one not in apps]
+    settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app not in apps]
 
 
 def routed(settings: Any, *patterns: Any) -> None:
@@ -72,7 +72,7 @@ def test_the_toolkit_that_is_missing_is_found(settings):
     without(settings, "oauth2_provider", "mcp_django.oauth")
     assert ids(checks.check_toolkit(None)) == ["E001"]
     # The others leave the word to this one.
-    assert all(one(None) == [] for one in all_checks() - {checks.check_toolkit})
+    assert all(check(None) == [] for check in all_checks() - {checks.check_toolkit})
 
 
 @pytest.mark.usefixtures("no_servers")
@@ -80,15 +80,15 @@ def test_tokens_of_an_authorization_server_that_is_missing_are_found(settings):
     kept = MCPServer("inline", auth=["tokens", "oauth"])
     assert core.check_oauth_app(None) == []
     without(settings, "oauth2_provider", "mcp_django.oauth")
-    (found,) = core.check_oauth_app(None)
-    assert ids([found]) == ["E002"]
-    assert repr(kept.name) in found.msg
+    (message,) = core.check_oauth_app(None)
+    assert ids([message]) == ["E002"]
+    assert repr(kept.name) in message.msg
     assert core.check_backends(None) == []
     kept._auth = ["tokens"]
     assert core.check_oauth_app(None) == []
     settings.MCP_DJANGO = {"AUTH": ["oauth"]}
-    (found,) = core.check_oauth_app(None)
-    assert "MCP_DJANGO['AUTH']" in found.msg
+    (message,) = core.check_oauth_app(None)
+    assert "MCP_DJANGO['AUTH']" in message.msg
 
 
 @pytest.mark.parametrize("key", checks.REQUIRED_CLASSES)
@@ -96,9 +96,9 @@ def test_tokens_of_an_authorization_server_that_is_missing_are_found(settings):
 def test_a_class_that_is_not_ours_is_found(settings, key, value):
     given: Any = (value,) if key.endswith("CLASSES") else value
     settings.OAUTH2_PROVIDER = provider_settings(**{key: given})
-    (found,) = checks.check_classes(None)
-    assert ids([found]) == ["E003"]
-    assert repr(key) in found.msg
+    (message,) = checks.check_classes(None)
+    assert ids([message]) == ["E003"]
+    assert repr(key) in message.msg
 
 
 def test_a_site_that_did_not_call_provider_settings_is_found(settings):
@@ -118,18 +118,18 @@ def test_a_class_made_of_ours_is_as_good(settings):
 def test_refresh_tokens_that_can_be_stolen_unnoticed_are_found(settings, key):
     assert checks.check_refresh_tokens(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(**{key: False})
-    (found,) = checks.check_refresh_tokens(None)
-    assert ids([found]) == ["E004"]
-    assert repr(key) in found.msg
+    (message,) = checks.check_refresh_tokens(None)
+    assert ids([message]) == ["E004"]
+    assert repr(key) in message.msg
 
 
 @pytest.mark.parametrize("key", [*checks.SECURITY_SETTINGS, "ALLOW_URI_WILDCARDS"])
 def test_each_gate_that_is_open_is_found(settings, key):
     assert checks.check_security_settings(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(**{key: key == "ALLOW_URI_WILDCARDS"})
-    (found,) = checks.check_security_settings(None)
-    assert ids([found]) == ["W005"]
-    assert repr(key) in found.msg
+    (message,) = checks.check_security_settings(None)
+    assert ids([message]) == ["W005"]
+    assert repr(key) in message.msg
 
 
 def test_the_registration_of_the_toolkit_is_found(settings):
@@ -199,7 +199,7 @@ def test_a_sign_in_page_that_is_missing_is_found(settings, url, expected):
     ],
 )
 def test_middleware_that_is_missing_is_found(settings, middleware, expected):
-    others = [one for one in settings.MIDDLEWARE if one != middleware]
+    others = [name for name in settings.MIDDLEWARE if name != middleware]
     settings.MIDDLEWARE = [*others, "no.such.middleware"]
     assert ids(checks.check_middleware(None)) == expected
 
@@ -283,9 +283,9 @@ def test_tokens_that_no_server_takes_are_found(settings):
 @pytest.mark.usefixtures("no_servers")
 def test_a_server_that_no_url_leads_to_is_found(settings):
     server = MCPServer("nowhere")
-    (found,) = checks.check_use(None)
-    assert ids([found]) == ["W011"]
-    assert "'nowhere'" in found.msg
+    (message,) = checks.check_use(None)
+    assert ids([message]) == ["W011"]
+    assert "'nowhere'" in message.msg
     routed(settings, path("deep/", include([path("mcp", server.urls)])))
     assert checks.check_use(None) == []
 
@@ -304,17 +304,17 @@ def test_pages_that_cannot_be_shown_are_found(settings, tmp_path):
     assert checks.check_templates(None) == []
     (engine,) = settings.TEMPLATES
     settings.TEMPLATES = [{**engine, "APP_DIRS": False, "OPTIONS": {}}]
-    found = checks.check_templates(None)
-    assert ids(found) == ["E016"] * 3
-    assert "mcp_django/oauth/authorize.html does not exist" in found[0].msg
+    messages = checks.check_templates(None)
+    assert ids(messages) == ["E016"] * 3
+    assert "mcp_django/oauth/authorize.html does not exist" in messages[0].msg
     own = tmp_path / "mcp_django" / "oauth" / "error.html"
     own.parent.mkdir(parents=True)
     own.write_text("{% nothing %}")
     settings.TEMPLATES = [{**engine, "DIRS": [tmp_path]}]
-    (told,) = checks.check_templates(None)
+    (message,) = checks.check_templates(None)
     # Django 6.1 names the file before it says what is wrong.
-    assert "error.html fails: " in told.msg
-    assert "Invalid block tag" in told.msg
+    assert "error.html fails: " in message.msg
+    assert "Invalid block tag" in message.msg
 
 
 @pytest.mark.parametrize(
@@ -328,9 +328,13 @@ def test_pages_that_cannot_be_shown_are_found(settings, tmp_path):
 def test_an_issuer_above_the_site_is_found(settings, prefix, issuer, expected):
     configured(settings, ISSUER=issuer)
     settings.FORCE_SCRIPT_NAME = prefix
-    found = checks.check_issuer(None)
-    assert ids(found) == expected
-    assert all("https://shop.example/app" in str(one.hint) for one in found if "W010" in one.id)
+    messages = checks.check_issuer(None)
+    assert ids(messages) == expected
+    assert all(
+        "https://shop.example/app" in str(message.hint)
+        for message in messages
+        if "W010" in message.id
+    )
 
 
 @pytest.mark.parametrize("url", [None, ""])
@@ -360,16 +364,16 @@ def test_threat_09_a_client_with_a_grant_that_asks_nobody_is_found(grant):
     assert checks.check_clients(None, databases=["default"]) == []
     made = make_app(authorization_grant_type=grant)
     assert checks.check_clients(None) == []
-    (found,) = checks.check_clients(None, databases=["default"])
-    assert ids([found]) == ["E013"]
-    assert made.client_id in found.msg
-    told = run_checks(tags=["database"], databases=["default"])
-    assert "mcp_oauth.E013" in {one.id for one in told}
+    (error,) = checks.check_clients(None, databases=["default"])
+    assert ids([error]) == ["E013"]
+    assert made.client_id in error.msg
+    messages = run_checks(tags=["database"], databases=["default"])
+    assert "mcp_oauth.E013" in {message.id for message in messages}
 
 
 def test_settings_that_cannot_be_read_are_told_by_their_own_check(settings):
     settings.MCP_DJANGO = {"PAGE_SIZ": 5}
-    assert all(one(None) == [] for one in all_checks())
+    assert all(check(None) == [] for check in all_checks())
     assert core.check_oauth_app(None) == []
 
 
@@ -439,11 +443,11 @@ def test_the_checks_run_with_the_others():
 def test_the_page_lists_every_check():
     folder = Path(checks.__file__).parent
     files = [*folder.glob("*.py"), Path(core.__file__)]
-    used = set(re.findall(r'"mcp_oauth\.([EW]\d{3})"', "".join(one.read_text() for one in files)))
+    used = set(re.findall(r'"mcp_oauth\.([EW]\d{3})"', "".join(file.read_text() for file in files)))
     rows = re.findall(
         r"^\| `mcp_oauth\.([EW]\d{3})` \| .+ \| .+ \|$", PAGE.read_text(), re.MULTILINE
     )
     assert sorted(used) == rows
     for kind in "EW":
-        numbers = sorted(int(one[1:]) for one in used if one.startswith(kind))
+        numbers = sorted(int(code[1:]) for code in used if code.startswith(kind))
         assert numbers == [*range(1, len(numbers) + 1)]

@@ -52,8 +52,8 @@ def web(settings):
 
 @pytest.mark.spec("AUT-26")
 def test_a_good_document_is_accepted():
-    found, seconds = fetcher(answer(document())).fetch(CLIENT)
-    assert found == document()
+    metadata, seconds = fetcher(answer(document())).fetch(CLIENT)
+    assert metadata == document()
     assert seconds == 86400
     (target,) = documents.asked
     assert target == RequestTarget(
@@ -63,7 +63,7 @@ def test_a_good_document_is_accepted():
 
 @pytest.mark.spec("AUT-26")
 def test_what_goes_too_far_is_left_out():
-    found = validate_document(
+    metadata = validate_document(
         document(
             client_name="  Cli\u202eent\n ",
             token_endpoint_auth_method="private_key_jwt",
@@ -73,10 +73,10 @@ def test_what_goes_too_far_is_left_out():
         ),
         CLIENT,
     )
-    assert found["client_name"] == "Client"
-    assert found["token_endpoint_auth_method"] == "none"
-    assert found["grant_types"] == ["authorization_code", "refresh_token"]
-    assert found["redirect_uris"] == ["https://a.example/cb"]
+    assert metadata["client_name"] == "Client"
+    assert metadata["token_endpoint_auth_method"] == "none"
+    assert metadata["grant_types"] == ["authorization_code", "refresh_token"]
+    assert metadata["redirect_uris"] == ["https://a.example/cb"]
 
 
 @pytest.mark.spec("AUT-26")
@@ -93,7 +93,7 @@ def test_what_goes_too_far_is_left_out():
         {"redirect_uris": []},
         {"redirect_uris": "https://a.example/"},
         {"redirect_uris": ["javascript:alert(1)", "http://a.example/", 5]},
-        {"redirect_uris": [f"https://a.example/{one}" for one in range(21)]},
+        {"redirect_uris": [f"https://a.example/{number}" for number in range(21)]},
         {"grant_types": ["client_credentials"]},
         {"grant_types": ["refresh_token"]},
         {"grant_types": "authorization_code"},
@@ -136,8 +136,8 @@ def test_threat_08_an_answer_that_is_no_document_is_refused(given):
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/vnd.x+json"])
 def test_json_has_several_names(kind):
-    found, _ = fetcher(answer(document(), headers={"content-type": kind})).fetch(CLIENT)
-    assert found["client_id"] == CLIENT
+    metadata, _ = fetcher(answer(document(), headers={"content-type": kind})).fetch(CLIENT)
+    assert metadata["client_id"] == CLIENT
 
 
 @pytest.mark.spec("AUT-26")
@@ -270,7 +270,7 @@ def test_threat_08_a_name_is_looked_up_once(web):
 
     fetcher(answer(document()), rebinding).fetch(CLIENT)
     assert looked_up == ["client.example"]
-    assert [one.address for one in documents.asked] == [documents.PUBLIC]
+    assert [target.address for target in documents.asked] == [documents.PUBLIC]
 
 
 @pytest.mark.parametrize("problem", [OSError("no such host"), UnicodeError("label too long")])
@@ -380,9 +380,9 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\
 def test_a_document_is_fetched_by_tls(certificate):
     host = Host(certificate, HEAD + b"Content-Length: 2\r\n\r\n{}")
     with host as target:
-        found = https_get(target, 100, 20, context=trusting(certificate))
-    assert (found.status, found.body) == (200, b"{}")
-    assert found.headers["content-type"] == "application/json"
+        response = https_get(target, 100, 20, context=trusting(certificate))
+    assert (response.status, response.body) == (200, b"{}")
+    assert response.headers["content-type"] == "application/json"
     assert host.request.startswith(b"GET /x?y=1 HTTP/1.1\r\n")
     assert b"Host: client.example:%d\r\n" % target.port in host.request
     assert b"Cookie" not in host.request
@@ -410,10 +410,10 @@ def test_threat_08_a_slow_host_is_hung_up_on(certificate, chunks):
     # At that pace it would take half an hour: that it ends at all is the watchdog's doing.
     with Host(certificate, *chunks, drips=True) as target:
         try:
-            found = https_get(target, 100_000, 0.3, context=trusting(certificate))
+            response = https_get(target, 100_000, 0.3, context=trusting(certificate))
         except FetchFailed:
             return
-        assert len(found.body) < 100_000
+        assert len(response.body) < 100_000
 
 
 def test_threat_08_a_host_has_to_prove_its_name(certificate):
@@ -565,7 +565,7 @@ def test_a_document_that_is_not_taken_is_told(
     event = AuthEvent.objects.filter(kind=AuthEvent.Kind.DOCUMENT).last()
     assert event is not None
     assert (event.user, event.client_id, event.details) == (user, CLIENT, {"reason": reason})
-    (line, *_) = [one for one in caplog.records if one.name == "mcp_django.security"]
+    (line, *_) = [record for record in caplog.records if record.name == "mcp_django.security"]
     assert line.levelname == "WARNING"
     assert line.getMessage().endswith(f", {CLIENT}: {reason}")
 
@@ -584,7 +584,7 @@ def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client, user):
     assert "&lt;b&gt;" * 100 not in page
     logged = AuthEvent.objects.filter(kind=AuthEvent.Kind.DOCUMENT)
     assert logged.count() == security_log.MAX_PER_SOURCE
-    assert not any("s" * 40 in one.client_id for one in logged)
+    assert not any("s" * 40 in event.client_id for event in logged)
 
 
 @pytest.mark.django_db

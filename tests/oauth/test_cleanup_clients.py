@@ -87,7 +87,7 @@ def test_a_client_that_was_used_once_is_kept_for_months():
 
 def test_unused_clients_are_swept_up_with_everything_else():
     app = aged(make_app(), timedelta(days=2))
-    told = {}
-    delete_expired(told.__setitem__)
-    assert told["clients"] == 1
+    counts = {}
+    delete_expired(counts.__setitem__)
+    assert counts["clients"] == 1
     assert not get_application_model().objects.filter(pk=app.pk).exists()

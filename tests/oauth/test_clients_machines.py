@@ -217,15 +217,15 @@ def test_an_assertion_that_does_not_hold_proves_nothing(machine, bad):
 
 
 def test_keys_may_be_fetched(machine, monkeypatch):
-    asked: list[str] = []
+    urls: list[str] = []
     monkeypatch.setattr(
-        "mcp_django.auth.outbound.fetch_json", lambda url: asked.append(url) or jwks("machine")
+        "mcp_django.auth.outbound.fetch_json", lambda url: urls.append(url) or jwks("machine")
     )
     clear_key_stores()
     ClientProfile.objects.update(jwks_url="https://machine.example/jwks.json")
     assert prove(machine).status_code == 200
     assert error_of(prove(machine, by="stranger")) == (401, "invalid_client")
-    assert asked == ["https://machine.example/jwks.json"]
+    assert urls == ["https://machine.example/jwks.json"]
     clear_key_stores()
 
 

@@ -109,9 +109,9 @@ def test_an_application_address_that_can_never_be_used_is_told(settings, uri):
     assert (
         uri.startswith("http://localhost") or not clients.is_redirect_allowed(uri) or "https" in uri
     )
-    (found,) = checks.check_app_redirects(None)
-    assert isinstance(found, Error)
-    assert found.id == "mcp_oauth.E011"
+    (error,) = checks.check_app_redirects(None)
+    assert isinstance(error, Error)
+    assert error.id == "mcp_oauth.E011"
     # The toolkit's own check looks at the schemes, before or after that.
     assert "http" in oauth2_settings.ALLOWED_REDIRECT_URI_SCHEMES
 

@@ -39,7 +39,7 @@ def test_threat_10_a_client_that_registered_itself_sees_the_scopes_of_servers_al
     assert list(requestable_scopes(app)) == MCP
     assert get_scopes_backend().get_available_scopes(app) == [*MCP, "offline_access"]
     assert get_scopes_backend().get_default_scopes(app) == ["mcp"]
-    asked = [
+    scopes = [
         "api:write",
         "mcp:write",
         "oauth2_provider:registration",
@@ -47,7 +47,7 @@ def test_threat_10_a_client_that_registered_itself_sees_the_scopes_of_servers_al
         "mcp",
         "mcp",
     ]
-    assert allowed_scopes(asked, app) == ["mcp:write", "mcp"]
+    assert allowed_scopes(scopes, app) == ["mcp:write", "mcp"]
 
 
 @pytest.mark.django_db
@@ -63,11 +63,11 @@ def test_a_client_that_was_registered_by_hand_has_the_scopes_of_the_site_too():
 
 @pytest.mark.usefixtures("shared")
 def test_the_toolkit_knows_the_description_of_every_scope(settings):
-    found = get_scopes_backend().get_all_scopes()
+    descriptions = get_scopes_backend().get_all_scopes()
     assert isinstance(get_scopes_backend(), Scopes)
-    assert found["api:read"] == "Read the API"
-    assert found["mcp"] == SETTINGS["SCOPES"]["mcp"]
-    assert "offline_access" in found
+    assert descriptions["api:read"] == "Read the API"
+    assert descriptions["mcp"] == SETTINGS["SCOPES"]["mcp"]
+    assert "offline_access" in descriptions
     settings.OAUTH2_PROVIDER = provider_settings(SCOPES=OWN)
     assert get_scopes_backend().get_default_scopes(
         SimpleNamespace(registration_source="manual")

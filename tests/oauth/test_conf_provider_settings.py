@@ -39,29 +39,31 @@ def test_it_is_called_before_settings_exist_and_without_the_toolkit():
 
 @pytest.mark.spec("AUT-21", "AUT-23")
 def test_every_gate_of_the_toolkit_is_shut_but_one():
-    found = provider_settings()
+    options = provider_settings()
     # A gate that a later release adds has to be decided about.
     assert len(GATES) == 10
-    is_open = [name for name in GATES if not found.get(name)]
+    is_open = [name for name in GATES if not options.get(name)]
     assert is_open == ["COMPLIANT_BCP_RFC9700_REDIRECT_URI_SCHEME"]
-    assert found.keys() <= DEFAULTS.keys()
+    assert options.keys() <= DEFAULTS.keys()
 
 
 @pytest.mark.spec("AUT-21", "AUT-23")
 def test_the_toolkit_has_nothing_to_advise_but_about_loopback_addresses():
-    found = run_checks(tags=["security"], include_deployment_checks=True)
-    told = [str(one.id) for one in found if str(one.id).startswith("oauth2_provider.")]
-    assert told == ["oauth2_provider.W008"]
+    messages = run_checks(tags=["security"], include_deployment_checks=True)
+    message_ids = [
+        str(message.id) for message in messages if str(message.id).startswith("oauth2_provider.")
+    ]
+    assert message_ids == ["oauth2_provider.W008"]
 
 
 def test_the_site_has_the_last_word():
-    found = provider_settings(PKCE_REQUIRED=False, OIDC_ENABLED=True, SCOPES={"a": "A"})
-    assert (found["PKCE_REQUIRED"], found["OIDC_ENABLED"], found["SCOPES"]) == (
+    options = provider_settings(PKCE_REQUIRED=False, OIDC_ENABLED=True, SCOPES={"a": "A"})
+    assert (options["PKCE_REQUIRED"], options["OIDC_ENABLED"], options["SCOPES"]) == (
         False,
         True,
         {"a": "A"},
     )
-    assert found["OAUTH2_VALIDATOR_CLASS"] == "mcp_django.oauth.validator.Validator"
+    assert options["OAUTH2_VALIDATOR_CLASS"] == "mcp_django.oauth.validator.Validator"
 
 
 def test_the_toolkit_reads_it(settings):
@@ -73,7 +75,7 @@ def test_the_toolkit_reads_it(settings):
 
 
 def test_it_can_be_copied_as_settings_are():
-    found = provider_settings()
-    for copy in (deepcopy(found), pickle.loads(pickle.dumps(found))):
+    options = provider_settings()
+    for copy in (deepcopy(options), pickle.loads(pickle.dumps(options))):
         assert list(copy["ALLOWED_REDIRECT_URI_SCHEMES"]) == ["https", "http", "cursor"]
-        assert dict(copy["SCOPES"]) == dict(found["SCOPES"])
+        assert dict(copy["SCOPES"]) == dict(options["SCOPES"])

@@ -112,9 +112,9 @@ def test_disconnecting_ends_one_client_at_one_server(client, user, app):
 
 
 def test_disconnecting_all(client, user, app):
-    for one in (app, parties.make_app(name="Other")):
-        consent(user, one)
-        parties.make_token(user, one)
+    for application in (app, parties.make_app(name="Other")):
+        consent(user, application)
+        parties.make_token(user, application)
     client.force_login(user)
     response = client.post(PAGE, follow=True)
     assert b"2 connections ended." in response.content
@@ -134,20 +134,20 @@ def test_a_client_that_is_gone_can_still_be_disconnected(client, user, app):
 def test_revoking_tells_open_streams_of_every_credential(
     user, app, monkeypatch, django_capture_on_commit_callbacks
 ):
-    told: list[str] = []
+    credentials: list[str] = []
     monkeypatch.setattr(
-        "mcp_django.oauth.revoking.notify_revoked", lambda *names: told.extend(names)
+        "mcp_django.oauth.revoking.notify_revoked", lambda *names: credentials.extend(names)
     )
     parties.make_token(user, app)
     parties.make_token(user, app, refresh=False)
     families = get_refresh_token_model().objects.values_list("token_family", flat=True)
     singles = get_access_token_model().objects.filter(refresh_token=None)
-    names = {f"family:{one}" for one in families}
-    names |= {f"checksum:{one.token_checksum}" for one in singles}
+    names = {f"family:{family}" for family in families}
+    names |= {f"checksum:{token.token_checksum}" for token in singles}
     with django_capture_on_commit_callbacks(execute=True):
         assert revoke_access(user, app.client_id) == 2
-        assert told == []
-    assert set(told) == names
+        assert credentials == []
+    assert set(credentials) == names
     assert revoke_access(user, app.client_id) == 0
     assert AuthEvent.objects.filter(kind=AuthEvent.Kind.REVOKE).count() == 1
 
@@ -174,9 +174,9 @@ def test_a_refresh_token_older_than_families_ends_too(user, app):
 
 def test_everything_of_a_user_and_everything_of_a_client(user, app):
     grace, other = parties.make_user("grace"), parties.make_app(name="Other")
-    for one in (user, grace):
-        for each in (app, other):
-            parties.make_token(one, each)
+    for owner in (user, grace):
+        for client in (app, other):
+            parties.make_token(owner, client)
     assert revoke_everything(user) == 2
     assert (live(user), live(grace)) == ((0, 0), (2, 2))
     assert revoke_client(app.client_id) == 1
@@ -185,9 +185,9 @@ def test_everything_of_a_user_and_everything_of_a_client(user, app):
 
 def staff(name: str, *codenames: str) -> Any:
     """A member of staff with these permissions."""
-    one = parties.make_user(name, is_staff=True)
-    one.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    return one
+    user = parties.make_user(name, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    return user
 
 
 def test_administrators_see_and_find_everybodys(client, user, app):
@@ -238,8 +238,8 @@ def test_administrators_revoke_everything_of_a_user(client, user, app):
     parties.make_token(user, other)
     client.force_login(staff("clerk", "view_consent", "delete_consent"))
     # First it shows everything that would end, also what was not selected.
-    asked = client.post(ADMIN, {"action": "revoke_users", "_selected_action": [row.pk]})
-    text = asked.content.decode()
+    page = client.post(ADMIN, {"action": "revoke_users", "_selected_action": [row.pk]})
+    text = page.content.decode()
     assert text.count("<li>ada") == 2
     assert "will be rejected" in text
     assert live(user) != (0, 0)
@@ -281,8 +281,8 @@ def test_the_page_of_a_consent_ends_its_tokens_after_it_has_asked(client, user, 
 def test_a_client_is_revoked_for_everybody(client, user, app):
     profile = ClientProfile.objects.create(client_id=app.client_id)
     grace = parties.make_user("grace")
-    for one in (user, grace):
-        parties.make_token(one, app)
+    for owner in (user, grace):
+        parties.make_token(owner, app)
     address = "/admin/mcp_oauth/clientprofile/"
     action = {"action": "revoke", "post": "yes", "_selected_action": [profile.pk]}
     client.force_login(staff("clerk", "view_clientprofile", "change_clientprofile"))
@@ -347,9 +347,9 @@ def test_the_lists_of_the_admin_cost_the_same_for_one_and_for_many(
     client, user, model, django_assert_max_num_queries
 ):
     for number in range(5):
-        one = parties.make_app(name=f"Client {number}")
-        consent(parties.make_user(f"user-{number}"), one)
-        ClientProfile.objects.create(client_id=one.client_id)
+        app = parties.make_app(name=f"Client {number}")
+        consent(parties.make_user(f"user-{number}"), app)
+        ClientProfile.objects.create(client_id=app.client_id)
     ClientProfile.objects.create(client_id="gone")
     client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
     # Of a consent also the last uses: two kinds of tokens.

@@ -62,9 +62,9 @@ def test_threat_29_a_call_is_noted_once_a_minute_at_most(token):
     writes = []
     for minutes in (30, 0, 0.9, 1.1):
         aged(minutes=minutes)
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             call(token)
-        writes.append(sum(one["sql"].startswith("UPDATE") for one in asked))
+        writes.append(sum(query["sql"].startswith("UPDATE") for query in queries))
     assert writes == [1, 0, 0, 1]
 
 

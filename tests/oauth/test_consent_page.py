@@ -208,7 +208,9 @@ def test_threat_11_nothing_a_client_says_skips_the_question(browser, user, app, 
 def test_threat_12_consent_cannot_be_forged(user, app, settings, with_middleware):
     if not with_middleware:
         settings.MIDDLEWARE = [
-            one for one in settings.MIDDLEWARE if "csrf" not in one and "clickjacking" not in one
+            name
+            for name in settings.MIDDLEWARE
+            if "csrf" not in name and "clickjacking" not in name
         ]
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(user)
@@ -236,7 +238,7 @@ def test_threat_12_consent_cannot_be_forged(user, app, settings, with_middleware
 @pytest.mark.parametrize("with_middleware", [True, False])
 def test_threat_12_disconnecting_cannot_be_forged(user, app, settings, with_middleware):
     if not with_middleware:
-        settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if "csrf" not in one]
+        settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if "csrf" not in name]
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(user)
     row = Consent.objects.create(user=user, client_id=app.client_id, resource=parties.RESOURCE)
@@ -260,7 +262,7 @@ def test_under_debug_the_page_holds_its_style(browser, app, settings, tmp_path):
     assert 'rel="stylesheet"' not in page
     styles = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     assert len(styles) == 2
-    assert all("{" in one for one in styles)
+    assert all("{" in sheet for sheet in styles)
     for style in styles:
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy

@@ -79,12 +79,12 @@ def test_no_word_is_one_that_django_translates_as_something_else():
     for suffix in ("*.html", "*.py"):
         for path in HERE.rglob(suffix):
             source = path.read_text(encoding="utf-8")
-            texts |= {one for pattern in MARKED for one in re.findall(pattern, source)}
+            texts |= {text for pattern in MARKED for text in re.findall(pattern, source)}
     assert "Connected assistants" in texts
     known: set[str] = set()
     for path in Path(django.__file__).parent.rglob("locale/de/LC_MESSAGES/django.mo"):
         with path.open("rb") as file:
-            known |= {one for one in gettext.GNUTranslations(file)._catalog if one in texts}
+            known |= {text for text in gettext.GNUTranslations(file)._catalog if text in texts}
     assert known <= SHARED
 
 
@@ -94,7 +94,7 @@ def test_every_text_of_the_templates_is_marked_for_translation():
         source = path.read_text(encoding="utf-8")
         source = re.sub(r"{% blocktranslate.*?{% endblocktranslate %}", "", source, flags=re.DOTALL)
         source = re.sub(r"{%.*?%}|{{.*?}}|<!doctype html>", "", source)
-        texts = [one for one in re.split(r"<[^>]*>|\n", source) if re.search(r"[A-Za-z]", one)]
+        texts = [text for text in re.split(r"<[^>]*>|\n", source) if re.search(r"[A-Za-z]", text)]
         if texts:
             unmarked[path.name] = texts
     assert unmarked == {}

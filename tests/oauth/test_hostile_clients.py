@@ -188,8 +188,10 @@ def test_threat_09_no_header_switches_the_limit_of_registrations_off(monkeypatch
     monkeypatch.setattr(registration, "PER_ADDRESS_PER_HOUR", 5)
     # An unmentioned proxy has many clients: they may more than one address.
     for number in range(2 * registration.PER_ADDRESS_PER_HOUR):
-        found = _register("{}", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR=f"203.0.113.{number}")
-        assert found == 400
+        status = _register(
+            "{}", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR=f"203.0.113.{number}"
+        )
+        assert status == 400
     assert _register("{}", REMOTE_ADDR="10.0.0.2", HTTP_FORWARDED="for=198.51.100.9") == 429
     assert _register("{}", REMOTE_ADDR="", HTTP_X_FORWARDED_FOR="198.51.100.9") == 429
     assert _register("{}", REMOTE_ADDR="127.0.0.1") == 400

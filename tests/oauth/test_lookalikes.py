@@ -285,14 +285,14 @@ def test_rows_whose_keys_look_alike_are_different_rows(db):
             ttl_ms=1,
             poll_ms=1,
         )
-    for found in (
+    for rows in (
         ExternalIdentity.objects.filter(subject=SUBJECT),
         ClientProfile.objects.filter(client_id=SUBJECT),
         Session.objects.filter(principal=SUBJECT),
         Task.objects.filter(task_id=SUBJECT),
         Task.objects.filter(principal__in=[SUBJECT]),
     ):
-        assert found.count() == 1
+        assert rows.count() == 1
     # A search ignores case on every database.
     assert ExternalIdentity.objects.filter(subject__icontains="ABCDEF").count() >= 3
     assert ClientProfile.objects.filter(client_id__iexact="abcdef-alice").count() >= 3

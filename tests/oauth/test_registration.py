@@ -118,24 +118,24 @@ def configured(settings: Any, **oauth: Any) -> None:
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("address", ["/oauth/register", "/oauth/register/", "/register"])
 def test_each_host_registers(client, host, address):
-    asked = HOSTS[host]
-    response = post(client, asked, address=address)
+    metadata = HOSTS[host]
+    response = post(client, metadata, address=address)
     assert response.status_code == 201
     assert response.headers["Content-Type"] == "application/json"
     assert response.headers["Cache-Control"] == "no-store"
     answer = response.json()
     app = get_application_model().objects.get(client_id=answer["client_id"])
-    assert answer["redirect_uris"] == asked["redirect_uris"] == app.redirect_uris.split()
-    assert answer["client_name"] == asked["client_name"] == app.name
+    assert answer["redirect_uris"] == metadata["redirect_uris"] == app.redirect_uris.split()
+    assert answer["client_name"] == metadata["client_name"] == app.name
     assert answer["grant_types"] == ["authorization_code", "refresh_token"]
     assert answer["response_types"] == ["code"]
-    assert answer["token_endpoint_auth_method"] == asked["token_endpoint_auth_method"]
+    assert answer["token_endpoint_auth_method"] == metadata["token_endpoint_auth_method"]
     assert answer["client_id_issued_at"] == int(app.created.timestamp())
     assert "registration_access_token" not in answer
     assert app.registration_source == "dcr"
     assert app.authorization_grant_type == "authorization-code"
     assert (app.user, app.skip_authorization, app.algorithm) == (None, False, "")
-    if asked["token_endpoint_auth_method"] == "none":
+    if metadata["token_endpoint_auth_method"] == "none":
         assert app.client_type == "public"
         assert "client_secret" not in answer
     else:
@@ -258,8 +258,8 @@ def test_threat_09_metadata_that_reaches_further_is_refused(client, metadata):
         ["evil://x/y"],
         ["https://a.example/cb https://evil.example/"],
         ["https://-a-/"],
-        [f"https://a.example/{one}" for one in range(11)],
-        [f"https://a.example/{one}" for one in range(3000)],
+        [f"https://a.example/{number}" for number in range(11)],
+        [f"https://a.example/{number}" for number in range(3000)],
     ],
 )
 def test_threat_09_addresses_that_could_mislead_are_refused(client, uris):

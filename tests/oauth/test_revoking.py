@@ -25,8 +25,10 @@ def revoke(app: Any, token: str, *, path: str = REVOKE, **more: str) -> Any:
 def test_either_token_ends_the_whole_sign_in(
     user, app, which, hint, path, django_capture_on_commit_callbacks, monkeypatch
 ):
-    told: list[str] = []
-    monkeypatch.setattr("mcp_django.oauth.revoking.notify_revoked", lambda *a: told.extend(a))
+    credentials: list[str] = []
+    monkeypatch.setattr(
+        "mcp_django.oauth.revoking.notify_revoked", lambda *a: credentials.extend(a)
+    )
     answer = sign_in(user, app)
     family = get_refresh_token_model().objects.get().token_family
     with django_capture_on_commit_callbacks(execute=True):
@@ -35,7 +37,7 @@ def test_either_token_ends_the_whole_sign_in(
     assert response["Cache-Control"] == "no-store"
     assert call(answer["access_token"]).status_code == 401
     assert error_of(refresh(app, answer["refresh_token"])) == (400, "invalid_grant")
-    assert told == [f"family:{family}"]
+    assert credentials == [f"family:{family}"]
     assert AuthEvent.objects.filter(kind="revoke", user=user, client_id=app.client_id).count() == 1
     # Trying what was given back is no theft.
     assert not AuthEvent.objects.filter(kind="reuse").exists()

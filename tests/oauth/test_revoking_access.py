@@ -45,23 +45,23 @@ class SignedIn:
         self.access, self.refresh = answer["access_token"], answer["refresh_token"]
 
 
-def deactivate(one: SignedIn) -> None:
-    one.user.is_active = False
-    one.user.save()
+def deactivate(signed_in: SignedIn) -> None:
+    signed_in.user.is_active = False
+    signed_in.user.save()
 
 
-def end(one: SignedIn) -> None:
+def end(signed_in: SignedIn) -> None:
     revoke_family(get_refresh_token_model().objects.get().token_family)
 
 
 WAYS = {
     "user deactivated": deactivate,
-    "user deleted": lambda one: one.user.delete(),
-    "revoked by the client": lambda one: post(
-        {"token": one.refresh, "client_id": one.app.client_id}, path=REVOKE
+    "user deleted": lambda signed_in: signed_in.user.delete(),
+    "revoked by the client": lambda signed_in: post(
+        {"token": signed_in.refresh, "client_id": signed_in.app.client_id}, path=REVOKE
     ),
-    "revoked by the user": lambda one: revoke_access(one.user, one.app.client_id),
-    "client revoked": lambda one: revoke_client(one.app.client_id),
+    "revoked by the user": lambda signed_in: revoke_access(signed_in.user, signed_in.app.client_id),
+    "client revoked": lambda signed_in: revoke_client(signed_in.app.client_id),
     "family ended": end,
 }
 
@@ -69,53 +69,53 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @spec("AUT-1", "AUT-3", "AUT-23")
 def test_threat_17_nothing_works_any_more(way):
-    one = SignedIn()
-    assert call(one.access).status_code == 200
-    WAYS[way](one)
-    answer = call(one.access)
+    signed_in = SignedIn()
+    assert call(signed_in.access).status_code == 200
+    WAYS[way](signed_in)
+    answer = call(signed_in.access)
     assert answer.status_code == 401
     assert 'error="invalid_token"' in answer["WWW-Authenticate"]
-    assert error_of(refresh(one.app, one.refresh)) == (400, "invalid_grant")
+    assert error_of(refresh(signed_in.app, signed_in.refresh)) == (400, "invalid_grant")
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mount", ["lane", "view"])
 @spec("AUT-1")
 async def test_threat_17_an_open_stream_ends_at_once(way, mount):
-    one = await in_thread(SignedIn)
-    bearer = f"Bearer {one.access}"
+    signed_in = await in_thread(SignedIn)
+    bearer = f"Bearer {signed_in.access}"
     async with connect(vault.MOUNTS[mount], "/mcp", LISTEN, authorization=bearer) as connection:
         assert "acknowledged" in (await connection.event())["method"]
-        await in_thread(WAYS[way], one)
+        await in_thread(WAYS[way], signed_in)
         assert "result" in await connection.event()
 
 
 @pytest.mark.parametrize("mount", ["lane", "view"])
 @spec("AUT-1", "AUT-23")
 async def test_a_stream_outlives_a_refresh_of_its_token(mount):
-    one = await in_thread(SignedIn)
-    bearer = f"Bearer {one.access}"
+    signed_in = await in_thread(SignedIn)
+    bearer = f"Bearer {signed_in.access}"
     async with connect(vault.MOUNTS[mount], "/mcp", LISTEN, authorization=bearer) as connection:
         assert "acknowledged" in (await connection.event())["method"]
-        answer = await in_thread(refresh, one.app, one.refresh)
+        answer = await in_thread(refresh, signed_in.app, signed_in.refresh)
         assert answer.status_code == 200
         # Somebody says that there is something to see; there is a live token, so it stays.
         from mcp_django.storage.revocations import notify_user
         from tests.oauth.servers import orders
 
-        await in_thread(notify_user, one.user.pk)
+        await in_thread(notify_user, signed_in.user.pk)
         orders.notify_list_changed("tools")
         assert (await connection.event())["method"] == "notifications/tools/list_changed"
 
 
 @spec("AUT-1")
 async def test_threat_17_a_stream_ends_when_its_token_expires(monkeypatch):
-    one = await in_thread(SignedIn)
+    signed_in = await in_thread(SignedIn)
     almost = timezone.now() + timedelta(seconds=3599.9)
     # Before the stream opens, which may look at the time at once.
     monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: almost))
     async with connect(
-        vault.MOUNTS["lane"], "/mcp", LISTEN, authorization=f"Bearer {one.access}"
+        vault.MOUNTS["lane"], "/mcp", LISTEN, authorization=f"Bearer {signed_in.access}"
     ) as connection:
         assert "acknowledged" in (await connection.event())["method"]
         assert "result" in await connection.event()
@@ -123,44 +123,47 @@ async def test_threat_17_a_stream_ends_when_its_token_expires(monkeypatch):
 
 @spec("AUT-11")
 def test_threat_17_a_permission_that_is_taken_away_hides_its_tool_in_the_next_call():
-    one = SignedIn()
-    one.user.user_permissions.add(Permission.objects.get(codename="change_user"))
-    assert call(one.access, tool="hire", name="Bo").json()["result"]["content"]
-    one.user.user_permissions.clear()
-    answer = call(one.access, tool="hire", name="Bo")
-    assert answer.json()["error"] == call(one.access, tool="fire", name="Bo").json()["error"] | {
-        "message": answer.json()["error"]["message"]
-    }
+    signed_in = SignedIn()
+    signed_in.user.user_permissions.add(Permission.objects.get(codename="change_user"))
+    assert call(signed_in.access, tool="hire", name="Bo").json()["result"]["content"]
+    signed_in.user.user_permissions.clear()
+    answer = call(signed_in.access, tool="hire", name="Bo")
+    refusal = call(signed_in.access, tool="fire", name="Bo").json()["error"]
+    assert answer.json()["error"] == refusal | {"message": answer.json()["error"]["message"]}
     assert "WWW-Authenticate" not in answer
 
 
 @spec("AUT-6")
 def test_more_scopes_that_were_asked_for_are_in_the_security_log():
-    one = SignedIn()
-    assert call(one.access, tool="place", item="tea").status_code == 403
+    signed_in = SignedIn()
+    assert call(signed_in.access, tool="place", item="tea").status_code == 403
     event = AuthEvent.objects.get(kind="step_up")
-    assert (event.user, event.client_id, event.server) == (one.user, one.app.client_id, "orders")
+    assert (event.user, event.client_id, event.server) == (
+        signed_in.user,
+        signed_in.app.client_id,
+        "orders",
+    )
     assert "mcp:write" in event.details["scopes"]
     for _ in range(20):
-        call(one.access, tool="place", item="tea")
+        call(signed_in.access, tool="place", item="tea")
     assert AuthEvent.objects.filter(kind="step_up").count() == 5
 
 
 # The owner of the site decides, in another process -----------------------------------------------
 
 
-def _redeemed(one: SignedIn, code: tuple[str, str]) -> Any:
-    return error_of(redeem(one.app, *code))
+def _redeemed(signed_in: SignedIn, code: tuple[str, str]) -> Any:
+    return error_of(redeem(signed_in.app, *code))
 
 
-def _refreshed(one: SignedIn, code: tuple[str, str]) -> Any:
-    return error_of(refresh(one.app, one.refresh))
+def _refreshed(signed_in: SignedIn, code: tuple[str, str]) -> Any:
+    return error_of(refresh(signed_in.app, signed_in.refresh))
 
 
-def _authorized(one: SignedIn, code: tuple[str, str]) -> Any:
+def _authorized(signed_in: SignedIn, code: tuple[str, str]) -> Any:
     browser = Client()
-    browser.force_login(one.user)
-    return told(ask(browser, one.app, prompt="none"))["error"]
+    browser.force_login(signed_in.user)
+    return told(ask(browser, signed_in.app, prompt="none"))["error"]
 
 
 @pytest.mark.usefixtures("unpinned")
@@ -178,7 +181,7 @@ def _authorized(one: SignedIn, code: tuple[str, str]) -> Any:
 def test_no_token_is_issued_for_a_server_that_another_process_has_closed(
     ask_for_a_token, refusal, decision
 ):
-    one = SignedIn()
-    code = make_code(one.user, one.app)
+    signed_in = SignedIn()
+    code = make_code(signed_in.user, signed_in.app)
     decide_of_server_elsewhere("orders", **decision)
-    assert ask_for_a_token(one, code) == refusal
+    assert ask_for_a_token(signed_in, code) == refusal

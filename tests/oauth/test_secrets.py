@@ -122,18 +122,18 @@ def issue_everything(user: Any, app: Any) -> dict[str, str]:
 
 def dump() -> str:
     """Every column of every row of every table."""
-    found = []
+    lines = []
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
             cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
-            found += [f"{table} {row!r}" for row in cursor.fetchall()]
-    return "\n".join(found)
+            lines += [f"{table} {row!r}" for row in cursor.fetchall()]
+    return "\n".join(lines)
 
 
 def assert_absent(secrets: dict[str, str], where: str, text: str) -> None:
     for name, secret in secrets.items():
-        found = [line for line in text.splitlines() if secret in line]
-        assert not found, f"The {name} is in {where}."
+        lines = [line for line in text.splitlines() if secret in line]
+        assert not lines, f"The {name} is in {where}."
 
 
 def test_threat_23_no_secret_is_in_the_database_or_the_log(user, app, log):
@@ -206,8 +206,8 @@ def test_threat_23_no_repr_shows_a_secret(user, app):
         credentials = credentials_of(secrets[kind])
         principal = authenticate(("tokens", "oauth"), credentials)
         assert principal.is_authenticated, kind
-        for one in (credentials, principal, *rows, *map(vars, rows)):
-            assert_absent({kind: secrets[kind]}, type(one).__name__, repr(one))
+        for value in (credentials, principal, *rows, *map(vars, rows)):
+            assert_absent({kind: secrets[kind]}, type(value).__name__, repr(value))
 
 
 def check_reports(secrets: dict[str, str], failing: Any, backends: tuple[str, ...]) -> None:

@@ -68,7 +68,7 @@ def test_threat_05_a_token_for_another_api_is_no_bearer(user, settings, resource
 # Threat 7: the state of somebody else's question --------------------------------------------------
 
 
-def asked(server: MCPServer, where: str, bearer: str, **params: Any) -> dict[str, Any]:
+def call_pay(server: MCPServer, where: str, bearer: str, **params: Any) -> dict[str, Any]:
     body = questions.call(name="pay", arguments={}, **params)
     response = Client().post(
         where,
@@ -90,12 +90,12 @@ def test_threat_07_the_state_of_a_question_is_nobody_elses(user, app, settings):
         "another user": parties.make_token(parties.make_user("bob"), app, resource=both),
         "another client": parties.make_token(user, parties.make_app(name="Other"), resource=both),
     }
-    state = asked(server, "/first/mcp", mine)["result"]["requestState"]
+    state = call_pay(server, "/first/mcp", mine)["result"]["requestState"]
     given = {"requestState": state, "inputResponses": {"sure": questions.accept(value=True)}}
     for name, thief in thieves.items():
-        assert asked(server, "/first/mcp", thief, **given)["error"]["code"] == -32602, name
-    assert asked(second, "/second/mcp", mine, **given)["error"]["code"] == -32602
-    assert list(asked(server, "/first/mcp", refreshed, **given)["result"]["inputRequests"]) == [
+        assert call_pay(server, "/first/mcp", thief, **given)["error"]["code"] == -32602, name
+    assert call_pay(second, "/second/mcp", mine, **given)["error"]["code"] == -32602
+    assert list(call_pay(server, "/first/mcp", refreshed, **given)["result"]["inputRequests"]) == [
         "why"
     ]
 
@@ -222,10 +222,10 @@ def test_threat_20_no_form_and_no_document_becomes_markup(client, user, app, at,
 @spec("AUT-3")
 def test_threat_27_a_token_over_four_kibibytes_is_not_looked_up(db, statements):
     assert call("x" * 4096).status_code == 401
-    assert [one for one in statements if one.startswith("SELECT")] != []
+    assert [statement for statement in statements if statement.startswith("SELECT")] != []
     statements.clear()
     assert call("x" * 4097).status_code == 401
-    assert [one for one in statements if one.startswith("SELECT")] == []
+    assert [statement for statement in statements if statement.startswith("SELECT")] == []
 
 
 @pytest.mark.parametrize("signed_in", [True, False])

@@ -29,12 +29,12 @@ def test_other_verbs_are_refused_in_json(path, method):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_any_origin_may_ask_without_credentials(path):
-    asked = {"Origin": "http://localhost:6274", "Access-Control-Request-Method": "POST"}
-    response = Client().options(path, headers=asked)
+    headers = {"Origin": "http://localhost:6274", "Access-Control-Request-Method": "POST"}
+    response = Client().options(path, headers=headers)
     assert response.status_code == 204
     assert response["Access-Control-Allow-Origin"] == "*"
     assert "Access-Control-Allow-Credentials" not in response
-    allowed = {one.strip() for one in response["Access-Control-Allow-Headers"].split(",")}
+    allowed = {name.strip() for name in response["Access-Control-Allow-Headers"].split(",")}
     assert allowed >= {"Authorization", "Content-Type", "MCP-Protocol-Version"}
     refused = post({"grant_type": "x"}, path=path, Origin="http://localhost:6274")
     assert refused["Access-Control-Allow-Origin"] == "*"

@@ -68,8 +68,8 @@ def test_a_refused_body_is_told_in_the_words_of_the_endpoint(db, path, content_t
     def refusal(given: Any, **options: Any) -> tuple[int, str, str]:
         response = send(path, given, content_type=content_type, **options)
         assert response["Access-Control-Allow-Origin"] == "*"
-        told = json.loads(response.getvalue())
-        return response.status_code, told["error"], told["error_description"]
+        answer = json.loads(response.getvalue())
+        return response.status_code, answer["error"], answer["error_description"]
 
     assert refusal(silent(b"token=x")) == (411, error, bodies.NOT_DECODED)
     assert refusal(undecoded(b"zz\r\n")) == (400, error, bodies.MALFORMED)

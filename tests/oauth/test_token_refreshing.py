@@ -62,8 +62,10 @@ def test_threat_16_another_client_gets_nothing_and_ends_nothing(user, app):
 def test_threat_16_after_the_window_the_family_dies(
     user, app, django_capture_on_commit_callbacks, monkeypatch
 ):
-    told: list[str] = []
-    monkeypatch.setattr("mcp_django.oauth.revoking.notify_revoked", lambda *a: told.extend(a))
+    credentials: list[str] = []
+    monkeypatch.setattr(
+        "mcp_django.oauth.revoking.notify_revoked", lambda *a: credentials.extend(a)
+    )
     old = sign_in(user, app)["refresh_token"]
     new = refresh(app, old).json()
     family = get_refresh_token_model().objects.get(revoked=None).token_family
@@ -73,7 +75,7 @@ def test_threat_16_after_the_window_the_family_dies(
     assert is_dead()
     assert call(new["access_token"]).status_code == 401
     assert error_of(refresh(app, new["refresh_token"])) == (400, "invalid_grant")
-    assert told == [f"family:{family}"]
+    assert credentials == [f"family:{family}"]
     # What is dead is not told each time that somebody tries it.
     assert AuthEvent.objects.filter(kind="reuse", user=user, client_id=app.client_id).count() == 1
 

@@ -40,8 +40,8 @@ def boss():
 
 
 def allow(user: Any, *codenames: str) -> None:
-    found = Permission.objects.filter(content_type__app_label="oauth2_provider")
-    user.user_permissions.add(*found.filter(codename__in=codenames))
+    permissions = Permission.objects.filter(content_type__app_label="oauth2_provider")
+    user.user_permissions.add(*permissions.filter(codename__in=codenames))
 
 
 def text_of(response: Any) -> str:
@@ -54,17 +54,17 @@ def address_of(row: Any) -> str:
 
 def form_of(client: Client, row: Any, **changes: Any) -> dict[str, Any]:
     """POST data of the row's change form, with changes."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for bound in client.get(address_of(row)).context["adminform"].form:
         value = bound.value()
         if isinstance(value, datetime):
-            found |= {
+            fields |= {
                 f"{bound.name}_0": f"{value:%Y-%m-%d}",
                 f"{bound.name}_1": f"{value:%H:%M:%S}",
             }
         elif value not in (None, False):
-            found[bound.name] = value if isinstance(value, (str, int)) else str(value)
-    return {**found, **changes}
+            fields[bound.name] = value if isinstance(value, (str, int)) else str(value)
+    return {**fields, **changes}
 
 
 MODELS = [get_access_token_model, get_refresh_token_model, get_grant_model]
@@ -121,8 +121,8 @@ def test_lists_are_filtered_by_their_filters_only(client, clerk, app):
     allow(clerk, "view_accesstoken", "view_grant")
     make_rows(clerk, app)
     assert client.get(f"{ADMIN}accesstoken/?application__id__exact={app.pk}").status_code == 200
-    for asked in ("accesstoken/?token_checksum__startswith=a", "grant/?code__startswith=a"):
-        assert client.get(f"{ADMIN}{asked}").status_code == 400
+    for query in ("accesstoken/?token_checksum__startswith=a", "grant/?code__startswith=a"):
+        assert client.get(f"{ADMIN}{query}").status_code == 400
 
 
 # Machine clients --------------------------------------------------------------------------------

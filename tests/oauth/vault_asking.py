@@ -61,5 +61,5 @@ def parameters(answer: Answer) -> dict[str, str]:
     assert scheme == "Bearer"
     return {
         name: value.strip('"')
-        for name, _, value in (one.partition("=") for one in rest.split(", "))
+        for name, _, value in (part.partition("=") for part in rest.split(", "))
     }

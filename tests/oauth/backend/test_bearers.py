@@ -24,9 +24,9 @@ from tests.transports.mounts import in_thread
 async def test_threat_01_a_foreign_origin_is_refused_before_anybody_is_authenticated(
     verb, mount, monkeypatch
 ):
-    asked: list[Any] = []
+    calls: list[Any] = []
     monkeypatch.setattr(
-        "mcp_django.transports.exchange.authenticate", lambda *args: asked.append(args)
+        "mcp_django.transports.exchange.authenticate", lambda *args: calls.append(args)
     )
     body = LIST if verb == "POST" else b""
     foreign = [
@@ -42,7 +42,7 @@ async def test_threat_01_a_foreign_origin_is_refused_before_anybody_is_authentic
         assert answer.status == status
         assert "www-authenticate" not in answer.headers
         assert "access-control-allow-origin" not in answer.headers
-    assert asked == []
+    assert calls == []
 
 
 # Threat 3: audience confusion ---------------------------------------------------------------------
@@ -163,12 +163,12 @@ async def test_a_token_over_four_kibibytes_is_refused_without_a_look(ada, mount,
         "mcp_django.oauth.backend.OAuthBackend.authenticate",
         lambda self, credentials: looked.append(credentials.bearer),
     )
-    for length, found in ((4096, 1), (4097, 0)):
+    for length, count in ((4096, 1), (4097, 0)):
         looked.clear()
         answer = await ask(mount, "/mcp", LIST, authorization="Bearer " + "x" * length)
         assert answer.status == 401
         assert parameters(answer)["error"] == "invalid_token"
-        assert len(looked) == found
+        assert len(looked) == count
 
 
 @spec("AUT-2", "AUT-3")

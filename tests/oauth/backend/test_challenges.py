@@ -12,14 +12,14 @@ from tests.spec import spec
 async def test_every_request_without_a_token_is_told_where_to_get_one(mount):
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
-    asked = [
+    answers = [
         await ask(mount, "/vault/mcp", body)
         for body in (LIST, DISCOVER, call("dump"), note, initialize, [LIST])
     ]
-    asked.append(await ask(mount, "/vault/mcp", b"", verb="DELETE", mcp_session_id="x"))
+    answers.append(await ask(mount, "/vault/mcp", b"", verb="DELETE", mcp_session_id="x"))
     if mount != "wsgi":
-        asked.append(await ask(mount, "/vault/mcp", b"", verb="GET", mcp_session_id="x"))
-    for answer in asked:
+        answers.append(await ask(mount, "/vault/mcp", b"", verb="GET", mcp_session_id="x"))
+    for answer in answers:
         assert answer.status == 401
         assert parameters(answer) == {
             "realm": "mcp",
@@ -62,9 +62,12 @@ async def test_a_browser_of_an_allowed_origin_can_read_the_challenge(mount):
 async def test_a_token_that_does_not_hold_is_invalid_and_told_where_to_get_another(mount):
     answer = await ask(mount, "/vault/mcp", LIST, authorization="Bearer unknown")
     assert answer.status == 401
-    said = parameters(answer)
-    assert said["error"] == "invalid_token"
-    assert (said["scope"], said["resource_metadata"]) == ("mcp vault", f"{METADATA}/vault/mcp")
+    challenge = parameters(answer)
+    assert challenge["error"] == "invalid_token"
+    assert (challenge["scope"], challenge["resource_metadata"]) == (
+        "mcp vault",
+        f"{METADATA}/vault/mcp",
+    )
 
 
 @spec("AUT-4")

@@ -43,9 +43,9 @@ async def test_threat_21_a_missing_scope_of_a_tool_names_all_that_the_call_needs
     answer = await ask(mount, "/vault/mcp", body, authorization=bearer)
     assert answer.status == 403
     assert not answer.is_stream
-    said = parameters(answer)
-    assert said["error"] == "insufficient_scope"
-    assert said["scope"] == "mcp vault mcp:write"
+    challenge = parameters(answer)
+    assert challenge["error"] == "insufficient_scope"
+    assert challenge["scope"] == "mcp vault mcp:write"
     assert vault.executed == []
 
 
@@ -76,8 +76,8 @@ async def test_threat_21_a_missing_permission_is_never_a_matter_of_scopes(ada, m
             unknown.status,
             unknown.json()["error"]["code"],
         )
-        told = forbidden.json()["error"]["message"].replace("hire", "nope")
-        assert told == unknown.json()["error"]["message"]
+        message = forbidden.json()["error"]["message"].replace("hire", "nope")
+        assert message == unknown.json()["error"]["message"]
     assert vault.executed == []
 
 
@@ -131,9 +131,9 @@ async def test_threat_21_a_batch_names_the_scopes_of_all_members_and_runs_none(a
     extra: dict[str, Any] = {"mcp_session_id": session, "mcp_protocol_version": None}
     answer = await ask(mount, "/vault/mcp", batch, authorization=bearer, **extra)
     assert answer.status == 403
-    said = parameters(answer)
-    assert said["error"] == "insufficient_scope"
-    assert said["scope"] == "mcp vault mcp:write orders:refund"
+    challenge = parameters(answer)
+    assert challenge["error"] == "insufficient_scope"
+    assert challenge["scope"] == "mcp vault mcp:write orders:refund"
     assert vault.executed == []
     await in_thread(lambda: vault_scope(ada, EVERY_SCOPE))
     answer = await ask(mount, "/vault/mcp", batch, authorization=bearer, **extra)

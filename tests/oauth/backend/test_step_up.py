@@ -50,8 +50,8 @@ async def test_threat_21_each_method_steps_up(ada, streaming, name):
     body = plain_request(*CALLS[name], request_id=2)
     answer = await tell(streaming, body, bearer, session)
     assert answer.status == 403, answer.body
-    said = parameters(answer)
-    assert (said["error"], said["scope"]) == ("insufficient_scope", "mcp vault mcp:write")
+    challenge = parameters(answer)
+    assert (challenge["error"], challenge["scope"]) == ("insufficient_scope", "mcp vault mcp:write")
     assert vault.executed == []
     wider = await ada.bearer(EVERY_SCOPE, VAULT)
     answer = await tell(streaming, body, wider, session)
@@ -72,8 +72,14 @@ async def test_threat_21_batch_that_is_refused_subscribes_to_nothing(ada):
     assert parameters(answer)["scope"] == "mcp vault mcp:write"
     assert (vault.executed, await Subscription.objects.acount()) == ([], 0)
     wider = await ada.bearer(EVERY_SCOPE, VAULT)
-    said = {one["id"]: one for one in (await tell("lane", batch, wider, session)).json()}
-    assert ("error" in said[2], "result" in said[3], said[4]["result"]) == (True, True, {})
+    responses = {
+        response["id"]: response for response in (await tell("lane", batch, wider, session)).json()
+    }
+    assert ("error" in responses[2], "result" in responses[3], responses[4]["result"]) == (
+        True,
+        True,
+        {},
+    )
     assert await Subscription.objects.acount() == 1
 
 

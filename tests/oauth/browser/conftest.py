@@ -100,7 +100,9 @@ class Visitor:
     def expect_statuses(self, *statuses: int) -> None:
         """The browser itself logs that a document came with such a status, and nothing else."""
         assert len(self.errors) == len(statuses), self.errors
-        assert all(str(one) in told for one, told in zip(statuses, self.errors, strict=True))
+        assert all(
+            str(status) in error for status, error in zip(statuses, self.errors, strict=True)
+        )
         self.errors.clear()
 
     def press(self, name: str) -> None:
@@ -126,10 +128,10 @@ def visit(chrome, live):
     """Opens a browser window with these options; what its console complains of fails the test."""
     contexts, errors = [], []
 
-    def complain(told: Any) -> None:
+    def complain(message: Any) -> None:
         # The site has no icon, which every browser asks for.
-        if told.type == "error" and not told.location["url"].endswith("/favicon.ico"):
-            errors.append(told.text)
+        if message.type == "error" and not message.location["url"].endswith("/favicon.ico"):
+            errors.append(message.text)
 
     def start(**options: Any) -> Visitor:
         context = chrome.new_context(**options)

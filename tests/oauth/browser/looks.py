@@ -34,8 +34,9 @@ class Looker:
         source = axe()
         assert source is not None
         self.page.evaluate(source.read_text(encoding="utf-8"))
-        found = self.page.evaluate("axe.run({resultTypes: ['violations']})")
+        report = self.page.evaluate("axe.run({resultTypes: ['violations']})")
         problems = [
-            (one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]
+            (violation["id"], [node["html"] for node in violation["nodes"]])
+            for violation in report["violations"]
         ]
         assert problems == [], picture

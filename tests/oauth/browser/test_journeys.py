@@ -73,8 +73,8 @@ def tags(page: Any) -> dict[str, str]:
     """What the page says of each scope: new, or allowed before."""
     rows = page.locator(".scopes li")
     names = [rows.nth(n).locator("code").inner_text() for n in range(rows.count())]
-    said = [rows.nth(n).locator(".tag").all_inner_texts() for n in range(rows.count())]
-    return {name: " ".join(texts) for name, texts in zip(names, said, strict=True)}
+    labels = [rows.nth(n).locator(".tag").all_inner_texts() for n in range(rows.count())]
+    return {name: " ".join(texts) for name, texts in zip(names, labels, strict=True)}
 
 
 def test_step_up_shows_what_is_new_and_the_call_goes_through(assistant):
@@ -89,8 +89,8 @@ def test_step_up_shows_what_is_new_and_the_call_goes_through(assistant):
     assert refused.status_code == 403
     challenge = refused.headers["www-authenticate"]
     assert 'error="insufficient_scope"' in challenge
-    asked = challenge.partition('scope="')[2].partition('"')[0]
-    assistant.ask(asked)
+    scope = challenge.partition('scope="')[2].partition('"')[0]
+    assistant.ask(scope)
     assert tags(page) == {"mcp": "Allowed before", "mcp:write": "New"}
     assistant.visitor.press("Allow")
     assert set(assistant.redeem()["scope"].split()) == {"mcp", "mcp:write"}
@@ -182,8 +182,10 @@ def test_after_disconnecting_the_next_call_gets_401(assistant, button):
     kept = parties.make_token(user, other, resource=(resource,))
     assistant.visitor.open("/oauth/connections/")
     card = assistant.visitor.page.get_by_role("article", name="Example Client")
-    one = button == "Disconnect"
-    (card if one else assistant.visitor.page).get_by_role("button", name=button, exact=True).click()
+    is_single = button == "Disconnect"
+    (card if is_single else assistant.visitor.page).get_by_role(
+        "button", name=button, exact=True
+    ).click()
     assistant.visitor.page.get_by_role("status").wait_for()
     refused = assistant.call()
     assert refused.status_code == 401
@@ -192,7 +194,7 @@ def test_after_disconnecting_the_next_call_gets_401(assistant, button):
     form["client_id"] = assistant.app.client_id
     assert assistant.http.post("/oauth/token", data=form).json()["error"] == "invalid_grant"
     assistant.token = kept
-    assert assistant.call().status_code == (200 if one else 401)
+    assert assistant.call().status_code == (200 if is_single else 401)
 
 
 @pytest.mark.parametrize("javascript", [True, False])
@@ -255,8 +257,8 @@ def test_a_call_sends_its_own_user_to_the_provider(assistant, visit, acme, reads
     assistant.visitor.sign_in("ada")
     assistant.visitor.press("Allow")
     assistant.redeem()
-    asked = assistant.call("files").json()["result"]
-    (question,) = asked["inputRequests"].values()
+    result = assistant.call("files").json()["result"]
+    (question,) = result["inputRequests"].values()
     assert question["params"]["mode"] == "url"
     url = question["params"]["url"].removeprefix(assistant.visitor.live)
 

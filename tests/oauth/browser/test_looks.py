@@ -41,11 +41,11 @@ def looker(request, visit, ada, tmp_path):
     visitor = visit(**LOOKS[request.param])
     visitor.open("/login/?next=/oauth/connections/")
     visitor.sign_in("ada")
-    found = Looker(visitor, request.param, tmp_path)
-    found.visitor = visitor
+    looker = Looker(visitor, request.param, tmp_path)
+    looker.visitor = visitor
     direction = "rtl" if request.param == "right-to-left" else "ltr"
     assert visitor.page.evaluate("document.dir") == direction
-    return found
+    return looker
 
 
 def test_the_question_of_every_kind_of_client(looker, program, ada):

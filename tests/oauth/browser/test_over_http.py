@@ -25,20 +25,20 @@ def signed_in(live, ada):
 
 
 def token_of(page: httpx.Response) -> str:
-    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
-    assert found, page.text
-    return found[1]
+    match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+    assert match, page.text
+    return match[1]
 
 
 def ask(browser: httpx.Client, app: Any, **changes: Any) -> httpx.Response:
-    asked = request_of(app, resource=f"{str(browser.base_url).rstrip('/')}/mcp", **changes)
-    return browser.get(AUTHORIZE, params=asked)
+    query = request_of(app, resource=f"{str(browser.base_url).rstrip('/')}/mcp", **changes)
+    return browser.get(AUTHORIZE, params=query)
 
 
 def allow(browser: httpx.Client, page: httpx.Response, **more: str) -> httpx.Response:
-    found = re.search(r'name="request" value="([^"]+)"', page.text)
-    assert found, page.text
-    return browser.post(AUTHORIZE, data={"request": found[1], "decision": "allow", **more})
+    match = re.search(r'name="request" value="([^"]+)"', page.text)
+    assert match, page.text
+    return browser.post(AUTHORIZE, data={"request": match[1], "decision": "allow", **more})
 
 
 def test_threat_11_a_second_client_is_asked_about_over_http(signed_in):
@@ -63,7 +63,7 @@ def test_threat_12_consent_cannot_be_forged_over_http(signed_in, live):
     for response in (page, *forged):
         assert response.headers["x-frame-options"] == "DENY"
         assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
-    assert [one.status_code for one in forged] == [403, 403, 403]
+    assert [refusal.status_code for refusal in forged] == [403, 403, 403]
     assert not get_grant_model().objects.exists()
     signed_in.headers["Origin"] = live
     answer = allow(signed_in, page, csrfmiddlewaretoken=token_of(page))

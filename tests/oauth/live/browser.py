@@ -68,7 +68,12 @@ class Browser:
     def press(self, button: str) -> str:
         """Press a button of the page that is shown; the address outside where it leads."""
         form = next(
-            (one for one in self.forms() if any(button in pair for pair in one.buttons)), None
+            (
+                candidate
+                for candidate in self.forms()
+                if any(button in pair for pair in candidate.buttons)
+            ),
+            None,
         )
         assert form is not None, f"There is no button {button!r}.\n{self.text}"
         name, value = next(pair for pair in form.buttons if button in pair)
@@ -79,8 +84,8 @@ class Browser:
     def send_without_csrf(self, name: str, value: str) -> httpx.Response:
         """What a page elsewhere can make the browser send: everything but the token."""
         assert self.page is not None
-        form = next(one for one in self.forms() if (name, value) in one.buttons)
-        fields = {key: one for key, one in form.fields if key != "csrfmiddlewaretoken"}
+        form = next(candidate for candidate in self.forms() if (name, value) in candidate.buttons)
+        fields = {key: text for key, text in form.fields if key != "csrfmiddlewaretoken"}
         address = urljoin(str(self.page.url), form.action)
         return self._http.post(address, data={**fields, name: value})
 
@@ -95,10 +100,10 @@ class Browser:
         return reader.forms
 
     def _form(self, name: str) -> Form:
-        return next(one for one in self.forms() if name in dict(one.fields))
+        return next(form for form in self.forms() if name in dict(form.fields))
 
     def _has_field(self, name: str) -> bool:
-        return any(name in dict(one.fields) for one in self.forms())
+        return any(name in dict(form.fields) for form in self.forms())
 
     def _submit(self, form: Form, **values: str) -> str | None:
         assert self.page is not None

@@ -76,8 +76,8 @@ class Connection:
         state = secrets.token_urlsafe(16)
         redirect = self.redirect or self.host.redirects[0]
         listed = {*self.server["scopes_supported"]}
-        added = [one for one in self.host.scopes if one in listed]
-        asked = {
+        added = [name for name in self.host.scopes if name in listed]
+        query = {
             "response_type": "code",
             "client_id": self.client["client_id"],
             "redirect_uri": redirect,
@@ -87,9 +87,9 @@ class Connection:
             **self._resource,
         }
         if wanted := " ".join([scope or self.scope, *added]).strip():
-            asked["scope"] = wanted
+            query["scope"] = wanted
         landed = self.browser.authorize(
-            f"{self.server['authorization_endpoint']}?{urlencode(asked)}"
+            f"{self.server['authorization_endpoint']}?{urlencode(query)}"
         )
         assert landed.partition("?")[0] == redirect
         answer = parse_qs(urlsplit(landed).query)

@@ -23,9 +23,9 @@ def person_at(site: Site) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            command = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             try:
-                answer = _do(site, asked)
+                answer = _do(site, command)
                 status = 200
             except Exception as exc:  # noqa: BLE001 - the script has to be told whatever it is
                 answer, status = {"error": repr(exc)}, 500
@@ -49,9 +49,9 @@ def person_at(site: Site) -> Iterator[str]:
             thread.join(timeout=10)
 
 
-def _do(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    if "authorize" in asked:
+def _do(site: Site, command: dict[str, Any]) -> dict[str, Any]:
+    if "authorize" in command:
         with Browser() as browser:
-            return {"landed": browser.authorize(asked["authorize"])}
+            return {"landed": browser.authorize(command["authorize"])}
     site.expire_access_tokens()
     return {}

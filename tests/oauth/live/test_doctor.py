@@ -24,9 +24,9 @@ LOCAL = [host for host in HOSTS.values() if not host.is_cloud]
 
 def charts(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
     outcome = attempt("doctor", *arguments, "--json")
-    found = json.loads(outcome.out)["hosts"]
+    hosts = json.loads(outcome.out)["hosts"]
     return outcome.status, {
-        one["host"]: {step["step"]: step for step in one["steps"]} for one in found
+        host["host"]: {step["step"]: step for step in host["steps"]} for host in hosts
     }
 
 
@@ -39,40 +39,40 @@ def clients(site: Site) -> int:
 def test_a_site_is_examined_over_http_and_left_as_it_was(live):
     before = clients(live)
     names = [part for host in LOCAL for part in ("--host", host.slug)]
-    status, found = charts(live.mcp, *names)
+    status, hosts = charts(live.mcp, *names)
     assert status == 0
-    assert found["vscode"]["registration"]["verdict"] == "skipped"
-    assert "--register" in found["vscode"]["registration"]["found"]
+    assert hosts["vscode"]["registration"]["verdict"] == "skipped"
+    assert "--register" in hosts["vscode"]["registration"]["found"]
     # A document needs no registration, so its way is followed to the end.
-    assert found["claude-code"]["authorization"]["verdict"] == "ok"
-    assert found["claude-code"]["token"]["verdict"] == "ok"
+    assert hosts["claude-code"]["authorization"]["verdict"] == "ok"
+    assert hosts["claude-code"]["token"]["verdict"] == "ok"
     assert clients(live) == before
 
 
 def test_a_host_is_registered_where_that_is_asked_for(live):
     before = clients(live)
-    status, found = charts(live.mcp, "--host", "vscode", "--register")
+    status, hosts = charts(live.mcp, "--host", "vscode", "--register")
     assert status == 0
-    assert {step["verdict"] for step in found["vscode"].values()} == {"ok"}
+    assert {step["verdict"] for step in hosts["vscode"].values()} == {"ok"}
     assert clients(live) == before + 1
 
 
 def test_a_cloud_cannot_call_this_machine(live):
-    status, found = charts(live.mcp, "--host", "chatgpt")
+    status, hosts = charts(live.mcp, "--host", "chatgpt")
     assert status == 1
-    assert found["chatgpt"]["address"]["verdict"] == "failed"
+    assert hosts["chatgpt"]["address"]["verdict"] == "failed"
 
 
 def test_a_prefix_is_no_hindrance_to_hosts_that_know_paths(prefixed):
-    status, found = charts(prefixed.mcp, "--host", "vscode", "--register")
+    status, hosts = charts(prefixed.mcp, "--host", "vscode", "--register")
     assert status == 0
-    assert found["vscode"]["issuer"]["found"] == prefixed.issuer
+    assert hosts["vscode"]["issuer"]["found"] == prefixed.issuer
 
 
 def test_nobody_there_is_told(live):
-    status, found = charts(f"http://127.0.0.1:{free_port()}/mcp", "--host", "vscode")
+    status, hosts = charts(f"http://127.0.0.1:{free_port()}/mcp", "--host", "vscode")
     assert status == 1
-    assert "does not respond" in found["vscode"]["endpoint"]["found"]
+    assert "does not respond" in hosts["vscode"]["endpoint"]["found"]
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def answering(status: int, **headers: str) -> Iterator[str]:
 )
 def test_what_stands_before_the_site_is_recognized(status, headers, step, words):
     with answering(status, **headers) as url:
-        code, found = charts(url, "--host", "vscode")
+        code, hosts = charts(url, "--host", "vscode")
     assert code == 1
-    assert found["vscode"][step]["verdict"] == "failed"
-    assert words in found["vscode"][step]["fix"]
+    assert hosts["vscode"][step]["verdict"] == "failed"
+    assert words in hosts["vscode"][step]["fix"]

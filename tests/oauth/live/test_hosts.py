@@ -83,7 +83,7 @@ def connection(request, live, browser, http):
     )
 
 
-def said(answer: httpx.Response) -> str:
+def text_of(answer: httpx.Response) -> str:
     """The one block of a tool's result."""
     assert answer.status_code == 200, answer.text
     (block,) = answer.json()["result"]["content"]
@@ -95,11 +95,11 @@ def test_threat_28_every_host_connects_calls_and_refreshes(connection, live):
     connection.discover()
     connection.register()
     connection.authorize()
-    assert said(connection.call("whoami")) == connection.browser.username
+    assert text_of(connection.call("whoami")) == connection.browser.username
     live.expire_access_tokens()
     assert connection.call("whoami").status_code == 401
     connection.refresh()
-    assert said(connection.call("whoami")) == connection.browser.username
+    assert text_of(connection.call("whoami")) == connection.browser.username
 
 
 @spec("AUT-6", "AUT-23")
@@ -112,7 +112,7 @@ def test_threat_28_every_host_gets_more_when_a_tool_needs_it_and_leaves_for_good
     assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
     # A client asks for what it has and what is missing (2026-07-28).
     connection.authorize(scope="mcp mcp:write orders:refund")
-    assert said(connection.call("refund", number="7")) == "Refunded 7."
+    assert text_of(connection.call("refund", number="7")) == "Refunded 7."
     connection.revoke()
     assert connection.call("whoami").status_code == 401
 
@@ -124,7 +124,7 @@ def test_a_prefixed_site_serves_the_hosts_that_know_paths(prefixed, browser, htt
         assert connection.server["issuer"] == prefixed.issuer
         connection.register()
         connection.authorize()
-        assert said(connection.call("whoami")) == connection.browser.username
+        assert text_of(connection.call("whoami")) == connection.browser.username
 
 
 @spec("AUT-19", "AUT-20")
@@ -141,8 +141,8 @@ def test_a_client_of_2025_03_26_that_reads_nothing_guesses_the_addresses(live, b
     }
     connection.register()
     connection.authorize()
-    assert said(connection.call("whoami")) == browser.username
+    assert text_of(connection.call("whoami")) == browser.username
     connection.refresh()
     # It names no resource, so its token is for every server of the site, as the user was told.
     connection.url = f"{live.base}/billing/mcp"
-    assert said(connection.call("invoices")) == "None."
+    assert text_of(connection.call("invoices")) == "None."

@@ -26,7 +26,7 @@ def connection(live, browser, http):
 
 def request_of(connection: Connection, **changes: str) -> str:
     """The address of an authorization request."""
-    asked = {
+    query = {
         "response_type": "code",
         "client_id": connection.client["client_id"],
         "redirect_uri": connection.host.redirects[0],
@@ -37,7 +37,7 @@ def request_of(connection: Connection, **changes: str) -> str:
         "resource": connection.url,
         **changes,
     }
-    return f"{connection.server['authorization_endpoint']}?{urlencode(asked)}"
+    return f"{connection.server['authorization_endpoint']}?{urlencode(query)}"
 
 
 @spec("AUT-13")
@@ -70,15 +70,15 @@ def test_threat_11_consent_is_asked_for_each_client_and_each_time(connection, li
     second.discover()
     second.register()
     other_server = f"{live.base}/billing/mcp"
-    for asked in (
+    for url in (
         request_of(second),
         request_of(connection),
         request_of(connection, approval_prompt="auto"),
         request_of(connection, resource=other_server, approval_prompt="auto"),
         request_of(connection, redirect_uri="http://localhost:5555/oauth/callback"),
     ):
-        assert browser.open(asked) is None, asked
-        assert any(("decision", "allow") in form.buttons for form in browser.forms()), asked
+        assert browser.open(url) is None, url
+        assert any(("decision", "allow") in form.buttons for form in browser.forms()), url
 
 
 @spec("AUT-28")

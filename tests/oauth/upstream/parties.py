@@ -102,8 +102,8 @@ class FakeProvider:
         }
 
     def public_key(self) -> dict[str, Any]:
-        found = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
-        return {**found, "kid": "one", "use": "sig"}
+        jwk = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
+        return {**jwk, "kid": "one", "use": "sig"}
 
     def signed(self, claims: dict[str, Any], **header: Any) -> str:
         now = int(time.time())
@@ -154,7 +154,7 @@ def dumped() -> str:
         rows.extend(model.objects.values())
     return json.dumps(
         rows,
-        default=lambda one: (
-            bytes(one).decode("latin-1") if isinstance(one, (bytes, memoryview)) else str(one)
+        default=lambda value: (
+            bytes(value).decode("latin-1") if isinstance(value, (bytes, memoryview)) else str(value)
         ),
     )

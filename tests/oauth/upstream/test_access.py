@@ -142,8 +142,8 @@ def test_threat_22_what_a_tool_sends_out_carries_nothing_of_the_call(acme, site)
 def test_user_without_access_is_sent_to_a_page_and_the_call_goes_on(acme, site_url):
     user = make_user()
     client = client_of(user)
-    asked = client.call_tool("token")
-    (question,) = asked.questions
+    result = client.call_tool("token")
+    (question,) = result.questions
     assert question["params"]["mode"] == "url"
     url = urlsplit(question["params"]["url"])
     assert (url.netloc, url.path) == ("shop.example", "/oauth/upstream/acme/connect")
@@ -251,8 +251,8 @@ def test_user_ends_his_access_and_nobody_elses(acme):
     assert "Disconnect" in browser.get("/oauth/upstream/acme/connect").content.decode()
     assert browser.post("/oauth/upstream/acme/disconnect").status_code == 200
     live = UpstreamGrant.objects.filter(status=UpstreamGrant.Status.LIVE)
-    assert [one.user for one in live] == [eve]
-    assert [one["token"] for one in acme.forms] == ["refresh-1", "access-0"]
+    assert [grant.user for grant in live] == [eve]
+    assert [form["token"] for form in acme.forms] == ["refresh-1", "access-0"]
 
 
 def test_site_without_the_app_is_told_what_to_install(monkeypatch):

@@ -95,11 +95,11 @@ def test_threat_26_access_revoked_upstream_ends_our_tokens(
 def test_ended_access_is_announced_for_open_streams(acme, token, monkeypatch):
     from mcp_django.oauth.upstream import grants
 
-    told: list[str] = []
-    monkeypatch.setattr(grants, "notify_revoked", lambda *ended: told.extend(ended))
+    credentials: list[str] = []
+    monkeypatch.setattr(grants, "notify_revoked", lambda *ended: credentials.extend(ended))
     family = get_refresh_token_model().objects.get().token_family
     grants.revoke_grant(UpstreamGrant.objects.get(), reason="test")
-    assert f"family:{family}" in told
+    assert f"family:{family}" in credentials
 
 
 @pytest.mark.spec("AUT-31")
@@ -221,10 +221,12 @@ def test_rotation_moves_the_binding(acme, token):
 def test_tokens_of_the_provider_are_encrypted_where_they_are_kept(acme, token):
     aged(expires_at=timezone.now() + PAST)
     assert call(token).status_code == 200
-    kept = dumped()
-    assert "session-1" in kept
+    dump = dumped()
+    assert "session-1" in dump
     access = decrypt(UpstreamGrant.objects.get().access_cipher)
-    assert not [one for one in (access, acme.refresh_token, "our-secret", token) if one in kept]
+    assert not [
+        secret for secret in (access, acme.refresh_token, "our-secret", token) if secret in dump
+    ]
 
 
 def test_row_that_no_key_opens_is_as_good_as_revoked(acme, token, site):
@@ -247,7 +249,7 @@ def test_last_client_that_is_disconnected_ends_the_access_upstream(acme, token):
     last = UpstreamBinding.objects.get().family
     get_refresh_token_model().revoke_family(last)
     bindings.release_tokens(families=[last])
-    assert [one["token"] for one in acme.forms] == ["refresh-1", "access-0"]
+    assert [form["token"] for form in acme.forms] == ["refresh-1", "access-0"]
     assert UpstreamGrant.objects.get().status == UpstreamGrant.Status.REVOKED
 
 
@@ -283,10 +285,10 @@ def test_threat_26_calls_at_once_renew_once(acme, token):
     threads = [threading.Thread(target=ask) for _ in range(4)]
     threads[0].start()
     assert began.wait(10)
-    for one in threads[1:]:
-        one.start()
+    for thread in threads[1:]:
+        thread.start()
     go_on.set()
-    for one in threads:
-        one.join(30)
+    for thread in threads:
+        thread.join(30)
     assert answers == [200] * 4
     assert acme.count("/token") == 1

@@ -75,8 +75,8 @@ def test_endpoints_that_are_given_need_no_discovery(acme, site):
         "TOKEN_ENDPOINT": "https://acme.example/t",
     }
     site.MCP_DJANGO = {"OAUTH": configured(SCOPES=["files"], **given)}
-    found = endpoints_of(provider_settings("acme"))
-    assert (found.authorization_endpoint, found.token_endpoint) == tuple(given.values())
+    endpoints = endpoints_of(provider_settings("acme"))
+    assert (endpoints.authorization_endpoint, endpoints.token_endpoint) == tuple(given.values())
     assert acme.asked == []
 
 
@@ -131,8 +131,8 @@ def test_pruning_keeps_what_a_token_stands_on(acme):
 
 def ids(site: Any, oauth: dict[str, Any]) -> list[str]:
     site.MCP_DJANGO = {"OAUTH": oauth}
-    found = [*check_providers(None), *check_servers(None)]
-    return [str(one.id) for one in found]
+    messages = [*check_providers(None), *check_servers(None)]
+    return [str(message.id) for message in messages]
 
 
 def test_system_checks_name_what_cannot_work(acme, site):

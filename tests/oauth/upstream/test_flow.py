@@ -39,7 +39,7 @@ class Browser:
         self.verifier, self.challenge = pkce()
 
     def open(self, **changes: Any) -> Any:
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": self.app.client_id,
             "redirect_uri": REDIRECT,
@@ -50,7 +50,7 @@ class Browser:
             "resource": RESOURCE,
             **changes,
         }
-        return self.client.get("/oauth/authorize", asked)
+        return self.client.get("/oauth/authorize", query)
 
     def answer(self, page: Any, decision: str = "allow") -> Any:
         signed = re.search(r'name="request" value="([^"]+)"', page.content.decode())
@@ -83,13 +83,13 @@ def told(answer: Any) -> dict[str, str]:
 
 @pytest.mark.spec("AUT-30", "AUT-31")
 def test_user_signs_in_upstream_and_the_client_gets_a_token_of_ours(acme, browser):
-    asked = browser.sent_on()
-    assert asked["client_id"] == "our-site"
-    assert asked["redirect_uri"] == f"{OURS}{CALLBACK}"
-    assert asked["scope"] == "openid files"
-    assert asked["code_challenge_method"] == "S256"
-    acme.nonce = asked["nonce"]
-    code = told(browser.come_back(code="upstream-code", state=asked["state"]))
+    params = browser.sent_on()
+    assert params["client_id"] == "our-site"
+    assert params["redirect_uri"] == f"{OURS}{CALLBACK}"
+    assert params["scope"] == "openid files"
+    assert params["code_challenge_method"] == "S256"
+    acme.nonce = params["nonce"]
+    code = told(browser.come_back(code="upstream-code", state=params["state"]))
     assert code["state"] == "the-client's"
     assert code["iss"] == OURS
     grant = UpstreamGrant.objects.get()
@@ -133,9 +133,9 @@ def test_threat_26_nothing_is_stored_before_the_user_has_consented(acme, browser
 
 @pytest.mark.spec("AUT-32")
 def test_threat_11_second_client_asks_for_consent_of_its_own(acme, user, browser):
-    asked = browser.sent_on()
-    acme.nonce = asked["nonce"]
-    told(browser.come_back(code="c", state=asked["state"]))
+    params = browser.sent_on()
+    acme.nonce = params["nonce"]
+    told(browser.come_back(code="c", state=params["state"]))
     other = Browser(user, make_app(name="Other"))
     page = other.open()
     assert page.status_code == 200
@@ -156,10 +156,10 @@ def test_threat_26_callback_with_another_state_is_refused(acme, browser):
 
 @pytest.mark.spec("AUT-31")
 def test_threat_26_callback_of_another_user_is_refused(acme, browser):
-    asked = browser.sent_on()
+    params = browser.sent_on()
     stranger = Client()
     stranger.force_login(make_user("mallory"))
-    query = urlencode({"code": "c", "state": asked["state"]})
+    query = urlencode({"code": "c", "state": params["state"]})
     assert stranger.get(f"{CALLBACK}?{query}").status_code == 400
     # The state is in the session, which another account then took over.
     session = browser.client.session
@@ -168,38 +168,38 @@ def test_threat_26_callback_of_another_user_is_refused(acme, browser):
     session = browser.client.session
     session["mcp_django_upstream"] = kept
     session.save()
-    assert browser.come_back(code="c", state=asked["state"]).status_code == 400
+    assert browser.come_back(code="c", state=params["state"]).status_code == 400
     assert Client().get(f"{CALLBACK}?{query}").status_code == 400
     assert acme.count("/token") == 0
 
 
 @pytest.mark.spec("AUT-31")
 def test_threat_26_callback_after_ten_minutes_is_refused(acme, browser):
-    asked = browser.sent_on()
+    params = browser.sent_on()
     UpstreamTransaction.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    assert browser.come_back(code="c", state=asked["state"]).status_code == 400
+    assert browser.come_back(code="c", state=params["state"]).status_code == 400
     assert acme.count("/token") == 0
 
 
 def test_threat_26_callback_works_once(acme, browser):
-    asked = browser.sent_on()
-    acme.nonce = asked["nonce"]
-    told(browser.come_back(code="c", state=asked["state"]))
-    assert browser.come_back(code="c", state=asked["state"]).status_code == 400
+    params = browser.sent_on()
+    acme.nonce = params["nonce"]
+    told(browser.come_back(code="c", state=params["state"]))
+    assert browser.come_back(code="c", state=params["state"]).status_code == 400
     assert acme.count("/token") == 1
 
 
 def test_threat_26_answer_of_another_provider_is_refused(acme, browser):
-    asked = browser.sent_on()
-    answer = browser.come_back(code="c", state=asked["state"], iss="https://evil.example")
+    params = browser.sent_on()
+    answer = browser.come_back(code="c", state=params["state"], iss="https://evil.example")
     assert answer.status_code == 400
     cache.clear()
     acme.metadata = {"authorization_response_iss_parameter_supported": True}
-    asked = browser.sent_on()
-    assert browser.come_back(code="c", state=asked["state"]).status_code == 400
-    asked = browser.sent_on()
-    acme.nonce = asked["nonce"]
-    assert "code" in told(browser.come_back(code="c", state=asked["state"], iss=ISSUER))
+    params = browser.sent_on()
+    assert browser.come_back(code="c", state=params["state"]).status_code == 400
+    params = browser.sent_on()
+    acme.nonce = params["nonce"]
+    assert "code" in told(browser.come_back(code="c", state=params["state"], iss=ISSUER))
     assert acme.count("/token") == 1
 
 
@@ -220,26 +220,26 @@ def test_threat_26_answer_of_another_provider_is_refused(acme, browser):
     ],
 )
 def test_id_token_that_does_not_hold_gives_no_access(acme, browser, claims, why):
-    asked = browser.sent_on()
-    acme.nonce = asked["nonce"]
+    params = browser.sent_on()
+    acme.nonce = params["nonce"]
     acme.claims = claims
-    refused = told(browser.come_back(code="c", state=asked["state"]))
+    refused = told(browser.come_back(code="c", state=params["state"]))
     assert refused["error"] == "access_denied", why
     assert not UpstreamGrant.objects.exists()
     assert not get_grant_model().objects.exists()
 
 
 def test_missing_id_token_gives_no_access(acme, browser):
-    asked = browser.sent_on()
+    params = browser.sent_on()
     acme.answer = {"id_token": None}
-    assert told(browser.come_back(code="c", state=asked["state"]))["error"] == "access_denied"
+    assert told(browser.come_back(code="c", state=params["state"]))["error"] == "access_denied"
 
 
 @pytest.mark.spec("AUT-31")
 def test_denial_upstream_reaches_the_client(acme, browser):
-    asked = browser.sent_on()
+    params = browser.sent_on()
     answer = browser.come_back(
-        error="access_denied", error_description="<b>evil</b>", state=asked["state"]
+        error="access_denied", error_description="<b>evil</b>", state=params["state"]
     )
     refused = told(answer)
     assert refused["error"] == "access_denied"
@@ -250,9 +250,9 @@ def test_denial_upstream_reaches_the_client(acme, browser):
 
 @pytest.mark.spec("AUT-31")
 def test_provider_that_fails_is_told_to_the_client(acme, browser):
-    asked = browser.sent_on()
+    params = browser.sent_on()
     acme.refusal = (502, {})
-    refused = told(browser.come_back(code="c", state=asked["state"]))
+    refused = told(browser.come_back(code="c", state=params["state"]))
     assert refused["error"] == "temporarily_unavailable"
 
 
@@ -264,43 +264,43 @@ def test_provider_without_metadata_is_told_to_the_client(acme, browser):
 
 
 def test_client_that_is_gone_when_the_user_comes_back_gets_nothing(acme, browser):
-    asked = browser.sent_on()
-    acme.nonce = asked["nonce"]
+    params = browser.sent_on()
+    acme.nonce = params["nonce"]
     browser.app.redirect_uris = "https://elsewhere.example/callback"
     browser.app.save()
-    answer = browser.come_back(code="c", state=asked["state"])
+    answer = browser.come_back(code="c", state=params["state"])
     assert answer.status_code == 400
     assert not get_grant_model().objects.exists()
 
 
 @pytest.mark.spec("AUT-31")
 def test_state_verifier_and_nonce_are_stored_as_digests_or_encrypted(acme, browser):
-    asked = browser.sent_on()
-    kept = dumped()
-    assert browser.app.client_id in kept
-    assert asked["state"] not in kept
-    assert asked["nonce"] not in kept
+    params = browser.sent_on()
+    dump = dumped()
+    assert browser.app.client_id in dump
+    assert params["state"] not in dump
+    assert params["nonce"] not in dump
     verifier = decrypt(UpstreamTransaction.objects.get().verifier_cipher)
-    assert verifier not in kept
-    acme.nonce = asked["nonce"]
-    browser.come_back(code="c", state=asked["state"])
+    assert verifier not in dump
+    acme.nonce = params["nonce"]
+    browser.come_back(code="c", state=params["state"])
     assert acme.forms[0]["code_verifier"] == verifier
 
 
 def test_another_account_upstream_ends_what_stood_on_the_first(acme, browser, user):
     grant = make_grant(user, subject="ada.elsewhere", status=UpstreamGrant.Status.REVOKED)
     UpstreamBinding.objects.create(grant=grant, checksum="c" * 64)
-    asked = browser.sent_on()
-    acme.nonce = asked["nonce"]
-    told(browser.come_back(code="c", state=asked["state"]))
+    params = browser.sent_on()
+    acme.nonce = params["nonce"]
+    told(browser.come_back(code="c", state=params["state"]))
     assert UpstreamGrant.objects.get().subject == "ada.at.acme"
     assert not UpstreamBinding.objects.exists()
 
 
 def test_security_log_tells_what_was_granted_and_no_secret(acme, browser):
-    asked = browser.sent_on()
-    acme.nonce = asked["nonce"]
-    browser.come_back(code="upstream-code", state=asked["state"])
+    params = browser.sent_on()
+    acme.nonce = params["nonce"]
+    browser.come_back(code="upstream-code", state=params["state"])
     event = AuthEvent.objects.get(kind=AuthEvent.Kind.UPSTREAM)
     assert event.client_id == browser.app.client_id
     assert event.details == {
@@ -310,8 +310,8 @@ def test_security_log_tells_what_was_granted_and_no_secret(acme, browser):
     }
     logged = str(list(AuthEvent.objects.values()))
     access = decrypt(UpstreamGrant.objects.get().access_cipher)
-    secrets = (asked["state"], "upstream-code", access, acme.refresh_token)
-    assert not [one for one in secrets if one in logged]
+    secrets = (params["state"], "upstream-code", access, acme.refresh_token)
+    assert not [secret for secret in secrets if secret in logged]
 
 
 def test_pages_of_an_unknown_provider_do_not_exist(acme, user):
@@ -330,10 +330,10 @@ def test_answers_of_the_callback_cannot_be_framed_or_kept(acme, browser):
 
 @pytest.mark.spec("AUT-31")
 def test_threat_23_error_reports_show_no_secret(acme, browser, rf, monkeypatch):
-    asked = browser.sent_on()
+    params = browser.sent_on()
     transaction = UpstreamTransaction.objects.get()
     verifier = decrypt(transaction.verifier_cipher)
-    acme.nonce = asked["nonce"]
+    acme.nonce = params["nonce"]
 
     def fail(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("a bug")
@@ -345,7 +345,7 @@ def test_threat_23_error_reports_show_no_secret(acme, browser, rf, monkeypatch):
         flow.complete_authorization(request, transaction)
     except RuntimeError:
         frames = ExceptionReporter(request, *sys.exc_info()).get_traceback_frames()
-    shown = str([one["vars"] for one in frames if "mcp_django" in one["filename"]])
+    shown = str([frame["vars"] for frame in frames if "mcp_django" in frame["filename"]])
     assert "tokens" in shown
     access_tokens = [acme.refresh_token, verifier, "upstream-code"]
-    assert not [one for one in access_tokens if one in shown]
+    assert not [token for token in access_tokens if token in shown]

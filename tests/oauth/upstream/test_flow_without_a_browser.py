@@ -35,7 +35,7 @@ def _on(acme, site):
     site.MCP_DJANGO = {**site.MCP_DJANGO, "OAUTH": oauth}
 
 
-def asked(kind: str, user: Any, **more: Any) -> Any:
+def token_answer(kind: str, user: Any, **more: Any) -> Any:
     """The answer of the token endpoint to a service account, or to the word of a company."""
     if kind == "machine":
         app = make_machine()
@@ -49,20 +49,20 @@ def asked(kind: str, user: Any, **more: Any) -> Any:
 @pytest.mark.spec("AUT-31")
 @pytest.mark.parametrize("kind", ["machine", "assertion"])
 def test_threat_26_without_access_upstream_there_is_no_token(kind, user):
-    answer = asked(kind, user)
+    answer = token_answer(kind, user)
     assert error_of(answer) == (400, "invalid_target")
     assert "'acme'" in answer.json()["error_description"]
     assert not get_access_token_model().objects.exists()
     # It can be brought again once the user has connected the account.
     assert not UsedAssertion.objects.exists()
-    assert asked(kind, user, resource=OTHER_RESOURCE).status_code == 200
+    assert token_answer(kind, user, resource=OTHER_RESOURCE).status_code == 200
 
 
 @pytest.mark.spec("AUT-31")
 @pytest.mark.parametrize("kind", ["machine", "assertion"])
 def test_threat_26_with_access_the_token_stands_on_it(kind, user):
     grant = make_grant(user)
-    token = asked(kind, user).json()["access_token"]
+    token = token_answer(kind, user).json()["access_token"]
     assert UpstreamBinding.objects.get().grant == grant
     assert call(token).status_code == 200
     UpstreamBinding.objects.all().delete()
@@ -84,7 +84,7 @@ def test_the_lifetime_that_is_told_is_the_one_the_token_has(kind, user):
         }
         answer = post(form).json()
     else:
-        answer = asked(kind, user).json()
+        answer = token_answer(kind, user).json()
     assert 0 < answer["expires_in"] <= 100
     assert get_access_token_model().objects.get().expires <= soon
 

@@ -20,9 +20,9 @@ ADMIN = "/admin/mcp_oauth/upstreamgrant/"
 
 
 def staff(name: str, *codenames: str) -> Any:
-    one = make_user(name, is_staff=True)
-    one.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    return one
+    user = make_user(name, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    return user
 
 
 def bound(user: Any) -> UpstreamGrant:
@@ -83,8 +83,8 @@ def test_administrators_end_access_with_what_stands_on_it(
     assert not get_access_token_model().objects.exists()
     assert acme.count("/revoke") == 2
     assert LogEntry.objects.get().user == clerk
-    left = UpstreamGrant.objects.filter(pk=grant.pk)
-    assert [one.status for one in left] == (["revoked"] if way == "disconnect" else [])
+    rows = UpstreamGrant.objects.filter(pk=grant.pk)
+    assert [row.status for row in rows] == (["revoked"] if way == "disconnect" else [])
 
 
 @pytest.mark.parametrize("way", ["disconnect", "page"])
@@ -101,13 +101,13 @@ def test_access_at_a_provider_that_settings_have_no_more_is_ended(
     if way == "page":
         client.post(f"{ADMIN}{grant.pk}/delete/", {"post": "yes"})
     else:
-        asked = client.post(ADMIN, {"action": way, "_selected_action": [grant.pk]})
-        assert "The users have to connect again." in asked.content.decode()
+        page = client.post(ADMIN, {"action": way, "_selected_action": [grant.pk]})
+        assert "The users have to connect again." in page.content.decode()
         assert get_access_token_model().objects.exists()
         client.post(ADMIN, {"action": way, "post": "yes", "_selected_action": [grant.pk]})
     assert not get_access_token_model().objects.exists()
-    left = UpstreamGrant.objects.filter(pk=grant.pk)
-    assert [one.status for one in left] == ([] if way == "page" else ["revoked"])
+    rows = UpstreamGrant.objects.filter(pk=grant.pk)
+    assert [row.status for row in rows] == ([] if way == "page" else ["revoked"])
 
 
 def test_staff_who_may_look_may_not_disconnect(acme, client, user):

@@ -186,9 +186,9 @@ def test_threat_26_access_is_given_used_and_revoked_at_a_real_provider(acme, ver
     assert initialize(ours["access_token"], version).status_code == 200
     grant = UpstreamGrant.objects.get()
     assert grant.subject
-    kept = dumped()
+    dump = dumped()
     secrets = [decrypt(grant.access_cipher), decrypt(grant.refresh_cipher), ours["access_token"]]
-    assert not [one for one in secrets if one in kept]
+    assert not [secret for secret in secrets if secret in dump]
     # It has not been looked at for a while, and is still good.
     UpstreamGrant.objects.update(checked_at=timezone.now() - timedelta(seconds=301))
     assert initialize(ours["access_token"], version).status_code == 200
