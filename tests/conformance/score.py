@@ -67,11 +67,11 @@ def main() -> int:
         return 2
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.score", add_help=False)
     parser.add_argument("--revision", action="append", choices=EACH)
-    asked, options = parser.parse_known_args()
+    arguments, options = parser.parse_known_args()
     # Said by us, and not by a fixture that would not start.
     read_options(["--port", str(free_port()), *options])
     with TemporaryDirectory(prefix="mcp-score-") as directory:
-        reports = score(*options, directory=Path(directory), revisions=asked.revision or EACH)
+        reports = score(*options, directory=Path(directory), revisions=arguments.revision or EACH)
     for revision, report in reports.items():
         print(table(revision, report))
     return max(report.status for report in reports.values())

@@ -35,7 +35,7 @@ if os.environ.get("MCP_TEST_SHARED"):
     }
     # Django has the interface of task backends itself from 6.0 on.
     INSTALLED_APPS += [
-        one for one in (task_framework(), "django_tasks_db") if one != "django.tasks"
+        app for app in (task_framework(), "django_tasks_db") if app != "django.tasks"
     ]
     TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend", "QUEUES": []}}
     MCP_DJANGO["TASK_BACKEND"] = "default"

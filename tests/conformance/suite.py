@@ -50,8 +50,8 @@ class Report:
 
         The suite itself says yes to a scenario of which every check was skipped.
         """
-        found = {check.status for check in self.scenarios.get(scenario, ())}
-        return "SUCCESS" in found and "FAILURE" not in found
+        statuses = {check.status for check in self.scenarios.get(scenario, ())}
+        return "SUCCESS" in statuses and "FAILURE" not in statuses
 
     def complaints(self, status: str, *, among: Iterable[str]) -> dict[tuple[str, str], str]:
         """The message of each check of these scenarios with this status, by scenario and check."""
@@ -135,14 +135,16 @@ def run_scenarios(url: str, results: Path, names: Iterable[str]) -> Report:
     Raises:
         RuntimeError: the suite itself failed.
     """
-    done = [
+    processes = [
         _node("server", "--url", url, "--scenario", name, "--output-dir", str(results))
         for name in names
     ]
-    output = "".join(one.stdout + one.stderr for one in done)
+    output = "".join(process.stdout + process.stderr for process in processes)
     if not (scenarios := read(results)):
         raise RuntimeError(f"The suite ran no scenario.\n{output}")
-    return Report(scenarios=scenarios, status=max(one.returncode for one in done), output=output)
+    return Report(
+        scenarios=scenarios, status=max(process.returncode for process in processes), output=output
+    )
 
 
 def _node(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -158,17 +160,17 @@ def _node(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def read(results: Path) -> dict[str, tuple[Check, ...]]:
     """What the suite wrote: a directory `server-<scenario>-<time>` for each scenario."""
-    found = {}
+    scenarios = {}
     for file in sorted(results.glob("server-*/checks.json")):
-        named = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z", file.parent.name)
-        assert named is not None, file
-        found[named[1]] = tuple(
+        match = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z", file.parent.name)
+        assert match is not None, file
+        scenarios[match[1]] = tuple(
             Check(
-                id=one["id"],
-                status=one["status"],
-                message=one.get("errorMessage", ""),
-                details=one.get("details"),
+                id=check["id"],
+                status=check["status"],
+                message=check.get("errorMessage", ""),
+                details=check.get("details"),
             )
-            for one in json.loads(file.read_text())
+            for check in json.loads(file.read_text())
         )
-    return found
+    return scenarios

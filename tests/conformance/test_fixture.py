@@ -20,7 +20,7 @@ SEVERAL = [("uvicorn", "2"), ("granian", "2")]
 
 @pytest.mark.parametrize(
     ("kind", "workers"),
-    [*ONE, *(pytest.param(*one, marks=pytest.mark.requires("shared")) for one in SEVERAL)],
+    [*ONE, *(pytest.param(*pair, marks=pytest.mark.requires("shared")) for pair in SEVERAL)],
 )
 def test_it_prints_one_line_and_ends_with_its_server(kind, workers, tmp_path):
     with serving("--server", kind, "--workers", workers, directory=tmp_path) as fixture:
@@ -57,7 +57,7 @@ def test_a_list_really_changes_when_its_listeners_are_told(tmp_path):
     with serving(directory=tmp_path) as fixture, Wire(fixture.url) as wire:
 
         def names(kind: str) -> set[str]:
-            return {one["name"] for one in wire.result(f"{kind}/list")[kind]}
+            return {component["name"] for component in wire.result(f"{kind}/list")[kind]}
 
         for kind, trigger in (
             ("tools", "test_trigger_tool_change"),
@@ -86,8 +86,8 @@ def refusal(*options: str) -> str:
 
 
 def test_daphne_with_several_workers_is_refused():
-    said = refusal("--port", str(free_port()), "--server", "daphne", "--workers", "2")
-    assert "daphne is one process" in said
+    message = refusal("--port", str(free_port()), "--server", "daphne", "--workers", "2")
+    assert "daphne is one process" in message
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path):

@@ -43,8 +43,8 @@ def test_a_scenario_that_was_not_run_has_not_passed():
 
 
 def test_complaints_are_told_of_the_scenarios_asked_for():
-    found = report(one=["SUCCESS", "FAILURE"], two=["FAILURE"])
-    assert found.complaints("FAILURE", among=["one"]) == {("one", "c1"): "one: FAILURE"}
+    outcome = report(one=["SUCCESS", "FAILURE"], two=["FAILURE"])
+    assert outcome.complaints("FAILURE", among=["one"]) == {("one", "c1"): "one: FAILURE"}
 
 
 def test_results_are_read_from_one_directory_for_each_scenario(tmp_path):
@@ -70,5 +70,5 @@ def test_another_release_than_the_pinned_one_is_not_run(monkeypatch, tmp_path):
     package.mkdir(parents=True)
     (package / "package.json").write_text('{"version": "0.1.16"}')
     monkeypatch.setattr(suite, "CACHE", tmp_path)
-    said = f"{suite.PACKAGE} {suite.PINNED} is needed, 0.1.16 is installed"
-    assert suite.why_missing() == said
+    reason = f"{suite.PACKAGE} {suite.PINNED} is needed, 0.1.16 is installed"
+    assert suite.why_missing() == reason

@@ -105,7 +105,7 @@ def reports(request, judge):
 
 every_report = pytest.mark.parametrize(
     ("way", "revision"),
-    [each(way, one) for way, (_, revisions) in WAYS.items() for one in revisions],
+    [each(way, revision) for way, (_, revisions) in WAYS.items() for revision in revisions],
 )
 
 
@@ -126,10 +126,10 @@ def test_every_required_scenario_passes(report, revision):
 @every_report
 def test_the_scenarios_that_do_not_count_pass_too(report, revision):
     # Those of extensions are looked at together.
-    found = {name for name, reason in suite.unscored(revision).items() if reason != "extension"}
-    assert found == UNSCORED[revision]
-    assert report.complaints("FAILURE", among=found) == {}
-    assert [name for name in sorted(found) if not report.has_passed(name)] == []
+    names = {name for name, reason in suite.unscored(revision).items() if reason != "extension"}
+    assert names == UNSCORED[revision]
+    assert report.complaints("FAILURE", among=names) == {}
+    assert [name for name in sorted(names) if not report.has_passed(name)] == []
 
 
 @pytest.mark.parametrize("way", [each(way) for way in BARE])
@@ -143,8 +143,8 @@ def test_every_scenario_that_there_is_passes(way, judge):
     assert {name for name, _ in report.complaints("SKIPPED", among=scenarios)} == SKIPPED
     assert {name for name in scenarios if not report.has_passed(name)} == SKIPPED
     assert report.status == 0, report.output
-    said = re.findall(r"it runs (\d+) scenarios", PAGE.read_text())
-    assert said == [str(len(scenarios))]
+    counts = re.findall(r"it runs (\d+) scenarios", PAGE.read_text())
+    assert counts == [str(len(scenarios))]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -168,16 +168,16 @@ def test_every_message_is_valid_against_the_schema_of_the_revision(report, revis
         name: [check.status for check in report.scenarios[name] if check.id == suite.WIRE]
         for name in suite.applicable(revision)
     }
-    assert {name for name, found in checked.items() if not found} == RAW & checked.keys()
-    assert all(found == ["SUCCESS"] for name, found in checked.items() if name not in RAW)
+    assert {name for name, statuses in checked.items() if not statuses} == RAW & checked.keys()
+    assert all(statuses == ["SUCCESS"] for name, statuses in checked.items() if name not in RAW)
 
 
 @every_report
 def test_a_client_that_is_sent_away_comes_back_for_the_rest(report, revision):
     # The suite takes a server that never closes the connection, too.
     checks = report.scenarios.get("server-sse-polling", ())
-    found = [check.status for check in checks if check.id == "server-sse-disconnect-resume"]
-    assert found == (["SUCCESS"] if revision == "2025-11-25" else [])
+    statuses = [check.status for check in checks if check.id == "server-sse-disconnect-resume"]
+    assert statuses == (["SUCCESS"] if revision == "2025-11-25" else [])
 
 
 @every_report
@@ -224,16 +224,21 @@ def texts(report: Report) -> dict[str, str]:
 def _text(result: dict[str, Any]) -> str | None:
     if not result or result.get("resultType", "complete") != "complete":
         return None
-    blocks = [*result.get("content", ()), *(one["content"] for one in result.get("messages", ()))]
+    blocks = [
+        *result.get("content", ()),
+        *(message["content"] for message in result.get("messages", ())),
+    ]
     text: str = blocks[0]["text"]
     return text
 
 
 def test_the_page_tells_what_was_found(reports):
-    way, found = reports
-    (said,) = re.findall(rf"^\| {way} \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
-    assert said.split(" | ") == [
-        summary(found[revision], revision) if revision in found else "\u2013"
+    way, reports_by_revision = reports
+    (row,) = re.findall(rf"^\| {way} \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    assert row.split(" | ") == [
+        summary(reports_by_revision[revision], revision)
+        if revision in reports_by_revision
+        else "\u2013"
         for revision in REVISIONS
     ]
 

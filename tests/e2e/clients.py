@@ -28,10 +28,10 @@ class Talking:
 
     def next(self) -> Any:
         """What the client says next; an error of the conversation is raised."""
-        told = self._told.get(timeout=SECONDS)
-        if isinstance(told, BaseException):
-            raise told
-        return told
+        message = self._told.get(timeout=SECONDS)
+        if isinstance(message, BaseException):
+            raise message
+        return message
 
     async def run(self, talk: Talk) -> None:
         try:
@@ -43,24 +43,24 @@ class Talking:
 @contextmanager
 def talking(talk: Talk) -> Iterator[Talking]:
     """A conversation in a thread with a loop of its own; Playwright's runs in this one."""
-    found = Talking()
-    thread = threading.Thread(target=lambda: asyncio.run(found.run(talk)), daemon=True)
+    conversation = Talking()
+    thread = threading.Thread(target=lambda: asyncio.run(conversation.run(talk)), daemon=True)
     thread.start()
-    yield found
+    yield conversation
     thread.join(SECONDS)
     assert not thread.is_alive()
 
 
 async def names(client: Client) -> set[str]:
     """The tools that a client is offered, on all pages."""
-    found: set[str] = set()
+    tool_names: set[str] = set()
     cursor = None
     while True:
         page = await client.list_tools(cursor=cursor)
-        found |= {tool.name for tool in page.tools}
+        tool_names |= {tool.name for tool in page.tools}
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return tool_names
 
 
 def listening(url: str, token: str, *, changes: int) -> Talk:

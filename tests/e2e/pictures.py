@@ -143,7 +143,7 @@ def chat(demo: DemoServer) -> str:
         rows = nearest["structuredContent"]
         code = rows[0]["airport"]["icao"]
         drawn = guest.call("airport_map", place=code, radius_km=RADIUS)
-    picture = next(one for one in drawn["content"] if one["type"] == "image")
+    picture = next(block for block in drawn["content"] if block["type"] == "image")
     named = ", ".join(
         f"{row['airport']['name']} ({row['airport']['icao']}, {row['distance_km']} km)"
         for row in rows
@@ -159,10 +159,10 @@ def chat(demo: DemoServer) -> str:
 
 
 def drawn_call(name: str, arguments: dict[str, Any], result: dict[str, Any] | None) -> str:
-    shown = [json.dumps(arguments)]
+    texts = [json.dumps(arguments)]
     if result is not None:
-        shown.append(f"→ {json.dumps(result['structuredContent'], ensure_ascii=False)[:230]}…")
-    codes = "".join(f"<code>{html.escape(one)}</code>" for one in shown)
+        texts.append(f"→ {json.dumps(result['structuredContent'], ensure_ascii=False)[:230]}…")
+    codes = "".join(f"<code>{html.escape(text)}</code>" for text in texts)
     return f'<div class="call"><b>airports</b> · {html.escape(name)}{codes}</div>'
 
 

@@ -22,12 +22,12 @@ def kind(path: str) -> str:
 
 def find(visitor: Any) -> list[str]:
     """The paths of one screen of each kind, in the order in which they are met."""
-    waiting, found = deque(APPS), {}
+    waiting, paths_by_kind = deque(APPS), {}
     while waiting:
         path = waiting.popleft()
-        if kind(path) in found:
+        if kind(path) in paths_by_kind:
             continue
-        found[kind(path)] = path
+        paths_by_kind[kind(path)] = path
         if visitor.open(path) != OK:
             # Whoever looks at it next says so.
             visitor.errors.clear()
@@ -39,7 +39,7 @@ def find(visitor: Any) -> list[str]:
                 # Other queries narrow and order what is on the same screen.
                 query = f"?{parts.query}" if parts.query.startswith("kind=") else ""
                 waiting.append(f"{parts.path}{query}")
-    return [*found.values()]
+    return [*paths_by_kind.values()]
 
 
 def _is_screen(path: str) -> bool:

@@ -55,8 +55,8 @@ Look = Callable[[str], Any]
 
 def find_nothing(paths: list[str], look: Look) -> None:
     """Look at all screens, and only then fail with what was found at any."""
-    found = {path: said for path in paths if (said := look(path))}
-    assert not found, pformat(found, width=150)
+    complaints_by_path = {path: complaints for path in paths if (complaints := look(path))}
+    assert not complaints_by_path, pformat(complaints_by_path, width=150)
 
 
 @pytest.fixture
@@ -110,12 +110,12 @@ def test_every_screen_is_whole_and_can_be_used_by_everybody(look, paths, visit):
         if visitor.open(path) != screens.OK:
             return ["does not open"]
         picture(visitor.page, look, path)
-        found: list[Any] = []
+        problems: list[Any] = []
         if visitor.page.evaluate("document.dir || 'ltr'") != direction:
-            found.append("written in the other direction")
+            problems.append("written in the other direction")
         if not visitor.page.evaluate(f"{ROOT}.scrollWidth <= {ROOT}.clientWidth"):
-            found.append("wider than the window")
-        return found + (complaints_of(visitor.page) if look in JUDGED else [])
+            problems.append("wider than the window")
+        return problems + (complaints_of(visitor.page) if look in JUDGED else [])
 
     find_nothing(paths, complaints)
 
@@ -125,11 +125,11 @@ def complaints_of(page: Any) -> list[Any]:
     source = axe()
     assert source is not None
     page.evaluate(source.read_text(encoding="utf-8"))
-    said = page.evaluate(f"axe.run({{exclude: {OF_DJANGO}}}, {{resultTypes: ['violations']}})")
+    report = page.evaluate(f"axe.run({{exclude: {OF_DJANGO}}}, {{resultTypes: ['violations']}})")
     return [
-        (one["id"], [node["html"][:200] for node in one["nodes"]][:3])
-        for one in said["violations"]
-        if one["impact"] in GRAVE
+        (violation["id"], [node["html"][:200] for node in violation["nodes"]][:3])
+        for violation in report["violations"]
+        if violation["impact"] in GRAVE
     ]
 
 
@@ -140,9 +140,9 @@ def test_every_screen_keeps_to_the_policy_of_a_strict_site(paths, visit):
         response = visitor.page.goto(f"{visitor.site}{path}")
         assert response.headers["content-security-policy"] == POLICY, path
         # What the browser refused to run or to load is a complaint in its console.
-        said = visitor.errors[:3]
+        errors = visitor.errors[:3]
         visitor.errors.clear()
-        return said
+        return errors
 
     find_nothing(paths, refused)
 
@@ -162,8 +162,8 @@ def test_the_keyboard_reaches_everything_that_can_be_pressed(paths, visit):
 
     def unreachable(path: str) -> list[str]:
         visitor.open(path)
-        found: list[str] = visitor.page.evaluate(UNREACHABLE)
-        return found
+        elements: list[str] = visitor.page.evaluate(UNREACHABLE)
+        return elements
 
     find_nothing(paths, unreachable)
 

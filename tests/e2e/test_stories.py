@@ -59,13 +59,13 @@ def test_a_prompt_that_is_written_in_the_admin_is_got_by_a_client(site, visit):
     deeds.write_prompt(visit(), "hand_over", text, "airport")
 
     async def get(client: Client, tell: Tell) -> None:
-        found: list[Any] = []
+        arguments: list[Any] = []
         async with asyncio.timeout(SECONDS):
             # A list may be a second old.
-            while not found:
+            while not arguments:
                 prompts = (await client.list_prompts()).prompts
-                found = [one.arguments for one in prompts if one.name == "hand_over"]
-        tell(found)
+                arguments = [prompt.arguments for prompt in prompts if prompt.name == "hand_over"]
+        tell(arguments)
         tell(await client.get_prompt("hand_over", {"airport": "wlg"}))
 
     with talking(doing(site.clients.url, site.clients.token, get)) as client:
@@ -80,7 +80,7 @@ def test_a_model_that_is_exposed_in_the_admin_is_queried_without_its_other_field
 ):
     number = publish("ZQN")
     deeds.expose(visit(), "desk.Notice", "bulletin", "id", "title")
-    asked: list[dict[str, Any]] = [
+    attempts: list[dict[str, Any]] = [
         {"fields": ["text"]},
         {"order_by": "text"},
         {"ordering": "text"},
@@ -90,10 +90,10 @@ def test_a_model_that_is_exposed_in_the_admin_is_queried_without_its_other_field
     ]
 
     async def query(client: Client, tell: Tell) -> None:
-        tell({one.name: one for one in (await client.list_tools()).tools})
+        tell({tool.name: tool for tool in (await client.list_tools()).tools})
         tell(await client.call_tool("get_bulletin", {"id": number}))
         tell(await client.call_tool("list_bulletins", {}))
-        for arguments in asked:
+        for arguments in attempts:
             try:
                 tell(await client.call_tool("list_bulletins", arguments))
             except MCPError as exc:
@@ -104,12 +104,12 @@ def test_a_model_that_is_exposed_in_the_admin_is_queried_without_its_other_field
         assert {"get_bulletin", "list_bulletins"} < set(tools)
         for name in ("get_bulletin", "list_bulletins"):
             assert "created_by" not in tools[name].model_dump_json()
-        found = client.next().structured_content
-        assert found == {"id": number, "title": "Snow"}
+        notice = client.next().structured_content
+        assert notice == {"id": number, "title": "Snow"}
         listed = client.next()
         assert "Snow" in str(listed.structured_content)
         assert "Not to be told." not in listed.model_dump_json()
-        for arguments in asked:
+        for arguments in attempts:
             refused = client.next()
             assert getattr(refused, "is_error", True), arguments
             assert "Snow" not in refused.model_dump_json()

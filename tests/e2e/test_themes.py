@@ -53,14 +53,14 @@ def test_every_screen_is_whole_in_another_theme(scheme, theme, site, visit):
         if visitor.open(path) != screens.OK:
             return ["does not open"]
         picture(visitor.page, f"{theme}-{scheme}", path)
-        found = []
+        problems = []
         if not visitor.page.evaluate(FITS):
-            found.append("wider than the window")
+            problems.append("wider than the window")
         if not visitor.page.locator(":is(#content, main)").first.inner_text().strip():
-            found.append("empty")
+            problems.append("empty")
         if below := visitor.page.evaluate(CAPTIONS_BELOW):
-            found.append(f"captions below their tables: {below}")
-        return found
+            problems.append(f"captions below their tables: {below}")
+        return problems
 
     find_nothing(screens.find(visitor), complaints)
 

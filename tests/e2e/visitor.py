@@ -33,7 +33,7 @@ class Visitor:
     def press(self, name: str) -> None:
         self.page.get_by_role("button", name=name, exact=True).first.click()
 
-    def note(self, told: Any) -> None:
+    def note(self, message: Any) -> None:
         """Keep what the console says; only the missing icon of the site is known."""
-        if told.type == "error" and not told.location["url"].endswith("/favicon.ico"):
-            self.errors.append(f"{self.page.url}: {told.text}")
+        if message.type == "error" and not message.location["url"].endswith("/favicon.ico"):
+            self.errors.append(f"{self.page.url}: {message.text}")

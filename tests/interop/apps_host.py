@@ -63,12 +63,15 @@ class Host:
 
 def policy(csp: Mapping[str, list[str]]) -> str:
     """The policy of a view that declares this, as SEP-1865 has a host make it."""
-    found = dict(DEFAULTS)
+    sources_by_name = dict(DEFAULTS)
     for name, directives in DIRECTIVES.items():
         for directive in directives:
-            found[directive] = " ".join([found[directive], *csp.get(name, [])]).strip()
+            sources_by_name[directive] = " ".join(
+                [sources_by_name[directive], *csp.get(name, [])]
+            ).strip()
     return "; ".join(
-        f"{name} {sources or chr(39) + 'none' + chr(39)}" for name, sources in found.items()
+        f"{name} {sources or chr(39) + 'none' + chr(39)}"
+        for name, sources in sources_by_name.items()
     )
 
 
@@ -113,11 +116,15 @@ class Handler(BaseHTTPRequestHandler):
         request = urllib.request.Request(endpoint.url, body or None, headers, method=verb)
         try:
             with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-                status, told, content = answer.status, answer.headers, answer.read()
+                status, answer_headers, content = answer.status, answer.headers, answer.read()
         except urllib.error.HTTPError as exc:
-            status, told, content = exc.code, exc.headers, exc.read()
-        kept = {"Mcp-Session-Id": one} if (one := told.get("mcp-session-id")) else {}
-        self._answer(status, content, told.get("content-type", "text/plain"), kept)
+            status, answer_headers, content = exc.code, exc.headers, exc.read()
+        extra = (
+            {"Mcp-Session-Id": session_id}
+            if (session_id := answer_headers.get("mcp-session-id"))
+            else {}
+        )
+        self._answer(status, content, answer_headers.get("content-type", "text/plain"), extra)
 
     def _answer(
         self, status: int, body: bytes, kind: str, headers: Mapping[str, str] | None = None

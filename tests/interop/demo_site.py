@@ -117,9 +117,9 @@ def _read_server(output: str, errors: str, var: Path) -> DemoServer:
 
 
 def _find(pattern: str, output: str) -> str:
-    found = re.search(pattern, output, re.MULTILINE)
-    assert found is not None, f"{pattern} is not in:\n{output}"
-    return found.group(1)
+    match = re.search(pattern, output, re.MULTILINE)
+    assert match is not None, f"{pattern} is not in:\n{output}"
+    return match.group(1)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

@@ -83,11 +83,11 @@ def of_both_sdks(section: str) -> tuple[Program, Program]:
 
 def edited(code: str, edits: Mapping[str, str]) -> str:
     """The code with texts replaced; at least one of them has to be there."""
-    found = code
+    text = code
     for old, new in edits.items():
-        found = found.replace(old, new)
-    assert not edits or found != code, f"none of {[*edits]} is in the program"
-    return found
+        text = text.replace(old, new)
+    assert not edits or text != code, f"none of {[*edits]} is in the program"
+    return text
 
 
 def run_python(code: str, environment: str | None, directory: Path, **environ: str) -> str:
@@ -121,12 +121,12 @@ def environment_of(home: Path) -> dict[str, str]:
 def code_of_sections() -> dict[str, list[str]]:
     """The fences of the page that are code or configuration, by the heading above them."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
-    found: dict[str, list[str]] = {}
+    code_by_section: dict[str, list[str]] = {}
     for fence in fences(PAGE):
         if fence.language in LANGUAGES:
             above = (line for line in reversed(lines[: fence.line]) if line.startswith("## "))
-            found.setdefault(next(above).removeprefix("## "), []).append(fence.text)
-    return found
+            code_by_section.setdefault(next(above).removeprefix("## "), []).append(fence.text)
+    return code_by_section
 
 
 def output() -> str:
@@ -140,7 +140,7 @@ def output_of_elicitation() -> str:
 
 
 def _outputs() -> tuple[str, str]:
-    of_clients, of_elicitation = (one.text for one in fences(PAGE) if one.language == "text")
+    of_clients, of_elicitation = (fence.text for fence in fences(PAGE) if fence.language == "text")
     return of_clients, of_elicitation
 
 

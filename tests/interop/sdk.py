@@ -57,9 +57,9 @@ class Host:
     In place of an answer of the user may stand what he does when he reads the question.
     """
 
-    def __init__(self, answers: Iterable[Any] = (), *, said: Iterable[Any] = ()) -> None:
+    def __init__(self, answers: Iterable[Any] = (), *, samples: Iterable[Any] = ()) -> None:
         self._answers = iter(answers)
-        self._said = iter(said)
+        self._said = iter(samples)
         self.keys: list[str] = []
         self.questions: list[Any] = []
 
@@ -75,7 +75,7 @@ class Host:
     @property
     def messages(self) -> list[str]:
         """What the user has read."""
-        return [one.message for one in self.questions if hasattr(one, "message")]
+        return [question.message for question in self.questions if hasattr(question, "message")]
 
     async def elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> Any:
         self._note(context, params)

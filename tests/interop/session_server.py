@@ -64,16 +64,18 @@ def targets(site: str, who: str) -> dict[str, dict[str, Any]]:
     A client that knows 2026-07-28 too has to find out that a server of one revision does not, and
     is told to use the handshake at those that do.
     """
-    found: dict[str, dict[str, Any]] = {
+    targets_by_key: dict[str, dict[str, Any]] = {
         version: {"url": f"{site}/lane/{version}/mcp", "mode": "auto"} for version in HANDSHAKES
     }
     for mount in ("raw", "view"):
-        found[mount] = {"url": f"{site}/{mount}/mcp"}
-    found["sse"] = {"url": f"{site}/lane/old/mcp/sse", "is_legacy": True}
+        targets_by_key[mount] = {"url": f"{site}/{mount}/mcp"}
+    targets_by_key["sse"] = {"url": f"{site}/lane/old/mcp/sse", "is_legacy": True}
     for version in RESUMABLE:
         url = f"{site}/breaking/{version}/mcp"
-        found[f"broken at {version}"] = {"url": url, "kind": "interruption"}
+        targets_by_key[f"broken at {version}"] = {"url": url, "kind": "interruption"}
     # This revision alone lets the server close the connection.
-    found["closed"] = {"url": f"{site}/lane/2025-11-25/mcp", "kind": "interruption"}
+    targets_by_key["closed"] = {"url": f"{site}/lane/2025-11-25/mcp", "kind": "interruption"}
     usual = {"kind": "journey", "is_legacy": False, "mode": "legacy"}
-    return {key: {**usual, "mark": f"{who} {key}", **one} for key, one in found.items()}
+    return {
+        key: {**usual, "mark": f"{who} {key}", **target} for key, target in targets_by_key.items()
+    }

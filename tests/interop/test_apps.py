@@ -48,14 +48,14 @@ def chrome():
 class Shown:
     """A view in the host's page."""
 
-    def __init__(self, page: Any, told: dict[str, Any]) -> None:
+    def __init__(self, page: Any, details: dict[str, Any]) -> None:
         self.page = page
-        self.told = told
+        self.told = details
         self.view = page.frame_locator("#sandbox").frame_locator("#view")
 
     def seen(self, what: str) -> list[Any]:
-        found: list[Any] = self.page.evaluate(f"window.seen.{what}")
-        return found
+        values: list[Any] = self.page.evaluate(f"window.seen.{what}")
+        return values
 
     def picture(self, name: str) -> None:
         """Keep how it looks, for whoever wants to look at it."""
@@ -65,8 +65,8 @@ class Shown:
     def overflow(self) -> int:
         """By how many pixels the view is wider than its frame."""
         root = self.view.locator("html")
-        found: int = root.evaluate("e => e.scrollWidth - e.clientWidth")
-        return found
+        pixels: int = root.evaluate("e => e.scrollWidth - e.clientWidth")
+        return pixels
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def show(chrome, host):
     contexts: list[Any] = []
     errors: list[str] = []
 
-    def note(told: Any) -> None:
-        if told.type == "error" and not any(one in told.text for one in EXPECTED):
-            errors.append(told.text)
+    def note(message: Any) -> None:
+        if message.type == "error" and not any(fragment in message.text for fragment in EXPECTED):
+            errors.append(message.text)
 
     def show(width: int = 640, **given: Any) -> Shown:
         context = chrome.new_context(viewport={"width": width, "height": 900})
@@ -129,8 +129,8 @@ def test_a_notice_is_closed_on_the_board(show, demo_server):
     with Wire(demo_server.staff_url, token=demo_server.staff_token) as desk:
         given = {"airport": "BIKF", "title": "<b>Ash</b>", "text": "From the north."}
         number = desk.call("publish_notice", **given)["structuredContent"]["number"]
-    asked = {"tool": "current_notices", "args": {"airport": "BIKF"}, "theme": "dark"}
-    shown = show(path="/staff/mcp", **asked)
+    options = {"tool": "current_notices", "args": {"airport": "BIKF"}, "theme": "dark"}
+    shown = show(path="/staff/mcp", **options)
     # The stylesheet is the site's own, so its origin is the one thing that the view asks for.
     assert shown.told["meta"] == {"csp": {"resourceDomains": [demo_server.site]}}
     assert "close_on_board" not in shown.told["forTheModel"]
@@ -150,9 +150,9 @@ def test_a_notice_is_closed_on_the_board(show, demo_server):
     notice.wait_for(state="detached")
     assert shown.seen("calls") == [{"name": "close_on_board", "arguments": {"number": number}}]
     with Wire(demo_server.url, token=demo_server.token) as guest:
-        left = guest.read_json("notices://BIKF")["notices"]
-    assert number not in [one["number"] for one in left]
-    guests = show(path="/mcp", **asked)
+        remaining = guest.read_json("notices://BIKF")["notices"]
+    assert number not in [row["number"] for row in remaining]
+    guests = show(path="/mcp", **options)
     guests.view.get_by_role("button", name="Read again").wait_for()
     assert guests.view.get_by_role("button").count() == 1
 

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.outside
 def test_printed_curl_command_finds_the_nearest_airports(demo_server):
     response = _send_curl(demo_server.output)
     assert response.status_code == 200
-    found = response.json()["result"]["structuredContent"]
-    assert [one["airport"]["icao"] for one in found] == ["EGLC", "EGWU", "EGTR"]
+    rows = response.json()["result"]["structuredContent"]
+    assert [row["airport"]["icao"] for row in rows] == ["EGLC", "EGWU", "EGTR"]
 
 
 def test_printed_configurations_are_json_with_the_address_alone(demo_server):
@@ -65,8 +65,8 @@ def test_the_address_is_the_first_that_it_says(demo_server):
 
 
 def test_it_complains_of_nothing_before_it_prints_the_addresses(demo_server):
-    said = demo_server.errors.splitlines()
-    assert [line for line in said if not line.startswith("Loading airports ")] == []
+    lines = demo_server.errors.splitlines()
+    assert [line for line in lines if not line.startswith("Loading airports ")] == []
 
 
 def test_second_start_adds_nothing_and_prints_the_same_tokens(demo_server):
@@ -184,7 +184,7 @@ def test_distance_agrees_in_text_and_structure(guest):
 
 def test_nearest_airports_reach_across_the_antimeridian(guest):
     result = guest.call("nearest_airports", latitude=-17, longitude=-179.99, count=2)
-    assert [one["airport"]["icao"] for one in result["structuredContent"]] == ["NFNM", "NFNH"]
+    assert [row["airport"]["icao"] for row in result["structuredContent"]] == ["NFNM", "NFNH"]
 
 
 def test_nearest_airport_of_the_south_pole_is_there(guest):
@@ -206,9 +206,9 @@ def test_search_does_not_mind_accents_and_keeps_to_a_country(guest):
     accented = guest.call("search_airports", query="ZÜRICH", limit=1)["structuredContent"]
     everywhere = guest.call("search_airports", query="santiago", limit=100)["structuredContent"]
     chile = guest.call("search_airports", query="santiago", country="cl", limit=100)
-    assert [one["icao"] for one in accented] == ["LSZH"]
-    assert {one["country"] for one in everywhere} > {"CL"}
-    assert {one["country"] for one in chile["structuredContent"]} == {"CL"}
+    assert [airport["icao"] for airport in accented] == ["LSZH"]
+    assert {airport["country"] for airport in everywhere} > {"CL"}
+    assert {airport["country"] for airport in chile["structuredContent"]} == {"CL"}
 
 
 def test_route_is_found_with_progress_that_grows(guest):
@@ -217,9 +217,9 @@ def test_route_is_found_with_progress_that_grows(guest):
     with guest.stream("tools/call", params) as messages:
         *notifications, response = messages
     route = response["result"]["structuredContent"]
-    progress = [one["params"]["progress"] for one in notifications]
-    assert {one["method"] for one in notifications} == {"notifications/progress"}
-    assert {one["params"]["progressToken"] for one in notifications} == {"route"}
+    progress = [notification["params"]["progress"] for notification in notifications]
+    assert {notification["method"] for notification in notifications} == {"notifications/progress"}
+    assert {notification["params"]["progressToken"] for notification in notifications} == {"route"}
     assert progress == sorted(set(progress))
     assert [stop["icao"] for stop in (route["stops"][0], route["stops"][-1])] == ["KJFK", "NZSP"]
     assert len(route["legs"]) == 6
@@ -252,15 +252,15 @@ def test_country_is_summed_up_by_an_async_tool_with_progress(guest):
     with guest.stream("tools/call", params) as messages:
         *notifications, response = messages
     summary = response["result"]["structuredContent"]
-    assert [one["params"]["progress"] for one in notifications] == [500, 1000]
+    assert [notification["params"]["progress"] for notification in notifications] == [500, 1000]
     assert (summary["code"], summary["northernmost"]["icao"]) == ("CA", "CYLT")
     assert summary["airports"] > summary["with_iata_code"] > 300
 
 
 def test_airports_are_read_under_both_codes(guest):
-    one = guest.read_json("airports://EGLL")
-    assert one == guest.read_json("airports://LHR")
-    assert (one["name"], one["country"]) == ("London Heathrow Airport", "GB")
+    airport = guest.read_json("airports://EGLL")
+    assert airport == guest.read_json("airports://LHR")
+    assert (airport["name"], airport["country"]) == ("London Heathrow Airport", "GB")
     assert guest.read_json("airports://countries/FJ")["name"] == "Fiji"
 
 

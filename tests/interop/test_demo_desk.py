@@ -61,13 +61,13 @@ def test_notice_is_published_read_and_closed_once(guest, desk):
     assert notice in guest.call("current_notices", airport="AKL")["structuredContent"]["notices"]
 
     number = notice["number"]
-    asked = desk.call("close_notice", number=number)
-    closed = desk.call_again(asked, CONFIRM, "close_notice", number=number)["structuredContent"]
+    questions = desk.call("close_notice", number=number)
+    closed = desk.call_again(questions, CONFIRM, "close_notice", number=number)["structuredContent"]
     assert closed == notice | {"closed_at": closed["closed_at"]}
     assert number not in _numbers(guest.read_json("notices://AKL"))
 
     anew = desk.call("close_notice", number=number)
-    replayed = desk.call_again(asked, CONFIRM, "close_notice", number=number)
+    replayed = desk.call_again(questions, CONFIRM, "close_notice", number=number)
     for again in (anew, replayed):
         assert again["isError"] is True
         assert again["content"][0]["text"].startswith(f"Notice {number} was closed on ")
@@ -76,9 +76,9 @@ def test_notice_is_published_read_and_closed_once(guest, desk):
 @spec("MRT-1", "MRT-2", "ASK-11", "MRT-9")
 def test_user_is_asked_before_a_notice_is_closed(guest, desk):
     number = _publish(desk, airport="NZCH", title="Wind shear")["number"]
-    asked = desk.call("close_notice", number=number)
-    assert asked["resultType"] == "input_required"
-    (question,) = asked["inputRequests"].values()
+    questions = desk.call("close_notice", number=number)
+    assert questions["resultType"] == "input_required"
+    (question,) = questions["inputRequests"].values()
     assert question["method"] == "elicitation/create"
     message = question["params"]["message"]
     assert message.startswith(f"Close notice {number}, ")
@@ -104,8 +104,8 @@ def test_user_is_asked_before_a_notice_is_closed(guest, desk):
 )
 def test_notice_stays_when_the_user_does_not_want_to_close_it(guest, desk, answer, complaint):
     number = _publish(desk, airport="NZWN", title="Birds")["number"]
-    asked = desk.call("close_notice", number=number)
-    refused = desk.call_again(asked, answer, "close_notice", number=number)
+    questions = desk.call("close_notice", number=number)
+    refused = desk.call_again(questions, answer, "close_notice", number=number)
     assert refused["isError"] is True
     assert refused["content"][0]["text"] == complaint.format(number=number)
     assert number in _numbers(guest.read_json("notices://WLG"))
@@ -113,12 +113,12 @@ def test_notice_stays_when_the_user_does_not_want_to_close_it(guest, desk, answe
 
 @spec("MRT-4", "MRT-5")
 def test_confirmation_closes_no_other_notice(guest, desk):
-    one, other = (_publish(desk, airport="NZQN", title=title) for title in ("Snow", "Ice"))
-    asked = desk.call("close_notice", number=one["number"])
-    params = retry(asked, CONFIRM, "close_notice", number=other["number"])
+    snow, ice = (_publish(desk, airport="NZQN", title=title) for title in ("Snow", "Ice"))
+    questions = desk.call("close_notice", number=snow["number"])
+    params = retry(questions, CONFIRM, "close_notice", number=ice["number"])
     error = desk.post("tools/call", params).json()["error"]
     assert error["code"] == -32602
-    assert {one["number"], other["number"]} <= {*_numbers(guest.read_json("notices://ZQN"))}
+    assert {snow["number"], ice["number"]} <= {*_numbers(guest.read_json("notices://ZQN"))}
 
 
 @spec("ASK-1", "MRT-3")

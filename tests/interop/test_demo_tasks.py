@@ -79,7 +79,7 @@ def test_a_review_asks_while_it_is_a_task(desk, reviewer):
     begun = reviewer.call("review_notices", airport="BIIS")
     assert begun["resultType"] == "task"
     answers = {"Volcanic ash": True, "Sheep on the runway": False}
-    asked: list[str] = []
+    keys: list[str] = []
     while True:
         task = look(
             reviewer, begun["taskId"], until=lambda task: is_over(task) or "inputRequests" in task
@@ -87,14 +87,14 @@ def test_a_review_asks_while_it_is_a_task(desk, reviewer):
         if is_over(task):
             break
         ((key, question),) = task["inputRequests"].items()
-        assert key not in asked
-        asked.append(key)
+        assert key not in keys
+        keys.append(key)
         message = question["params"]["message"]
         (holds,) = [holds for title, holds in answers.items() if title in message]
         answer = {"action": "accept", "content": {"holds": holds}}
         params = {"taskId": begun["taskId"], "inputResponses": {key: answer}}
         reviewer.result("tasks/update", params)
-    assert len(asked) == 2
+    assert len(keys) == 2
     review = task["result"]["structuredContent"]
     assert [notice["title"] for notice in review["closed"]] == ["Sheep on the runway"]
     assert len(review["kept"]) == 1

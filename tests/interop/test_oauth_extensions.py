@@ -101,17 +101,17 @@ def told(request, seen):
 
 @spec("AUT-34")
 def test_official_client_calls_without_a_page_or_a_refresh_token(told):
-    kind, found = told
-    assert found["version"] in ("2025-11-25", "2026-07-28")
-    assert found["first"] == ("ada" if kind == "assistant" else "robot")
-    assert found["granted"] == "mcp"
-    assert found["grants"] == [GRANTS[kind]]
-    assert found["pages"] == 0
-    assert found["refresh_token"] is None
+    kind, report = told
+    assert report["version"] in ("2025-11-25", "2026-07-28")
+    assert report["first"] == ("ada" if kind == "assistant" else "robot")
+    assert report["granted"] == "mcp"
+    assert report["grants"] == [GRANTS[kind]]
+    assert report["pages"] == 0
+    assert report["refresh_token"] is None
 
 
 @spec("AUT-6", "AUT-34")
 def test_official_client_gets_more_where_a_tool_needs_it(told):
-    _, found = told
-    assert found["more"] == "Refunded 7."
-    assert {"mcp:write", "orders:refund"} <= {*found["granted_more"].split()}
+    _, report = told
+    assert report["more"] == "Refunded 7."
+    assert {"mcp:write", "orders:refund"} <= {*report["granted_more"].split()}

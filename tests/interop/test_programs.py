@@ -188,31 +188,33 @@ def needs(*, environment: str) -> list[pytest.MarkDecorator]:
 def in_this_environment(programs: Iterable[Program]) -> list[Any]:
     """Parameters for programs of the tests' own Python environment, or of Node."""
     return [
-        pytest.param(one, id=one.client, marks=needs(environment="") if one.project else [])
-        for one in programs
+        pytest.param(
+            program, id=program.client, marks=needs(environment="") if program.project else []
+        )
+        for program in programs
     ]
 
 
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(one, id=one.client, marks=needs(environment=one.environment))
-        for one in PROGRAMS
+        pytest.param(program, id=program.client, marks=needs(environment=program.environment))
+        for program in PROGRAMS
     ],
 )
 def test_a_program_of_the_page_calls_the_tool(program, shop, tmp_path):
     before = len(requests_in(shop.record))
     assert program.run(tmp_path, **shop.environ) == output()
     requests = requests_in(shop.record)[before:]
-    posted = [one for one in requests if one["http"] == "POST"]
-    called = [one["revision"] for one in posted if one["method"] == "tools/call"]
+    posted = [request for request in requests if request["http"] == "POST"]
+    called = [request["revision"] for request in posted if request["method"] == "tools/call"]
     row = table("revision")[program.client]
     assert called == [row["revision"]]
     assert len(posted) == int(row["requests"])
     # A session is ended by the client that opened it.
-    has_session = any(one["method"] == "initialize" for one in posted)
-    assert any(one["http"] == "DELETE" for one in requests) == has_session
-    assert {one["status"] for one in requests} <= {200, 202, 204}
+    has_session = any(request["method"] == "initialize" for request in posted)
+    assert any(request["http"] == "DELETE" for request in requests) == has_session
+    assert {request["status"] for request in requests} <= {200, 202, 204}
 
 
 @pytest.mark.requires("node", "npm")
@@ -236,14 +238,15 @@ async def test_a_host_calls_the_tool_through_the_bridge(mode, revision, shop, tm
             result = await client.call_tool("signups", {"since": "2026-01-01"})
     assert [*names, result.content[0].text] == output().split()
     requests = requests_in(shop.record)[before:]
-    posted = [one for one in requests if one["http"] == "POST"]
-    assert [one["revision"] for one in posted if one["method"] == "tools/call"] == [revision]
+    posted = [request for request in requests if request["http"] == "POST"]
+    called = [request["revision"] for request in posted if request["method"] == "tools/call"]
+    assert called == [revision]
     if mode == "auto":
         assert len(posted) == int(table("revision")[BRIDGE.client]["requests"])
     # Its own session, which it leaves to the server.
     assert posted[0]["method"] == "initialize"
-    assert not any(one["http"] == "DELETE" for one in requests)
-    assert 405 in {one["status"] for one in requests if one["http"] == "GET"}
+    assert not any(request["http"] == "DELETE" for request in requests)
+    assert 405 in {request["status"] for request in requests if request["http"] == "GET"}
 
 
 def test_a_service_account_calls_with_its_own_credentials(tmp_path):
@@ -286,7 +289,8 @@ def test_a_program_of_the_page_answers_elicitation(program, revision, shop, tmp_
     environ = {**shop.environ, "MCP_URL": shop.features["url"]}
     assert program.run(tmp_path, edits, **environ) == output_of_elicitation()
     requests = requests_in(shop.record)[before:]
-    assert {one["revision"] for one in requests if one["method"] == "tools/call"} == {revision}
+    called = {request["revision"] for request in requests if request["method"] == "tools/call"}
+    assert called == {revision}
     assert table("elicitation")[program.client]["elicitation"] == "yes"
 
 
@@ -336,7 +340,7 @@ def test_the_typescript_client_runs_a_task(shop):
 
 def test_the_page_names_the_versions_that_are_run():
     shown = {client: row["version"] for client, row in table("version").items()}
-    assert shown == {one.client: one.version for one in (*PROGRAMS, BRIDGE)}
+    assert shown == {program.client: program.version for program in (*PROGRAMS, BRIDGE)}
     assert table("tasks").keys() == shown.keys()
 
 

@@ -86,7 +86,9 @@ async def test_client_lists_all_pages(demo_server):
         template.uri_template for template in templates
     }
     arguments = {prompt.name: prompt.arguments for prompt in prompts}
-    assert [(one.name, bool(one.required)) for one in arguments["diversion_plan"]] == [
+    assert [
+        (argument.name, bool(argument.required)) for argument in arguments["diversion_plan"]
+    ] == [
         ("airport", True),
         ("reason", False),
     ]
@@ -315,9 +317,9 @@ async def test_client_without_a_token_is_turned_away(demo_server, mode, token, c
         async with connected(demo_server.url, token, mode=mode, statuses=statuses) as client:
             await client.list_tools()
     assert statuses
-    for status, said in statuses:
+    for status, header in statuses:
         assert status == 401
-        assert re.match(challenge, said or "")
+        assert re.match(challenge, header or "")
 
 
 async def test_client_of_a_guest_is_turned_away_by_staff(demo_server):
@@ -343,8 +345,8 @@ async def test_client_is_served_while_another_one_waits(demo_server):
         await begun.wait()
         assert await distance(quick) == 5539.6
         assert not route.done()
-        found = await route
-    assert found.structured_content["stops"][-1]["icao"] == "YSSY"
+        result = await route
+    assert result.structured_content["stops"][-1]["icao"] == "YSSY"
 
 
 async def distance(client: Client) -> float:
@@ -370,9 +372,9 @@ async def test_client_that_leaves_long_calls_frees_their_threads(demo_server):
         await asyncio.gather(*(event.wait() for event in begun))
         for task in searches:
             task.cancel()
-        left = await asyncio.gather(*searches, return_exceptions=True)
+        outcomes = await asyncio.gather(*searches, return_exceptions=True)
         # On a slow machine one may have come to its end before the last began.
-        assert asyncio.CancelledError in {type(one) for one in left}
+        assert asyncio.CancelledError in {type(outcome) for outcome in outcomes}
         assert await distance(client) == 5539.6
 
 
@@ -384,8 +386,8 @@ def numbers(notices: ReadResourceResult) -> list[int]:
 async def every_page(list_page: Any, member: str) -> list[Any]:
     """The entries of a list, page by page until there is no next cursor."""
     page = await list_page()
-    found = list(getattr(page, member))
+    components = list(getattr(page, member))
     while page.next_cursor is not None:
         page = await list_page(cursor=page.next_cursor)
-        found += getattr(page, member)
-    return found
+        components += getattr(page, member)
+    return components

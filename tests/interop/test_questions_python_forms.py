@@ -79,7 +79,7 @@ async def test_form_of_the_site_shows_labels_and_takes_values(asking_url):
     }
     (question,) = host.questions
     about = question.requested_schema["properties"]["about"]
-    assert [one["title"] for one in about["oneOf"]] == ["The crew", "The seat"]
+    assert [choice["title"] for choice in about["oneOf"]] == ["The crew", "The seat"]
 
 
 @spec("ASK-14", "MRT-8")

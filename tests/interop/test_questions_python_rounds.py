@@ -26,12 +26,12 @@ WITH_TOOLS = SamplingCapability(tools=SamplingToolsCapability())
 
 @spec("ASK-7", "ASK-8", "ASK-10")
 async def test_model_answers(asking_url):
-    host = Host(said=[says("Short.")])
+    host = Host(samples=[says("Short.")])
     result = await call(asking_url, host, "summarize", {"text": "Long."})
     assert result.structured_content == {"text": "Short.", "model": "small", "stop": "endTurn"}
     (question,) = host.questions
-    asked = question.model_dump(by_alias=True, exclude_none=True)
-    assert asked == {
+    params = question.model_dump(by_alias=True, exclude_none=True)
+    assert params == {
         "messages": [{"role": "user", "content": {"type": "text", "text": "Summarize: Long."}}],
         "maxTokens": 50,
         "systemPrompt": "Be brief.",
@@ -50,15 +50,15 @@ async def test_model_uses_tools_and_gets_their_results(asking_url):
     wanted = CreateMessageResultWithTools(
         role="assistant", content=uses, model="small", stop_reason="toolUse"
     )
-    host = Host(said=[wanted, says("Zurich.")])
+    host = Host(samples=[wanted, says("Zurich.")])
     result = await call(asking_url, host, "compare_altitudes", sampling_capabilities=WITH_TOOLS)
     assert text(result) == "2 looked up: Zurich."
     first, second = host.questions
     assert (first.tool_choice.mode, second.tool_choice.mode) == ("required", "none")
-    question, said, results = second.messages
+    question, reply, results = second.messages
     assert [question] == first.messages
-    assert said.content == uses
-    assert [(one.tool_use_id, one.content[0].text) for one in results.content] == [
+    assert reply.content == uses
+    assert [(block.tool_use_id, block.content[0].text) for block in results.content] == [
         ("call-ZRH", "432"),
         ("call-AMS", "-3"),
     ]
@@ -71,7 +71,7 @@ async def test_client_names_its_folders(asking_url):
 
 @spec("MRT-2")
 async def test_several_questions_are_asked_in_one_round(asking_url):
-    host = Host([accept(value="Ada"), accept(value="metric")], said=[says("hello")])
+    host = Host([accept(value="Ada"), accept(value="metric")], samples=[says("hello")])
     statuses: Statuses = []
     result = await call(asking_url, host, "survey", statuses=statuses)
     assert text(result) == "Ada hears hello in my papers, metric"
@@ -85,12 +85,12 @@ async def test_several_questions_are_asked_in_one_round(asking_url):
 
 @spec("MRT-7", "MRT-13")
 async def test_several_rounds_build_on_one_another(asking_url):
-    host = Host([accept(value="Ada"), accept(value="metric")], said=[says("Welcome")])
+    host = Host([accept(value="Ada"), accept(value="metric")], samples=[says("Welcome")])
     result = await call(asking_url, host, "onboard")
     assert text(result) == "Welcome Ada, metric, Papers"
     assert host.messages == ["Who are you?", "Ada, which units?"]
-    (said,) = host.questions[2].messages
-    assert said.content.text == "Greet Ada in metric units"
+    (message,) = host.questions[2].messages
+    assert message.content.text == "Greet Ada in metric units"
     assert len(set(host.keys)) == 4
 
 
@@ -150,7 +150,7 @@ async def test_streamed_call_asks_in_the_middle_and_says_everything_once(asking_
     assert text(result) == "packed the large box"
     steps = [(n, 4, f"step {n}") for n in range(1, 5)]
     assert reported == [*steps[:2], "asked", *steps[2:]]
-    assert logged == [said for _, _, said in steps]
+    assert logged == [message for _, _, message in steps]
 
 
 @spec("ASK-1", "MRT-3")
@@ -183,7 +183,7 @@ async def test_client_is_not_asked_what_it_did_not_declare(asking_url, name, opt
 
 @spec("ASK-5", "MRT-9")
 async def test_host_that_refuses_to_answer_at_all_can_call_again(asking_url):
-    host = Host(said=[ErrorData(code=-1, message="Not now."), says("Short.")])
+    host = Host(samples=[ErrorData(code=-1, message="Not now."), says("Short.")])
     async with connected(asking_url, **host.callbacks) as client:
         with pytest.raises(MCPError, match="Not now"):
             await client.call_tool("summarize", {"text": "Long."})
@@ -195,14 +195,14 @@ async def test_host_that_refuses_to_answer_at_all_can_call_again(asking_url):
 async def test_another_client_goes_on_at_the_other_mount(asking_urls):
     host = Host()
     async with connected(asking_urls["lane"], **host.callbacks) as client:
-        asked = await client.session.call_tool("greet", allow_input_required=True)
-    responses = dict.fromkeys(asked.input_requests, accept(value="Ada"))
-    given = {"input_responses": responses, "request_state": asked.request_state}
+        questions = await client.session.call_tool("greet", allow_input_required=True)
+    responses = dict.fromkeys(questions.input_requests, accept(value="Ada"))
+    params = {"input_responses": responses, "request_state": questions.request_state}
     async with connected(asking_urls["raw"], **host.callbacks) as client:
-        assert text(await client.call_tool("greet", **given)) == "Hello, Ada."
+        assert text(await client.call_tool("greet", **params)) == "Hello, Ada."
         with pytest.raises(MCPError) as caught:
-            await client.call_tool("agree", **given)
+            await client.call_tool("agree", **params)
         with pytest.raises(MCPError) as forged:
-            await client.call_tool("greet", **given | {"request_state": "forged"})
+            await client.call_tool("greet", **params | {"request_state": "forged"})
     assert caught.value.error.code == forged.value.error.code == INVALID_PARAMS
     assert host.questions == []

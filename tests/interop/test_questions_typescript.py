@@ -46,7 +46,11 @@ def text(talk: Seen) -> tuple[bool, str]:
 
 def messages(talk: Seen) -> list[str]:
     """What the user has read."""
-    return [one["params"]["message"] for one in talk["asked"] if "message" in one["params"]]
+    return [
+        question["params"]["message"]
+        for question in talk["asked"]
+        if "message" in question["params"]
+    ]
 
 
 @spec("ASK-1")
@@ -116,7 +120,7 @@ def test_form_of_the_site_shows_labels_and_takes_values(seen):
     assert talk["result"]["structuredContent"]["about"] == "seat"
     (question,) = talk["asked"]
     about = question["params"]["requestedSchema"]["properties"]["about"]
-    assert [one["title"] for one in about["oneOf"]] == ["The crew", "The seat"]
+    assert [choice["title"] for choice in about["oneOf"]] == ["The crew", "The seat"]
 
 
 @spec("ASK-14", "MRT-8")
@@ -135,9 +139,9 @@ def test_client_fills_in_defaults_that_the_form_declares(seen):
 @spec("ASK-5")
 def test_answer_that_never_fits_ends_the_call(seen):
     talk = seen["forms"]["hopeless"]
-    failed, said = text(talk)
+    failed, message = text(talk)
     assert failed
-    assert said.startswith("The answers did not fit")
+    assert message.startswith("The answers did not fit")
     assert len(talk["asked"]) < 20
 
 
@@ -164,12 +168,12 @@ def test_model_answers(seen):
 def test_model_uses_tools_and_gets_their_results(seen):
     talk = seen["model"]["tools"]
     assert text(talk) == (False, "2 looked up: Zurich.")
-    first, second = (one["params"] for one in talk["asked"])
+    first, second = (request["params"] for request in talk["asked"])
     assert (first["toolChoice"], second["toolChoice"]) == ({"mode": "required"}, {"mode": "none"})
-    question, said, results = second["messages"]
+    question, reply, results = second["messages"]
     assert [question] == first["messages"]
-    assert [one["id"] for one in said["content"]] == ["call-0", "call-1"]
-    assert [(one["toolUseId"], one["content"][0]["text"]) for one in results["content"]] == [
+    assert [block["id"] for block in reply["content"]] == ["call-0", "call-1"]
+    assert [(block["toolUseId"], block["content"][0]["text"]) for block in results["content"]] == [
         ("call-0", "432"),
         ("call-1", "-3"),
     ]
@@ -184,7 +188,7 @@ def test_client_names_its_folders(seen):
 def test_several_questions_are_asked_in_one_round(seen):
     talk = seen["rounds"]["one"]
     assert text(talk) == (False, "Ada hears hello in my papers, metric")
-    keys = {one["key"] for one in talk["asked"]}
+    keys = {question["key"] for question in talk["asked"]}
     assert len(keys) == len(talk["asked"]) == 4
     assert {"who", "units"} < keys
     assert talk["statuses"] == [200, 200, 200]
@@ -227,7 +231,7 @@ def test_prompts_and_resources_ask(seen):
     (message,) = others["prompt"]["result"]["messages"]
     assert message["content"]["text"] == "Write a warm letter about fog."
     assert others["declined"]["failed"]["code"] == INVALID_PARAMS
-    assert [one["contents"][0]["text"] for one in others["resource"]["result"]] == [
+    assert [result["contents"][0]["text"] for result in others["resource"]["result"]] == [
         "Fog in Oslo",
         "Fog in Rome",
     ]
@@ -276,9 +280,12 @@ def test_another_client_goes_on_at_the_other_mount(seen):
 def test_client_met_no_other_errors(seen):
     def every(value: Any) -> list[str]:
         if isinstance(value, list):
-            return [one for item in value for one in every(item)]
+            return [error for item in value for error in every(item)]
         if not isinstance(value, dict):
             return []
-        return [*value.get("errors", []), *(one for item in value.values() for one in every(item))]
+        return [
+            *value.get("errors", []),
+            *(error for item in value.values() for error in every(item)),
+        ]
 
     assert every(seen) == []

@@ -32,13 +32,17 @@ def streamed(wire: Wire, params: dict[str, Any], token: str) -> list[dict[str, A
 @pytest.mark.parametrize("name", ["pack", "pack_later"])
 def test_question_is_the_last_message_of_its_stream(wire, name):
     *before, question = streamed(wire, {"name": name}, "first")
-    asked = question["result"]
-    *after, answer = streamed(wire, retry(asked, LARGE, name), "second")
-    progress = [(one["params"]["progressToken"], one["params"]["progress"]) for one in before]
+    questions = question["result"]
+    *after, answer = streamed(wire, retry(questions, LARGE, name), "second")
+    progress = [
+        (message["params"]["progressToken"], message["params"]["progress"]) for message in before
+    ]
     assert progress == [("first", 1), ("first", 2)]
-    assert asked["resultType"] == "input_required"
+    assert questions["resultType"] == "input_required"
     # What the first stream said is not said again under the token of the second.
-    progress = [(one["params"]["progressToken"], one["params"]["progress"]) for one in after]
+    progress = [
+        (message["params"]["progressToken"], message["params"]["progress"]) for message in after
+    ]
     assert progress == [("second", 3), ("second", 4)]
     assert answer["result"]["resultType"] == "complete"
     assert answer["id"] != question["id"]
@@ -46,24 +50,24 @@ def test_question_is_the_last_message_of_its_stream(wire, name):
 
 @pytest.mark.parametrize("name", ["pack", "pack_later"])
 def test_client_that_listens_from_the_second_round_on_hears_everything(wire, name):
-    asked = wire.call(name)
-    *heard, _ = streamed(wire, retry(asked, LARGE, name), "late")
-    assert [one["params"]["progress"] for one in heard] == [1, 2, 3, 4]
+    questions = wire.call(name)
+    *heard, _ = streamed(wire, retry(questions, LARGE, name), "late")
+    assert [message["params"]["progress"] for message in heard] == [1, 2, 3, 4]
 
 
 @spec("MRT-8")
 def test_missing_answers_are_asked_for_again_and_unknown_ones_ignored(wire):
-    asked = wire.call("survey")
-    params = retry(asked, ADA, "survey") | {"inputResponses": {"who": ADA, "stranger": LARGE}}
+    questions = wire.call("survey")
+    params = retry(questions, ADA, "survey") | {"inputResponses": {"who": ADA, "stranger": LARGE}}
     again = wire.result("tools/call", params)
-    assert set(again["inputRequests"]) == set(asked["inputRequests"]) - {"who"}
-    said = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "small"}
+    assert set(again["inputRequests"]) == set(questions["inputRequests"]) - {"who"}
+    reply = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "small"}
     answers = {
         "elicitation/create": {"action": "accept", "content": {"value": "imperial"}},
-        "sampling/createMessage": said,
+        "sampling/createMessage": reply,
         "roots/list": {"roots": [{"uri": "file:///home/ada"}]},
     }
-    rest = {key: answers[one["method"]] for key, one in again["inputRequests"].items()}
+    rest = {key: answers[question["method"]] for key, question in again["inputRequests"].items()}
     params = retry(again, ADA, "survey") | {"inputResponses": rest}
     (block,) = wire.result("tools/call", params)["content"]
     assert block["text"] == "Ada hears hello in ada, imperial"
@@ -81,11 +85,11 @@ def test_missing_answers_are_asked_for_again_and_unknown_ones_ignored(wire):
     ],
 )
 def test_answer_that_is_none_is_an_error_of_the_client(wire, answer):
-    asked = wire.call("pack")
-    response = wire.post("tools/call", retry(asked, answer, "pack"))
+    questions = wire.call("pack")
+    response = wire.post("tools/call", retry(questions, answer, "pack"))
     assert response.json()["error"]["code"] == INVALID_PARAMS
     # The state is as good as before.
-    (block,) = wire.call_again(asked, LARGE, "pack")["content"]
+    (block,) = wire.call_again(questions, LARGE, "pack")["content"]
     assert block["text"] == "packed the large box"
 
 
@@ -100,11 +104,11 @@ def test_state_that_is_not_ours_is_refused(wire, state):
 @spec("MRT-5")
 def test_state_belongs_to_its_tool_and_its_arguments(wire):
     confirmed = {"action": "accept", "content": {"confirmed": True}}
-    asked = wire.call("refund", order=7)
+    questions = wire.call("refund", order=7)
     for name, arguments in [("refund", {"order": 8}), ("pack", {}), ("agree", {})]:
-        params = retry(asked, confirmed, name, **arguments)
+        params = retry(questions, confirmed, name, **arguments)
         assert wire.post("tools/call", params).json()["error"]["code"] == INVALID_PARAMS
-    (block,) = wire.call_again(asked, confirmed, "refund", order=7)["content"]
+    (block,) = wire.call_again(questions, confirmed, "refund", order=7)["content"]
     assert block["text"] == "7: refunded, unwanted"
 
 
@@ -114,7 +118,7 @@ def test_parallel_interactions_do_not_mix(wire):
         order: {"action": "accept", "content": {"confirmed": order == 7}} for order in (7, 8)
     }
     results = [
-        wire.call_again(asked, answers[order], "refund", order=order)["content"][0]["text"]
-        for asked, order in [(eight, 8), (seven, 7)]
+        wire.call_again(questions, answers[order], "refund", order=order)["content"][0]["text"]
+        for questions, order in [(eight, 8), (seven, 7)]
     ]
     assert results == ["8: kept, unwanted", "7: refunded, unwanted"]

@@ -22,7 +22,10 @@ from tests.spec import spec
 INVALID_PARAMS = -32602
 LATEST = "2025-11-25"
 # Where a client goes, and what is agreed on there.
-PLACES = {**dict.fromkeys(("raw", "view", "sse"), LATEST), **{one: one for one in HANDSHAKES}}
+PLACES = {
+    **dict.fromkeys(("raw", "view", "sse"), LATEST),
+    **{version: version for version in HANDSHAKES},
+}
 BROKEN = [*(f"broken at {version}" for version in RESUMABLE), "closed"]
 QUESTION, CONSENT, SUMMARY = "What is your name?", "Please agree.", "Summarize: Long."
 
@@ -67,14 +70,14 @@ pytestmark = [
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """The site with so many processes, started once."""
-    found: dict[int, str] = {}
+    sites: dict[int, str] = {}
     with ExitStack() as stack:
 
         def start(workers: int) -> str:
-            if workers not in found:
+            if workers not in sites:
                 directory = tmp_path_factory.mktemp("sessions")
-                found[workers] = stack.enter_context(session_site(directory, workers=workers))
-            return found[workers]
+                sites[workers] = stack.enter_context(session_site(directory, workers=workers))
+            return sites[workers]
 
         yield start
 
@@ -82,13 +85,13 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="session")
 def travel(site):
     """What a client saw, which goes once."""
-    found: dict[str, dict[str, Seen]] = {}
+    trips: dict[str, dict[str, Seen]] = {}
 
     def travel(way: str) -> dict[str, Seen]:
-        if way not in found:
+        if way not in trips:
             run, workers, _ = WAYS[way]
-            found[way] = run({"targets": targets(site(workers), way)})
-        return found[way]
+            trips[way] = run({"targets": targets(site(workers), way)})
+        return trips[way]
 
     return travel
 
@@ -113,14 +116,14 @@ def seen(way, place, travel):
     return travel(way)[place]
 
 
-def said(text: str) -> Seen:
+def result(text: str) -> Seen:
     return {"text": text, "structured": None, "failed": False}
 
 
 def number(value: int, version: str) -> Seen:
     """A number as a revision has it: beside the text, in an object, where it knows that."""
     structured = {"result": value} if version >= "2025-06-18" else None
-    return {**said(str(value)), "structured": structured}
+    return {**result(str(value)), "structured": structured}
 
 
 def needs(tool: str, capability: str) -> Seen:
@@ -149,7 +152,7 @@ def test_client_uses_what_it_lists(seen):
 
 @at_every_place
 def test_client_hears_progress_in_order(seen, way, place):
-    assert seen["counted"] == said("counted to 4")
+    assert seen["counted"] == result("counted to 4")
     expected = [1, 2, 3, 4]
     if place == "sse" and way in TAKES_THE_RESPONSE_FIRST:
         expected = expected[: len(seen["progress"])]
@@ -166,32 +169,34 @@ def test_user_is_asked_where_the_revision_has_questions_to_him(seen):
     if seen["version"] < "2025-06-18":
         assert seen["greeted"] == seen["declined"] == needs("greet", "elicitation")
     else:
-        assert seen["greeted"] == said("Hello, Ada.")
-        assert seen["declined"] == said("Hello, stranger (decline).")
+        assert seen["greeted"] == result("Hello, Ada.")
+        assert seen["declined"] == result("Hello, stranger (decline).")
 
 
 @at_every_place
 def test_user_is_sent_to_a_page_where_the_revision_has_pages(seen):
     has_pages = seen["version"] == LATEST
-    assert seen["agreed"] == (said("agreed") if has_pages else needs("consent", "elicitation.url"))
+    assert seen["agreed"] == (
+        result("agreed") if has_pages else needs("consent", "elicitation.url")
+    )
 
 
 @at_every_place
 def test_model_and_folders_are_asked_at_every_revision(seen):
-    assert seen["summarized"] == said("small says: Short.")
-    assert seen["folders"] == said("file:///home/ada")
-    asked = [QUESTION] * 2 if seen["version"] >= "2025-06-18" else []
-    asked += [CONSENT] if seen["version"] == LATEST else []
-    assert seen["asked"] == [*asked, SUMMARY]
+    assert seen["summarized"] == result("small says: Short.")
+    assert seen["folders"] == result("file:///home/ada")
+    questions = [QUESTION] * 2 if seen["version"] >= "2025-06-18" else []
+    questions += [CONSENT] if seen["version"] == LATEST else []
+    assert seen["asked"] == [*questions, SUMMARY]
 
 
 @at_every_place
 def test_client_hears_as_much_of_the_log_as_it_set(seen):
-    said = [[level, f"this is {level}"] for level in LEVELS]
-    assert seen["logged_at_debug"] == said
-    assert seen["logged_at_error"] == said[-1:]
+    records = [[level, f"this is {level}"] for level in LEVELS]
+    assert seen["logged_at_debug"] == records
+    assert seen["logged_at_error"] == records[-1:]
     # Before a level was set it is the server's choice; an answer may come without a stream then.
-    assert seen["logged"] in ([], said[1:])
+    assert seen["logged"] in ([], records[1:])
 
 
 @at_every_place
@@ -207,6 +212,6 @@ def test_call_that_is_cancelled_stops(seen):
 
 @everywhere(BROKEN)
 def test_client_comes_back_for_the_rest_of_an_answer(seen, place):
-    assert seen["answered"] == said("here again")
+    assert seen["answered"] == result("here again")
     assert seen["progress"] == [1, 2, 3]
     assert seen["added"] == number(2, place.removeprefix("broken at "))

@@ -46,7 +46,7 @@ def new_token(demo_server: DemoServer, username: str) -> str:
 
 async def test_client_pages_through_what_it_searches_and_filters(demo_server):
     async with at_desk(demo_server) as desk:
-        made = [
+        notices = [
             await create(desk, "BIKF", f"Ash cloud {number}", severity=severity)
             for number, severity in enumerate(["warning", "caution", "warning", "warning"])
         ]
@@ -57,8 +57,8 @@ async def test_client_pages_through_what_it_searches_and_filters(demo_server):
         other = await desk.call_tool(
             "list_notices", wanted | {"search": "wind", "cursor": first["next_cursor"]}
         )
-    assert [one["title"] for one in first["items"]] == ["Ash cloud 3", "Ash cloud 2"]
-    assert second["items"] == [made[0]]
+    assert [notice["title"] for notice in first["items"]] == ["Ash cloud 3", "Ash cloud 2"]
+    assert second["items"] == [notices[0]]
     assert first["total"] == 3
     assert second.keys() == {"items"}
     # A cursor goes on with the list that it was given for, and with no other.
@@ -116,7 +116,7 @@ async def test_client_reads_what_the_form_refuses(demo_server):
 async def test_listening_client_hears_of_an_update_and_not_of_a_preview(demo_server):
     async with at_desk(demo_server) as desk, at_desk(demo_server) as other:
         kept, changed = [await create(other, "EFHK", title) for title in ("Fog", "Mist")]
-        uris = [f"notices://notice/{one['id']}" for one in (kept, changed)]
+        uris = [f"notices://notice/{notice['id']}" for notice in (kept, changed)]
         async with desk.listen(resource_subscriptions=uris) as changes:
             preview = await answer(
                 other, "update_notice", id=kept["id"], severity="warning", preview=True
@@ -177,8 +177,8 @@ async def test_client_is_prompted_about_a_notice_that_it_completed(demo_server):
         number = str((await create(desk, "EKCH", "Swans"))["id"])
         prompt = PromptReference(type="ref/prompt", name="explain_notice")
         completed = [
-            (await desk.complete(one, {"name": "id", "value": number})).completion.values
-            for one in (TEMPLATE, prompt)
+            (await desk.complete(reference, {"name": "id", "value": number})).completion.values
+            for reference in (TEMPLATE, prompt)
         ]
         ask, attached = (await desk.get_prompt("explain_notice", {"id": number})).messages
     assert number in completed[0]
@@ -199,27 +199,27 @@ async def test_client_lists_every_country_page_by_page(demo_server):
             ResourceTemplateReference(type="ref/resource", uri="countries://{code}"),
             {"name": "code", "value": "nz"},
         )
-    listed = [one for page in pages for one in page.resources]
-    about, *countries = [one for one in listed if not one.uri.startswith("ui://")]
+    listed = [resource for page in pages for resource in page.resources]
+    about, *countries = [resource for resource in listed if not resource.uri.startswith("ui://")]
     assert len(pages) > 1
     assert about.uri == "airports://about"
-    uris = [one.uri for one in countries]
+    uris = [resource.uri for resource in countries]
     assert uris == sorted(set(uris))
     assert len(uris) > 200
-    assert {one.uri: one.title for one in countries}["countries://FJ"] == "Fiji"
+    assert {resource.uri: resource.title for resource in countries}["countries://FJ"] == "Fiji"
     assert json.loads(country.text) == {"code": "NZ", "name": "New Zealand"}
     assert codes.completion.values == ["NZ"]
 
 
 async def test_client_counts_airports_in_groups(demo_server):
-    asked = {"elevation_ft__gte": 10_000, "group_by": "country", "max_of": "elevation_ft"}
+    filters = {"elevation_ft__gte": 10_000, "group_by": "country", "max_of": "elevation_ft"}
     async with connected(demo_server.url, demo_server.token) as guest:
-        counted = await answer(guest, "count_airports", **asked)
+        counted = await answer(guest, "count_airports", **filters)
         some = await answer(guest, "count_airports", country__in=["NZ", "FJ"])
     groups = counted["groups"]
-    assert counted["count"] == sum(one["count"] for one in groups)
-    assert counted["max"] == max(one["max"] for one in groups)
-    assert {"id": "BO", "label": "Bolivia"} in [one["group"] for one in groups]
+    assert counted["count"] == sum(group["count"] for group in groups)
+    assert counted["max"] == max(group["max"] for group in groups)
+    assert {"id": "BO", "label": "Bolivia"} in [group["group"] for group in groups]
     assert 0 < some["count"] < 1000
 
 
@@ -240,7 +240,7 @@ async def test_client_reads_the_same_list_as_a_screen_over_rest(demo_server):
         nobody = await screen.get(address)
     assert listed == shown.json()
     assert listed["count"] == 2
-    assert [one["title"] for one in listed["results"]] == ["Deer south"]
+    assert [notice["title"] for notice in listed["results"]] == ["Deer south"]
     assert nobody.status_code in {401, 403}
 
 
@@ -293,7 +293,7 @@ async def test_client_fills_in_a_form_that_mails(demo_server):
         refused = await desk.call_tool("report_problem", report | {"airport": "QQQ"})
         sent = await desk.call_tool("report_problem", report)
     mails = [path.read_text(encoding="utf-8") for path in (demo_server.var / "mail").iterdir()]
-    (mail,) = (one for one in mails if "Taxiway W 7" in one)
+    (mail,) = (text for text in mails if "Taxiway W 7" in text)
     assert refused.is_error
     assert refused.content[0].text.startswith("airport: No airport has the code 'QQQ'")
     assert not sent.is_error

@@ -146,9 +146,9 @@ async def test_client_that_cancels_long_calls_frees_their_threads(demo_server):
         await asyncio.gather(*(event.wait() for event in begun))
         for task in searches:
             task.cancel()
-        left = await asyncio.gather(*searches, return_exceptions=True)
+        outcomes = await asyncio.gather(*searches, return_exceptions=True)
         # Where eight threads share a slow core, one may reach the limit of its query before.
-        assert asyncio.CancelledError in {type(one) for one in left}
+        assert asyncio.CancelledError in {type(outcome) for outcome in outcomes}
         result = await client.call_tool(
             "great_circle_distance", {"origin": "JFK", "destination": "LHR"}
         )
@@ -231,7 +231,7 @@ async def test_user_fills_in_a_form():
 
 @spec("IO-3", "MRT-1")
 async def test_model_of_the_client_is_asked():
-    host = Host(said=[says("Short.")])
+    host = Host(samples=[says("Short.")])
     async with asking(host) as client:
         result = await client.call_tool("summarize", {"text": "Long."})
     assert result.structured_content == {"text": "Short.", "model": "small", "stop": "endTurn"}
@@ -239,7 +239,7 @@ async def test_model_of_the_client_is_asked():
 
 @spec("IO-3", "IO-8", "MRT-1")
 async def test_one_thing_is_asked_after_the_other():
-    host = Host([accept(value="Ada"), accept(value="metric")], said=[says("Welcome")])
+    host = Host([accept(value="Ada"), accept(value="metric")], samples=[says("Welcome")])
     async with asking(host) as client:
         result = await client.call_tool("onboard", {})
     assert result.content[0].text == "Welcome Ada, metric, Papers"

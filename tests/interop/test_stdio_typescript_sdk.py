@@ -56,27 +56,27 @@ def seen(installed, demo_server):
 @spec("IO-11", "VER-7", "VER-21")
 @pytest.mark.parametrize("mode", ["auto", "pinned"])
 def test_client_discovers_whom_it_talks_to(seen, mode):
-    found = seen[mode]
-    assert (found["version"], found["era"]) == (REVISION, "modern")
-    assert found["server"]["title"] == "Airport operations desk"
+    report = seen[mode]
+    assert (report["version"], report["era"]) == (REVISION, "modern")
+    assert report["server"]["title"] == "Airport operations desk"
 
 
 @spec("IO-1", "PRG-1", "PRG-2")
 @pytest.mark.parametrize("mode", ["auto", "pinned"])
 def test_client_does_everything(seen, mode):
-    found = seen[mode]
-    assert {"find_route", "search_airports"} < set(found["tools"])
-    assert found["distance"] == 5539.6
-    airports = found["country"]["structuredContent"]["airports"]
-    assert {one["total"] for one in found["progress"]} == {airports}
+    report = seen[mode]
+    assert {"find_route", "search_airports"} < set(report["tools"])
+    assert report["distance"] == 5539.6
+    airports = report["country"]["structuredContent"]["airports"]
+    assert {event["total"] for event in report["progress"]} == {airports}
     assert all(
-        earlier["progress"] < later["progress"] for earlier, later in pairwise(found["progress"])
+        earlier["progress"] < later["progress"] for earlier, later in pairwise(report["progress"])
     )
-    assert found["image"]["content"][0]["mimeType"] == "image/png"
-    assert json.loads(found["airport"]["contents"][0]["text"])["iata"] == "HKG"
-    assert "early shift" in found["briefing"]["messages"][0]["content"]["text"]
-    assert found["completed"]["completion"]["values"] == ["ZRH"]
-    assert found["unknown"]["code"] == INVALID_PARAMS
+    assert report["image"]["content"][0]["mimeType"] == "image/png"
+    assert json.loads(report["airport"]["contents"][0]["text"])["iata"] == "HKG"
+    assert "early shift" in report["briefing"]["messages"][0]["content"]["text"]
+    assert report["completed"]["completion"]["values"] == ["ZRH"]
+    assert report["unknown"]["code"] == INVALID_PARAMS
 
 
 @spec("CAN-1", "IO-5")
@@ -107,9 +107,9 @@ def test_client_that_says_nothing_is_told_what_to_say(seen):
 
 @spec("IO-3", "MRT-1")
 def test_user_and_model_are_asked(seen):
-    asked = seen["ask"]
-    assert asked["refund"]["content"][0]["text"] == "7: refunded, late"
-    assert asked["summary"]["structuredContent"]["text"] == "Short."
+    answers = seen["ask"]
+    assert answers["refund"]["content"][0]["text"] == "7: refunded, late"
+    assert answers["summary"]["structuredContent"]["text"] == "Short."
 
 
 @spec("IO-2", "IO-3")

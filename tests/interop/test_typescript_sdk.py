@@ -37,19 +37,21 @@ def seen(installed, demo_server):
 @spec("VER-7")
 @pytest.mark.parametrize("mode", ["auto", "pinned"])
 def test_client_discovers_whom_it_talks_to(seen, mode):
-    found = seen[mode]
-    assert (found["version"], found["era"]) == (REVISION, "modern")
-    assert found["server"]["title"] == "Airport operations desk"
-    assert "28 000 airports" in found["instructions"]
-    assert {"completions", "logging", "prompts", "resources", "tools"} <= set(found["capabilities"])
+    report = seen[mode]
+    assert (report["version"], report["era"]) == (REVISION, "modern")
+    assert report["server"]["title"] == "Airport operations desk"
+    assert "28 000 airports" in report["instructions"]
+    assert {"completions", "logging", "prompts", "resources", "tools"} <= set(
+        report["capabilities"]
+    )
     # One request found it out: no handshake, no session to close.
-    assert found["statuses"] == [[200, None]]
+    assert report["statuses"] == [[200, None]]
 
 
 @spec("TOOL-2", "PAG-1", "PAG-2")
 def test_client_lists_everything(seen):
-    found = seen["list"]
-    tools = {tool["name"]: tool for tool in found["tools"]}
+    lists = seen["list"]
+    tools = {tool["name"]: tool for tool in lists["tools"]}
     assert {
         "airport_map",
         "find_route",
@@ -60,11 +62,11 @@ def test_client_lists_everything(seen):
     } < set(tools)
     assert all(tool["annotations"]["readOnlyHint"] for tool in tools.values())
     assert tools["great_circle_distance"]["outputSchema"]["type"] == "object"
-    assert "airports://about" in {one["uri"] for one in found["resources"]}
+    assert "airports://about" in {resource["uri"] for resource in lists["resources"]}
     assert {"airports://{code}", "airports://countries/{country}", "notices://{code}"} <= {
-        one["uriTemplate"] for one in found["templates"]
+        template["uriTemplate"] for template in lists["templates"]
     }
-    assert {"diversion_plan", "shift_briefing"} <= {one["name"] for one in found["prompts"]}
+    assert {"diversion_plan", "shift_briefing"} <= {prompt["name"] for prompt in lists["prompts"]}
 
 
 @spec("OUT-1", "OUT-2")
@@ -80,7 +82,7 @@ def test_client_hears_progress_of_an_async_tool(seen):
     airports = seen["call"]["country"]["structuredContent"]["airports"]
     heard = seen["call"]["progress"]
     assert heard
-    assert {one["total"] for one in heard} == {airports}
+    assert {event["total"] for event in heard} == {airports}
     assert all(earlier["progress"] < later["progress"] for earlier, later in pairwise(heard))
     assert heard[0]["message"] == f"{heard[0]['progress']} of {airports} airports"
 

@@ -75,10 +75,10 @@ class Wire:
         return self.result("tools/call", {"name": name, "arguments": arguments})
 
     def call_again(
-        self, asked: Mapping[str, Any], answer: Mapping[str, Any], name: str, **arguments: Any
+        self, questions: Mapping[str, Any], answer: Mapping[str, Any], name: str, **arguments: Any
     ) -> dict[str, Any]:
-        """The result of a tool once every question that it `asked` has this answer."""
-        return self.result("tools/call", retry(asked, answer, name, **arguments))
+        """The result of a tool once each of its `questions` has this answer."""
+        return self.result("tools/call", retry(questions, answer, name, **arguments))
 
     def read_json(self, uri: str) -> Any:
         """The content of a resource that is one JSON document."""
@@ -117,14 +117,14 @@ class Wire:
 
 
 def retry(
-    asked: Mapping[str, Any], answer: Mapping[str, Any], name: str, **arguments: Any
+    questions: Mapping[str, Any], answer: Mapping[str, Any], name: str, **arguments: Any
 ) -> dict[str, Any]:
-    """The parameters of a call that answers what an earlier one `asked`."""
+    """The parameters of a call that answers the `questions` of an earlier one."""
     return {
         "name": name,
         "arguments": arguments,
-        "inputResponses": dict.fromkeys(asked["inputRequests"], answer),
-        "requestState": asked["requestState"],
+        "inputResponses": dict.fromkeys(questions["inputRequests"], answer),
+        "requestState": questions["requestState"],
     }
 
 

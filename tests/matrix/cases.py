@@ -18,9 +18,9 @@ MOUNTS = (*HTTP, *LOCAL)
 # Those that get what was sent byte for byte.
 WIRES = (*HTTP, "stdio", SSE)
 ALL = tuple(REVISIONS)
-NEW = tuple(one.version for one in STATELESS)
-OLD = tuple(one.version for one in HANDSHAKE)
-WITH_TASKS = tuple(one.version for one in HANDSHAKE if one.tasks)
+NEW = tuple(revision.version for revision in STATELESS)
+OLD = tuple(revision.version for revision in HANDSHAKE)
+WITH_TASKS = tuple(revision.version for revision in HANDSHAKE if revision.tasks)
 
 USUAL = ("anonymous", "member")
 # For requests whose answer depends on a permission.
@@ -99,7 +99,7 @@ class Case:
         with one the command that serves stdio does not start.
         """
         missing = {"stdio": (*OAUTH, *BAD_TOKENS), "memory": BAD_TOKENS}.get(mount, ())
-        return tuple(one for one in self.callers if one not in missing)
+        return tuple(caller for caller in self.callers if caller not in missing)
 
 
 def call(
@@ -126,26 +126,26 @@ def build_message(
     meta = dict(case.meta)
     if case.is_loud:
         meta[envelope.PROGRESS_TOKEN] = "progress"
-    given = dict(params)
+    full_params = dict(params)
     if case.as_task and revision.tasks:
-        given["task"] = {}
+        full_params["task"] = {}
     if revision.stateless:
         if case.is_loud:
             meta[envelope.LOG_LEVEL] = "debug"
-        named = {
+        envelope_meta = {
             envelope.PROTOCOL_VERSION: revision.version,
             envelope.CLIENT_CAPABILITIES: capabilities_of(case),
             envelope.CLIENT_INFO: CLIENT,
         }
-        meta = {**named, **meta}
+        meta = {**envelope_meta, **meta}
     if meta:
-        given["_meta"] = meta
-    found: dict[str, Any] = {"jsonrpc": "2.0", "method": case.method}
+        full_params["_meta"] = meta
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": case.method}
     if not case.is_notification:
-        found["id"] = id
-    if given:
-        found["params"] = given
-    return found
+        message["id"] = id
+    if full_params:
+        message["params"] = full_params
+    return message
 
 
 def with_first(case: Case) -> list[Case]:

@@ -108,10 +108,10 @@ def _second_round(first: dict[str, Any]) -> dict[str, Any]:
 
 
 def _declined(first: dict[str, Any]) -> dict[str, Any]:
-    found = _second_round(first)
+    params = _second_round(first)
     return {
-        **found,
-        "inputResponses": {key: {"action": "decline"} for key in found["inputResponses"]},
+        **params,
+        "inputResponses": {key: {"action": "decline"} for key in params["inputResponses"]},
     }
 
 

@@ -32,8 +32,8 @@ def watch(settings, transactional_db, call_log, monkeypatch):
     monkeypatch.setattr(limits, "time", clock)
     close_asgiref_connections()
     create_callers()
-    found = Watch(call_log)
-    monkeypatch.setattr(telemetry, "load_instruments", lambda: found.instruments)
-    with found.receive_signals():
-        yield found
+    watcher = Watch(call_log)
+    monkeypatch.setattr(telemetry, "load_instruments", lambda: watcher.instruments)
+    with watcher.receive_signals():
+        yield watcher
     close_asgiref_connections()

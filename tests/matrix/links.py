@@ -32,7 +32,7 @@ class Answer:
         """Return the response, which is the last message of a stream."""
         if not self.body.lstrip().startswith(("{", "[")):
             events = sse.EventDecoder().feed(self.body.encode())
-            return dict(json.loads([one.data for one in events if one.data][-1]))
+            return dict(json.loads([event.data for event in events if event.data][-1]))
         return dict(json.loads(self.body))
 
 
@@ -67,11 +67,11 @@ class HttpLink:
     async def prepare(self, case: Case) -> bool:
         """Open the sessions that a case needs, and return whether there was one to open.
 
-        Who may not open one sends requests without.
+        A caller that may not open one sends requests without it.
         """
-        needed = {self._key(one): one for one in with_first(case) if self._lacks_session(one)}
-        for key, one in needed.items():
-            self._sessions[key] = await self._open(one)
+        needed = {self._key(step): step for step in with_first(case) if self._lacks_session(step)}
+        for key, step in needed.items():
+            self._sessions[key] = await self._open(step)
         return bool(needed)
 
     async def ask(self, case: Case, before: Answer | None = None) -> Answer:
@@ -115,7 +115,7 @@ class HttpLink:
         return session
 
     def _headers(self, case: Case, message: Mapping[str, Any]) -> dict[str, str | None]:
-        found: dict[str, str | None] = {
+        headers: dict[str, str | None] = {
             "host": "testserver",
             "content-type": "application/json" if case.verb == "POST" else None,
             "accept": "application/json, text/event-stream",
@@ -123,10 +123,10 @@ class HttpLink:
             MCP_PROTOCOL_VERSION: self._revision.version,
         }
         if self._needs_session(case):
-            found["mcp-session-id"] = self._sessions[self._key(case)]
+            headers["mcp-session-id"] = self._sessions[self._key(case)]
         if self._revision.stateless and message:
-            found |= _routing(message)
-        return found
+            headers |= _routing(message)
+        return headers
 
     async def _send(self, case: Case, body: bytes, headers: Mapping[str, str]) -> Answer:
         path = self._path(case) + case.suffix
@@ -158,23 +158,23 @@ class HttpLink:
                 await self._reply(case, decoder.feed(body), left, headers)
 
     async def _reply(
-        self, case: Case, events: Sequence[Any], left: list[Any], headers: Mapping[str, str]
+        self, case: Case, events: Sequence[Any], answers: list[Any], headers: Mapping[str, str]
     ) -> None:
         """Answer the questions that came on the stream, as its user would."""
-        for message in (json.loads(one.data) for one in events if one.data):
+        for message in (json.loads(event.data) for event in events if event.data):
             if is_question(message):
-                body = json.dumps(accept(message, left.pop(0))).encode()
+                body = json.dumps(accept(message, answers.pop(0))).encode()
                 await self._send(Case(server=case.server), body, headers)
 
 
 def _routing(message: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers that repeat parts of a message since 2026-07-28."""
-    found = {"mcp-method": message["method"]}
+    headers = {"mcp-method": message["method"]}
     method = REQUESTS.get(message["method"])
     name = message.get("params", {}).get(method.name_member) if method else None
     if isinstance(name, str):
-        found["mcp-name"] = name
-    return found
+        headers["mcp-name"] = name
+    return headers
 
 
 def _send_wsgi(verb: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:

@@ -43,9 +43,9 @@ class MemoryLink:
 
     async def prepare(self, case: Case) -> bool:
         """Make the clients and their sessions, and return whether there was one to make."""
-        needed = {_key(one): one for one in with_first(case) if _key(one) not in self._clients}
-        for key, one in needed.items():
-            self._clients[key] = await in_thread(self._make, one)
+        needed = {_key(step): step for step in with_first(case) if _key(step) not in self._clients}
+        for key, step in needed.items():
+            self._clients[key] = await in_thread(self._make, step)
         return bool(needed)
 
     async def ask(self, case: Case, before: Answer | None = None) -> Answer:
@@ -74,9 +74,9 @@ class MemoryLink:
         params = dict(message.get("params", {}))
         # The client adds its own envelope and tokens.
         params.pop("_meta", None)
-        found = {"jsonrpc": "2.0", "id": message["id"]}
-        found |= _answered(client, case.method, params, case.answers)
-        return Answer(body=json.dumps(found, separators=(",", ":"), ensure_ascii=False))
+        response = {"jsonrpc": "2.0", "id": message["id"]}
+        response |= _answered(client, case.method, params, case.answers)
+        return Answer(body=json.dumps(response, separators=(",", ":"), ensure_ascii=False))
 
 
 def _answered(
@@ -105,11 +105,11 @@ class _LinesLink(ABC):
 
     async def prepare(self, case: Case) -> bool:
         """Open the channels that a case needs, and return whether there was one to open."""
-        needed = {_key(one): one for one in with_first(case) if _key(one) not in self._open}
-        for key, one in needed.items():
-            channel = self._open[key] = await self._connect(one)
+        needed = {_key(step): step for step in with_first(case) if _key(step) not in self._open}
+        for key, step in needed.items():
+            channel = self._open[key] = await self._connect(step)
             if channel is not None and not self._revision.stateless:
-                await self._initialize(channel, one)
+                await self._initialize(channel, step)
         return bool(needed)
 
     async def _initialize(self, channel: Any, case: Case) -> None:
@@ -133,10 +133,10 @@ class _LinesLink(ABC):
             body = case.raw
         answer = await self._write(channel, body)
         if _is_answered(body) and answer.status in (None, 202):
-            said = await self._until_response(channel, case)
+            lines = await self._until_response(channel, case)
         else:
-            said = await self._until_sentinel(channel)
-        answer.body = "\n".join([*filter(None, [answer.body]), *said])
+            lines = await self._until_sentinel(channel)
+        answer.body = "\n".join([*filter(None, [answer.body]), *lines])
         return answer
 
     async def close(self) -> None:
@@ -148,29 +148,29 @@ class _LinesLink(ABC):
 
         The hub of the process may find that another test has changed the lists.
         """
-        while "/list_changed" in (found := await self._next(channel)):
+        while "/list_changed" in (line := await self._next(channel)):
             pass
-        return found
+        return line
 
     async def _until_response(self, channel: Any, case: Case) -> list[str]:
-        said, left = [], list(case.answers)
+        lines, answers = [], list(case.answers)
         while True:
-            said.append(await self._next_own(channel))
-            message = json.loads(said[-1])
+            lines.append(await self._next_own(channel))
+            message = json.loads(lines[-1])
             if isinstance(message, list) or "method" not in message:
-                return said
+                return lines
             if is_question(message):
-                await self._write(channel, json.dumps(accept(message, left.pop(0))).encode())
+                await self._write(channel, json.dumps(accept(message, answers.pop(0))).encode())
             if case.leaves:
-                return said
+                return lines
 
     async def _until_sentinel(self, channel: Any) -> list[str]:
         """Return what was said until the answer to a message that says nothing itself."""
         await self._write(channel, json.dumps(self._sentinel()).encode())
-        said: list[str] = []
-        while SENTINEL not in (one := await self._next_own(channel)):
-            said.append(one)
-        return said
+        lines: list[str] = []
+        while SENTINEL not in (line := await self._next_own(channel)):
+            lines.append(line)
+        return lines
 
     @abstractmethod
     def _sentinel(self) -> dict[str, Any]:
@@ -196,12 +196,15 @@ class _LinesLink(ABC):
 def _is_answered(body: bytes) -> bool:
     """Return whether a message, or one of several, is a request."""
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return False
     return any(
-        isinstance(one, dict) and "method" in one and "id" in one and one.get("jsonrpc") == "2.0"
-        for one in (found if isinstance(found, list) else [found])
+        isinstance(message, dict)
+        and "method" in message
+        and "id" in message
+        and message.get("jsonrpc") == "2.0"
+        for message in (document if isinstance(document, list) else [document])
     )
 
 
@@ -290,9 +293,9 @@ class SseLink(_LinesLink):
         return await link.ask(opening)
 
     async def _write(self, channel: Any, body: bytes) -> Answer:
-        found = await channel.post(body)
-        lines = sorted(found.headers.items())
-        return Answer(found.status, lines, found.body.decode())
+        response = await channel.post(body)
+        lines = sorted(response.headers.items())
+        return Answer(response.status, lines, response.body.decode())
 
     async def _next(self, channel: Any) -> str:
         async with asyncio.timeout(PATIENCE):

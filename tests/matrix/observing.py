@@ -41,7 +41,7 @@ MODELS: tuple[type[Model], ...] = (Call, Approval, Task, Group)
 
 
 def _whether_each(*rows: str) -> str:
-    return "SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {one})" for one in rows)
+    return "SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {row})" for row in rows)
 
 
 # Not compiled anew for each of thousands of requests.
@@ -102,16 +102,16 @@ class Watch:
 
     def _receive_call(self, signal: Signal, call: Any, **kwargs: Any) -> None:
         name = "call_started" if signal is signals.call_started else "call_finished"
-        said = [name, call.component, call.outcome, call.code, call.reason]
-        self._sent.append([*said, "saved" if _is_stored(call) else "unsaved"])
+        fields = [name, call.component, call.outcome, call.code, call.reason]
+        self._sent.append([*fields, "saved" if _is_stored(call) else "unsaved"])
 
     def _receive_component_failed(self, component: Any, exception: Exception, **kw: Any) -> None:
-        said = [component.kind, component.key, type(exception).__name__, str(exception)]
-        self._sent.append(["component_failed", *said])
+        fields = [component.kind, component.key, type(exception).__name__, str(exception)]
+        self._sent.append(["component_failed", *fields])
 
     def _receive_approval_requested(self, approval: Approval, url: str, **kwargs: Any) -> None:
-        said = [approval.component, approval.by, bool(url)]
-        self._sent.append(["approval_requested", *said])
+        fields = [approval.component, approval.by, bool(url)]
+        self._sent.append(["approval_requested", *fields])
 
     async def forget(self, *, is_reset: bool) -> None:
         """Wait until all is over, and forget it; with `is_reset`, in limits and tables as well."""
@@ -129,16 +129,16 @@ class Watch:
             **head,
             "body": replace_in_text(answer.body, **context),
             "calls": sorted((replace_columns(row, sizes, **context) for row in rows), key=str),
-            "spans": sorted((_span(one, context) for one in spans), key=str),
+            "spans": sorted((_span(span, context) for span in spans), key=str),
             # Calls of a batch, and a task and its call, run at the same time.
             "signals": sorted(sent, key=str) if len(rows) > 1 else sent,
         }
 
     def _take(self) -> tuple[list[dict[str, Any]], list[ReadableSpan], list[list[Any]]]:
         filled = self._settle()
-        found = _rows() if Call in filled else [], self._own_spans(), list(self._sent)
+        traces = _rows() if Call in filled else [], self._own_spans(), list(self._sent)
         self._forget(filled, is_reset=True)
-        return found
+        return traces
 
     def _settle_and_forget(self, *, is_reset: bool) -> None:
         self._forget(self._settle(), is_reset=is_reset)
@@ -171,15 +171,15 @@ class Watch:
 
     def _own_spans(self) -> list[ReadableSpan]:
         return [
-            one
-            for one in self.spans.ended
-            if (one.attributes or {}).get("jsonrpc.request.id") != SENTINEL
+            span
+            for span in self.spans.ended
+            if (span.attributes or {}).get("jsonrpc.request.id") != SENTINEL
         ]
 
 
 def _signal(name: str) -> Signal:
-    found: Signal = getattr(signals, name)
-    return found
+    signal: Signal = getattr(signals, name)
+    return signal
 
 
 def _reset(filled: set[type[Model]]) -> None:
@@ -213,12 +213,12 @@ def _rows() -> list[dict[str, Any]]:
 
 def _span(span: ReadableSpan, context: dict[str, str]) -> dict[str, Any]:
     attributes = replace_attributes(span.name, dict(span.attributes or {}), **context)
-    found = {
+    record = {
         "name": span.name,
         "kind": span.kind.name,
         "status": [span.status.status_code.name, span.status.description or ""],
         "parent": span.parent is not None,
-        "events": [one.name for one in span.events],
+        "events": [event.name for event in span.events],
         "attributes": attributes,
     }
     usual = {
@@ -228,4 +228,4 @@ def _span(span: ReadableSpan, context: dict[str, str]) -> dict[str, Any]:
         "events": [],
         "attributes": {},
     }
-    return {k: v for k, v in found.items() if k not in usual or v != usual[k]}
+    return {k: v for k, v in record.items() if k not in usual or v != usual[k]}

@@ -45,16 +45,16 @@ def write_places(places: Iterable[Place]) -> str:
     mounts: dict[tuple[str, str], set[str]] = defaultdict(set)
     for mount, version, caller in places:
         mounts[version, caller].add(mount)
-    for (version, _), found in mounts.items():
-        if found == {*MOUNTS} - {SSE} and version != SSE_VERSION:
+    for (version, _), mount_names in mounts.items():
+        if mount_names == {*MOUNTS} - {SSE} and version != SSE_VERSION:
             # All that there are at this revision.
-            found.add(SSE)
+            mount_names.add(SSE)
     versions: dict[tuple[frozenset[str], str], set[str]] = defaultdict(set)
-    for (version, caller), found in mounts.items():
-        versions[frozenset(found), caller].add(version)
+    for (version, caller), mount_names in mounts.items():
+        versions[frozenset(mount_names), caller].add(version)
     callers: dict[tuple[frozenset[str], frozenset[str]], set[str]] = defaultdict(set)
-    for (found_mounts, caller), found in versions.items():
-        callers[found_mounts, frozenset(found)].add(caller)
+    for (frozen_mounts, caller), version_names in versions.items():
+        callers[frozen_mounts, frozenset(version_names)].add(caller)
     lines = [
         " | ".join(_write_axis(axis, names) for axis, names in enumerate((*key, names)))
         for key, names in callers.items()
@@ -72,19 +72,19 @@ def _write_axis(axis: int, names: Iterable[str]) -> str:
 
 def read_places(text: str, *, mount: str = "", version: str = "") -> set[Place]:
     """Return the places of a text: all, or those of a mount and a revision."""
-    found = set()
+    places = set()
     for line in text.split("; "):
         mounts, versions, callers = (
             _read_axis(axis, names) for axis, names in enumerate(line.split(" | "))
         )
-        found |= {
-            (one, at, caller)
-            for one in _only(mount, mounts)
-            for at in _only(version, versions)
+        places |= {
+            (at_mount, at_version, caller)
+            for at_mount in _only(mount, mounts)
+            for at_version in _only(version, versions)
             for caller in callers
-            if one != SSE or at == SSE_VERSION
+            if at_mount != SSE or at_version == SSE_VERSION
         }
-    return found
+    return places
 
 
 def _only(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -146,10 +146,10 @@ def _dump(value: Any, indent: str = "") -> str:
         return text
     inner = f"{indent} "
     if isinstance(value, dict):
-        lines = [f"{json.dumps(key)}: {_dump(one, inner)}" for key, one in value.items()]
+        lines = [f"{json.dumps(key)}: {_dump(member, inner)}" for key, member in value.items()]
         opened, closed = "{}"
     else:
-        lines = [_dump(one, inner) for one in value]
+        lines = [_dump(member, inner) for member in value]
         opened, closed = "[]"
     return "\n".join([opened, ",\n".join(inner + line for line in lines), indent + closed])
 
@@ -159,8 +159,10 @@ def _shared(part: str, values: Mapping[Place, Any]) -> dict[str, Any]:
     places: dict[str, list[Place]] = defaultdict(list)
     for place, value in values.items():
         places[json.dumps(value)].append(place)
-    found = {write_places(where): _split(part, json.loads(text)) for text, where in places.items()}
-    return dict(sorted(found.items()))
+    values_by_places = {
+        write_places(where): _split(part, json.loads(text)) for text, where in places.items()
+    }
+    return dict(sorted(values_by_places.items()))
 
 
 def _split(part: str, value: Any) -> Any:
@@ -192,7 +194,7 @@ def replace_place(values: Values, mount: str, version: str, seen: Values) -> Val
 
 def compare(values: Values, mount: str, version: str, seen: Values) -> list[str]:
     """Return each difference between the record and what was seen at a mount and a revision."""
-    found = []
+    differences = []
     for case in [*seen, *(set(values) - set(seen))]:
         for part in PARTS:
             known = values.get(case, {}).get(part, {})
@@ -200,13 +202,15 @@ def compare(values: Values, mount: str, version: str, seen: Values) -> list[str]
             got = seen.get(case, {}).get(part, {})
             for place in sorted({*expected, *got}):
                 if place not in expected:
-                    found.append(f"{_named(case, place, part)} is not recorded")
+                    differences.append(f"{_named(case, place, part)} is not recorded")
                 elif place not in got:
-                    found.append(f"{_named(case, place, part)} is recorded, but was not asked for")
+                    differences.append(
+                        f"{_named(case, place, part)} is recorded, but was not asked for"
+                    )
                 elif expected[place] != got[place]:
                     text = _difference(part, expected[place], got[place])
-                    found.append(f"{_named(case, place, part)}\n{text}")
-    return found
+                    differences.append(f"{_named(case, place, part)}\n{text}")
+    return differences
 
 
 def _named(case: str, place: Place, part: str) -> str:

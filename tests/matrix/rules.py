@@ -128,16 +128,16 @@ def replace_in_text(text: str, **context: str) -> str:
 def sort_batch(body: str) -> str:
     """Return the answer to a batch, sorted: responses come as the calls end."""
     if body.startswith((": ", "event:", "id:")):
-        events = (f"{one}\n\n" for one in body.split("\n\n") if one)
+        events = (f"{event}\n\n" for event in body.split("\n\n") if event)
         # Not by their ids, which are random.
-        return "".join(sorted(events, key=lambda one: one.partition("data:")[2]))
+        return "".join(sorted(events, key=lambda event: event.partition("data:")[2]))
     return "\n".join(map(_sort_array, body.split("\n")))
 
 
 def _sort_array(line: str) -> str:
     if not line.startswith("["):
         return line
-    members = [_compact(one) for one in json.loads(line)]
+    members = [_compact(member) for member in json.loads(line)]
     # Otherwise it is not the same text any more.
     assert f"[{','.join(members)}]" == line
     return f"[{','.join(sorted(members))}]"
@@ -150,33 +150,33 @@ def _compact(value: Any) -> str:
 def replace_headers(lines: list[tuple[str, str]], body: str, **context: str) -> list[str]:
     """Return the sorted lines of headers; what most answers have is abbreviated."""
     length = str(len(body.encode()))
-    found = set()
+    headers = set()
     for name, value in lines:
         if name == "mcp-session-id":
-            found.add(f"{name}: <session id>")
+            headers.add(f"{name}: <session id>")
         elif name == "content-length" and value == length:
-            found.add(f"{name}: <length of the body>")
+            headers.add(f"{name}: <length of the body>")
         else:
-            found.add(f"{name}: {replace_in_text(value, **context)}")
-    assert len(found) == len(lines), lines
-    named = []
+            headers.add(f"{name}: {replace_in_text(value, **context)}")
+    assert len(headers) == len(lines), lines
+    abbreviations = []
     for name, usual in HEADERS.items():
-        if found.issuperset(usual):
-            found.difference_update(usual)
-            named.append(f"<{name}>")
-    return [*named, *sorted(found)]
+        if headers.issuperset(usual):
+            headers.difference_update(usual)
+            abbreviations.append(f"<{name}>")
+    return [*abbreviations, *sorted(headers)]
 
 
 def result_sizes(body: str) -> set[int]:
     """Return the sizes of the results in an answer: JSON, lines of JSON, or events with JSON."""
-    found = set()
+    sizes = set()
     for line in body.split("\n"):
         text = line.removeprefix("data: ")
-        said = json.loads(text) if text.startswith(("{", "[")) else []
-        for one in said if isinstance(said, list) else [said]:
-            if isinstance(one, dict) and "result" in one:
-                found.add(len(_compact(one["result"]).encode()))
-    return found
+        document = json.loads(text) if text.startswith(("{", "[")) else []
+        for message in document if isinstance(document, list) else [document]:
+            if isinstance(message, dict) and "result" in message:
+                sizes.add(len(_compact(message["result"]).encode()))
+    return sizes
 
 
 def replace_columns(
@@ -222,52 +222,54 @@ def _usual_columns(where: Context) -> dict[str, Any]:
     }
 
 
-def replace_attributes(name: str, given: Mapping[str, Any], **context: str) -> dict[str, Any]:
+def replace_attributes(
+    name: str, span_attributes: Mapping[str, Any], **context: str
+) -> dict[str, Any]:
     """Return the attributes of a span that say more than who asked, where and how.
 
     Left out are those that have the value that follows from the name of the span, the caller, the
     revision and the mount; one of them that is missing is recorded as such.
     """
     where = Context(**context)
-    found = {
+    attributes = {
         key: replace_in_text(value, **context) if isinstance(value, str) else value
-        for key, value in given.items()
+        for key, value in span_attributes.items()
     }
-    if where.transport == "memory" and "jsonrpc.request.id" in found:
+    if where.transport == "memory" and "jsonrpc.request.id" in attributes:
         # The test client counts its requests.
-        found["jsonrpc.request.id"] = "1"
-    if "mcp.session.id" in found:
+        attributes["jsonrpc.request.id"] = "1"
+    if "mcp.session.id" in attributes:
         # The digest of a random id.
-        found["mcp.session.id"] = "<session>"
+        attributes["mcp.session.id"] = "<session>"
     method, _, component = name.partition(" ")
     usual = _usual_attributes(where, method, component)
-    if re.fullmatch(r"[\w-]{43}", str(found.get("jsonrpc.request.id"))):
+    if re.fullmatch(r"[\w-]{43}", str(attributes.get("jsonrpc.request.id"))):
         # A task runs apart from its request.
-        found["jsonrpc.request.id"] = "<task id>"
-        usual = {key: usual[key] for key in usual if key in found}
+        attributes["jsonrpc.request.id"] = "<task id>"
+        usual = {key: usual[key] for key in usual if key in attributes}
     for key, value in usual.items():
-        if found.get(key) == value:
-            del found[key]
+        if attributes.get(key) == value:
+            del attributes[key]
         else:
-            found.setdefault(key, "<missing>")
-    return {key: found[key] for key in sorted(found)}
+            attributes.setdefault(key, "<missing>")
+    return {key: attributes[key] for key in sorted(attributes)}
 
 
 def _usual_attributes(where: Context, method: str, component: str) -> dict[str, Any]:
-    found = {"mcp.method.name": method, "mcp.protocol.version": where.version}
+    attributes = {"mcp.method.name": method, "mcp.protocol.version": where.version}
     if not method.startswith("notifications/"):
-        found["jsonrpc.request.id"] = "1"
+        attributes["jsonrpc.request.id"] = "1"
     if where.transport == "http":
-        found["client.address"] = "127.0.0.1"
+        attributes["client.address"] = "127.0.0.1"
     if where.transport == "http" and not REVISIONS[where.version].stateless:
-        found["mcp.session.id"] = "<session>"
+        attributes["mcp.session.id"] = "<session>"
     if where.transport == "stdio":
-        found["network.transport"] = "pipe"
+        attributes["network.transport"] = "pipe"
     elif where.transport != "memory":
-        found |= {"network.transport": "tcp", "network.protocol.name": "http"}
+        attributes |= {"network.transport": "tcp", "network.protocol.name": "http"}
     if method == "tools/call":
-        found["gen_ai.operation.name"] = "execute_tool"
+        attributes["gen_ai.operation.name"] = "execute_tool"
     kinds = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
     if component:
-        found[kinds[method]] = component
-    return found
+        attributes[kinds[method]] = component
+    return attributes

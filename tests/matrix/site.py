@@ -86,7 +86,7 @@ def declare_resources(server: MCPServer) -> None:
     @server.completion(item, "name")
     def names(value: str) -> list[str]:
         """Suggest items."""
-        return [one for one in ITEMS if one.startswith(value)]
+        return [item_name for item_name in ITEMS if item_name.startswith(value)]
 
 
 def declare_prompts(server: MCPServer) -> None:
@@ -160,8 +160,8 @@ for name in ("one", "two", "three"):
 
 
 SERVERS = {
-    one.name.removeprefix("matrix-"): one
-    for one in (open_to_all, members, guarded, rated, scoped, bare, pages)
+    server.name.removeprefix("matrix-"): server
+    for server in (open_to_all, members, guarded, rated, scoped, bare, pages)
 }
 
 urlpatterns = [

@@ -84,14 +84,16 @@ def places() -> list[Any]:
 async def test_answers_are_as_recorded(mount, version, group, watch):
     cases = GROUPS[group]
     seen: Values = {name: {} for name in cases}
-    asked = [(n, c) for n, c in cases.items() if c.applies(mount, version)]
+    named_cases = [(n, c) for n, c in cases.items() if c.applies(mount, version)]
     for caller in CALLERS:
         link = make_link(mount, version, CALLERS[caller])
-        for name, case in asked:
+        for name, case in named_cases:
             if caller not in case.callers_at(mount):
                 continue
-            found = await observe(watch, link, case, mount=mount, version=version, caller=caller)
-            for part, value in found.items():
+            observation = await observe(
+                watch, link, case, mount=mount, version=version, caller=caller
+            )
+            for part, value in observation.items():
                 seen[name].setdefault(part, {})[mount, version, caller] = value
         await link.close()
     if IS_RECORDING:
@@ -117,6 +119,6 @@ async def observe(watch: Watch, link: Any, case: Case, **context: str) -> dict[s
         answer = await link.ask(case, before)
         if case.is_batch:
             answer.body = sort_batch(answer.body)
-        found = await watch.observe(answer, **context)
+        observation = await watch.observe(answer, **context)
     # As it will be read from the file.
-    return dict(json.loads(json.dumps(found)))
+    return dict(json.loads(json.dumps(observation)))

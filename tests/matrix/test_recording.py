@@ -52,9 +52,9 @@ def recorded():
 @pytest.fixture
 def seen(recorded):
     """What was seen at one place, all of it as recorded."""
-    found = seen_at(recorded, *PLACE[:2])
-    assert compare(recorded, *PLACE[:2], found) == []
-    return found
+    values = seen_at(recorded, *PLACE[:2])
+    assert compare(recorded, *PLACE[:2], values) == []
+    return values
 
 
 def change_status(parts: dict[str, Any]) -> None:
@@ -123,10 +123,10 @@ def test_a_request_that_is_not_sent_any_more_is_named(recorded, seen):
 
 def test_recording_changes_only_its_own_place(recorded, seen):
     change_status(seen[CASE])
-    found = replace_place(recorded, *PLACE[:2], seen)
-    assert found[CASE]["status"][PLACE] == seen[CASE]["status"][PLACE]
-    found[CASE]["status"][PLACE] = recorded[CASE]["status"][PLACE]
-    assert found == recorded
+    values = replace_place(recorded, *PLACE[:2], seen)
+    assert values[CASE]["status"][PLACE] == seen[CASE]["status"][PLACE]
+    values[CASE]["status"][PLACE] = recorded[CASE]["status"][PLACE]
+    assert values == recorded
 
 
 def test_places_are_written_and_read():
@@ -148,11 +148,11 @@ def test_every_place_has_one_value_and_no_other_place_has_any(group):
     assert list(written) == list(GROUPS[group])
     for name, parts in written.items():
         assert list(parts) == list(PARTS)
-        asked = places_of(GROUPS[group][name])
-        with_status = {place for place in asked if place[0] not in ("memory", "stdio")}
-        for part, every in parts.items():
-            places = [place for where in every for place in read_places(where)]
-            expected = with_status if part in ("status", "headers") else asked
+        all_places = places_of(GROUPS[group][name])
+        with_status = {place for place in all_places if place[0] not in ("memory", "stdio")}
+        for part, by_places in parts.items():
+            places = [place for where in by_places for place in read_places(where)]
+            expected = with_status if part in ("status", "headers") else all_places
             # What a request does not apply to any more stays recorded until its file is deleted.
             assert (len(places), set(places)) == (len(expected), expected), (name, part)
 
@@ -186,12 +186,12 @@ def test_what_follows_from_the_place_is_left_out_and_anything_else_is_not():
 
 
 def test_an_attribute_that_is_missing_is_recorded():
-    given = rules._usual_attributes(rules.Context(**CONTEXT), "tools/call", "add")
-    assert rules.replace_attributes("tools/call add", given, **CONTEXT) == {}
-    for name in given:
-        less = {k: v for k, v in given.items() if k != name}
-        found = rules.replace_attributes("tools/call add", less, **CONTEXT)
-        assert found == {name: "<missing>"}
+    usual = rules._usual_attributes(rules.Context(**CONTEXT), "tools/call", "add")
+    assert rules.replace_attributes("tools/call add", usual, **CONTEXT) == {}
+    for name in usual:
+        less = {k: v for k, v in usual.items() if k != name}
+        attributes = rules.replace_attributes("tools/call add", less, **CONTEXT)
+        assert attributes == {name: "<missing>"}
 
 
 def test_a_length_is_that_of_the_body_or_recorded():

@@ -72,9 +72,11 @@ class Published:
 
     def _by_method(self, union: str) -> dict[str, str]:
         """The members of a union by their methods."""
-        names = [one["$ref"] for one in self._definitions.get(union, {}).get("anyOf", ())]
-        found = [name.rpartition("/")[2] for name in names]
-        return {self._definitions[one]["properties"]["method"]["const"]: one for one in found}
+        references = [
+            member["$ref"] for member in self._definitions.get(union, {}).get("anyOf", ())
+        ]
+        names = [name.rpartition("/")[2] for name in references]
+        return {self._definitions[name]["properties"]["method"]["const"]: name for name in names}
 
     def _by_code(self) -> Iterator[tuple[int, tuple[str, bool]]]:
         """The definitions of errors by their codes, and whether each is of a whole message."""
@@ -203,12 +205,12 @@ def published(revision: str) -> Published:
 
 def problem(message: Any, revision: str, method: str | None = None) -> str | None:
     """What is wrong with a message, if something is; `method` is that of what it answers."""
-    found = [*published(revision).problems(message, method)]
-    if not found:
+    problems = [*published(revision).problems(message, method)]
+    if not problems:
         return None
-    shown = clip(json.dumps(message, ensure_ascii=False))
+    text = clip(json.dumps(message, ensure_ascii=False))
     answered = f", as an answer to {method}" if method else ""
-    return "\n  ".join([f"{shown}\n  is no message of {revision}{answered}:", *found])
+    return "\n  ".join([f"{text}\n  is no message of {revision}{answered}:", *problems])
 
 
 def without_excuse(message: Any, revision: str) -> Any:
@@ -230,12 +232,12 @@ def is_base64(value: str) -> bool:
 def explained(error: Any) -> str:
     """An error of the validator with the place it is at, and those of each part of a union."""
     where = "/".join(map(str, error.instance_path)) or "the whole"
-    said = f"{where}: {clip(error.message)}"
+    line = f"{where}: {clip(error.message)}"
     context = getattr(error.kind, "context", ())
     if not isinstance(context, list):
-        return said
-    parts = ["; ".join(explained(one) for one in part) for part in context]
-    return "\n    ".join([said, *parts])
+        return line
+    parts = ["; ".join(explained(cause) for cause in part) for part in context]
+    return "\n    ".join([line, *parts])
 
 
 def clip(text: str) -> str:

@@ -74,9 +74,9 @@ def _heard_django(generic: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sent_headers(environ: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, str]:
-    kept = {name: str(value) for name, value in environ.items() if name.startswith("HTTP_")}
-    found = {name[5:].replace("_", "-").lower(): value for name, value in kept.items()}
-    return {**found, **{name.lower(): str(value) for name, value in headers.items()}}
+    variables = {name: str(value) for name, value in environ.items() if name.startswith("HTTP_")}
+    defaults = {name[5:].replace("_", "-").lower(): value for name, value in variables.items()}
+    return {**defaults, **{name.lower(): str(value) for name, value in headers.items()}}
 
 
 # The test client of this package ----------------------------------------------------------------
@@ -144,9 +144,9 @@ def _heard_subscription(
     async def hear(stream: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any], None]:
         envelope = {PROTOCOL_VERSION: LATEST}
         async for message in messages(stream):
-            asked = {"id": message.get("id"), "method": "subscriptions/listen"}
+            request = {"id": message.get("id"), "method": "subscriptions/listen"}
             peer = Peer()
-            peer.hear(jsonrpc.encode({**asked, "params": {"_meta": envelope}}))
+            peer.hear(jsonrpc.encode({**request, "params": {"_meta": envelope}}))
             judge(jsonrpc.encode(message), peer, default=LATEST)
             yield message
 

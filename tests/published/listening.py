@@ -25,7 +25,7 @@ from tests.published.definitions import (
     without_excuse,
 )
 
-KNOWN = {**{one: one for one in REVISIONS}, **ALIASES}
+KNOWN = {**{revision: revision for revision in REVISIONS}, **ALIASES}
 LATEST_HANDSHAKE = "2025-11-25"
 """What is spoken on a connection before it has begun: pings, and refusals that name no request."""
 DEFAULT = "2025-03-26"
@@ -58,8 +58,8 @@ class Verdicts:
 
     def take(self) -> list[str]:
         """What was wrong since this was last asked."""
-        found, self._wrong = self._wrong, []
-        return found
+        problems, self._wrong = self._wrong, []
+        return problems
 
     @contextmanager
     def apart(self) -> Iterator[list[str]]:
@@ -102,26 +102,26 @@ class Peer:
 
     def hear(self, raw: bytes) -> Any:
         """Take what the client sends, and return it; `None` if it cannot be read."""
-        said = _read(raw)
-        self.note(said)
-        return said
+        document = _read(raw)
+        self.note(document)
+        return document
 
-    def note(self, said: Any) -> None:
+    def note(self, document: Any) -> None:
         """Take what was read of the client's message."""
-        for one in said if isinstance(said, list) else [said]:
-            if isinstance(one, dict) and "id" in one and one.keys().isdisjoint(ANSWERS):
-                asked = _asked(one)
-                if asked.method != "initialize":
-                    self._revisions[asked.revision] = None
-                found = self._asked.setdefault(_key(one["id"]), {})
-                found.pop(asked, None)
-                found[asked] = None
+        for message in document if isinstance(document, list) else [document]:
+            if isinstance(message, dict) and "id" in message and message.keys().isdisjoint(ANSWERS):
+                request = _asked(message)
+                if request.method != "initialize":
+                    self._revisions[request.revision] = None
+                requests = self._asked.setdefault(_key(message["id"]), {})
+                requests.pop(request, None)
+                requests[request] = None
 
     def belongings(self, message: Any) -> list[Asked]:
         """What a message may belong to, the last one first."""
         if isinstance(message, dict) and "method" not in message and "id" in message:
             return [*reversed(self._asked.get(_key(message["id"]), {}))]
-        return [Asked(None, one) for one in reversed(self._revisions)]
+        return [Asked(None, revision) for revision in reversed(self._revisions)]
 
 
 def _read(raw: bytes) -> Any:
@@ -169,17 +169,17 @@ def judge(raw: bytes | str, *peers: Peer, default: str) -> list[str]:
     if not IS_AVAILABLE:
         return []
     try:
-        said = json.loads(raw, parse_constant=_refuse_constant)
+        document = json.loads(raw, parse_constant=_refuse_constant)
     except ValueError as exc:
         return verdicts.add(f"{raw[:400]!r} is no JSON: {exc}")
     agreed = next((peer.revision for peer in peers if peer.revision), default)
-    if not isinstance(said, list):
-        return _judge_one(said, peers, agreed)
-    if agreed not in BATCHES or not said:
-        return verdicts.add(f"{said!r:.400} is no batch, or {agreed} has none")
+    if not isinstance(document, list):
+        return _judge_one(document, peers, agreed)
+    if agreed not in BATCHES or not document:
+        return verdicts.add(f"{document!r:.400} is no batch, or {agreed} has none")
     wrong = []
-    for one in said:
-        wrong += _judge_one(one, peers, agreed)
+    for message in document:
+        wrong += _judge_one(message, peers, agreed)
     return wrong
 
 
@@ -189,7 +189,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _judge_one(message: Any, peers: Sequence[Peer], agreed: str) -> list[str]:
     """Judge a message by all that it may belong to, until it is right by one of them."""
-    nearest = next((found for peer in peers if (found := peer.belongings(message))), [])
+    nearest = next((candidates for peer in peers if (candidates := peer.belongings(message))), [])
     wrong = []
     for method, asked_in in nearest or [Asked(None, None)]:
         revision = asked_in or agreed
@@ -197,12 +197,12 @@ def _judge_one(message: Any, peers: Sequence[Peer], agreed: str) -> list[str]:
         if is_begun and isinstance(message["result"], dict):
             revision = _known(message["result"].get("protocolVersion"), LATEST)
         excused = without_excuse(message, revision)
-        found = problem(excused, revision, method)
-        if found is None:
+        complaint = problem(excused, revision, method)
+        if complaint is None:
             if is_begun:
                 peers[-1].revision = revision
             return verdicts.add(None)
-        wrong.append(found)
+        wrong.append(complaint)
     return verdicts.add(wrong[0])
 
 
@@ -240,9 +240,9 @@ class Exchange:
 
     def ask(self, body: bytes) -> None:
         """Take the whole body of the request."""
-        said = self._own.hear(body)
-        self._session.note(said)
-        first = said[0] if isinstance(said, list) and said else said
+        document = self._own.hear(body)
+        self._session.note(document)
+        first = document[0] if isinstance(document, list) and document else document
         self._is_asked = isinstance(first, dict) and "jsonrpc" in first
 
     def ask_elsewhere(self, body: bytes) -> None:
@@ -306,11 +306,11 @@ class Exchange:
         if self._is_asked and self._status == 200:
             return True
         try:
-            said = json.loads(body)
+            document = json.loads(body)
         except ValueError:
             return self._is_asked
-        error = said.get("error") if isinstance(said, dict) else None
-        return isinstance(error, dict) or (isinstance(said, dict) and "jsonrpc" in said)
+        error = document.get("error") if isinstance(document, dict) else None
+        return isinstance(error, dict) or (isinstance(document, dict) and "jsonrpc" in document)
 
     def _judge(self, raw: bytes | str) -> None:
         self.wrong += judge(raw, self._own, self._session, default=self._default)

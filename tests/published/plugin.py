@@ -28,8 +28,8 @@ def judged(verdicts: Verdicts) -> Generator[None, Any, Any]:
     except BaseException as exc:
         wrong = verdicts.take()
         if not isinstance(exc, Violation):
-            for one in wrong:
-                exc.add_note(f"Besides, the server said {one}")
+            for problem in wrong:
+                exc.add_note(f"Besides, the server said {problem}")
         raise
     complain(verdicts.take())
     return result

@@ -30,9 +30,9 @@ def error(code: int, **more: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "No.", **more}}
 
 
-def said(method: str, params: Any = None, **more: Any) -> dict[str, Any]:
-    found = {"jsonrpc": "2.0", "method": method, **more}
-    return found if params is None else {**found, "params": params}
+def rpc(method: str, params: Any = None, **more: Any) -> dict[str, Any]:
+    message = {"jsonrpc": "2.0", "method": method, **more}
+    return message if params is None else {**message, "params": params}
 
 
 def content(**block: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ LINK = {"type": "resource_link", "name": "x"}
 PROGRESS = {"progressToken": 1, "progress": 1}
 
 RIGHT = [
-    *((one, "ping", result({})) for one in REVISIONS[:-1]),
+    *((revision, "ping", result({})) for revision in REVISIONS[:-1]),
     (A, "tools/list", result({"tools": [TOOL]})),
     (E, "tools/list", result({"tools": [TOOL], **CACHED})),
     (A, "tools/call", content(**IMAGE, data="aGk=")),
@@ -56,10 +56,10 @@ RIGHT = [
     (D, "tasks/result", content(type="text", text="done")),
     (E, "tasks/get", result({"resultType": "complete", "taskId": "1", "status": "working"})),
     (E, "skills/list", result({"resultType": "complete", "skills": []})),
-    (A, None, said("notifications/progress", PROGRESS)),
-    (E, None, said("notifications/tasks", {"taskId": "1"})),
-    (A, None, said("ping", id="p")),
-    (C, None, said("elicitation/create", FORM := {"message": "?", "requestedSchema": {
+    (A, None, rpc("notifications/progress", PROGRESS)),
+    (E, None, rpc("notifications/tasks", {"taskId": "1"})),
+    (A, None, rpc("ping", id="p")),
+    (C, None, rpc("elicitation/create", FORM := {"message": "?", "requestedSchema": {
         "type": "object", "properties": {"value": {"type": "string"}}}}, id="q")),
     (A, "nothing", error(-32601)),
     (E, None, {"jsonrpc": "2.0", "error": {"code": -32700, "message": "No."}}),
@@ -108,21 +108,21 @@ WRONG = [
     (D, "tools/call", error(-32042, data={}), "URLElicitationRequiredError"),
     (E, "tools/list", error(-32022, data={"supported": [E]}), "UnsupportedProtocolVersionError"),
     # Notifications.
-    (A, None, said("notifications/progress", {"progress": 1}), "ProgressNotification: params"),
-    (A, None, said("notifications/nothing"), "no notification 'notifications/nothing'"),
-    (A, None, said("notifications/initialized"), "no notification"),
-    (C, None, said("notifications/elicitation/complete", {"elicitationId": "1"}), "no notific"),
-    (D, None, said("notifications/tasks", {"taskId": "1"}), "no notification"),
-    (E, None, said("notifications/tasks", {"result": {}}), "CallToolResult"),
+    (A, None, rpc("notifications/progress", {"progress": 1}), "ProgressNotification: params"),
+    (A, None, rpc("notifications/nothing"), "no notification 'notifications/nothing'"),
+    (A, None, rpc("notifications/initialized"), "no notification"),
+    (C, None, rpc("notifications/elicitation/complete", {"elicitationId": "1"}), "no notific"),
+    (D, None, rpc("notifications/tasks", {"taskId": "1"}), "no notification"),
+    (E, None, rpc("notifications/tasks", {"result": {}}), "CallToolResult"),
     # Requests of the server.
-    (B, None, said("elicitation/create", FORM, id=1), "no request 'elicitation/create'"),
-    (E, None, said("elicitation/create", FORM, id=1), "no request 'elicitation/create'"),
-    (C, None, said("elicitation/create", {"message": "?"}, id=1), '"requestedSchema" is a req'),
-    (A, None, said("tools/list", id=1), "no request 'tools/list'"),
-    (A, None, said("ping", id=None), "JSONRPCRequest: id"),
+    (B, None, rpc("elicitation/create", FORM, id=1), "no request 'elicitation/create'"),
+    (E, None, rpc("elicitation/create", FORM, id=1), "no request 'elicitation/create'"),
+    (C, None, rpc("elicitation/create", {"message": "?"}, id=1), '"requestedSchema" is a req'),
+    (A, None, rpc("tools/list", id=1), "no request 'tools/list'"),
+    (A, None, rpc("ping", id=None), "JSONRPCRequest: id"),
     # What a table would stumble over.
-    (A, None, said([]), "JSONRPCNotification: method"),
-    (A, None, said({}, id=1), "JSONRPCRequest: method"),
+    (A, None, rpc([]), "JSONRPCNotification: method"),
+    (A, None, rpc({}, id=1), "JSONRPCRequest: method"),
     (E, "ping", error([]), "error/code"),
     (E, "tools/call", result({"content": [], "resultType": []}), "no result of the type []"),
 ]
@@ -135,10 +135,10 @@ def test_what_is_as_published_has_no_problem(revision, method, message):
 
 @pytest.mark.parametrize(("revision", "method", "message", "reason"), WRONG)
 def test_what_is_not_as_published_is_named(revision, method, message, reason):
-    found = problem(message, revision, method)
-    assert found is not None
-    assert f"is no message of {revision}" in found
-    assert reason in found
+    text = problem(message, revision, method)
+    assert text is not None
+    assert f"is no message of {revision}" in text
+    assert reason in text
 
 
 def test_the_alias_is_judged_by_the_revision_that_it_became():

@@ -29,8 +29,8 @@ def _on_purpose():
         yield
 
 
-def encoded(said: Any) -> bytes:
-    return json.dumps(said).encode()
+def encoded(document: Any) -> bytes:
+    return json.dumps(document).encode()
 
 
 def result(value: Any, *, id: Any = 1) -> dict[str, Any]:
@@ -38,12 +38,12 @@ def result(value: Any, *, id: Any = 1) -> dict[str, Any]:
 
 
 def exchanged(
-    asked: Any, answer: Any, *, status: int = 200, said: Any = JSON, **headers: str
+    question: Any, answer: Any, *, status: int = 200, response_headers: Any = JSON, **headers: str
 ) -> list[str]:
     """What is wrong with a document."""
-    exchange = Exchange("/mcp", {name.replace("_", "-"): one for name, one in headers.items()})
-    exchange.ask(encoded(asked))
-    exchange.start(status, said)
+    exchange = Exchange("/mcp", {name.replace("_", "-"): value for name, value in headers.items()})
+    exchange.ask(encoded(question))
+    exchange.start(status, response_headers)
     exchange.hear(answer if isinstance(answer, bytes) else encoded(answer))
     exchange.end()
     return exchange.wrong
@@ -52,15 +52,19 @@ def exchanged(
 def begun(session: str, version: str) -> None:
     agreed = {"protocolVersion": version, "capabilities": {}, "serverInfo": INFO}
     assert (
-        exchanged(initialize(version), result(agreed), said={**JSON, "mcp-session-id": session})
+        exchanged(
+            initialize(version),
+            result(agreed),
+            response_headers={**JSON, "mcp-session-id": session},
+        )
         == []
     )
 
 
-def streamed(asked: Any, *events: Any, verb: str = "POST", **headers: str) -> list[str]:
+def streamed(question: Any, *events: Any, verb: str = "POST", **headers: str) -> list[str]:
     """What is wrong with a stream, wherever it is cut."""
-    exchange = Exchange("/mcp", {name.replace("_", "-"): one for name, one in headers.items()})
-    exchange.ask(encoded(asked) if asked else b"")
+    exchange = Exchange("/mcp", {name.replace("_", "-"): value for name, value in headers.items()})
+    exchange.ask(encoded(question) if question else b"")
     exchange.start(200, EVENTS)
     body = b"id: 1\ndata:\n\n: a comment\n\n"
     body += b"".join(b"data: " + encoded(event) + b"\n\n" for event in events)
@@ -75,10 +79,10 @@ def streamed(asked: Any, *events: Any, verb: str = "POST", **headers: str) -> li
 
 @pytest.mark.parametrize("version", ["2026-07-28", "DRAFT-2026-v1"])
 def test_a_request_names_its_revision_itself(version):
-    asked = message("tools/call", **{envelope.PROTOCOL_VERSION: version})
-    (wrong,) = exchanged(asked, result({"content": []}), mcp_protocol_version="2025-06-18")
+    call = message("tools/call", **{envelope.PROTOCOL_VERSION: version})
+    (wrong,) = exchanged(call, result({"content": []}), mcp_protocol_version="2025-06-18")
     assert "2026-07-28" in wrong
-    assert exchanged(asked, result({"content": [], "resultType": "complete"})) == []
+    assert exchanged(call, result({"content": [], "resultType": "complete"})) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -124,12 +128,10 @@ def test_a_point_makes_no_other_id_of_a_whole_number():
 
 
 def test_each_message_of_a_stream_is_judged():
-    asked = request("tools/call")
+    call = request("tools/call")
     done = result({"content": []})
-    assert streamed(asked, PROGRESS, done) == []
-    wrong = streamed(
-        asked, notification("notifications/progress", progress=1), PROGRESS, result({})
-    )
+    assert streamed(call, PROGRESS, done) == []
+    wrong = streamed(call, notification("notifications/progress", progress=1), PROGRESS, result({}))
     assert len(wrong) == 2
 
 
@@ -144,14 +146,14 @@ def test_a_stream_that_is_taken_up_again_answers_what_the_session_asked():
 
 
 def test_a_batch_is_judged_one_by_one_where_there_are_batches():
-    asked = [request("ping", id=1), request("tools/list", id=2)]
+    batch = [request("ping", id=1), request("tools/list", id=2)]
     answer = [result({}, id=1), result({"tools": [{}]}, id=2), result({}, id=3)]
     begun("batches", "2025-03-26")
-    assert exchanged(asked, answer[:1], mcp_session_id="batches") == []
-    assert len(exchanged(asked, answer, mcp_session_id="batches")) == 2
-    assert exchanged(asked, [], mcp_session_id="batches")
+    assert exchanged(batch, answer[:1], mcp_session_id="batches") == []
+    assert len(exchanged(batch, answer, mcp_session_id="batches")) == 2
+    assert exchanged(batch, [], mcp_session_id="batches")
     begun("no batches", "2025-06-18")
-    (wrong,) = exchanged(asked, answer[:1], mcp_session_id="no batches")
+    (wrong,) = exchanged(batch, answer[:1], mcp_session_id="no batches")
     assert "2025-06-18 has none" in wrong
 
 
@@ -193,9 +195,12 @@ def test_what_is_no_json_is_wrong(body):
 
 
 def test_a_packed_document_is_judged():
-    said = {**JSON, "content-encoding": "gzip"}
-    assert exchanged(request("ping"), gzip.compress(encoded(result({}))), said=said) == []
-    assert exchanged(request("ping"), gzip.compress(encoded(result([]))), said=said)
+    headers = {**JSON, "content-encoding": "gzip"}
+    assert (
+        exchanged(request("ping"), gzip.compress(encoded(result({}))), response_headers=headers)
+        == []
+    )
+    assert exchanged(request("ping"), gzip.compress(encoded(result([]))), response_headers=headers)
 
 
 @pytest.mark.parametrize(

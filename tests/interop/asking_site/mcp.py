@@ -84,7 +84,7 @@ async def complain(ctx: Context) -> dict[str, Any]:
 @asking.tool
 async def summarize(ctx: Context, text: str) -> dict[str, str]:
     """Have the client's model summarize a text."""
-    said = await ctx.asample(
+    reply = await ctx.asample(
         Message(f"Summarize: {text}"),
         max_tokens=50,
         system_prompt="Be brief.",
@@ -92,19 +92,19 @@ async def summarize(ctx: Context, text: str) -> dict[str, str]:
         stop_sequences=["END"],
         model_preferences={"hints": [{"name": "small"}], "speedPriority": 0.9},
     )
-    return {"text": said.text, "model": said.model, "stop": said.stop_reason}
+    return {"text": reply.text, "model": reply.model, "stop": reply.stop_reason}
 
 
 @asking.tool
 def compare_altitudes(ctx: Context) -> str:
     """Let the client's model use a tool of ours: two questions, one built on the other."""
     question = "Which lies higher, ZRH or AMS?"
-    said = ctx.sample(question, tools=[ALTITUDE], tool_choice="required")
+    reply = ctx.sample(question, tools=[ALTITUDE], tool_choice="required")
     results = [
         ToolResultBlock(use.id, {"ZRH": "432", "AMS": "-3"}[use.input["code"]])
-        for use in said.tool_uses
+        for use in reply.tool_uses
     ]
-    final = ctx.sample([question, said, results], tools=[ALTITUDE], tool_choice="none")
+    final = ctx.sample([question, reply, results], tools=[ALTITUDE], tool_choice="none")
     return f"{len(results)} looked up: {final.text}"
 
 
@@ -133,9 +133,9 @@ async def onboard(ctx: Context) -> str:
     """Ask one thing after the other; each depends on what was said before."""
     name = await ctx.aelicit("Who are you?", str)
     units: Units = await ctx.aelicit(f"{name}, which units?", Units)
-    said = await ctx.asample(f"Greet {name} in {units} units")
+    reply = await ctx.asample(f"Greet {name} in {units} units")
     (root,) = await ctx.alist_roots()
-    return f"{said.text} {name}, {units}, {root.name}"
+    return f"{reply.text} {name}, {units}, {root.name}"
 
 
 @asking.tool(needs=["elicitation.url"])

@@ -109,8 +109,8 @@ class Traveler:
 
     async def complete(self, prompt: str, argument: str, value: str) -> list[str]:
         reference = types.PromptReference(type="ref/prompt", name=prompt)
-        asked = {"name": argument, "value": value}
-        return list((await self.client.complete(reference, asked)).values)
+        argument_value = {"name": argument, "value": value}
+        return list((await self.client.complete(reference, argument_value)).values)
 
     async def set_level(self, level: Any) -> None:
         await self.client.set_logging_level(level)

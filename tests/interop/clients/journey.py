@@ -123,14 +123,14 @@ async def questions(traveler: Traveler, host: Host) -> dict[str, Any]:
 
 async def logs(traveler: Traveler, host: Host) -> dict[str, Any]:
     """What is logged before a level is set, and with two levels."""
-    found = []
+    records = []
     for level in (None, "debug", "error"):
         host.logged.clear()
         if level is not None:
             await traveler.set_level(level)
         await traveler.call("narrate", {})
-        found.append(list(host.logged))
-    return dict(zip(("logged", "logged_at_debug", "logged_at_error"), found, strict=True))
+        records.append(list(host.logged))
+    return dict(zip(("logged", "logged_at_debug", "logged_at_error"), records, strict=True))
 
 
 async def changes(traveler: Traveler, host: Host) -> dict[str, Any]:
@@ -189,7 +189,7 @@ async def visit(connect: Connect, key: str, target: dict[str, Any]) -> dict[str,
 async def travel(connect: Connect) -> None:
     """Read where to go, go there, and print what was seen."""
     targets = json.load(sys.stdin)["targets"]
-    seen = await asyncio.gather(*(visit(connect, *one) for one in targets.items()))
+    seen = await asyncio.gather(*(visit(connect, key, target) for key, target in targets.items()))
     print(json.dumps(dict(zip(targets, seen, strict=True))))
 
 

@@ -59,11 +59,11 @@ async def journey(target: dict[str, Any]) -> dict[str, Any]:
     memory, landed, grants, paths = Memory(), [], [], []
 
     async def open_browser(url: str) -> None:
-        found = await asyncio.to_thread(tell, target["person"], authorize=url)
-        landed.append(found["landed"])
+        response = await asyncio.to_thread(tell, target["person"], authorize=url)
+        landed.append(response["landed"])
 
     async def come_back() -> Any:
-        answer = {name: one[0] for name, one in parse_qs(urlsplit(landed[-1]).query).items()}
+        answer = {name: values[0] for name, values in parse_qs(urlsplit(landed[-1]).query).items()}
         if AuthorizationCodeResult is None:
             return answer["code"], answer.get("state")
         return AuthorizationCodeResult(**answer)

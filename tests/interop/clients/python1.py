@@ -104,8 +104,8 @@ class Traveler:
 
     async def complete(self, prompt: str, argument: str, value: str) -> list[str]:
         reference = types.PromptReference(type="ref/prompt", name=prompt)
-        asked = {"name": argument, "value": value}
-        return list((await self.session.complete(reference, asked)).completion.values)
+        argument_value = {"name": argument, "value": value}
+        return list((await self.session.complete(reference, argument_value)).completion.values)
 
     async def set_level(self, level: Any) -> None:
         await self.session.set_logging_level(level)

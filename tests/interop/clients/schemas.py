@@ -41,7 +41,7 @@ async def sdk1(url: str, mode: str) -> AsyncIterator[Session]:
 
         async def call(name: str, arguments: Any) -> dict[str, Any]:
             result = await session.call_tool(name, arguments)
-            return told(result.content, result.structuredContent, result.isError)
+            return summary(result.content, result.structuredContent, result.isError)
 
         yield str(agreed.protocolVersion), names, call
 
@@ -59,7 +59,7 @@ async def sdk2(url: str, mode: str) -> AsyncIterator[Session]:
 
         async def call(name: str, arguments: Any) -> dict[str, Any]:
             result = await client.call_tool(name, arguments)
-            return told(result.content, result.structured_content, result.is_error)
+            return summary(result.content, result.structured_content, result.is_error)
 
         yield client.protocol_version, names, call
 
@@ -93,12 +93,12 @@ async def fastmcp(url: str, mode: str) -> AsyncIterator[Session]:
             result = await client.call_tool(name, arguments, raise_on_error=False)
             if complaints.heard:
                 raise RuntimeError("; ".join(complaints.heard))
-            return told(result.content, result.structured_content, result.is_error)
+            return summary(result.content, result.structured_content, result.is_error)
 
         yield client.protocol_version, names, call
 
 
-def told(content: Any, structured: Any, failed: bool) -> dict[str, Any]:
+def summary(content: Any, structured: Any, failed: bool) -> dict[str, Any]:
     texts = [block.text for block in content]
     return {"structured": structured, "texts": texts, "failed": failed}
 

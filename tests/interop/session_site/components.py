@@ -73,8 +73,8 @@ def consent(ctx: Context) -> str:
 
 def summarize(ctx: Context, text: str) -> str:
     """Have the client's model summarize a text."""
-    said = ctx.sample(f"Summarize: {text}", max_tokens=50)
-    return f"{said.model} says: {said.text}"
+    reply = ctx.sample(f"Summarize: {text}", max_tokens=50)
+    return f"{reply.model} says: {reply.text}"
 
 
 def folders(ctx: Context) -> str:
