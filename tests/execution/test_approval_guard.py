@@ -333,12 +333,12 @@ def test_a_round_that_is_played_again_needs_a_yes_of_its_own(ada):
     client.call_tool("ask_first", FOUND)
     decide(ada, waiting())
     params = {"name": "ask_first", "arguments": FOUND}
-    asked = client.request("tools/call", params)
-    (key,) = asked["inputRequests"]
+    result = client.request("tools/call", params)
+    (key,) = result["inputRequests"]
     content = {"action": "accept", "content": {"value": "red"}}
     retry = {
         **params,
-        "requestState": asked["requestState"],
+        "requestState": result["requestState"],
         "inputResponses": {key: content},
     }
     assert "Founded" in client.request("tools/call", retry)["content"][0]["text"]
@@ -514,22 +514,22 @@ def test_a_preview_that_fills_pages_is_left_out(monkeypatch):
 @pytest.fixture
 def heard():
     """What the signals said."""
-    found: list[Any] = []
+    events: list[Any] = []
 
-    def asked(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> None:
-        found.append(("asked", approval.pk, url))
+    def requested(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> None:
+        events.append(("asked", approval.pk, url))
 
     def decided(sender: Any, *, approval: Any, user: Any, **kwargs: Any) -> None:
-        found.append((approval.state, approval.pk, user.get_username()))
+        events.append((approval.state, approval.pk, user.get_username()))
 
     def failing(**kwargs: Any) -> None:
         raise ValueError
 
-    connected = [(approval_requested, asked), (approval_decided, decided)]
+    connected = [(approval_requested, requested), (approval_decided, decided)]
     connected += [(approval_requested, failing), (approval_decided, failing)]
     for signal, receiver in connected:
         signal.connect(receiver)
-    yield found
+    yield events
     for signal, receiver in connected:
         signal.disconnect(receiver)
 

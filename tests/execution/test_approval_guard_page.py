@@ -200,7 +200,7 @@ def test_nothing_but_a_post_decides(verb, ada):
 @pytest.mark.parametrize("has_middleware", [True, False])
 def test_another_site_cannot_decide(has_middleware, ada, settings):
     if not has_middleware:
-        settings.MIDDLEWARE = [one for one in settings.MIDDLEWARE if "csrf" not in one.lower()]
+        settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if "csrf" not in name.lower()]
     row = asked(ada)
     client = Client(enforce_csrf_checks=True)
     client.force_login(ada)
@@ -209,9 +209,9 @@ def test_another_site_cannot_decide(has_middleware, ada, settings):
     assert refused["X-Frame-Options"] == "DENY"
     assert waiting().state == "pending"
     form = client.get(page_of(row)).content.decode()
-    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
-    assert found is not None
-    sent = {"decision": "grant", "csrfmiddlewaretoken": found[1]}
+    match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
+    assert match is not None
+    sent = {"decision": "grant", "csrfmiddlewaretoken": match[1]}
     assert client.post(page_of(row), sent).status_code == 302
     assert waiting().state == "granted"
 
@@ -249,7 +249,9 @@ def test_every_field_has_a_label_and_every_heading_a_scope(ada):
     page = signed_in(ada).get(page_of(asked(ada))).content.decode()
     inputs = re.findall(r'<input type="text" id="([^"]+)"', page)
     assert inputs == re.findall(r'<label for="([^"]+)"', page)
-    assert all("scope=" in one for one in re.findall(r"<th[^>]*>", page) if one != "<thead>")
+    assert all(
+        "scope=" in heading for heading in re.findall(r"<th[^>]*>", page) if heading != "<thead>"
+    )
 
 
 def test_a_page_costs_few_queries(ada, django_assert_max_num_queries):
@@ -278,14 +280,14 @@ def test_the_page_is_below_every_mount(mount, ada, settings):
     body = message("tools/call", {"name": "found_group", "arguments": {"name": "crew"}})
     token = token_for(ada)[1]
     endpoint = f"/desk/{mount.replace('<slug:tenant>', 'acme')}"
-    told = post(endpoint, body, token=token).json()["result"]["content"][0]["text"]
-    assert re.search(rf"http://testserver/desk/{below}/?approvals/[\w-]{{22}} and", told)
+    text = post(endpoint, body, token=token).json()["result"]["content"][0]["text"]
+    assert re.search(rf"http://testserver/desk/{below}/?approvals/[\w-]{{22}} and", text)
 
 
 def test_the_site_may_be_without_the_admin(ada, settings):
     row = asked(ada)
     settings.INSTALLED_APPS = [
-        one for one in settings.INSTALLED_APPS if one != "django.contrib.admin"
+        app for app in settings.INSTALLED_APPS if app != "django.contrib.admin"
     ]
     urls = ModuleType("urls")
     urls.urlpatterns = [path("gated/mcp", gated.urls)]

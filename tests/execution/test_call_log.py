@@ -96,9 +96,9 @@ def test_a_resource_and_a_prompt_are_lines_too():
     client = real_client(server=made)
     client.read_resource("shop://orders/4711")
     client.get_prompt("greet", {"who": "Eve"})
-    found = Call.objects.order_by("id").values_list("kind", "component", "argument_names", "uri")
+    rows = Call.objects.order_by("id").values_list("kind", "component", "argument_names", "uri")
     # The URI has the value of an argument in it, which is not logged unless somebody says so.
-    assert list(found) == [
+    assert list(rows) == [
         ("resource template", "shop://orders/{number}", ["number"], ""),
         ("prompt", "greet", ["who"], ""),
     ]
@@ -123,7 +123,7 @@ def test_rows_that_were_read_are_counted():
         (KeyError("4711"), "failed", "KeyError"),
         (SystemExit("4711"), "failed", "CallAborted"),
     ],
-    ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else str(one),
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
 def test_a_failure_is_told_by_its_name(raised, outcome, reason):
     def fail() -> None:
@@ -174,8 +174,8 @@ def test_what_is_not_there_and_what_is_hidden_differ_for_the_owner_alone():
             client.call_tool(name)
         answers.append(caught.value.message.replace(name, "NAME"))
     assert answers[0] == answers[1]
-    found = Call.objects.order_by("id").values_list("component", "outcome", "code", "reason")
-    assert list(found) == [
+    rows = Call.objects.order_by("id").values_list("component", "outcome", "code", "reason")
+    assert list(rows) == [
         ("nothing", "unknown", -32602, ""),
         ("secret", "unknown", -32602, "hidden by IsStaff"),
     ]
@@ -378,7 +378,7 @@ def test_nothing_is_written_without_a_line(tool, call_log):
     assert "call log" in caught.value.message
     assert not Group.objects.exists()
     # The refusal is told as soon as it can be.
-    assert [one.fields["outcome"] for one in added] == ["refused"]
+    assert [row.fields["outcome"] for row in added] == ["refused"]
 
 
 @pytest.mark.usefixtures("broken")
@@ -396,7 +396,7 @@ def test_what_reads_needs_no_line(call_log, monkeypatch):
     monkeypatch.setattr(call_log, "add", lambda row, receiver=None: added.append(row))
     result = real_client(server=server(read, read_only=True)).call_tool("read")
     assert not result.is_error
-    assert [one.fields["outcome"] for one in added] == ["ok"]
+    assert [row.fields["outcome"] for row in added] == ["ok"]
 
 
 @override_settings(MCP_DJANGO={"LOG_CALLS": False})
@@ -468,7 +468,7 @@ def test_a_receiver_that_fails_ends_nothing(caplog):
 def test_the_log_has_a_twin_without_values(caplog):
     caplog.set_level(logging.INFO, "mcp_django.calls")
     real_client(server=server(read)).call_tool("read", {"n": 47114711471147})
-    (record,) = (one for one in caplog.records if one.name == "mcp_django.calls")
+    (record,) = (logged for logged in caplog.records if logged.name == "mcp_django.calls")
     assert record.getMessage() == "tool read: ok"
     fields: dict[str, Any] = record.mcp_call
     assert (fields["server"], fields["outcome"], fields["arguments"]) == ("inline", "ok", None)
@@ -480,7 +480,7 @@ def test_a_name_that_was_made_up_is_one_line_of_the_log(caplog):
     odd = "read\nERROR all is lost\x1b[31m\u202e"
     with pytest.raises(MCPError):
         real_client(server=server(read)).call_tool(odd, {})
-    (record,) = (one for one in caplog.records if one.name == "mcp_django.calls")
+    (record,) = (logged for logged in caplog.records if logged.name == "mcp_django.calls")
     written = "read\\u{a}ERROR all is lost\\u{1b}[31m\\u{202e}"
     assert record.getMessage() == f"tool {written}: unknown"
     assert the_call().component == written
@@ -522,7 +522,7 @@ def test_a_call_that_nobody_runs_is_told_of():
         del opened
     finally:
         del call_log.add
-    assert [one.fields["outcome"] for one in added] == ["cancelled"]
+    assert [row.fields["outcome"] for row in added] == ["cancelled"]
 
 
 async def test_what_was_given_up_before_it_began_writes_nothing(transactional_db):
@@ -533,5 +533,5 @@ async def test_what_was_given_up_before_it_began_writes_nothing(transactional_db
     # Its thread comes back from wherever it hung.
     with pytest.raises(Busy):
         await sync_to_async(invoke.run)(opened)
-    assert [one.outcome async for one in Call.objects.all()] == ["timeout"]
+    assert [call.outcome async for call in Call.objects.all()] == ["timeout"]
     assert not await Group.objects.aexists()

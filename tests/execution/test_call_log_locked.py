@@ -23,20 +23,20 @@ def test_calls_that_read_go_on_and_those_that_write_are_refused(tmp_path):
         check=False,
     )
     assert made.returncode == 0, made.stderr
-    found = json.loads(made.stdout)
-    answers = found["answers"]
+    report = json.loads(made.stdout)
+    answers = report["answers"]
     assert answers["read"] == answers["read_later"] == "done"
     assert answers["write"].startswith("The call log cannot be written")
     assert answers["write_later"] == answers["write"]
     # A refused call waits for one attempt, not for ever.
-    assert found["seconds"] < 2 * (QUEUE_SECONDS + 1)
-    assert found["again"] == "done"
+    assert report["seconds"] < 2 * (QUEUE_SECONDS + 1)
+    assert report["again"] == "done"
     # What was refused has not run, and each call has its row.
-    assert found["ran"] == ["read", "read_later", "write"]
-    assert found["rows"] == sorted(
+    assert report["ran"] == ["read", "read_later", "write"]
+    assert report["rows"] == sorted(
         [
             *(["read", "ok"], ["read", "ok"], ["read_later", "ok"]),
             *(["write", "refused"], ["write", "ok"], ["write_later", "refused"]),
         ]
     )
-    assert found["lost"] == 0
+    assert report["lost"] == 0

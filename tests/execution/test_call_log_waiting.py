@@ -87,15 +87,15 @@ async def outcomes(log: CallLog) -> list[tuple[str, str]]:
 @pytest.fixture
 async def queued(log, monkeypatch):
     """Released with each line that a call waits for."""
-    found = asyncio.Semaphore(0)
+    semaphore = asyncio.Semaphore(0)
     put, loop = log._put, asyncio.get_running_loop()
 
     def count(job: Any) -> None:
         put(job)
-        loop.call_soon_threadsafe(found.release)
+        loop.call_soon_threadsafe(semaphore.release)
 
     monkeypatch.setattr(log, "_put", count)
-    return found
+    return semaphore
 
 
 async def test_calls_that_wait_together_are_written_together(log, gate, caller, queued):

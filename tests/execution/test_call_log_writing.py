@@ -157,10 +157,10 @@ def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log):
 
 
 def test_who_wants_to_be_told_of_a_call_does_not_wait_for_its_line(log):
-    told = threading.Event()
+    event = threading.Event()
     log.add(line("a"))
-    log.add(line("b"), lambda fields: told.set())
-    assert told.wait(PATIENCE)
+    log.add(line("b"), lambda fields: event.set())
+    assert event.wait(PATIENCE)
     assert written() == []
     assert log.flush()
     assert written() == ["a", "b"]

@@ -81,7 +81,9 @@ def test_what_has_the_name_or_the_look_of_a_secret_is_never_logged():
         "[hidden]": 1,
     }
     everything = str(Call.objects.values().get())
-    assert not any(one in everything for one in ("PASS", "PIN-4711", "BEARER-SECRET", "Z" * 20))
+    assert not any(
+        secret in everything for secret in ("PASS", "PIN-4711", "BEARER-SECRET", "Z" * 20)
+    )
 
 
 class Wallet(BaseModel):
@@ -147,8 +149,8 @@ def test_a_uri_is_logged_with_the_values_in_it():
     client = real_client(server=made)
     client.read_resource("shop://orders/4711")
     client.read_resource("shop://cards/4111")
-    found = Call.objects.order_by("id").values_list("uri", "arguments")
-    assert list(found) == [
+    rows = Call.objects.order_by("id").values_list("uri", "arguments")
+    assert list(rows) == [
         ("shop://orders/4711", {"number": "4711"}),
         ("", {"card": "[hidden]"}),
     ]
@@ -193,10 +195,10 @@ def test_the_digest_names_arguments_without_telling_them():
     client = real_client(server=made)
     for n in (1, 1, 2):
         client.call_tool("read", {"n": n})
-    one, again, two = Call.objects.order_by("id").values_list("arguments_digest", flat=True)
-    assert one == again != two
+    first, again, second = Call.objects.order_by("id").values_list("arguments_digest", flat=True)
+    assert first == again != second
     # Whoever has the table cannot try all numbers.
-    assert one != hashlib.sha256(b'{"n":1}').hexdigest()
+    assert first != hashlib.sha256(b'{"n":1}').hexdigest()
 
 
 DEEP: Any = [[[[[[[[[[[[1]]]]]]]]]]]]

@@ -66,9 +66,9 @@ def refusal(client: MCPClient, name: str) -> tuple[Any, str]:
 def test_the_former_name_is_answered_and_not_listed(shop, transport):
     # The header Mcp-Name is compared with the name that was called.
     with real_client(server=shop, transport=transport) as client:
-        assert [one["name"] for one in client.list_tools()] == ["find_orders"]
-        assert [one["name"] for one in client.list_prompts()] == ["sum_up"]
-        assert [one["uri"] for one in client.list_resources()] == ["shop://about"]
+        assert [tool["name"] for tool in client.list_tools()] == ["find_orders"]
+        assert [prompt["name"] for prompt in client.list_prompts()] == ["sum_up"]
+        assert [resource["uri"] for resource in client.list_resources()] == ["shop://about"]
         assert len(client.list_resource_templates()) == 1
         assert client.call_tool("orders", {"n": 7}).text == "7"
         assert "cheese" in str(client.get_prompt("summary", {"topic": "cheese"}))

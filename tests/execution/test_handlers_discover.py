@@ -57,7 +57,7 @@ def code_of(client: MCPClient, method: str, params: dict[str, Any] | None = None
 def test_discovery_names_versions_capabilities_and_identity():
     assert MCPClient(server=open_server).discover() == {
         "resultType": "complete",
-        "supportedVersions": ["2026-07-28", *(one.version for one in HANDSHAKE)],
+        "supportedVersions": ["2026-07-28", *(revision.version for revision in HANDSHAKE)],
         "capabilities": {"tools": {"listChanged": True}, "logging": {}},
         "ttlMs": 0,
         "cacheScope": "private",

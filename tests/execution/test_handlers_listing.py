@@ -64,15 +64,15 @@ def filled(**options: Any) -> MCPServer:
 
 
 def pages(client: MCPClient, method: str) -> list[dict[str, Any]]:
-    found = [client.request(method)]
-    while "nextCursor" in found[-1]:
-        found.append(client.request(method, {"cursor": found[-1]["nextCursor"]}))
-    return found
+    results = [client.request(method)]
+    while "nextCursor" in results[-1]:
+        results.append(client.request(method, {"cursor": results[-1]["nextCursor"]}))
+    return results
 
 
 def keys(page: dict[str, Any], method: str) -> list[str]:
     member, key = LISTS[method]
-    return [one[key] for one in page[member]]
+    return [component[key] for component in page[member]]
 
 
 def refused(client: MCPClient, method: str, cursor: Any) -> None:
@@ -85,13 +85,13 @@ def refused(client: MCPClient, method: str, cursor: Any) -> None:
 @pytest.mark.parametrize("method", LISTS)
 def test_a_list_comes_in_pages_that_end(method):
     client = MCPClient(server=filled())
-    found = pages(client, method)
-    assert [len(keys(page, method)) for page in found] == [2, 2, 1]
-    everything = [key for page in found for key in keys(page, method)]
+    all_pages = pages(client, method)
+    assert [len(keys(page, method)) for page in all_pages] == [2, 2, 1]
+    everything = [key for page in all_pages for key in keys(page, method)]
     assert everything == sorted(everything)
     assert len(set(everything)) == 5
-    assert "nextCursor" not in found[-1]
-    assert pages(client, method) == found
+    assert "nextCursor" not in all_pages[-1]
+    assert pages(client, method) == all_pages
 
 
 @spec("PAG-2")
@@ -153,9 +153,9 @@ def test_a_list_that_is_too_large_for_one_event_has_a_second_page(method, versio
     server = open_to_all()
     fill_many(server, 100, description="é" * 5200)
     client = MCPClient(server=server, protocol_version=version)
-    first, second = found = pages(client, method)
+    first, second = all_pages = pages(client, method)
     assert "nextCursor" not in second
-    everything = [key for page in found for key in keys(page, method)]
+    everything = [key for page in all_pages for key in keys(page, method)]
     assert everything == sorted(everything)
     assert len(set(everything)) == len(everything) == 100
     size = len(json.dumps(first, ensure_ascii=False, separators=(",", ":")).encode())
@@ -169,8 +169,8 @@ def test_one_entry_may_be_larger_than_a_page():
     server = open_to_all()
     for name in NAMES:
         server.tool(name, description="x" * (2_000_000 if name == "b" else 1))(lambda: "x")
-    found = pages(MCPClient(server=server), "tools/list")
-    assert [keys(page, "tools/list") for page in found] == [["a"], ["b"], ["c", "d", "e"]]
+    all_pages = pages(MCPClient(server=server), "tools/list")
+    assert [keys(page, "tools/list") for page in all_pages] == [["a"], ["b"], ["c", "d", "e"]]
 
 
 @spec("PAG-6", "PAG-4")
@@ -266,9 +266,9 @@ def test_the_lists_of_an_open_server_are_public(method):
 def test_one_guarded_component_makes_every_page_private(method, options):
     server = filled()
     fill(server, "z", **options)
-    found = pages(MCPClient(server=server, user=person()), method)
-    assert len(found) == 3
-    assert {hints(page) for page in found} == {(0, "private")}
+    all_pages = pages(MCPClient(server=server, user=person()), method)
+    assert len(all_pages) == 3
+    assert {hints(page) for page in all_pages} == {(0, "private")}
 
 
 @pytest.mark.django_db
@@ -298,11 +298,11 @@ def test_reading_carries_the_hints_of_the_resource():
     server.resource("x://staff", cache_public=True, permission=IsStaff)(lambda: "x")
     server.resource("x://scoped", cache_public=True, scopes=["s"])(lambda: "x")
     client = MCPClient(server=server, user=person(is_staff=True))
-    found = {
+    hints_by_uri = {
         uri: hints(client.request("resources/read", {"uri": uri}))
         for uri in ("x://plain", "x://kept", "x://public/1", "x://staff", "x://scoped")
     }
-    assert found == {
+    assert hints_by_uri == {
         "x://plain": (0, "private"),
         "x://kept": (1500, "private"),
         "x://public/1": (1500, "public"),

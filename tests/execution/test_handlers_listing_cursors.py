@@ -40,9 +40,13 @@ def test_the_cursor_of_a_list_of_components():
 
 def test_the_cursors_of_resources_and_of_entries_of_templates():
     def entries(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
-        left = [number for number in (1, 2) if after is None or number > after[0]]
-        found = [ListedResource(uri=f"x://a/{number}", name=str(number)) for number in left[:limit]]
-        return ListedResourcePage(entries=found, after=left[:1] if len(left) > limit else None)
+        numbers = [number for number in (1, 2) if after is None or number > after[0]]
+        resources = [
+            ListedResource(uri=f"x://a/{number}", name=str(number)) for number in numbers[:limit]
+        ]
+        return ListedResourcePage(
+            entries=resources, after=numbers[:1] if len(numbers) > limit else None
+        )
 
     server = open_to_all(page_size=1)
     for uri in ("x://one", "x://two"):
@@ -100,7 +104,7 @@ def test_the_cursor_of_a_list_of_tasks():
 def test_the_cursor_of_a_list_tool():
     for number in ("A", "B"):
         order(number)
-    found = shop(Order, fields=["number", "total"], ordering=["-total"])
-    assert found.call_tool("list_orders", {"limit": 1}).structured["next_cursor"] == (
+    client = shop(Order, fields=["number", "total"], ordering=["-total"])
+    assert client.call_tool("list_orders", {"limit": 1}).structured["next_cursor"] == (
         "WyIxNjg2NjhmMGZmNzIxOTA2IixbIjAuMDAiLCJBIl1d:l4T1OQsKm2Vxd7r0TVPN76I7pd90_c5yc3P4ESMdFl4"
     )

@@ -301,7 +301,7 @@ def test_a_hidden_resource_is_a_missing_one():
         assert_not_found(client, uri)
     assert ran == []
     user.is_staff = True
-    assert [one["uri"] for one in client.list_resources()] == ["shop://vault"]
+    assert [resource["uri"] for resource in client.list_resources()] == ["shop://vault"]
     assert client.read_resource("shop://vault")[0]["text"] == "gold"
 
 

@@ -28,8 +28,10 @@ def numbered(kind: str, rows: list[int]) -> ListEntries:
     def entries(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         left = [row for row in rows if after is None or row > after[0]]
         kept = left[:limit]
-        found = [ListedResource(uri=f"x://{kind}/{row}", name=str(row)) for row in kept]
-        return ListedResourcePage(entries=found, after=[kept[-1]] if len(left) > limit else None)
+        resources = [ListedResource(uri=f"x://{kind}/{row}", name=str(row)) for row in kept]
+        return ListedResourcePage(
+            entries=resources, after=[kept[-1]] if len(left) > limit else None
+        )
 
     return entries
 
@@ -43,11 +45,11 @@ def listing(server: MCPServer, kind: str, entries: ListEntries, **options: Any) 
 
 def pages(client: MCPClient) -> list[list[str]]:
     page = client.request("resources/list")
-    found = [page]
+    results = [page]
     while "nextCursor" in page:
         page = client.request("resources/list", {"cursor": page["nextCursor"]})
-        found.append(page)
-    return [[one["uri"] for one in page["resources"]] for page in found]
+        results.append(page)
+    return [[resource["uri"] for resource in page["resources"]] for page in results]
 
 
 def refused(client: MCPClient, cursor: str) -> None:
@@ -65,10 +67,10 @@ def test_fixed_resources_come_first_and_templates_in_their_order(size):
     listing(server, "empty", numbered("empty", []))
     server.resource("x://two")(lambda: "")
     server.resource("x://one")(lambda: "")
-    found = pages(MCPClient(server=server))
+    all_pages = pages(MCPClient(server=server))
     everything = ["x://one", "x://two", "x://a/1", "x://a/2", "x://a/3", "x://b/1", "x://b/2"]
-    assert [uri for page in found for uri in page] == everything
-    assert all(len(page) == size for page in found[:-1])
+    assert [uri for page in all_pages for uri in page] == everything
+    assert all(len(page) == size for page in all_pages[:-1])
 
 
 @spec("PAG-3")
@@ -82,7 +84,7 @@ def test_rows_that_come_and_go_between_two_pages_skip_and_repeat_nothing():
     rows.remove(20)
     rows[:0] = [5, 15]
     second = client.request("resources/list", {"cursor": first["nextCursor"]})
-    assert [one["name"] for one in second["resources"]] == ["30", "40"]
+    assert [resource["name"] for resource in second["resources"]] == ["30", "40"]
 
 
 @spec("PAG-5", "CCH-3")
@@ -98,7 +100,7 @@ def test_a_list_with_rows_is_private_on_every_page_and_for_who_sees_none():
         client = MCPClient(server=server)
         page = client.request("resources/list")
         assert (page["cacheScope"], page["ttlMs"]) == ("private", 0)
-        assert [one["uri"] for one in page["resources"]] == ["x://one"]
+        assert [resource["uri"] for resource in page["resources"]] == ["x://one"]
         if "nextCursor" in page:
             following = client.request("resources/list", {"cursor": page["nextCursor"]})
             assert (following["cacheScope"], following["ttlMs"]) == ("private", 0)

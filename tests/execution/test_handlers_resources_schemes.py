@@ -37,7 +37,7 @@ def server():
 @spec("RSC-1")
 def test_a_resource_is_listed_with_its_scheme_in_lower_case(server):
     client = MCPClient(server=server)
-    assert [one["uri"] for one in client.list_resources()] == ["shop://About"]
+    assert [resource["uri"] for resource in client.list_resources()] == ["shop://About"]
     (template,) = client.list_resource_templates()
     assert template["uriTemplate"] == "shop://Orders/{number}"
 

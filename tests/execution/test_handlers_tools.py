@@ -237,7 +237,7 @@ def test_a_bug_is_logged_and_tells_the_client_nothing(caplog):
     result = call(buggy)
     assert result.is_error
     assert result.text == "tool 'tool' failed because of a server error. The error was logged."
-    (record,) = [one for one in caplog.records if one.name == "mcp_django"]
+    (record,) = [logged for logged in caplog.records if logged.name == "mcp_django"]
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], RuntimeError)

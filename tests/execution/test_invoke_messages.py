@@ -48,7 +48,7 @@ def steps(ctx: Context) -> str:
 @spec("PRG-1", "PRG-2", "PRG-5")
 def test_progress_grows_and_the_rest_is_dropped():
     progress = talk(steps).progress
-    assert [one["progress"] for one in progress] == [0, 0.5, 1, 2, 3]
+    assert [report["progress"] for report in progress] == [0, 0.5, 1, 2, 3]
     assert progress[-1] == {"progress": 3, "total": 4, "message": "almost"}
     assert progress[0] == {"progress": 0, "total": None, "message": None}
 
@@ -66,9 +66,9 @@ def test_the_token_comes_back_with_its_type(token):
     client = real_client(server=server)
     for _ in range(2):
         client.request("tools/call", {"name": "tool", "_meta": {envelope.PROGRESS_TOKEN: token}})
-        sent = [one["params"]["progressToken"] for one in client._recorder.messages]
+        sent = [message["params"]["progressToken"] for message in client._recorder.messages]
         assert sent == [token] * 5
-        assert {type(one) for one in sent} == {type(token)}
+        assert {type(value) for value in sent} == {type(token)}
 
 
 def test_a_failed_call_has_made_progress_too():
@@ -111,7 +111,7 @@ def log_all(ctx: Context) -> str:
 @pytest.mark.parametrize("level", LEVELS)
 def test_messages_of_the_level_and_above_are_sent(level):
     logs = talk(log_all, **{envelope.LOG_LEVEL: level}).logs
-    assert [one["level"] for one in logs] == LEVELS[LEVELS.index(level) :]
+    assert [log["level"] for log in logs] == LEVELS[LEVELS.index(level) :]
 
 
 @spec("LOG-4")
@@ -229,7 +229,7 @@ async def test_an_async_tool_has_a_time_limit():
 
 async def test_a_synchronous_tool_is_answered_for_in_time_and_told():
     server = open_to_all()
-    begun, told = threading.Event(), threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     @server.tool(timeout=0.01)
     def tool(ctx: Context) -> str:
@@ -237,7 +237,7 @@ async def test_a_synchronous_tool_is_answered_for_in_time_and_told():
         waiting = threading.Event()
         while not ctx.cancelled:
             waiting.wait(0.001)
-        told.set()
+        ended.set()
         return "dropped"
 
     opened = invocation(server)
@@ -247,7 +247,7 @@ async def test_a_synchronous_tool_is_answered_for_in_time_and_told():
     assert "took longer than 0.01 seconds" in result["content"][0]["text"]
     assert bool(opened.cancellation)
     # On a busy machine the time is over before a thread is free, and then nothing runs at all.
-    assert not begun.is_set() or await asyncio.to_thread(told.wait, PATIENCE)
+    assert not begun.is_set() or await asyncio.to_thread(ended.wait, PATIENCE)
 
 
 @override_settings(MCP_DJANGO={"CALL_TIMEOUT": 0.01})

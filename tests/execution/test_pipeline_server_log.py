@@ -53,7 +53,7 @@ def test_the_exception_of_a_tool_is_logged_without_its_secrets(secret, is_cause,
     for part in (KEPT, "Z" * 43, "eyJzdWIiOiJhZGEifQ"):
         assert part not in text()
     # A handler that makes a report of the exception itself has none.
-    assert not [one for one in caplog.records if one.exc_info]
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_an_exception_without_a_secret_is_logged_as_it_is(caplog):
@@ -64,7 +64,7 @@ def test_an_exception_without_a_secret_is_logged_as_it_is(caplog):
         raise RuntimeError("No bearing, basically.")
 
     real_client(server=server).call_tool("stumble", check=False)
-    (record,) = (one for one in caplog.records if one.exc_info)
+    (record,) = (logged for logged in caplog.records if logged.exc_info)
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], RuntimeError)
 

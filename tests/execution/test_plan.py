@@ -38,11 +38,11 @@ async def thread_of_the_orm() -> str:
 
 @pytest.fixture
 def server():
-    found = open_to_all()
-    found.tool(read_only=True)(add)
-    found.tool(rate="100/m")(talk)
-    found.tool(read_only=True)(thread_of_the_orm)
-    return found
+    server = open_to_all()
+    server.tool(read_only=True)(add)
+    server.tool(rate="100/m")(talk)
+    server.tool(read_only=True)(thread_of_the_orm)
+    return server
 
 
 async def ask(server: MCPServer, name: str, **arguments: Any) -> Any:
@@ -54,13 +54,13 @@ async def ask(server: MCPServer, name: str, **arguments: Any) -> Any:
 
 
 def plan_of(server: MCPServer, name: str | None) -> Plan | None:
-    found: Plan | None = server.catalog.plans.get(("tools/call", name, LATEST.version))
-    return found
+    plan: Plan | None = server.catalog.plans.get(("tools/call", name, LATEST.version))
+    return plan
 
 
-def names(found: Plan | None) -> list[str]:
-    assert found is not None
-    return [getattr(step, "__name__", "a step around others") for step in found.admission]
+def names(plan: Plan | None) -> list[str]:
+    assert plan is not None
+    return [getattr(step, "__name__", "a step around others") for step in plan.admission]
 
 
 async def test_a_plan_has_only_what_its_component_uses(server):

@@ -279,8 +279,8 @@ async def test_only_readable_resources_are_acknowledged():
     server.resource("x://still", subscribe=False)(lambda: "x")
     server.resource("x://hidden", permission=IsAuthenticated)(lambda: "x")
     server.resource("x://rows/{n}")(lambda n: "x")
-    asked = ["x://shown", "x://still", "x://hidden", "x://rows/1", "x://missing", "bad uri"]
-    async with MCPClient(server=server).listen(uris=asked) as messages:
+    uris = ["x://shown", "x://still", "x://hidden", "x://rows/1", "x://missing", "bad uri"]
+    async with MCPClient(server=server).listen(uris=uris) as messages:
         acknowledged = await anext(messages)
     assert acknowledged["params"]["notifications"] == {
         "resourceSubscriptions": ["x://shown", "x://rows/1"]
@@ -383,16 +383,16 @@ def _subscribing(uri: str) -> dict[str, Any]:
 
 
 NAMING: dict[str, Any] = {
-    "a tool": lambda one: message("tools/call", {"name": one}),
-    "a resource": lambda one: message("resources/read", {"uri": f"x://{one}"}),
-    "a template": lambda one: message("resources/read", {"uri": f"rows://{one}/1"}),
-    "a prompt": lambda one: message("prompts/get", {"name": one}),
-    "a prompt to complete": lambda one: _completing({"type": "ref/prompt", "name": one}, "topic"),
-    "a template to complete": lambda one: _completing(
-        {"type": "ref/resource", "uri": f"rows://{one}/{{n}}"}, "n"
+    "a tool": lambda name: message("tools/call", {"name": name}),
+    "a resource": lambda name: message("resources/read", {"uri": f"x://{name}"}),
+    "a template": lambda name: message("resources/read", {"uri": f"rows://{name}/1"}),
+    "a prompt": lambda name: message("prompts/get", {"name": name}),
+    "a prompt to complete": lambda name: _completing({"type": "ref/prompt", "name": name}, "topic"),
+    "a template to complete": lambda name: _completing(
+        {"type": "ref/resource", "uri": f"rows://{name}/{{n}}"}, "n"
     ),
-    "a subscription": lambda one: _subscribing(f"x://{one}"),
-    "a subscription to a row": lambda one: _subscribing(f"rows://{one}/1"),
+    "a subscription": lambda name: _subscribing(f"x://{name}"),
+    "a subscription to a row": lambda name: _subscribing(f"rows://{name}/1"),
 }
 
 
@@ -420,8 +420,8 @@ def _streaming(exchange_of: Callable[..., Exchange], *args: Any) -> Exchange:
 def _statements(captured: CaptureQueriesContext) -> list[str]:
     """What was asked of the database, whatever the values."""
     return sorted(
-        re.sub(r"VALUES .*|'(?:[^']|'')*'|\b\d+\b", "…", one["sql"])
-        for one in captured.captured_queries
+        re.sub(r"VALUES .*|'(?:[^']|'')*'|\b\d+\b", "…", query["sql"])
+        for query in captured.captured_queries
     )
 
 
@@ -435,17 +435,17 @@ def test_hidden_and_unknown_ask_the_database_the_same(what, word, token, monkeyp
     headers = _session(token) if "subscription" in what else {}
     # Notes when the token was last used, once a minute.
     post("/alike", message("tools/call", {"name": "open_one"}), token=token)
-    answers, asked = {}, {}
+    answers, statements = {}, {}
     for name in (f"{word}_one", f"{word}_two"):
         with CaptureQueriesContext(connection) as captured:
             answers[name] = post("/alike", NAMING[what](name), token=token, **headers)
-        asked[name] = _statements(captured)
+        statements[name] = _statements(captured)
     hidden, unknown = answers.values()
     assert hidden.content.replace(b"_one", b"_two") == unknown.content
     assert (hidden.status_code, hidden.headers) == (unknown.status_code, unknown.headers)
-    assert asked[f"{word}_one"] == asked[f"{word}_two"]
+    assert statements[f"{word}_one"] == statements[f"{word}_two"]
     # The permissions of his groups, the groups, and what a permission asks by itself.
-    assert len([one for one in asked[f"{word}_two"] if '"auth_group' in one]) == 3
+    assert len([query for query in statements[f"{word}_two"] if '"auth_group' in query]) == 3
 
 
 @pytest.mark.usefixtures("_inline_urls")

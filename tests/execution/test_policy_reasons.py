@@ -68,8 +68,10 @@ NEEDED = [(), ("a",), ("a", "b")]
 
 def named(declared: Any) -> str:
     """The name of a case, the same in every process."""
-    each = declared if isinstance(declared, (list, tuple)) else [declared]
-    return "+".join(getattr(one, "__name__", type(one).__name__) for one in each) or "nothing"
+    guards = declared if isinstance(declared, (list, tuple)) else [declared]
+    return (
+        "+".join(getattr(guard, "__name__", type(guard).__name__) for guard in guards) or "nothing"
+    )
 
 
 @cache
@@ -112,26 +114,26 @@ def test_a_component_is_seen_when_there_is_no_reason_against_it(
         component = component_of(permission, needed)
         reasons = explain(principal, component, use="list").reasons
         assert is_visible(principal, component) is not bool(reasons)
-        of_scopes = [one for one in reasons if one.kind == "scopes"]
-        guarding = [one for one in reasons if one.kind == "permission"]
+        of_scopes = [reason for reason in reasons if reason.kind == "scopes"]
+        guarding = [reason for reason in reasons if reason.kind == "permission"]
         lacks = held is not None and not set(needed) <= held
         assert bool(of_scopes) is (lacks and list_filter == "scopes")
         use = explain(principal, component, use="call")
         assert is_admitted(principal, component) is use.allowed is not (bool(guarding) or lacks)
-        assert [one.kind for one in use.reasons if one.scopes] == ["scopes"] * lacks
+        assert [reason.kind for reason in use.reasons if reason.scopes] == ["scopes"] * lacks
         guards = permission if isinstance(permission, list) else [permission]
-        refusing = [one for one in guards if one not in (None, Yes)]
-        assert [type(one.permission) for one in guarding] == refusing
+        refusing = [guard for guard in guards if guard not in (None, Yes)]
+        assert [type(reason.permission) for reason in guarding] == refusing
 
 
 def test_all_reasons_are_given_and_not_the_first_alone():
     component = component_of([No, IsStaff, "auth.view_group", InGroups(["Editors"])], ("a", "b"))
     principal = caller(frozenset({"a"}), is_known=False)
     with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
-        found = explain(principal, component, use="list").reasons
-    kinds = [type(one.permission) for one in found if one.permission is not None]
+        reasons = explain(principal, component, use="list").reasons
+    kinds = [type(reason.permission) for reason in reasons if reason.permission is not None]
     assert kinds == [No, IsStaff, HasCodename, InGroups]
-    assert found[-1].scopes == ("b",)
+    assert reasons[-1].scopes == ("b",)
 
 
 # What is asked, and what is not ------------------------------------------------------------------
@@ -161,9 +163,12 @@ def test_what_comes_after_the_first_no_is_asked_only_to_explain(answer):
         authorize_connection(server, principal)
     assert (yes.count, no.count, later.count) == (3, 3, 0)
     reasons = explain(principal, component, use="call").reasons
-    assert [one.permission or one.scopes for one in reasons] == [no, later, ("a",)]
-    found = explain_connection(server, principal).reasons
-    assert [(one.permission, one.error) for one in found] == [(no, answer or None), (later, None)]
+    assert [reason.permission or reason.scopes for reason in reasons] == [no, later, ("a",)]
+    connection_reasons = explain_connection(server, principal).reasons
+    assert [(reason.permission, reason.error) for reason in connection_reasons] == [
+        (no, answer or None),
+        (later, None),
+    ]
 
 
 @pytest.mark.parametrize("permission", [None, AllowAny], ids=named)
@@ -229,7 +234,7 @@ def test_whoever_may_not_enter_has_a_reason(is_known, permission, guards, is_ena
     settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": f"{__name__}.nobody_connects"}}
     for held, audience, client in product(HELD, ("", "https://a.example"), ("blocked", "other")):
         principal = caller(held, is_known=is_known, audience=audience, client_id=client)
-        reasons = [one.kind for one in explain_connection(door, principal).reasons]
+        reasons = [reason.kind for reason in explain_connection(door, principal).reasons]
         if reasons:
             with pytest.raises(AccessRefused):
                 authorize_connection(door, principal)

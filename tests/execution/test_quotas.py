@@ -29,10 +29,10 @@ START = 1_800_000_000.0  # a multiple of an hour
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """The beginning of an hour, until a test says otherwise."""
-    found = SimpleNamespace(now=START)
-    fake = SimpleNamespace(time=lambda: found.now, monotonic=lambda: 0.0)
+    clock = SimpleNamespace(now=START)
+    fake = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: 0.0)
     monkeypatch.setattr(limits, "time", fake)
-    return found
+    return clock
 
 
 def with_tool(*, server: MCPServer | None = None, **options: Any) -> MCPServer:
@@ -285,8 +285,8 @@ def test_servers_and_components_are_counted_apart(settings):
     settings.MCP_DJANGO = {"RATE": "1/h"}
     first = with_tool()
     second = with_tool(server=MCPServer("second", permission=AllowAny))
-    assert [is_limited(MCPClient(server=one)) for one in (first, second)] == [False, False]
-    assert [is_limited(MCPClient(server=one)) for one in (first, second)] == [True, True]
+    assert [is_limited(MCPClient(server=server)) for server in (first, second)] == [False, False]
+    assert [is_limited(MCPClient(server=server)) for server in (first, second)] == [True, True]
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "2026-07-28"])

@@ -48,14 +48,14 @@ def server():
 @pytest.fixture
 def opened():
     """The connections that tool threads have opened so far."""
-    found: list[Any] = []
+    new_connections: list[Any] = []
 
     def note(*, connection: Any, **kwargs: Any) -> None:
         if threading.current_thread().name.startswith("mcp-tool"):
-            found.append(connection)
+            new_connections.append(connection)
 
     connection_created.connect(note)
-    yield found
+    yield new_connections
     connection_created.disconnect(note)
 
 

@@ -76,13 +76,13 @@ def make():
     """Makes pools that end with the test."""
     made: list[BoundedPool] = []
 
-    def one(threads: int = 4, queue: int = 8, seconds: float = PATIENCE, **more: Any) -> Any:
+    def make_pool(threads: int = 4, queue: int = 8, seconds: float = PATIENCE, **more: Any) -> Any:
         made.append(
             BoundedPool("test", threads=threads, queue=queue, queue_seconds=seconds, **more)
         )
         return made[-1]
 
-    yield one
+    yield make_pool
     for pool in made:
         assert pool.close(seconds=PATIENCE)
 
@@ -117,7 +117,7 @@ def test_as_many_run_at_once_as_there_are_threads(make):
     pool = make(threads=3, queue=0)
     together = threading.Barrier(3)
     running = [pool.submit(lambda: together.wait(PATIENCE)) for _ in range(3)]
-    assert sorted(one.result(PATIENCE) for one in running) == [0, 1, 2]
+    assert sorted(future.result(PATIENCE) for future in running) == [0, 1, 2]
 
 
 def test_a_share_is_free_when_its_caller_learns_of_the_result(make):
@@ -213,27 +213,27 @@ def test_the_processs_own_work_has_all_threads(make):
 
 def test_work_counts_for_whoever_is_found_to_call(make):
     pool = make(threads=4, queue=20)
-    found = threading.Semaphore(0)
+    begun = threading.Semaphore(0)
     counted, go = threading.Semaphore(0), threading.Event()
 
     def work() -> str:
-        found.release()
+        begun.release()
         count_job_for("mallory")
         counted.release()
         assert go.wait(PATIENCE)
         return "done"
 
-    every = [pool.submit(work, key="unproven") for _ in range(4)]
+    futures = [pool.submit(work, key="unproven") for _ in range(4)]
     # Mallory has what one may have, and the others wait as his; nobody stands for the unproven.
-    for _ in every:
-        assert found.acquire(timeout=PATIENCE)
+    for _ in futures:
+        assert begun.acquire(timeout=PATIENCE)
     for _ in range(2):
         assert counted.acquire(timeout=PATIENCE)
     assert pool.submit(lambda: "served", key="unproven").result(PATIENCE) == "served"
     assert pool.submit(lambda: "served", key="alice").result(PATIENCE) == "served"
     assert not counted.acquire(blocking=False)
     go.set()
-    assert [one.result(PATIENCE) for one in every] == ["done"] * 4
+    assert [future.result(PATIENCE) for future in futures] == ["done"] * 4
 
 
 async def test_what_has_to_wait_as_somebody_elses_waits_no_longer_than_it_may(make):
@@ -377,7 +377,7 @@ def run_apart(script: str) -> str:
 
 @pytest.mark.outside
 def test_a_process_that_was_forked_has_threads_of_its_own():
-    said = run_apart(
+    output = run_apart(
         "import os, threading\n"
         "go = threading.Event()\n"
         "get_pool('tool').submit(go.wait, key='a')\n"
@@ -386,12 +386,12 @@ def test_a_process_that_was_forked_has_threads_of_its_own():
         "    os._exit(0)\n"
         "os.waitpid(pid, 0); go.set()\n"
     )
-    assert said == "served\n"
+    assert output == "served\n"
 
 
 @pytest.mark.outside
 def test_a_process_ends_when_its_calls_have_and_waits_for_no_task():
-    said = run_apart(
+    output = run_apart(
         "import threading\n"
         "begun, never = threading.Semaphore(0), threading.Event()\n"
         "def call(): begun.release(); threading.main_thread().join(10); print('call')\n"
@@ -399,7 +399,7 @@ def test_a_process_ends_when_its_calls_have_and_waits_for_no_task():
         "get_pool('tool').submit(call); get_pool('task').submit(task)\n"
         "begun.acquire(); begun.acquire()\n"
     )
-    assert said == "call\n"
+    assert output == "call\n"
 
 
 # Callers that count as one ------------------------------------------------------------------------
@@ -550,8 +550,8 @@ def test_work_counts_for_another_member_of_the_same_callers(make):
     assert other.result(PATIENCE) == "served"
     assert not counted.acquire(blocking=False)
     go.set()
-    for one in (first, second):
-        assert one.result(PATIENCE) is None
+    for future in (first, second):
+        assert future.result(PATIENCE) is None
     assert_empty(pool)
 
 

@@ -34,12 +34,12 @@ async def write_later(name: str, fail: str = "") -> list[int]:
 
 
 def server(**options: Any) -> MCPServer:
-    found = open_to_all()
-    found.tool("write", **options)(write)
-    found.tool("write_later", **options)(write_later)
-    found.resource("x://{name}", atomic=options.get("atomic"))(lambda name: write(name, "tool"))
-    found.prompt("prompt", atomic=options.get("atomic"))(lambda name: write(name, "tool"))
-    return found
+    server = open_to_all()
+    server.tool("write", **options)(write)
+    server.tool("write_later", **options)(write_later)
+    server.resource("x://{name}", atomic=options.get("atomic"))(lambda name: write(name, "tool"))
+    server.prompt("prompt", atomic=options.get("atomic"))(lambda name: write(name, "tool"))
+    return server
 
 
 @pytest.fixture
@@ -85,14 +85,14 @@ def test_resources_and_prompts_are_rolled_back_too():
 
 @pytest.mark.django_db(transaction=True)
 def test_a_result_that_says_it_failed_keeps_what_was_written():
-    found = open_to_all()
+    server = open_to_all()
 
-    @found.tool(atomic=True)
+    @server.tool(atomic=True)
     def tell() -> ToolResult:
         Group.objects.create(name="a")
         return ToolResult("no", is_error=True)
 
-    assert real_client(server=found).call_tool("tell", check=False).is_error
+    assert real_client(server=server).call_tool("tell", check=False).is_error
     assert kept() == {"a"}
 
 
@@ -147,15 +147,15 @@ async def test_a_sync_tool_called_from_a_loop_is_atomic_too():
 
 @pytest.mark.django_db(transaction=True)
 def test_a_lazy_answer_reads_what_was_written():
-    found = open_to_all()
+    server = open_to_all()
 
-    @found.tool(atomic=True)
+    @server.tool(atomic=True)
     def lazy() -> Iterator[str]:
         Group.objects.create(name="a")
         assert connection.in_atomic_block
         yield from Group.objects.values_list("name", flat=True)
 
-    assert real_client(server=found).call_tool("lazy").structured == ["a"]
+    assert real_client(server=server).call_tool("lazy").structured == ["a"]
 
 
 # After the commit -----------------------------------------------------------------------------
@@ -181,16 +181,16 @@ def test_inside_of_one_it_waits_for_the_commit():
 @pytest.mark.django_db(transaction=True)
 def test_what_is_rolled_back_is_never_done():
     done: list[int] = []
-    found = open_to_all()
+    server = open_to_all()
 
-    @found.tool(atomic=True)
+    @server.tool(atomic=True)
     def notify(ctx: Context, fail: bool) -> str:
         run_after_commit(lambda: done.append(1))
         if fail:
             raise ToolError("no")
         return "yes"
 
-    client = real_client(server=found)
+    client = real_client(server=server)
     assert client.call_tool("notify", {"fail": True}, check=False).is_error
     assert done == []
     assert client.call_tool("notify", {"fail": False}).text == "yes"

@@ -95,19 +95,19 @@ def make_worker(monkeypatch):
 @pytest.fixture(name="backends")
 def make_backends(settings):
     """Configures ``TASKS``, which is read once otherwise, and gives the backends."""
-    found = task_worker.task_backends()
-    if found is None:
+    backends = task_worker.task_backends()
+    if backends is None:
         do_without("requires django-tasks: it is not installed")
 
     def configure(**configured: dict[str, Any]) -> Any:
         settings.TASKS = configured
         forget()
-        return found
+        return backends
 
     def forget() -> None:
-        found.__dict__.pop("settings", None)
-        found._settings = None
-        found._connections = Local()
+        backends.__dict__.pop("settings", None)
+        backends._settings = None
+        backends._connections = Local()
 
     yield configure
     forget()

@@ -79,11 +79,11 @@ def test_a_task_is_flat_and_its_result_is_got(client):
         assert created.raw[member].endswith("Z")
         datetime.fromisoformat(created.raw[member])
     assert len(created.task_id) >= 32
-    found = client.get_task(created.task_id)
-    assert (found["resultType"], found["status"]) == ("complete", "completed")
-    assert found["result"]["structuredContent"] == {"total": 3}
-    assert (found["result"]["resultType"], "_meta" in found["result"]) == ("complete", False)
-    assert set(found) == MEMBERS | {"result"}
+    task = client.get_task(created.task_id)
+    assert (task["resultType"], task["status"]) == ("complete", "completed")
+    assert task["result"]["structuredContent"] == {"total": 3}
+    assert (task["result"]["resultType"], "_meta" in task["result"]) == ("complete", False)
+    assert set(task) == MEMBERS | {"result"}
     assert client.task_result(created).structured == {"total": 3}
 
 
@@ -130,23 +130,23 @@ def test_a_handle_is_for_clients_that_know_of_no_tasks(client):
 
 @spec("TKE-6")
 def test_a_tool_that_says_it_failed_has_completed(client):
-    found = client.get_task(client.call_tool("fail", as_task=True).task_id)
-    assert found["status"] == "completed"
-    assert found["result"]["isError"] is True
-    assert found["result"]["content"][0]["text"] == "Not today."
+    task = client.get_task(client.call_tool("fail", as_task=True).task_id)
+    assert task["status"] == "completed"
+    assert task["result"]["isError"] is True
+    assert task["result"]["content"][0]["text"] == "Not today."
 
 
 @spec("TKE-6", "TKE-5")
 def test_a_protocol_error_fails_the_task(client):
-    found = client.get_task(client.call_tool("break_down", as_task=True).task_id)
-    assert found["status"] == "failed"
-    assert found["error"] == {
+    task = client.get_task(client.call_tool("break_down", as_task=True).task_id)
+    assert task["status"] == "failed"
+    assert task["error"] == {
         "code": INVALID_PARAMS,
         "message": "Not like this.",
         "data": {"field": "a"},
     }
-    assert found["statusMessage"] == "Not like this."
-    assert "result" not in found
+    assert task["statusMessage"] == "Not like this."
+    assert "result" not in task
 
 
 @spec("TKE-8", "TKE-4")
@@ -166,10 +166,10 @@ def test_canceling_is_acknowledged_whatever_the_task_does(client):
 @spec("TKE-5", "TKE-7", "TKE-4")
 def test_answers_are_taken_one_by_one_and_others_ignored(client):
     task_id = client.call_tool("ask_two", as_task=True).task_id
-    found = client.get_task(task_id)
-    assert (found["status"], set(found["inputRequests"])) == ("input_required", {"who", "sure"})
-    assert found["inputRequests"]["who"]["method"] == "elicitation/create"
-    assert "requestState" not in found
+    task = client.get_task(task_id)
+    assert (task["status"], set(task["inputRequests"])) == ("input_required", {"who", "sure"})
+    assert task["inputRequests"]["who"]["method"] == "elicitation/create"
+    assert "requestState" not in task
 
     def update(**answers: Any) -> dict[str, Any]:
         given = {"taskId": task_id, "inputResponses": answers}
@@ -206,8 +206,8 @@ def test_an_answer_that_is_none_is_refused(client):
 
 @spec("TKE-12")
 def test_what_is_asked_before_a_task_is_asked_by_the_call(client):
-    asked = client.call_tool("ask_before", as_task=True)
-    assert (asked.raw["resultType"], asked.task_id) == ("input_required", "")
+    result = client.call_tool("ask_before", as_task=True)
+    assert (result.raw["resultType"], result.task_id) == ("input_required", "")
     assert not Task.objects.exists()
     created = client.call_tool("ask_before", as_task=True, answers=[{"name": "Ada"}])
     assert set(created.raw) == MEMBERS
@@ -243,12 +243,12 @@ def test_a_request_that_does_not_declare_the_extension_is_told_so(method, client
 def test_the_tasks_of_others_and_none_are_one(method, db):
     ada, eve = (MCPClient(server=members, user=person(name)) for name in ("ada", "eve"))
     hers = ada.call_tool("ask_name", as_task=True).task_id
-    said = {}
+    messages = {}
     for task_id in (hers, "no-such-task", "\0"):
         error = refused(eve, method, {"taskId": task_id, "inputResponses": {}})
         assert error.code == INVALID_PARAMS
-        said[task_id] = error.message.replace(repr(task_id)[1:-1], "…")
-    assert len(set(said.values())) == 1
+        messages[task_id] = error.message.replace(repr(task_id)[1:-1], "…")
+    assert len(set(messages.values())) == 1
     assert ada.get_task(hers)["status"] == "input_required"
 
 
@@ -258,16 +258,16 @@ def test_whoever_may_not_use_the_tool_any_more_does_not_read_its_results(db):
     task_id = MCPClient(server=members, user=ada).call_tool("staff_only", as_task=True).task_id
     ada.is_superuser = False
     ada.save()
-    said = []
-    for asked in (task_id, "0" * len(task_id)):
+    refusals = []
+    for requested_id in (task_id, "0" * len(task_id)):
         client = MCPClient(server=members, user=type(ada).objects.get(pk=ada.pk))
         with CaptureQueriesContext(connection) as captured:
-            error = refused(client, "tasks/get", {"taskId": asked})
-        statements = [one["sql"].replace(asked, "…") for one in captured]
-        said.append((error.code, error.message.replace(asked, "…"), statements))
-    assert said[0][0] == INVALID_PARAMS
+            error = refused(client, "tasks/get", {"taskId": requested_id})
+        statements = [query["sql"].replace(requested_id, "…") for query in captured]
+        refusals.append((error.code, error.message.replace(requested_id, "…"), statements))
+    assert refusals[0][0] == INVALID_PARAMS
     # One that there never was asks the database the same.
-    assert said[0] == said[1]
+    assert refusals[0] == refusals[1]
 
 
 @spec("TKE-9")

@@ -68,8 +68,8 @@ def agreed(client: MCPClient) -> dict[str, Any]:
         "clientInfo": {"name": "test", "version": "1"},
     }
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    found: dict[str, Any] = client._client.send(message)["result"]["capabilities"]
-    return found
+    capabilities: dict[str, Any] = client._client.send(message)["result"]["capabilities"]
+    return capabilities
 
 
 # What is declared -------------------------------------------------------------------------------
@@ -83,12 +83,14 @@ def test_the_capability_and_the_support_of_each_tool(db):
     assert "tasks" not in agreed(older(server=plain))
     assert "tasks" not in agreed(older(protocol_version="2025-06-18"))
     assert "extensions" not in agreed(older())
-    support = {one["name"]: one.get("execution") for one in older().list_tools()}
+    support = {tool["name"]: tool.get("execution") for tool in older().list_tools()}
     assert support["greet"] is None
     assert support["add"] == {"taskSupport": "optional"}
     assert support["only"] == {"taskSupport": "required"}
     assert support["started"] == {"taskSupport": "optional"}
-    assert not any("execution" in one for one in older(protocol_version="2025-06-18").list_tools())
+    assert not any(
+        "execution" in tool for tool in older(protocol_version="2025-06-18").list_tools()
+    )
 
 
 @spec("TKE-14")
@@ -183,16 +185,16 @@ def test_its_result_is_that_of_the_call_and_names_the_task(client):
     assert result.structured == {"total": 3}
     assert result.raw["_meta"] == {RELATED_TASK: {"taskId": created.task_id}}
     assert "resultType" not in result.raw
-    found = client.get_task(created.task_id)
-    assert set(found) == MEMBERS
-    assert found["status"] == "completed"
+    task = client.get_task(created.task_id)
+    assert set(task) == MEMBERS
+    assert task["status"] == "completed"
 
 
 @spec("TKD-6", "TKD-4")
 def test_what_fails_fails_its_task(client):
     failed = client.call_tool("fail", as_task=True)
-    found = client.get_task(failed.task_id)
-    assert (found["status"], found["statusMessage"]) == ("failed", "Not today.")
+    task = client.get_task(failed.task_id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "Not today.")
     assert client.task_result(failed, check=False).is_error
     broken = client.call_tool("break_down", as_task=True)
     assert client.get_task(broken.task_id)["status"] == "failed"
@@ -221,7 +223,7 @@ def test_canceling_answers_with_the_task_and_ends_it(client):
 def test_the_tasks_of_others_are_not_there(method, db):
     ada, eve = (older(server=members, user=person(name)) for name in ("ada", "eve"))
     hers = ada.call_tool("only", as_task=True).task_id
-    foreign, unknown = (refused(eve, method, taskId=one) for one in (hers, "x" * 43))
+    foreign, unknown = (refused(eve, method, taskId=task_id) for task_id in (hers, "x" * 43))
     assert foreign.code == unknown.code == INVALID_PARAMS
     assert foreign.message.replace(hers, "x" * 43) == unknown.message
 
@@ -235,7 +237,7 @@ def test_a_caller_lists_his_tasks_and_no_others(monkeypatch, db):
     first = ada.request("tasks/list")
     second = ada.request("tasks/list", {"cursor": first["nextCursor"]})
     listed = [*first["tasks"], *second["tasks"]]
-    assert {one["taskId"] for one in listed} == set(hers)
+    assert {task["taskId"] for task in listed} == set(hers)
     assert len(listed) == len(hers)
     assert "nextCursor" not in second
     assert set(listed[0]) == MEMBERS
@@ -251,7 +253,7 @@ def test_a_task_of_a_hidden_tool_is_listed_by_no_former_name(db):
     (known,) = server.tools.values()
     server.unregister(known)
     server.tool("new", aliases=["old"], task="optional", permission=IsStaff)(lambda: "x")
-    assert [one["taskId"] for one in client.request("tasks/list")["tasks"]] == [made]
+    assert [task["taskId"] for task in client.request("tasks/list")["tasks"]] == [made]
     ada.is_staff = False
     ada.save()
     assert client.request("tasks/list")["tasks"] == []
@@ -334,12 +336,12 @@ def test_questions_travel_on_the_stream_that_awaits(transport, transactional_db)
             return reply(questions)
 
         client._client._answer = answer
-        told = client.task_result(created, answers=[{"name": "Ada"}, {"sure": True}])
-    assert told.text == "Ada is sure."
+        result = client.task_result(created, answers=[{"name": "Ada"}, {"sure": True}])
+    assert result.text == "Ada is sure."
     assert len(heard) == 2
-    assert {one["method"] for one in heard} == {"elicitation/create"}
+    assert {question["method"] for question in heard} == {"elicitation/create"}
     if transport != "memory":
-        related = [one["params"]["_meta"][RELATED_TASK] for one in heard]
+        related = [question["params"]["_meta"][RELATED_TASK] for question in heard]
         assert related == [{"taskId": created.task_id}] * 2
 
 
@@ -354,9 +356,9 @@ async def test_leaving_the_wait_leaves_the_task(transactional_db):
         await sync_to_async(gate.reached.wait)(wire_site.PATIENCE)
         waiting.cancel()
         await asyncio.wait([waiting])
-        found = await client.arequest("tasks/get", {"taskId": created.task_id})
+        task = await client.arequest("tasks/get", {"taskId": created.task_id})
         gate.opened.set()
-        assert found["status"] == "working"
+        assert task["status"] == "working"
         assert (await client.atask_result(created)).text == "passed, wanted"
 
 
@@ -378,4 +380,6 @@ def test_a_task_that_reports_progress_sends_none(remote):
     assert gate.reached.wait(wire_site.PATIENCE)
     gate.opened.set()
     remote.task_result(created)
-    assert {one["method"] for one in remote._recorder.messages} <= {"notifications/tasks/status"}
+    assert {message["method"] for message in remote._recorder.messages} <= {
+        "notifications/tasks/status"
+    }

@@ -65,8 +65,8 @@ async def told(connection: Connection, status: str) -> dict[str, Any]:
         assert event["method"] == "notifications/tasks"
         assert event["params"]["_meta"] == {SUBSCRIPTION_ID: SUBSCRIPTION}
         if event["params"]["status"] == status:
-            found: dict[str, Any] = event["params"]
-            return found
+            params: dict[str, Any] = event["params"]
+            return params
 
 
 @spec("TKE-11", "SUB-7", "SUB-8", "PRG-4")

@@ -118,9 +118,9 @@ def test_tasks_outlive_processes(kind, tmp_path, monkeypatch):
             with web() as first, working(environ, tmp_path / "w1.txt") as worker:
                 # Asked by one process, answered at another, restarted in between.
                 asking = site.begin(first, "a", ask=True)
-                asked = site.until_status(second, asking, "input_required")
+                task = site.until_status(second, asking, "input_required")
                 yes = {"action": "accept", "content": {"value": "Ada"}}
-                answers = dict.fromkeys(asked["inputRequests"], yes)
+                answers = dict.fromkeys(task["inputRequests"], yes)
                 params = {"taskId": asking, "inputResponses": answers}
                 site.send(first, "tasks/update", params)
                 site.until_begun("a")

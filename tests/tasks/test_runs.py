@@ -146,11 +146,11 @@ def test_questions_before_the_task_are_those_of_the_call(worker, is_async):
             ctx.task.begin()
             return name
 
-    asked = call(server, "order")
-    assert asked["resultType"] == "input_required"
+    result = call(server, "order")
+    assert result["resultType"] == "input_required"
     assert not Task.objects.exists()
-    (key,) = asked["inputRequests"]
-    begun = call(server, "order", inputResponses={key: YES}, requestState=asked["requestState"])
+    (key,) = result["inputRequests"]
+    begun = call(server, "order", inputResponses={key: YES}, requestState=result["requestState"])
     assert begun["resultType"] == "task"
     assert Group.objects.count() == 0
     assert text_of(worker.run().result) == "Ada"
@@ -328,7 +328,7 @@ def test_an_async_function_is_interrupted(worker):
 
 def held(pk: str) -> Any:
     """The run of a task that this process holds."""
-    return next(one for (key, _), one in task_runs.lease_renewer._runs.items() if key == pk)
+    return next(run for (key, _), run in task_runs.lease_renewer._runs.items() if key == pk)
 
 
 def keep(pk: str) -> None:
@@ -337,22 +337,22 @@ def keep(pk: str) -> None:
 
 
 def test_messages_are_written_by_the_keeper_and_at_the_end_of_a_run(worker):
-    server, said = open_to_all(), []
+    server, messages = open_to_all(), []
 
     @server.tool(task="optional")
     def count(ctx: Context) -> str:
         """Count."""
         ctx.report_progress(1, 3)
         ctx.report_progress(2, 3)
-        said.append(Task.objects.get(pk=ctx.task.id).status_message)
+        messages.append(Task.objects.get(pk=ctx.task.id).status_message)
         keep(ctx.task.id)
-        said.append(Task.objects.get(pk=ctx.task.id).status_message)
+        messages.append(Task.objects.get(pk=ctx.task.id).status_message)
         ctx.report_progress(3, 3, "nearly")
         return ctx.elicit("Name?", str)
 
     call(server, "count")
     row = worker.run()
-    assert [*said, row.status_message] == ["", "2 / 3", "nearly"]
+    assert [*messages, row.status_message] == ["", "2 / 3", "nearly"]
     task_rows.cancel_task(row)
 
 
@@ -414,8 +414,8 @@ def test_who_has_lost_what_it_takes_is_refused(worker, loss):
         type(token.user).objects.update(is_superuser=False)
     row = worker.run()
     assert row.status == "failed"
-    said = "No tool named" if loss == "permission" else "may not use the site"
-    assert said in row.status_message
+    reason = "No tool named" if loss == "permission" else "may not use the site"
+    assert reason in row.status_message
 
 
 def test_a_tool_that_is_gone_is_said_to_be(worker):
@@ -469,7 +469,7 @@ def test_each_run_is_a_line_of_the_call_log(worker):
     # What may write is in the table before it runs.
     assert seen == ["started"]
     lines = Call.objects.filter(component="work").order_by("pk")
-    assert [(one.transport == "task", one.outcome) for one in lines] == [
+    assert [(line.transport == "task", line.outcome) for line in lines] == [
         (False, "ok"),
         (True, "ok"),
     ]
@@ -541,9 +541,9 @@ def test_the_page_of_an_approval_is_no_question_of_the_function(worker, monkeypa
     assert [*page["inputRequests"]] == ["approval"]
     approval_rows.save_decision(Approval.objects.get(), is_granted=True, by="ada", reason="")
     accepted = {"approval": {"action": "accept"}}
-    asked = round_of(("inputResponses", accepted), ("requestState", page["requestState"]))
-    named = dict.fromkeys(asked["inputRequests"], YES)
-    begun = round_of(("inputResponses", named), ("requestState", asked["requestState"]))
+    result = round_of(("inputResponses", accepted), ("requestState", page["requestState"]))
+    named = dict.fromkeys(result["inputRequests"], YES)
+    begun = round_of(("inputResponses", named), ("requestState", result["requestState"]))
     assert begun["resultType"] == "task"
     # What was answered before the task is not asked in it.
     row = worker.run()

@@ -87,6 +87,6 @@ class Caller:
         return await send(self._app, self._path, body, **headers)
 
 
-def _text(said: Mapping[str, Any]) -> str:
-    text = said["content"][0]["text"] if "content" in said else str(said["code"])
-    return f"error: {text}" if said.get("isError") else str(text)
+def _text(answer: Mapping[str, Any]) -> str:
+    text = answer["content"][0]["text"] if "content" in answer else str(answer["code"])
+    return f"error: {text}" if answer.get("isError") else str(text)

@@ -72,7 +72,7 @@ for server in SERVERS.values():
         return str(a)
 
 
-raw = URLRouter([re_path(f"^raw/{name}/mcp$", one.asgi) for name, one in SERVERS.items()])
+raw = URLRouter([re_path(f"^raw/{name}/mcp$", server.asgi) for name, server in SERVERS.items()])
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:

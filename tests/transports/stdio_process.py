@@ -83,9 +83,9 @@ class StdioProcess:
 
     def next(self) -> dict[str, Any]:
         """The next message; `EOFError` when there is none any more."""
-        found: dict[str, Any] = self.line()
-        assert found["jsonrpc"] == "2.0", found
-        return found
+        line: dict[str, Any] = self.line()
+        assert line["jsonrpc"] == "2.0", line
+        return line
 
     def line(self) -> Any:
         """The next line, whatever it holds."""
@@ -103,38 +103,38 @@ class StdioProcess:
     def batch(self, members: Sequence[Any]) -> list[dict[str, Any]]:
         """The answer to several messages in one line; nothing else may come before it."""
         self.write(json.dumps(members).encode() + b"\n")
-        found = self.line()
-        assert isinstance(found, list), found
-        return found
+        answers = self.line()
+        assert isinstance(answers, list), answers
+        return answers
 
     def response(self) -> dict[str, Any]:
         """The next message, which has to be a response."""
-        found = self.next()
-        assert "method" not in found, found
-        return found
+        response = self.next()
+        assert "method" not in response, response
+        return response
 
     def request(
         self, method: str, params: Mapping[str, Any] | None = None, **extra: Any
     ) -> dict[str, Any]:
         """The response to a request; nothing else may come before it."""
         id = self.begin(method, params, **extra)
-        found = self.response()
-        assert found["id"] == id
-        return found
+        response = self.response()
+        assert response["id"] == id
+        return response
 
     def call(self, name: str, /, **arguments: Any) -> str:
         """The text that a tool gives."""
-        found = self.request("tools/call", {"name": name, "arguments": arguments})
-        text: str = found["result"]["content"][0]["text"]
+        response = self.request("tools/call", {"name": name, "arguments": arguments})
+        text: str = response["result"]["content"][0]["text"]
         return text
 
     def rest(self) -> list[dict[str, Any]]:
         """Everything that is written from now on, to the end of the process."""
-        found = []
+        messages = []
         with suppress(EOFError):
             while True:
-                found.append(self.next())
-        return found
+                messages.append(self.next())
+        return messages
 
     def start_reading(self) -> None:
         if not self._begun:

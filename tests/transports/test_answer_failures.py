@@ -177,7 +177,7 @@ async def test_a_tool_that_wants_to_end_everything_ends_itself(extra, tool, moun
     assert (answer.status, result["isError"]) == (200, True)
     assert "because of a server error. The error was logged" in result["content"][0]["text"]
     assert b"secret" not in answer.body
-    (record,) = (one for one in caplog.records if one.levelno >= logging.ERROR)
+    (record,) = (logged for logged in caplog.records if logged.levelno >= logging.ERROR)
     assert record.getMessage() == f"tool {tool!r} failed."
     assert "secret detail" in caplog.text
     knock = message("tools/call", {"name": "knock", "arguments": {"name": "x"}})

@@ -62,7 +62,9 @@ OTHERS = {
 GROUPS = {"wrong": WRONG, "malformed": MALFORMED, "others": OTHERS}
 # What is no message at all, so that nobody gets as far as the name.
 UNREADABLE = {"lone surrogate", "infinite", "too deep"}
-READABLE = {name: one for name, one in {**WRONG, **MALFORMED}.items() if name not in UNREADABLE}
+READABLE = {
+    name: params for name, params in {**WRONG, **MALFORMED}.items() if name not in UNREADABLE
+}
 
 
 @pytest.fixture(autouse=True)

@@ -74,18 +74,18 @@ class Stopwatch:
 def differences(samples: Sequence[tuple[float, float]]) -> list[float]:
     """Return the differences of the medians in resamples of the pairs, sorted (bootstrap)."""
     chosen = random.Random(0)
-    found = []
+    deltas = []
     for _ in range(RESAMPLES):
         first, second = zip(*chosen.choices(samples, k=len(samples)), strict=True)
-        found.append(median(first) - median(second))
-    return sorted(found)
+        deltas.append(median(first) - median(second))
+    return sorted(deltas)
 
 
 @pytest.mark.parametrize("tool", ["hidden_now", "hidden_later"])
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("mount", ["raw", "lane"])
 def test_a_hidden_tool_takes_as_long_as_an_absent_one(server, mount, caller, tool, capsys):
-    (name,) = (one for one in HIDDEN if one.startswith(tool))
+    (name,) = (candidate for candidate in HIDDEN if candidate.startswith(tool))
     place, authorization = CALLERS[caller]
     path = f"/raw/{place}/mcp" if mount == "raw" else f"/{place}/mcp"
     samples: list[tuple[float, float]] = []
@@ -99,7 +99,7 @@ def test_a_hidden_tool_takes_as_long_as_an_absent_one(server, mount, caller, too
                 hidden, absent = stopwatch.time(name), stopwatch.time(ABSENT)
             if number >= WARMING:
                 samples.append((hidden, absent))
-    hidden, absent = (median(each) for each in zip(*samples, strict=True))
+    hidden, absent = (median(times) for times in zip(*samples, strict=True))
     resampled = differences(samples)
     low, high = resampled[EXTREME], resampled[-EXTREME - 1]
     with capsys.disabled():

@@ -109,7 +109,7 @@ async def test_a_large_result_on_a_stream_is_an_error_that_names_the_limit(
         ("ok", ""),
         ("failed", "the result is larger than MAX_EVENT_BYTES"),
     ]
-    [record] = [one for one in caplog.records if one.name == "mcp_django"]
+    [record] = [logged for logged in caplog.records if logged.name == "mcp_django"]
     assert record.levelno == logging.WARNING
     assert f"tools/call {tool} on server 'studio' has 20" in record.getMessage()
     settings.MCP_DJANGO = {"MAX_EVENT_BYTES": None}
@@ -131,14 +131,16 @@ async def test_a_stored_event_is_not_too_large_either(version, studio, monkeypat
     assert is_whole((await peer.send(call("paint"))).response())
     async with peer.stream(call("paint", progress="p")) as connection:
         reader = Reader(connection)
-        said = [await reader.message(), await reader.message()]
-    assert said[0]["method"] == "notifications/progress"
-    assert says_too_large(said[1])
+        messages = [await reader.message(), await reader.message()]
+    assert messages[0]["method"] == "notifications/progress"
+    assert says_too_large(messages[1])
     answer = await peer.get(last_event_id=reader.ids[0])
-    assert answer.messages()[-1] == said[1]
+    assert answer.messages()[-1] == messages[1]
     if version == B:
         batch = [call("paint", id=1), call("paint", id=2)]
-        assert all(says_too_large(one) for one in (await peer.send(batch)).messages()[-2:])
+        assert all(
+            says_too_large(response) for response in (await peer.send(batch)).messages()[-2:]
+        )
 
 
 async def test_everything_is_an_event_over_http_and_sse(studio):
@@ -146,9 +148,9 @@ async def test_everything_is_an_event_over_http_and_sse(studio):
         await stream.ask(initialize(B))
         await stream.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
         assert says_too_large(await stream.ask(call("develop")))
-        said = await stream.ask(request("resources/read", {"uri": "studio://picture"}))
-        assert said["error"]["code"] == INTERNAL_ERROR
-        assert f"at most {LIMIT} can be sent" in said["error"]["message"]
+        response = await stream.ask(request("resources/read", {"uri": "studio://picture"}))
+        assert response["error"]["code"] == INTERNAL_ERROR
+        assert f"at most {LIMIT} can be sent" in response["error"]["message"]
         assert len(await stream.ask([request("ping", id=1), request("ping", id=2)])) == 2
 
 
@@ -161,8 +163,8 @@ async def test_a_batch_that_is_too_large_together_is_several_events(studio):
             request("resources/read", {"uri": f"studio://{name}"}, id=name)
             for name in ("half", "other")
         ]
-        said = [await stream.ask(reads), await stream.said()]
-        assert {one["id"] for one in said} == {"half", "other"}
+        responses = [await stream.ask(reads), await stream.said()]
+        assert {response["id"] for response in responses} == {"half", "other"}
 
 
 async def test_a_notification_that_is_too_large_is_left_out(studio, caplog):
@@ -175,8 +177,8 @@ async def test_a_notification_that_is_too_large_is_left_out(studio, caplog):
     notice, response = answer.messages()
     assert notice["params"]["progress"] == 2
     assert response["result"]["content"] == [{"type": "text", "text": "talked"}]
-    warnings = [one.getMessage() for one in caplog.records if one.name == "mcp_django"]
-    assert [one.split(" has ")[0] for one in warnings] == [
+    warnings = [record.getMessage() for record in caplog.records if record.name == "mcp_django"]
+    assert [warning.split(" has ")[0] for warning in warnings] == [
         "notifications/message",
         "notifications/progress",
     ]

@@ -38,8 +38,8 @@ async def transport():
 
 
 def is_delayed(transport: Any) -> bool:
-    found = transport.get_extra_info("socket")
-    return not found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    sock = transport.get_extra_info("socket")
+    return not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 class Shown(Connection):
@@ -77,9 +77,9 @@ class Closed(asyncio.Transport):
     """A connection that is closed already."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        found = socket.socket()
-        found.close()
-        return found
+        sock = socket.socket()
+        sock.close()
+        return sock
 
 
 @pytest.mark.django_db(transaction=True)

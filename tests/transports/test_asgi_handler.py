@@ -160,8 +160,8 @@ def test_a_path_is_looked_up_once():
     for _ in range(3):
         assert find_endpoint("/plain/mcp")
         assert not find_endpoint("/other")
-    found = _resolve_endpoint_cached.cache_info()
-    assert (found.misses, found.hits, found.currsize) == (2, 4, 2)
+    info = _resolve_endpoint_cached.cache_info()
+    assert (info.misses, info.hits, info.currsize) == (2, 4, 2)
 
 
 def test_a_long_path_is_found_and_not_remembered():

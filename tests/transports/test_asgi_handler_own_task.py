@@ -109,10 +109,10 @@ NAMES = [tool.__name__ for tool in TOOLS]
 @pytest.fixture(autouse=True)
 def _tools():
     """The stage has these functions, too."""
-    known = [stage.tool(read_only=True)(one) for one in TOOLS]
+    functions = [stage.tool(read_only=True)(function) for function in TOOLS]
     yield
-    for one in known:
-        stage.unregister(one)
+    for function in functions:
+        stage.unregister(function)
 
 
 async def talk(app: Any, body: dict[str, Any]) -> Any:
@@ -172,8 +172,8 @@ async def test_members_of_a_batch_see_nothing_of_each_other(mount):
     peer = await opened(mount, "/stage/mcp", version=B)
     batch = [call(name, id=f"{name} {n}") for n in range(2) for name in NAMES]
     answer = await peer.send(batch, accept="application/json")
-    said = {one["id"]: one["result"]["content"][0]["text"] for one in answer.json()}
-    assert said == {one["id"]: "right" for one in batch}
+    texts = {response["id"]: response["result"]["content"][0]["text"] for response in answer.json()}
+    assert texts == {member["id"]: "right" for member in batch}
 
 
 # A coroutine that was begun is closed -------------------------------------------------------------

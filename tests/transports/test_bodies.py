@@ -65,8 +65,8 @@ class SignedBackend(BaseBackend):
 
 whoever = MCPServer("whoever", permission=Whoever)
 signed = MCPServer("signed", auth=[f"{HERE}.SignedBackend"])
-for one in (whoever, signed):
-    one.tool("add")(lambda a, b: str(a + b))
+for server in (whoever, signed):
+    server.tool("add")(lambda a, b: str(a + b))
 urlpatterns = [route("whoever/mcp", whoever.urls), route("signed/mcp", signed.urls)]
 
 

@@ -168,14 +168,14 @@ def test_each_endpoint_reads_chunks(server, path, content_type, text, status, pa
 
 
 @on(UNREAD)
-@pytest.mark.parametrize(("path", "content_type", "text"), [one[:3] for one in ENDPOINTS])
+@pytest.mark.parametrize(("path", "content_type", "text"), [endpoint[:3] for endpoint in ENDPOINTS])
 def test_a_body_that_the_server_withholds_is_answered_with_the_way_out(
     server, path, content_type, text
 ):
     status, body = ask(server, head(path, content_type=content_type) + encode(text.encode()))
     assert status == 411
-    told = body["error"]["message"] if path == "/mcp" else body["error_description"]
-    assert told == f"{bodies.NOT_DECODED} uWSGI does with --http-chunked-input."
+    reason = body["error"]["message"] if path == "/mcp" else body["error_description"]
+    assert reason == f"{bodies.NOT_DECODED} uWSGI does with --http-chunked-input."
 
 
 @on("granian, WSGI")
@@ -201,10 +201,10 @@ def test_a_body_over_http_2_needs_no_length(server):
 def test_the_doctor_tries_a_body_in_chunks(server, kind):
     outcome = attempt("doctor", f"{server.url}/mcp", "--host", "vscode", "--json")
     steps = json.loads(outcome.out)["hosts"][0]["steps"]
-    (found,) = [step for step in steps if step["step"] == "chunked"]
-    assert found["verdict"] == ("warned" if kind == UNREAD else "ok")
+    (chunked_step,) = [step for step in steps if step["step"] == "chunked"]
+    assert chunked_step["verdict"] == ("warned" if kind == UNREAD else "ok")
     if kind == UNREAD:
-        assert found["found"].startswith("411 instead of 400")
+        assert chunked_step["found"].startswith("411 instead of 400")
 
 
 # The client of the C# SDK -------------------------------------------------------------------------

@@ -59,8 +59,8 @@ async def leave(client: httpx.AsyncClient, server: Server) -> None:
     leaver = Visitor(client, server, call("walk_and_stay", gate="leaver"))
     await leaver.first.wait()
     leaver.reading.cancel()
-    asked = Visitor(client, server, call("outcome", name="leaver"))
-    [answer] = await asked.reading
+    visitor = Visitor(client, server, call("outcome", name="leaver"))
+    [answer] = await visitor.reading
     assert answer["result"]["content"] == [{"type": "text", "text": "cancelled"}]
 
 

@@ -85,13 +85,13 @@ TOOLS = ("later", "now", *WRITING)
 @pytest.fixture(scope="module", autouse=True)
 def _tools():
     """The stage has these functions, too."""
-    for one in READING:
-        stage.tool(read_only=True, title=YES)(one)
-    for name, one in WRITING.items():
-        stage.tool(name)(one)
+    for function in READING:
+        stage.tool(read_only=True, title=YES)(function)
+    for name, function in WRITING.items():
+        stage.tool(name)(function)
     yield
-    for one in READING:
-        stage.unregister(one)
+    for function in READING:
+        stage.unregister(function)
 
 
 @pytest.fixture(params=["raw", "lane", "view"])
@@ -103,10 +103,10 @@ def app(request):
 @pytest.fixture(params=REVISIONS)
 async def caller(request, app):
     """A client that has called every tool before."""
-    found = Caller(app, "/stage/mcp", request.param)
-    await found.open()
-    assert await found.texts(*TOOLS) == ["said"] * len(TOOLS)
-    return found
+    client = Caller(app, "/stage/mcp", request.param)
+    await client.open()
+    assert await client.texts(*TOOLS) == ["said"] * len(TOOLS)
+    return client
 
 
 # Settings -----------------------------------------------------------------------------------------
@@ -127,9 +127,9 @@ async def test_how_a_rate_is_told(caller):
     with override_settings(MCP_DJANGO={"RATE": "1/h"}):
         again = [await caller.call(tool) for tool in TOOLS]
     assert again == errors
-    sentences = {one["message"] for one in errors}
-    assert {one["content"][0]["text"] for one in results} == sentences
-    assert all(one["isError"] for one in results)
+    sentences = {error["message"] for error in errors}
+    assert {result["content"][0]["text"] for result in results} == sentences
+    assert all(result["isError"] for result in results)
 
 
 async def test_how_large_a_result_may_be(caller):
@@ -164,9 +164,9 @@ def log(call_log):
 
     def take() -> list[Any]:
         assert call_log.flush(PATIENCE)
-        found = list(Call.objects.order_by("component").values_list("component", "arguments"))
+        rows = list(Call.objects.order_by("component").values_list("component", "arguments"))
         Call.objects.all().delete()
-        return found
+        return rows
 
     return sync_to_async(take)
 
@@ -193,14 +193,14 @@ async def test_whether_arguments_are_logged(log, caller):
 @contextmanager
 def received(signal: Signal) -> Iterator[list[str]]:
     """What a receiver gets that exists within the block."""
-    found: list[str] = []
+    names: list[str] = []
 
     def receive(call: Call, **kwargs: Any) -> None:
-        found.append(call.component)
+        names.append(call.component)
 
     signal.connect(receiver := receive)
     try:
-        yield found
+        yield names
     finally:
         signal.disconnect(receiver)
 
@@ -208,13 +208,13 @@ def received(signal: Signal) -> Iterator[list[str]]:
 @pytest.mark.parametrize("signal", [call_started, call_finished])
 async def test_who_hears_of_calls(log, caller, signal):
     for _ in range(2):
-        with received(signal) as found:
+        with received(signal) as names:
             await caller.texts(*TOOLS)
             await log()
-        assert sorted(found) == sorted(TOOLS)
+        assert sorted(names) == sorted(TOOLS)
         await caller.texts(*TOOLS)
         await log()
-        assert sorted(found) == sorted(TOOLS)
+        assert sorted(names) == sorted(TOOLS)
 
 
 async def test_which_level_the_logger_has(log, caller, caplog):
@@ -223,13 +223,13 @@ async def test_which_level_the_logger_has(log, caller, caplog):
         with caplog.at_level(logging.INFO, logger="mcp_django.calls"):
             await caller.texts(*TOOLS)
             await log()
-        said = [one.message for one in caplog.records if one.name == "mcp_django.calls"]
-        assert sorted(said) == [f"tool {tool}: ok" for tool in sorted(TOOLS)]
+        lines = [record.message for record in caplog.records if record.name == "mcp_django.calls"]
+        assert sorted(lines) == [f"tool {tool}: ok" for tool in sorted(TOOLS)]
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="mcp_django.calls"):
             await caller.texts(*TOOLS)
             await log()
-        assert [one for one in caplog.records if one.name == "mcp_django.calls"] == []
+        assert [record for record in caplog.records if record.name == "mcp_django.calls"] == []
 
 
 # Telemetry ----------------------------------------------------------------------------------------
@@ -259,9 +259,9 @@ def spans(monkeypatch):
     exporter.clear()
 
     def take() -> list[str]:
-        found = [span.name for span in exporter.get_finished_spans()]
+        names = [span.name for span in exporter.get_finished_spans()]
         exporter.clear()
-        return sorted(found)
+        return sorted(names)
 
     return take
 
@@ -347,10 +347,10 @@ async def test_which_language_is_active_on_the_loop(version, monkeypatch):
     await caller.open()
     for language, yes, required in 2 * LANGUAGES:
         with translation.override(language):
-            said = await caller.call("refuse_later")
-        assert said["content"][0]["text"] == required
+            result = await caller.call("refuse_later")
+        assert result["content"][0]["text"] == required
         if caller.is_stateless:
-            assert said["_meta"][SERVER_INFO]["title"] == yes
+            assert result["_meta"][SERVER_INFO]["title"] == yes
 
 
 # The code -----------------------------------------------------------------------------------------
@@ -371,11 +371,11 @@ async def test_what_the_server_says_of_itself(caller, monkeypatch):
     for value in ("https://first.test/", "https://second.test/"):
         for attribute in attributes:
             monkeypatch.setattr(stage, attribute, value)
-        said = await caller.open()
+        identity = await caller.open()
         if caller.is_stateless:
             called = await caller.call("refuse_later")
-            assert called["_meta"][SERVER_INFO] == said
-        assert {said[name] for name in attributes.values()} == {value}
+            assert called["_meta"][SERVER_INFO] == identity
+        assert {identity[name] for name in attributes.values()} == {value}
 
 
 @contextmanager

@@ -117,7 +117,7 @@ async def test_a_batch_of_a_stranger_does_not_make_itself_busy(app, gate, settin
     gates[gate].opened.set()
     answer = await sending
     assert answer.is_stream
-    assert all("result" in one for one in answer.messages())
+    assert all("result" in response for response in answer.messages())
 
 
 async def test_slow_batches_leave_the_threads_for_short_work_to_others(app, gate):
@@ -137,7 +137,7 @@ async def test_slow_batches_leave_the_threads_for_short_work_to_others(app, gate
     assert (await send(app, STAGE, message("tools/list"))).status == 200
     for name in names:
         gates[name].opened.set()
-    assert [(await one).status for one in sending] == [200, 200]
+    assert [(await task).status for task in sending] == [200, 200]
     gates.pop(names[1])
 
 
@@ -147,8 +147,8 @@ async def test_an_address_leaves_threads_to_others_on_http_sse(app, gate):
         legacy.opened(app, f"{STAGE}/sse", x_forwarded_for=HERE) as stream,
         legacy.opened(app, f"{STAGE}/sse", x_forwarded_for=THERE) as other,
     ):
-        for one in (stream, other):
-            await one.ask(initialize(B))
+        for connection in (stream, other):
+            await connection.ask(initialize(B))
         for n in range(2):
             await stream.post(call("stay", id=n, gate=gate))
         await until(lambda: taken(mine) == (1, 1))

@@ -128,13 +128,13 @@ async def test_a_scheme_in_capitals_is_subscribed_to_and_told_as_it_was_written(
     async with listening(app, wanted) as connection:
         honored = {"resourceSubscriptions": ["Stage://rooms/ada", "STAGE://props"]}
         assert connection.acknowledged["notifications"] == honored
-        for uri, told in (
+        for uri, spelling in (
             ("stage://rooms/ada", "Stage://rooms/ada"),
             (PROPS, "STAGE://props"),
             ("StaGe://props", "STAGE://props"),
         ):
             stage.notify_resource_updated(uri)
-            assert (await connection.event())["params"]["uri"] == told
+            assert (await connection.event())["params"]["uri"] == spelling
 
 
 @spec("SUB-16")
@@ -312,10 +312,10 @@ async def test_many_changes_at_once_are_all_told(app):
         async with listening(app, {"resourceSubscriptions": uris}) as connection:
             for uri in uris:
                 stage.notify_resource_updated(uri)
-            told = {(await connection.event())["params"]["uri"] for _ in uris}
+            updated_uris = {(await connection.event())["params"]["uri"] for _ in uris}
     finally:
         stage.unregister(seat)
-    assert told == {*uris}
+    assert updated_uris == {*uris}
 
 
 def seat() -> str:

@@ -89,8 +89,8 @@ def shelf_on(server: MCPServer, **options: Any) -> Iterator[Shelf]:
 
 @pytest.fixture
 def shelf():
-    with shelf_on(stage) as found:
-        yield found
+    with shelf_on(stage) as shelf:
+        yield shelf
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def wanting(uris: list[str]) -> dict[str, Any]:
 
 
 def honored(connection: Any) -> list[str]:
-    found: list[str] = connection.acknowledged["notifications"].get("resourceSubscriptions", [])
-    return found
+    uris: list[str] = connection.acknowledged["notifications"].get("resourceSubscriptions", [])
+    return uris
 
 
 # What one stream holds ----------------------------------------------------------------------------
@@ -339,9 +339,9 @@ async def test_a_permission_is_checked_once_for_all_resources_of_a_template(app,
             assert len(honored(connection)) == 200
             # At admission, when the stream begins, and for each batch of functions that run.
             assert counted.asked <= 2 + 200 / listen.ROWS_AT_ONCE
-            asked, before = counted.asked, len(rechecks)
+            checks, before = counted.asked, len(rechecks)
             await until(lambda: len(rechecks) > before + 3)
-            assert counted.asked - asked <= len(rechecks) - before + 1
+            assert counted.asked - checks <= len(rechecks) - before + 1
 
 
 @spec("SUB-16")
@@ -451,10 +451,10 @@ async def test_a_change_is_notified_before_the_rows_of_all_others_are_checked(
         for uri in uris:
             stage.notify_resource_updated(uri)
         # While the function for the third one waits.
-        found = [(await connection.event())["params"]["uri"] for _ in range(2)]
+        updated_uris = [(await connection.event())["params"]["uri"] for _ in range(2)]
         shelf.opened.set()
-        found.append((await connection.event())["params"]["uri"])
-        assert sorted(found) == uris
+        updated_uris.append((await connection.event())["params"]["uri"])
+        assert sorted(updated_uris) == uris
 
 
 async def test_a_stream_waits_with_what_cannot_be_checked_and_says_the_rest(

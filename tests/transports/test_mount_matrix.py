@@ -44,7 +44,7 @@ def reference(version: str) -> dict[str, Any]:
     """What a client of this revision is answered without any transport, by request."""
     user = User.objects.get(username="ada")
     client = MCPClient(raise_exceptions=False, user=user, protocol_version=version)
-    return {name: answered(client, *asked) for name, asked in REQUESTS.items()}
+    return {name: answered(client, *arguments) for name, arguments in REQUESTS.items()}
 
 
 def answered(client: MCPClient, method: str, params: dict[str, Any]) -> dict[str, Any]:

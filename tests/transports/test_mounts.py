@@ -88,7 +88,10 @@ async def test_only_a_mount_that_streams_says_so(mount, token):
     answer = await ask(mount, "/mcp", message("server/discover"), authorization=token)
     result = answer.json()["result"]
     streams = mount != "wsgi"
-    assert result["supportedVersions"] == ["2026-07-28", *(one.version for one in HANDSHAKE)]
+    assert result["supportedVersions"] == [
+        "2026-07-28",
+        *(revision.version for revision in HANDSHAKE),
+    ]
     assert result["_meta"][envelope.SERVER_INFO]["name"] == mcp.identity()["name"]
     assert ("logging" in result["capabilities"]) is streams
     assert result["capabilities"]["tools"] == ({"listChanged": True} if streams else {})

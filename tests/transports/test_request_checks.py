@@ -203,7 +203,7 @@ async def test_a_client_gets_no_page(mount):
 
 @spec("HTTP-11")
 async def test_a_preflight_names_what_may_be_sent(mount):
-    asked = "content-type, Mcp-Param-Region, mcp-method, x-other"
+    header_names = "content-type, Mcp-Param-Region, mcp-method, x-other"
     answer = await ask(
         mount,
         PATH,
@@ -211,7 +211,7 @@ async def test_a_preflight_names_what_may_be_sent(mount):
         verb="OPTIONS",
         origin=SITE,
         access_control_request_method="POST",
-        access_control_request_headers=asked,
+        access_control_request_headers=header_names,
     )
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == SITE

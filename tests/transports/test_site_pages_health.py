@@ -57,8 +57,8 @@ async def ask(
 
 def _wsgi(verb: str, address: str, headers: dict[str, str]) -> Answer:
     response: Any = Client().generic(verb, address, headers={"host": "testserver", **headers})
-    found = {name.lower(): value for name, value in response.items()}
-    return Answer(status=response.status_code, headers=found, body=response.content)
+    response_headers = {name.lower(): value for name, value in response.items()}
+    return Answer(status=response.status_code, headers=response_headers, body=response.content)
 
 
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
@@ -73,16 +73,17 @@ async def test_what_is_cached_is_counted_and_not_named(mount, settings):
         answer = await send(mcp.asgi, "/mcp", called, authorization=bearer)
         assert answer.status == 200
     answer = await ask(mount)
-    found = json.loads(answer.body)
-    assert found["status"] == "ok"
-    assert found["callers"] == "cached"
-    counters = found["cache"]["callers"]
+    document = json.loads(answer.body)
+    assert document["status"] == "ok"
+    assert document["callers"] == "cached"
+    counters = document["cache"]["callers"]
     assert counters["entries"] == 1
     assert counters["hits"] >= before["hits"] + 1
     assert counters["asked"] == before["asked"] + 1
     # Numbers and nothing else.
-    assert set(found) == {"status", "callers", "cache"}
-    assert {type(value) for one in found["cache"].values() for value in one.values()} == {int}
+    assert set(document) == {"status", "callers", "cache"}
+    types = {type(value) for counts in document["cache"].values() for value in counts.values()}
+    assert types == {int}
 
 
 def issue() -> str:

@@ -77,8 +77,8 @@ def test_a_tool_sees_no_request_of_http(quiet):
 @pytest.mark.parametrize("given", [0, "", "x", -7, 2**60, "\u2028"])
 def test_a_response_has_the_id_of_its_request(quiet, given):
     quiet.send(message("server/discover", id=given))
-    found = quiet.response()["id"]
-    assert (found, type(found)) == (given, type(given))
+    response_id = quiet.response()["id"]
+    assert (response_id, type(response_id)) == (given, type(given))
 
 
 @spec("RPC-10", "VER-3", "VER-6", "VER-11", "TOOL-6", "PNG-3")
@@ -127,7 +127,7 @@ def test_one_request_leaves_nothing_to_the_next(tmp_path):
         }
         id = process.begin("tools/call", call, **extra)
         heard = [process.next() for _ in range(4)]
-        assert [one.get("method") for one in heard] == [*["notifications/progress"] * 3, None]
+        assert [reply.get("method") for reply in heard] == [*["notifications/progress"] * 3, None]
         assert heard[-1]["id"] == id
         # Neither the token, nor the level, nor the revision of the one before.
         process.request("tools/call", call)
@@ -139,12 +139,12 @@ def test_one_request_leaves_nothing_to_the_next(tmp_path):
 def test_a_question_is_a_result_and_no_request(quiet):
     able = {envelope.CLIENT_CAPABILITIES: {"elicitation": {"form": {}}}}
     call = {"name": "turn_up", "arguments": {}}
-    asked = quiet.request("tools/call", call, **able)["result"]
-    assert asked["resultType"] == "input_required"
-    ((key, question),) = asked["inputRequests"].items()
+    result = quiet.request("tools/call", call, **able)["result"]
+    assert result["resultType"] == "input_required"
+    ((key, question),) = result["inputRequests"].items()
     assert question["method"] == "elicitation/create"
     answers = {key: {"action": "accept", "content": {"level": 11, "reason": "louder"}}}
-    again = {**call, "inputResponses": answers, "requestState": asked["requestState"]}
+    again = {**call, "inputResponses": answers, "requestState": result["requestState"]}
     done = quiet.request("tools/call", again, **able)["result"]
     assert done["content"][0]["text"] == "11 (louder)"
 
@@ -169,8 +169,8 @@ def test_text_is_utf_8_whatever_the_locale(tmp_path, locale):
 @spec("IO-1", "IO-4")
 def test_several_messages_may_come_in_one_piece(quiet):
     quiet.send(*(message("server/discover", id=f"piece {n}") for n in range(50)))
-    found = {quiet.response()["id"] for _ in range(50)}
-    assert found == {f"piece {n}" for n in range(50)}
+    ids = {quiet.response()["id"] for _ in range(50)}
+    assert ids == {f"piece {n}" for n in range(50)}
 
 
 @spec("IO-1")
@@ -288,9 +288,12 @@ def test_what_runs_before_the_first_message_says_nothing(tmp_path):
 def test_children_of_tools_do_not_read_the_messages(quiet):
     waiting = quiet.begin_call("read_input")
     behind = quiet.begin_call("repeat", text="behind")
-    found = {one["id"]: one["result"]["content"] for one in (quiet.response(), quiet.response())}
-    assert json.loads(found[waiting][0]["text"]) == ["", ""]
-    assert found[behind][0]["text"] == "behind"
+    contents = {
+        response["id"]: response["result"]["content"]
+        for response in (quiet.response(), quiet.response())
+    }
+    assert json.loads(contents[waiting][0]["text"]) == ["", ""]
+    assert contents[behind][0]["text"] == "behind"
 
 
 # Several at once ----------------------------------------------------------------------------------
@@ -345,8 +348,8 @@ def test_messages_of_a_call_come_while_it_runs(stage, gate, tool):
     assert logged["params"] == {"level": "warning", "data": "at the gate"}
     opening = stage.begin_call("open_gate", name=gate)
     rest = [stage.next() for _ in range(3)]
-    assert [one["params"]["progress"] for one in rest if "params" in one] == [2]
-    responses = [one["id"] for one in rest if "id" in one]
+    assert [reply["params"]["progress"] for reply in rest if "params" in reply] == [2]
+    responses = [reply["id"] for reply in rest if "id" in reply]
     assert sorted(responses) == [call, opening]
 
 
@@ -354,8 +357,8 @@ def test_messages_of_a_call_come_while_it_runs(stage, gate, tool):
 def test_lines_of_many_requests_do_not_mix(quiet):
     texts = {quiet.begin_call("repeat", text=f"{n:02}", times=20_000): f"{n:02}" for n in range(30)}
     for _ in range(30):
-        found = quiet.response()
-        assert found["result"]["content"][0]["text"] == texts.pop(found["id"]) * 20_000
+        response = quiet.response()
+        assert response["result"]["content"][0]["text"] == texts.pop(response["id"]) * 20_000
 
 
 @spec("RPC-2", "IO-4")
@@ -377,9 +380,11 @@ def test_an_id_that_is_open_cannot_be_used_again(stage, gate):
     assert (refused["id"], refused["error"]["code"]) == ("twice", INVALID_REQUEST)
     stage.begin_call("open_gate", name=gate)
     responses = [stage.response(), stage.response()]
-    assert [one["result"]["content"][0]["text"] for one in responses if one["id"] == "twice"] == [
-        "opened"
-    ]
+    assert [
+        response["result"]["content"][0]["text"]
+        for response in responses
+        if response["id"] == "twice"
+    ] == ["opened"]
     # It is closed now.
     stage.send(call)
     assert stage.response()["id"] == "twice"
@@ -429,7 +434,7 @@ def test_requests_from_a_file_are_answered_to_the_last(tmp_path, end):
         message("tools/call", {"name": "repeat", "arguments": {"text": str(n)}}, id=n)
         for n in range(3)
     ]
-    requests.write_bytes(b"\n".join(json.dumps(one).encode() for one in calls) + end)
+    requests.write_bytes(b"\n".join(json.dumps(call).encode() for call in calls) + end)
     with requests.open("rb") as given, answers.open("wb") as written:
         done = subprocess.run(
             [sys.executable, "-m", "django", "mcp", "stdio", "--server", "noisy"],
@@ -441,10 +446,12 @@ def test_requests_from_a_file_are_answered_to_the_last(tmp_path, end):
             timeout=120,
         )
     assert done.returncode == 0
-    found = [json.loads(line) for line in answers.read_bytes().splitlines()]
-    texts = {one["id"]: one["result"]["content"][0]["text"] for one in found if "result" in one}
+    replies = [json.loads(line) for line in answers.read_bytes().splitlines()]
+    texts = {
+        reply["id"]: reply["result"]["content"][0]["text"] for reply in replies if "result" in reply
+    }
     assert texts == {0: "0", 1: "1", 2: "2"}
-    errors = [one["error"]["code"] for one in found if "error" in one]
+    errors = [reply["error"]["code"] for reply in replies if "error" in reply]
     assert errors == ([PARSE_ERROR] if end.endswith(b"meth") else [])
 
 
@@ -474,8 +481,8 @@ def test_a_chatty_call_is_heard_in_order(stage):
     call = {"name": "chatter", "arguments": {"n": 3000}}
     stage.begin("tools/call", call, **{envelope.PROGRESS_TOKEN: 1})
     heard = []
-    while "method" in (found := stage.next()):
-        heard.append(found["params"]["progress"])
-    assert found["result"]["content"][0]["text"] == "chattered"
+    while "method" in (reply := stage.next()):
+        heard.append(reply["params"]["progress"])
+    assert reply["result"]["content"][0]["text"] == "chattered"
     assert heard[-1] == 3000
     assert all(earlier < later for earlier, later in pairwise(heard))

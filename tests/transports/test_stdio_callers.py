@@ -164,9 +164,9 @@ def failure(directory: Path, *arguments: str, **environ: str) -> str:
 
 
 def test_an_unknown_server_is_named_with_the_known_ones(tmp_path):
-    said = failure(tmp_path, "--server", "stuff")
-    assert "No server named 'stuff'" in said
-    assert "default, cracked, noisy, open, parlor, staff, stage" in said
+    output = failure(tmp_path, "--server", "stuff")
+    assert "No server named 'stuff'" in output
+    assert "default, cracked, noisy, open, parlor, staff, stage" in output
 
 
 def test_an_unknown_user_is_named_with_the_nearest_one(tmp_path):
@@ -187,15 +187,15 @@ def test_a_token_that_does_not_hold_is_not_repeated(tmp_path, kind):
     if kind == "revoked":
         token.revoke()
     given = {"unknown": "mcp_unknown", "malformed": "two words"}.get(kind, plaintext)
-    said = failure(tmp_path, MCP_DJANGO_TOKEN=given)
-    assert "MCP_DJANGO_TOKEN: " in said
-    assert "mcp token list" in said
-    assert given not in said
+    output = failure(tmp_path, MCP_DJANGO_TOKEN=given)
+    assert "MCP_DJANGO_TOKEN: " in output
+    assert "mcp token list" in output
+    assert given not in output
 
 
 def test_a_user_and_a_token_are_one_too_many(tmp_path):
-    said = failure(tmp_path, MCP_DJANGO_USER="ada", MCP_DJANGO_TOKEN="mcp_x")
-    assert "Both MCP_DJANGO_USER and MCP_DJANGO_TOKEN are set" in said
+    output = failure(tmp_path, MCP_DJANGO_USER="ada", MCP_DJANGO_TOKEN="mcp_x")
+    assert "Both MCP_DJANGO_USER and MCP_DJANGO_TOKEN are set" in output
 
 
 # The database -------------------------------------------------------------------------------------

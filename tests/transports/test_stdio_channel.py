@@ -66,15 +66,15 @@ async def conversing(
     server: MCPServer = stage, *, client: Client | None = None
 ) -> AsyncIterator[tuple[Conversation, Client]]:
     client = client or Client()
-    found = Conversation(
+    conversation = Conversation(
         *(server, LocalCaller()),
         channel=Channel(transport="stdio"),
         send=client.take,
         authorized=anonymous_principal(),
     )
-    yield found, client
-    found.cancel_all()
-    await found.finish(seconds=PATIENCE)
+    yield conversation, client
+    conversation.cancel_all()
+    await conversation.finish(seconds=PATIENCE)
 
 
 async def spin() -> None:
@@ -138,11 +138,11 @@ async def test_a_member_that_fails_leaves_the_others_of_its_batch(caplog):
         await conversation.process_line(json.dumps(calls).encode())
         await conversation.finish(seconds=PATIENCE)
     _, entries = client.sent
-    found = {one["id"]: one for one in entries}
-    assert found["broken"]["error"]["code"] == INTERNAL_ERROR
-    assert "broken" not in found["broken"]["error"]["message"]
-    assert found["sum"]["result"]["content"][0]["text"] == "3"
-    assert found["ping"]["result"] == {}
+    responses = {response["id"]: response for response in entries}
+    assert responses["broken"]["error"]["code"] == INTERNAL_ERROR
+    assert "broken" not in responses["broken"]["error"]["message"]
+    assert responses["sum"]["result"]["content"][0]["text"] == "3"
+    assert responses["ping"]["result"] == {}
     assert "Answering tools/call failed." in caplog.text
 
 
@@ -170,8 +170,11 @@ async def test_a_member_that_its_batch_cancels_has_no_effect(settings):
             await conversation.finish(seconds=PATIENCE)
         assert conversation._local.agreed is not None
         assert conversation._local.agreed.log_level is None
-    found = [[(one["id"], "result" in one) for one in entries] for entries in client.sent[1:]]
-    assert found == [[(1, True)], [(4, True)], [(5, True)]]
+    answers = [
+        [(response["id"], "result" in response) for response in entries]
+        for entries in client.sent[1:]
+    ]
+    assert answers == [[(1, True)], [(4, True)], [(5, True)]]
 
 
 @spec("IO-4")
@@ -190,9 +193,11 @@ async def test_a_client_may_have_only_so_many_requests_open(monkeypatch):
         client.reads.set()
         await refusing
         await conversation.finish(seconds=PATIENCE)
-        refusals = [one for one in client.sent if "error" in one]
-        assert [(one["id"], one["error"]["code"]) for one in refusals] == [("x", BUSY)]
-        assert [one["id"] for one in client.sent if "result" in one] == [0, 1, 2]
+        refusals = [response for response in client.sent if "error" in response]
+        assert [(response["id"], response["error"]["code"]) for response in refusals] == [
+            ("x", BUSY)
+        ]
+        assert [response["id"] for response in client.sent if "result" in response] == [0, 1, 2]
         await conversation.process_line(encoded("server/discover", id="y"))
         await conversation.finish(seconds=PATIENCE)
         assert client.sent[-1]["id"] == "y"
@@ -208,7 +213,7 @@ async def test_an_answer_that_waits_its_turn_is_taken_back():
         await conversation.process_line(json.dumps({"jsonrpc": "2.0", **cancellation}).encode())
         client.reads.set()
         await conversation.finish(seconds=PATIENCE)
-        assert [one["id"] for one in client.sent] == [1]
+        assert [response["id"] for response in client.sent] == [1]
 
 
 class Eager(Client):
@@ -231,8 +236,8 @@ async def test_an_id_is_free_as_soon_as_its_response_can_be_read():
         async with asyncio.timeout(PATIENCE):
             while len(client.sent) < 3:
                 await client.conversation.finish(seconds=PATIENCE)
-    assert [one["id"] for one in client.sent] == ["same"] * 3
-    assert all("result" in one for one in client.sent)
+    assert [response["id"] for response in client.sent] == ["same"] * 3
+    assert all("result" in response for response in client.sent)
 
 
 class Talkative(MCPServer):
@@ -262,11 +267,11 @@ async def test_a_line_is_written_whole_however_little_the_pipe_takes(pipe):
     writer = LineWriter(sink)
     pieces = [b"x" * 300_000 + b"\n", b"y" * 300_000 + b"\n"]
     writing = [asyncio.create_task(writer.write(piece)) for piece in pieces]
-    found = b""
-    while len(found) < 600_002:
-        found += await asyncio.to_thread(os.read, source, 1000)
+    raw = b""
+    while len(raw) < 600_002:
+        raw += await asyncio.to_thread(os.read, source, 1000)
     assert await asyncio.gather(*writing) == [True, True]
-    assert found == b"".join(pieces)
+    assert raw == b"".join(pieces)
     os.close(source)
     assert await writer.write(b"z\n") is False
     writer.close()

@@ -77,7 +77,7 @@ def test_a_line_that_breaks_off_is_no_request(tmp_path, cut):
     with stdio(tmp_path, "--server", "noisy") as process:
         process.write(StdioProcess.encode({**call, "id": "whole"}) + raw[:cut])
         process.close_input()
-        whole = {one.get("id"): one for one in process.rest()}
+        whole = {response.get("id"): response for response in process.rest()}
         assert process.wait() == 0
     assert whole["whole"]["result"]["content"][0]["text"] == "x"
     assert whole[None]["error"]["code"] == -32700
@@ -120,7 +120,7 @@ def test_a_second_signal_changes_nothing(tmp_path):
 
 
 def answered(process: StdioProcess) -> list[Any]:
-    return [one["id"] for one in process.rest()]
+    return [response["id"] for response in process.rest()]
 
 
 @spec("IO-6")

@@ -15,8 +15,8 @@ LIMIT = 8
 
 def split(*chunks: bytes, limit: int = LIMIT) -> list[Line]:
     splitter = LineSplitter(limit)
-    found = [line for chunk in chunks for line in splitter.feed(chunk)]
-    return [*found, *splitter.end()]
+    lines = [line for chunk in chunks for line in splitter.feed(chunk)]
+    return [*lines, *splitter.end()]
 
 
 @spec("IO-1", "IO-10")
@@ -61,10 +61,10 @@ def test_the_cuts_make_no_difference(chunks):
     bare = [line.removesuffix(b"\r") for line in b"".join(chunks).split(b"\n")]
     kept = [TOO_LONG if len(line) > LIMIT else line for line in bare if line.strip(b" \r")]
     blank = [line for line in bare if not line.strip(b" \r")]
-    found = split(*chunks)
+    lines = split(*chunks)
     # Blanks over the limit are no message either, and are not kept to find that out.
-    assert len(found) == len(kept) + sum(len(line) > LIMIT for line in blank)
-    assert [line for line in found if line is not TOO_LONG] == [
+    assert len(lines) == len(kept) + sum(len(line) > LIMIT for line in blank)
+    assert [line for line in lines if line is not TOO_LONG] == [
         line for line in kept if line is not TOO_LONG
     ]
 

@@ -144,13 +144,17 @@ def test_both_eras_share_the_pipes(tmp_path):
 @spec("IO-4", "VER-12", "VER-16")
 def test_a_whole_session_may_be_written_at_once(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
-        asked = [request("tools/list", id=2), request("prompts/list", id=3), request("ping", id=4)]
-        process.send(initialize(D), INITIALIZED, *asked)
+        requests = [
+            request("tools/list", id=2),
+            request("prompts/list", id=3),
+            request("ping", id=4),
+        ]
+        process.send(initialize(D), INITIALIZED, *requests)
         process.close_input()
-        found = {one["id"]: one for one in process.rest()}
-        assert {*found} == {1, 2, 3, 4}
-        assert found[2]["result"]["tools"]
-        assert found[3]["result"]["prompts"]
+        responses = {response["id"]: response for response in process.rest()}
+        assert {*responses} == {1, 2, 3, 4}
+        assert responses[2]["result"]["tools"]
+        assert responses[3]["result"]["prompts"]
         assert process.wait() == 0
 
 
@@ -164,8 +168,8 @@ def test_a_session_that_was_written_at_once_hears_of_changes(version, tmp_path, 
         subscribed = ask(process, request("resources/subscribe", {"uri": "noisy://sound"}))
         assert subscribed["result"] == {}
         process.send(call("change", kind="tools", id="c"))
-        said = [process.next(), process.next()]
-        assert [one for one in said if "method" in one] == [TOOLS_CHANGED]
+        replies = [process.next(), process.next()]
+        assert [reply for reply in replies if "method" in reply] == [TOOLS_CHANGED]
 
 
 @spec("BAT-1", "BAT-3", "BAT-4", "BAT-7", "RPC-11")
@@ -180,15 +184,15 @@ def test_a_line_of_2025_03_26_may_hold_several_messages(tmp_path):
             5,
             {"jsonrpc": "1.0", "method": "ping"},
         ]
-        found = process.batch(batch)
-        assert len(found) == 6
-        by_id = {one["id"]: one for one in found if "id" in one}
+        responses = process.batch(batch)
+        assert len(responses) == 6
+        by_id = {response["id"]: response for response in responses if "id" in response}
         assert {*by_id} == {1, "two", 3, 4}
         assert by_id[1]["result"] == {}
         assert by_id["two"]["result"]["content"][0]["text"] == "x"
         assert by_id[3]["error"]["code"] == METHOD_NOT_FOUND
         assert by_id[4]["error"]["code"] == INVALID_REQUEST
-        broken = [one["error"]["code"] for one in found if "id" not in one]
+        broken = [response["error"]["code"] for response in responses if "id" not in response]
         assert broken == [INVALID_REQUEST] * 2
         mixed = [{"jsonrpc": "2.0", "id": "server-1", "result": {}}, request("ping")]
         for wrong in ([], mixed, [message("tools/list"), request("ping")]):
@@ -201,11 +205,11 @@ def test_a_line_of_2025_03_26_may_hold_several_messages(tmp_path):
 def test_what_needs_no_answer_gets_none_and_so_does_what_is_canceled(tmp_path):
     with session(tmp_path, B) as process:
         response = {"jsonrpc": "2.0", "id": "server-9", "result": {}}
-        for one in (notification("notifications/x"), response, call("tidy_up", id="doomed")):
-            process.write(json.dumps([one]).encode() + b"\n")
+        for member in (notification("notifications/x"), response, call("tidy_up", id="doomed")):
+            process.write(json.dumps([member]).encode() + b"\n")
         process.wait_for_print("begun")
         off = notification("notifications/cancelled", requestId="doomed")
-        assert [one["id"] for one in process.batch([off, request("ping", id=1)])] == [1]
+        assert [answer["id"] for answer in process.batch([off, request("ping", id=1)])] == [1]
         process.close_input()
         assert process.wait() == 0
         assert process.rest() == []
@@ -215,9 +219,11 @@ def test_what_needs_no_answer_gets_none_and_so_does_what_is_canceled(tmp_path):
 def test_a_member_whose_id_is_open_is_refused_alone(tmp_path):
     with session(tmp_path, B) as process:
         twice = [call("repeat", text=text, id="same") for text in ("a", "b")]
-        found = process.batch([*twice, request("ping", id=2)])
-        assert sorted("result" in one for one in found if one["id"] == "same") == [False, True]
-        assert [one["result"] for one in found if one["id"] == 2] == [{}]
+        responses = process.batch([*twice, request("ping", id=2)])
+        assert sorted(
+            "result" in response for response in responses if response["id"] == "same"
+        ) == [False, True]
+        assert [response["result"] for response in responses if response["id"] == 2] == [{}]
         # And is free again.
         assert ask(process, request("ping", id="same"))["result"] == {}
 
@@ -269,12 +275,12 @@ def test_a_canceled_request_gets_no_answer(version, tmp_path):
 @pytest.mark.parametrize("version", [C, D])
 def test_a_question_is_a_request_with_an_id_of_its_own(version, tmp_path):
     with session(tmp_path, version, elicitation={}) as process:
-        asked = []
+        ids = []
         for number in (1, 2):
             process.send(call("turn_up", id=f"server-{number}"))
             question = process.next()
             assert question["method"] == "elicitation/create"
-            asked.append(question["id"])
+            ids.append(question["id"])
             content = {"level": number, "reason": "party"}
             process.send(
                 {"jsonrpc": "2.0", "id": "server-99", "result": {}},
@@ -287,7 +293,7 @@ def test_a_question_is_a_request_with_an_id_of_its_own(version, tmp_path):
             answer = process.response()
             assert answer["id"] == f"server-{number}"
             assert answer["result"]["content"][0]["text"] == f"{number} (party)"
-        assert len({*asked}) == 2
+        assert len({*ids}) == 2
 
 
 @spec("VER-18", "VER-17")

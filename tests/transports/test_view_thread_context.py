@@ -256,11 +256,11 @@ def application(mount: str) -> Any:
 def tokens(transactional_db):
     """A bearer of one user for each tenant."""
     user = User.objects.create_user("ada", is_staff=True)
-    found = {}
+    bearers = {}
     for tenant in TENANTS:
         with tenants.as_tenant(tenant):
-            found[tenant] = f"Bearer {AccessToken.objects.issue(user, name='test')[1]}"
-    return found
+            bearers[tenant] = f"Bearer {AccessToken.objects.issue(user, name='test')[1]}"
+    return bearers
 
 
 async def ask(mount: str, body: Any, *, verb: str = "POST", **changes: str | None) -> Answer:
@@ -347,8 +347,8 @@ async def test_a_task_runs_as_the_tenant_and_is_unknown_to_others(mount):
     task_id = begun.json()["result"]["taskId"]
     body = message("tasks/get", {"taskId": task_id}, **extensions)
     while True:
-        asked = {"mcp_name": task_id, "x_tenant": "beta"}
-        result = (await ask(mount, body, **asked)).json()["result"]
+        headers = {"mcp_name": task_id, "x_tenant": "beta"}
+        result = (await ask(mount, body, **headers)).json()["result"]
         if result["status"] != "working":
             break
         await asyncio.sleep(0)
@@ -379,8 +379,8 @@ async def test_the_health_check_needs_no_tenant(mount, settings):
 @pytest.mark.django_db(transaction=True)
 async def test_an_approval_is_one_of_the_tenant(mount, tokens):
     """Nobody else can decide about it, or use it."""
-    asked = {"authorization": tokens["alpha"], "x_tenant": "alpha"}
-    answer = await ask(mount, tool_call("approved"), **asked)
+    headers = {"authorization": tokens["alpha"], "x_tenant": "alpha"}
+    answer = await ask(mount, tool_call("approved"), **headers)
     assert answer.status == 200, answer.body
     [path] = re.findall(r"(/mcp/approvals/[\w-]+)", answer.body.decode())
     assert (await Approval.objects.aget()).tenant == "alpha"
@@ -390,7 +390,7 @@ async def test_an_approval_is_one_of_the_tenant(mount, tokens):
     for tenant, status in (("beta", 404), ("alpha", 200)):
         page = await in_thread(browser.get, path, headers={"x-tenant": tenant})
         assert page.status_code == status
-    again = await ask(mount, tool_call("approved"), **asked)
+    again = await ask(mount, tool_call("approved"), **headers)
     assert text_of(again) == "alpha"
 
 
@@ -565,12 +565,12 @@ async def test_an_answer_counts_for_the_tenant_that_was_asked():
     lane = application("lane")
     capabilities = {CLIENT_CAPABILITIES: {"elicitation": {"form": {}}}}
     body = tool_call("asking", **capabilities)
-    asked = (await send(lane, "/mcp", body, x_tenant="beta")).json()["result"]
-    [key] = asked["inputRequests"]
+    result = (await send(lane, "/mcp", body, x_tenant="beta")).json()["result"]
+    [key] = result["inputRequests"]
     body = tool_call("asking", **capabilities)
     body["params"] |= {
         "inputResponses": {key: {"action": "accept", "content": {}}},
-        "requestState": asked["requestState"],
+        "requestState": result["requestState"],
     }
     answer = await send(lane, "/mcp", body, x_tenant="alpha")
     assert "belongs to another request" in answer.json()["error"]["message"]

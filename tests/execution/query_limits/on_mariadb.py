@@ -249,11 +249,11 @@ def test_what_was_written_before_stays_and_can_go_on(is_inside):
     def work(ctx: Context) -> str:
         with transaction.atomic(), transaction.atomic():
             # No statement has begun this transaction.
-            found = [ctx.read_resource("x://reads")[0].content]
+            contents = [ctx.read_resource("x://reads")[0].content]
             with pytest.raises(InternalError):
                 ctx.read_resource("x://writes")
             Group.objects.create(name="a")
-            found.append(ctx.read_resource("x://reads")[0].content)
+            contents.append(ctx.read_resource("x://reads")[0].content)
             with pytest.raises(InternalError):
                 ctx.read_resource("x://writes")
             Group.objects.create(name="b")
@@ -261,7 +261,7 @@ def test_what_was_written_before_stays_and_can_go_on(is_inside):
             Group.objects.create(name="undone")
             ctx.read_resource("x://reads")
             transaction.set_rollback(True)
-        return " ".join(map(str, found))
+        return " ".join(map(str, contents))
 
     assert real_client(server=server).call_tool("work").text == "0 1"
     assert names() == {"a", "b"}

@@ -110,9 +110,9 @@ def test_a_change_that_was_noticed_is_announced_once_the_call_is_over(fails):
 @pytest.mark.django_db(transaction=True)
 def test_a_transaction_that_is_left_open_is_still_found(caplog):
     def careless() -> int:
-        found = count_names()
+        count = count_names()
         transaction.atomic().__enter__()
-        return found + count_names()
+        return count + count_names()
 
     assert read(careless).is_error
     assert "left a transaction open" in caplog.text

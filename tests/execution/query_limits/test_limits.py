@@ -87,10 +87,10 @@ def by_looping() -> int:
 
 def by_what_execute_returns() -> int:
     with connection.cursor() as cursor:
-        found = cursor.execute("SELECT name FROM auth_group")
+        result = cursor.execute("SELECT name FROM auth_group")
         # PostgreSQL and SQLite return the cursor, MariaDB the number of rows.
-        found = found if hasattr(found, "fetchall") else cursor
-        return len(found.fetchall())
+        result = result if hasattr(result, "fetchall") else cursor
+        return len(result.fetchall())
 
 
 READERS = [
@@ -206,11 +206,11 @@ def test_a_query_in_a_loop_is_stopped_and_the_log_says_where(caplog):
 
     def n_plus_one() -> list[list[str]]:
         people = get_user_model().objects.order_by("pk")
-        return [[group.name for group in one.groups.all()] for one in people]
+        return [[group.name for group in user.groups.all()] for user in people]
 
     def prefetched() -> list[list[str]]:
         people = get_user_model().objects.prefetch_related("groups")
-        return [[group.name for group in one.groups.all()] for one in people]
+        return [[group.name for group in user.groups.all()] for user in people]
 
     result = read(n_plus_one)
     assert result.is_error

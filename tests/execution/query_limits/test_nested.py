@@ -28,16 +28,16 @@ def test_a_writing_tool_goes_on_writing_around_what_it_reads(atomic):
 
     @server.tool(atomic=atomic)
     def work(ctx: Context) -> str:
-        found = [ctx.read_resource("x://groups")[0].content]
+        contents = [ctx.read_resource("x://groups")[0].content]
         Group.objects.create(name="a")
-        found.append(ctx.read_resource("x://groups")[0].content)
+        contents.append(ctx.read_resource("x://groups")[0].content)
         with pytest.raises(InternalError):
             ctx.read_resource("x://bad")
         Group.objects.create(name="b")
         with transaction.atomic():
-            found.append(ctx.read_resource("x://groups")[0].content)
+            contents.append(ctx.read_resource("x://groups")[0].content)
             Group.objects.create(name="c")
-        return " ".join(map(str, found))
+        return " ".join(map(str, contents))
 
     assert real_client(server=server).call_tool("work").text == "0 1 2"
     assert names() == {"a", "b", "c"}

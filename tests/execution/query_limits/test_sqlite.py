@@ -139,9 +139,9 @@ def test_a_connection_that_the_site_closes_meanwhile_is_held_again():
 @override_settings(MCP_DJANGO={"LIMITS": {"seconds": 0.05}})
 def test_the_time_between_two_rows_is_not_the_databases():
     def slow_reader() -> list[Any]:
-        found = Group.objects.order_by("name").iterator(chunk_size=1)
+        groups = Group.objects.order_by("name").iterator(chunk_size=1)
         kept = []
-        for group in found:
+        for group in groups:
             # Longer than the limit, of Python's own time.
             sum(range(3_000_000))
             kept.append(group.name)

@@ -67,20 +67,20 @@ def _close():
 @pytest.fixture
 def thread(monkeypatch):
     """A work pool of one thread, which keeps its connection from call to call."""
-    one = BoundedPool("governed", threads=1, queue=8, queue_seconds=PATIENCE)
+    pool = BoundedPool("governed", threads=1, queue=8, queue_seconds=PATIENCE)
     for module in (threads, invoke, thread_sensitive):
-        monkeypatch.setattr(module, "get_pool", lambda name: one)
+        monkeypatch.setattr(module, "get_pool", lambda name: pool)
     monkeypatch.setitem(connections["default"].settings_dict, "CONN_MAX_AGE", None)
-    yield one
-    one.submit(connections.close_all).result(PATIENCE)
+    yield pool
+    pool.submit(connections.close_all).result(PATIENCE)
 
 
 def opened(server: MCPServer, name: str) -> Call:
     """An admitted call of a tool, which has not run yet."""
     client = MCPClient(server=server)
-    found = client._client.open(message("tools/call", {"name": name, "arguments": {}}))
-    assert isinstance(found, Call)
-    return found
+    call = client._client.open(message("tools/call", {"name": name, "arguments": {}}))
+    assert isinstance(call, Call)
+    return call
 
 
 async def run(server: MCPServer, name: str) -> str:
@@ -182,11 +182,11 @@ async def test_an_async_tool_reads_a_resource_within_its_own_limits(thread):
 
     @server.tool(read_only=True)
     async def work(ctx: Context) -> str:
-        found = await ctx.aread_resource("x://counts")
+        contents = await ctx.aread_resource("x://counts")
         try:
             await ctx.aread_resource("x://writes")
         except MCPError as exc:
-            return f"{found[0].content} {exc}"
+            return f"{contents[0].content} {exc}"
         return "written"
 
     answer = await run(server, "work")
@@ -202,7 +202,7 @@ async def test_the_test_client_governs_calls_that_share_a_thread():
     client = real_client(server=server)
     assert (await client.acall_tool("write_later", check=False)).is_error
     both = await asyncio.gather(*(client.acall_tool("write_later", check=False) for _ in range(3)))
-    assert all(one.is_error for one in both)
+    assert all(result.is_error for result in both)
     assert await sync_to_async(still_writes)()
     assert (await client.acall_tool("write")).text == "written"
     assert await sync_to_async(names)() == {"written"}

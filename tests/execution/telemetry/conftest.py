@@ -34,10 +34,10 @@ class Told:
 
     def spans(self) -> dict[str, ReadableSpan]:
         """The spans that have ended, by their names, of which there may not be two."""
-        found = self._exporter.get_finished_spans()
-        named = {span.name: span for span in found}
-        assert len(named) == len(found), [span.name for span in found]
-        return named
+        spans = self._exporter.get_finished_spans()
+        spans_by_name = {span.name: span for span in spans}
+        assert len(spans_by_name) == len(spans), [span.name for span in spans]
+        return spans_by_name
 
     def names(self) -> list[str]:
         """The names of the spans that have ended, in any order."""
@@ -45,35 +45,35 @@ class Told:
 
     def only(self) -> ReadableSpan:
         """The one span that has ended."""
-        (found,) = self._exporter.get_finished_spans()
-        return found
+        (span,) = self._exporter.get_finished_spans()
+        return span
 
     def clear(self) -> None:
         """Forget the spans."""
         self._exporter.clear()
 
-    def points(self, metric: str) -> list[Any]:
+    def points(self, name: str) -> list[Any]:
         """What was measured under this name."""
         data = self._reader.get_metrics_data()
-        found = [
-            one
+        metrics = [
+            metric
             for resource in (data.resource_metrics if data is not None else ())
             for scope in resource.scope_metrics
-            for one in scope.metrics
-            if one.name == metric
+            for metric in scope.metrics
+            if metric.name == name
         ]
-        return [point for one in found for point in one.data.data_points]
+        return [point for metric in metrics for point in metric.data.data_points]
 
 
 @pytest.fixture
 def told(monkeypatch):
     """What is told from now on."""
-    found = Told()
-    instruments = Instruments(found.traces, found.meters)
+    recorder = Told()
+    instruments = Instruments(recorder.traces, recorder.meters)
     monkeypatch.setattr(telemetry, "load_instruments", lambda: instruments)
-    yield found
-    found.traces.shutdown()
-    found.meters.shutdown()
+    yield recorder
+    recorder.traces.shutdown()
+    recorder.meters.shutdown()
 
 
 @pytest.fixture

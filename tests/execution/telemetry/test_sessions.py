@@ -46,7 +46,9 @@ async def test_known_callers_and_sessions_are_counted(told, settings):
 
     def counted() -> dict[tuple[str, str], int]:
         points = told.points("mcp_django.cache.values")
-        return {(one.attributes["cache"], one.attributes["event"]): one.value for one in points}
+        return {
+            (point.attributes["cache"], point.attributes["event"]): point.value for point in points
+        }
 
     before = counted()
     peer = await opened("lane", PATH)
@@ -79,13 +81,13 @@ async def test_each_request_of_a_batch_is_a_span_of_its_own(told):
     peer = await opened("lane", PATH, version=B)
     told.clear()
     calls = [
-        request("tools/call", {"name": one, "arguments": {}, "_meta": RECEIVED}, id=one)
-        for one in ("here", "later", "fail")
+        request("tools/call", {"name": tool, "arguments": {}, "_meta": RECEIVED}, id=tool)
+        for tool in ("here", "later", "fail")
     ]
     answer = await peer.send([*calls, request("ping", id="ping")], accept="application/json")
-    seen = {one["id"]: one["result"] for one in answer.json()}
+    seen = {response["id"]: response["result"] for response in answer.json()}
     spans = told.spans()
-    assert set(spans) == {"ping", *(f"tools/call {one}" for one in ("here", "later", "fail"))}
+    assert set(spans) == {"ping", *(f"tools/call {tool}" for tool in ("here", "later", "fail"))}
     for name in ("here", "later"):
         span = spans[f"tools/call {name}"]
         assert format_trace_id(span.context.trace_id) == TRACE_ID
@@ -97,18 +99,18 @@ async def test_a_batch_over_a_limit_is_told(told, settings):
     peer = await opened("lane", PATH, version=B)
     told.clear()
     settings.MCP_DJANGO = {"RATE": ["1/h"]}
-    calls = [request("tools/call", {"name": "here"}, id=one) for one in (1, 2)]
+    calls = [request("tools/call", {"name": "here"}, id=request_id) for request_id in (1, 2)]
     await peer.send(calls, accept="application/json")
     assert told.names() == ["tools/call here", "tools/call here"]
-    errors = {one.attributes.get("error.type") for one in told._exporter.get_finished_spans()}
+    errors = {span.attributes.get("error.type") for span in told._exporter.get_finished_spans()}
     assert None not in errors
 
 
 @spec("MET-3", "MET-4")
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_a_question_is_a_span_whose_trace_travels_with_it(transport, told, monkeypatch):
-    said: list[dict[str, Any]] = []
-    note(said, HTTPChannel if transport == "http" else LineChannel, monkeypatch)
+    messages: list[dict[str, Any]] = []
+    note(messages, HTTPChannel if transport == "http" else LineChannel, monkeypatch)
     with MCPClient(server=traced, protocol_version=D, transport=transport) as client:
         assert client.call_tool("name", answers=["Ada"]).text == "Ada"
     question, call = told.spans()["elicitation/create"], told.spans()["tools/call name"]
@@ -116,11 +118,11 @@ def test_a_question_is_a_span_whose_trace_travels_with_it(transport, told, monke
     assert question.parent is not None
     assert question.parent.span_id == call.context.span_id
     assert question.status.status_code is StatusCode.UNSET
-    (sent,) = [one for one in said if one.get("method") == "elicitation/create"]
+    (sent,) = [message for message in messages if message.get("method") == "elicitation/create"]
     assert question.attributes["jsonrpc.request.id"] == sent["id"]
-    found = question.context
-    ids = format_trace_id(found.trace_id), format_span_id(found.span_id)
-    parent = f"00-{ids[0]}-{ids[1]}-{found.trace_flags:02x}"
+    context = question.context
+    ids = format_trace_id(context.trace_id), format_span_id(context.span_id)
+    parent = f"00-{ids[0]}-{ids[1]}-{context.trace_flags:02x}"
     assert sent["params"]["_meta"] == {"traceparent": parent}
     (point,) = told.points("mcp.client.operation.duration")
     assert point.attributes["mcp.method.name"] == "elicitation/create"
@@ -128,15 +130,15 @@ def test_a_question_is_a_span_whose_trace_travels_with_it(transport, told, monke
     assert call.start_time <= question.start_time <= question.end_time <= call.end_time
 
 
-def note(said: list[dict[str, Any]], channel: Any, patch: pytest.MonkeyPatch) -> None:
+def note(messages: list[dict[str, Any]], channel: Any, patch: pytest.MonkeyPatch) -> None:
     """Keep what the server sends."""
     exchange = channel.exchange
 
-    async def noting(self: Any, message: dict[str, Any]) -> Any:
-        async with aclosing(exchange(self, message)) as coming:
-            async for one in coming:
-                said.append(one)
-                yield one
+    async def noting(self: Any, body: dict[str, Any]) -> Any:
+        async with aclosing(exchange(self, body)) as coming:
+            async for message in coming:
+                messages.append(message)
+                yield message
 
     patch.setattr(channel, "exchange", noting)
 

@@ -74,9 +74,10 @@ def test_lines_and_memory_have_spans(transport, told):
     with client(transport=transport) as mine:
         seen = [mine.call_tool(tool).structured["spans"] for tool in ("here", "later")]
     spans = [told.spans()[f"tools/call {tool}"] for tool in ("here", "later")]
-    assert [set(one) for one in seen] == [{format_span_id(one.context.span_id)} for one in spans]
+    expected = [{format_span_id(span.context.span_id)} for span in spans]
+    assert [set(ids) for ids in seen] == expected
     network = {"stdio": "pipe", "memory": None}[transport]
-    assert {one.attributes.get("network.transport") for one in spans} == {network}
+    assert {span.attributes.get("network.transport") for span in spans} == {network}
 
 
 async def test_the_span_of_a_web_server_is_the_parent_or_linked(told):
@@ -85,7 +86,7 @@ async def test_the_span_of_a_web_server_is_the_parent_or_linked(told):
         await ask("raw", call("here"))
         await ask("raw", message("tools/call", {"name": "later"}))
     linked, child = told.spans()["tools/call here"], told.spans()["tools/call later"]
-    assert [one.context for one in linked.links] == [way.get_span_context()]
+    assert [link.context for link in linked.links] == [way.get_span_context()]
     assert (child.parent, child.links) == (way.get_span_context(), ())
 
 
@@ -179,8 +180,8 @@ def test_the_uri_of_a_template_is_told_where_arguments_are(told):
 
 def test_arguments_are_told_where_they_are_logged_and_secrets_never(told):
     client().call_tool("pay", {"number": "A-7", "card": "4111", "note": "for Eve"})
-    shown = json.loads(told.only().attributes["gen_ai.tool.call.arguments"])
-    assert shown == {"number": "A-7", "card": "[hidden]", "note": "[hidden]"}
+    arguments = json.loads(told.only().attributes["gen_ai.tool.call.arguments"])
+    assert arguments == {"number": "A-7", "card": "[hidden]", "note": "[hidden]"}
     told.clear()
     client().call_tool("wait", {"name": 47114711471147}, check=False)
     assert "47114711471147" not in told.only().to_json()
@@ -245,7 +246,7 @@ async def test_who_hangs_up_cancels(told):
         assert told.names() == []
     span = told.only()
     assert span.attributes["error.type"] == "cancelled"
-    assert [one.attributes["error.type"] for one in told.points(DURATION)] == ["cancelled"]
+    assert [point.attributes["error.type"] for point in told.points(DURATION)] == ["cancelled"]
 
 
 async def test_a_subscription_ends_its_span_when_it_is_acknowledged(told):
@@ -277,7 +278,7 @@ def test_an_asked_question_ends_the_round_without_error(told):
     assert client().call_tool("name", answers=["Ada"]).text == "Ada"
     first, second = told._exporter.get_finished_spans()
     assert first.name == second.name == "tools/call name"
-    assert {one.status.status_code for one in (first, second)} == {StatusCode.UNSET}
+    assert {span.status.status_code for span in (first, second)} == {StatusCode.UNSET}
     # The questions of a result carry nothing (MET-4).
     assert TRACE_ID not in first.to_json()
 
