@@ -362,4 +362,4 @@ def test_a_server_of_the_site_may_see_what_is_added():
 
     page = server.added.pop()
     assert server.added == ["work", "get_result", "about", "toast", "shown"]
-    assert page in {one.name for one in server.registry.app_pages}
+    assert page in {app_page.name for app_page in server.registry.app_pages}

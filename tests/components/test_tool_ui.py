@@ -54,7 +54,7 @@ def view(server: MCPServer, ui: UI | str, **options: Any) -> None:
 
 
 def listed(client: MCPClient, name: str = "board") -> dict[str, Any]:
-    return next(one for one in client.list_tools() if one["name"] == name)
+    return next(tool for tool in client.list_tools() if tool["name"] == name)
 
 
 @spec("APP-1", "APP-2", "APP-5")
@@ -99,7 +99,7 @@ def test_what_the_view_may_do_is_said_where_it_is_listed_and_read(server):
     )
     view(server, ui)
     client = MCPClient(server=server)
-    said = {
+    meta = {
         "csp": {
             "connectDomains": ["wss://live.example.com"],
             "resourceDomains": ["https://*.tiles.example.com:8443"],
@@ -112,7 +112,7 @@ def test_what_the_view_may_do_is_said_where_it_is_listed_and_read(server):
     }
     (resource,) = client.list_resources()
     read = client.request("resources/read", {"uri": "ui://shop/board"})
-    assert resource["_meta"] == read["contents"][0]["_meta"] == {"ui": said}
+    assert resource["_meta"] == read["contents"][0]["_meta"] == {"ui": meta}
     assert (read["ttlMs"], read["cacheScope"]) == (60_000, "private")
 
 

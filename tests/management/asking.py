@@ -66,8 +66,8 @@ def page(ctx: Context) -> str:
 
 def sample(ctx: Context) -> str:
     """Ask a model."""
-    found = ctx.sample("Say hi.", system_prompt="Be brief.", max_tokens=50)
-    return f"{found.text}|{found.model}|{found.stop_reason}"
+    message = ctx.sample("Say hi.", system_prompt="Be brief.", max_tokens=50)
+    return f"{message.text}|{message.model}|{message.stop_reason}"
 
 
 def roots(ctx: Context) -> list[str]:
@@ -77,15 +77,15 @@ def roots(ctx: Context) -> list[str]:
 
 def several(ctx: Context) -> list[Any]:
     """Ask two things in one round."""
-    said, where = ctx.ask(Sample("Say hi."), ListRoots())
-    return [said.text, [root.uri for root in where]]
+    message, where = ctx.ask(Sample("Say hi."), ListRoots())
+    return [message.text, [root.uri for root in where]]
 
 
 def asking_server() -> MCPServer:
     return server_of(order, visit, confirm, number, page, sample, roots, several, title="The shop")
 
 
-def asked(server: MCPServer, tool: str, *lines: str, ended: bool = False) -> Outcome:
+def call_at_terminal(server: MCPServer, tool: str, *lines: str, ended: bool = False) -> Outcome:
     """The call at a terminal where these lines are typed."""
     with terminal(*lines, ended=ended) as stdin:
         return attempt("call", tool, "--server", server.name, stdin=stdin)

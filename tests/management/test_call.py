@@ -200,8 +200,8 @@ def test_a_guard_on_an_open_server_hides_from_those_without_it():
         """Only staff."""
         raise ToolError("never")
 
-    said = fails("call", "vault", "--server", server.name)
-    assert "requires a user (IsStaff): pass --user" in said
+    error = fails("call", "vault", "--server", server.name)
+    assert "requires a user (IsStaff): pass --user" in error
 
 
 def test_ctrl_c_ends_the_call_without_a_traceback():

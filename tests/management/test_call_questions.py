@@ -9,7 +9,7 @@ import pytest
 
 from mcp_django import Context
 from mcp_django.exceptions import ElicitationDeclined
-from tests.management.asking import answered, asked, asking_server, done
+from tests.management.asking import answered, asking_server, call_at_terminal, done
 from tests.management.console import fails, run, server_of, terminal
 
 # A tool that can ask runs in a transaction, so that nothing stays of a round with a question.
@@ -22,28 +22,28 @@ def server():
 
 
 def test_a_form_is_filled_in_field_by_field(server):
-    outcome = asked(server, "order", "", "2", "3", "yes", "fragile", "bow, 3", "y")
+    outcome = call_at_terminal(server, "order", "", "2", "3", "yes", "fragile", "bow, 3", "y")
     assert outcome.out == (
         "Order(size='large', count=3, gift=True, note='fragile', extras=['bow', 'wrap'])\n"
     )
-    said = outcome.err
-    assert "Server 'The shop' asks:\nWhat do you want?\nAnswer? [Y/n/c] " in said
-    assert "size: Of the box\n    1  small\n    2  large\n    one of these: " in said
-    assert "a whole number, at least 1, at most 9 [2]: " in said
-    assert "yes or no [no]: " in said
-    assert "text, may be empty: " in said
-    assert "    3  wrap\n    some of these, separated by commas, may be empty: " in said
-    assert '"note": "fragile"' in said
+    text = outcome.err
+    assert "Server 'The shop' asks:\nWhat do you want?\nAnswer? [Y/n/c] " in text
+    assert "size: Of the box\n    1  small\n    2  large\n    one of these: " in text
+    assert "a whole number, at least 1, at most 9 [2]: " in text
+    assert "yes or no [no]: " in text
+    assert "text, may be empty: " in text
+    assert "    3  wrap\n    some of these, separated by commas, may be empty: " in text
+    assert '"note": "fragile"' in text
 
 
 def test_nothing_typed_means_the_default(server):
-    outcome = asked(server, "order", "y", "small", "", "", "", "", "")
+    outcome = call_at_terminal(server, "order", "y", "small", "", "", "", "", "")
     assert outcome.out == "Order(size='small', count=2, gift=False, note=None, extras=[])\n"
 
 
 def test_what_does_not_fit_is_asked_again(server):
     lines = ["y", "", "huge", "large", "ten", "10", "9", "perhaps", "no", "", "ribbon", "card", "y"]
-    outcome = asked(server, "order", *lines)
+    outcome = call_at_terminal(server, "order", *lines)
     assert outcome.out == "Order(size='large', count=9, gift=False, note=None, extras=['card'])\n"
     assert "A value is required." in outcome.err
     assert "'huge' is not one of: small, large." in outcome.err
@@ -58,7 +58,7 @@ def test_formats_are_checked(server):
         *("y", "soon", "2026-02-30", "2026-03-01", "noon", "2026-03-01T12:00:00Z"),
         *("nan", "1.5", "ada", "ada@example.com", "ab", "abcde", "abc", "y"),
     ]
-    outcome = asked(server, "visit", *lines)
+    outcome = call_at_terminal(server, "visit", *lines)
     assert "mail='ada@example.com', code='abc'" in outcome.out
     assert "day=datetime.date(2026, 3, 1)" in outcome.out
     assert "price=1.5" in outcome.out
@@ -89,11 +89,11 @@ def test_choices_have_titles_and_values():
     @server.tool
     def tool(ctx: Context) -> dict[str, Any]:
         """Ask."""
-        found: dict[str, Any] = ctx.elicit("Which?", HANDWRITTEN)
-        return found
+        answer: dict[str, Any] = ctx.elicit("Which?", HANDWRITTEN)
+        return answer
 
     lines = ["y", "green", "red, green", "2", "", "no link", "https://x.example", "lots", "11", ""]
-    outcome = asked(server, "tool", *lines, "y")
+    outcome = call_at_terminal(server, "tool", *lines, "y")
     assert json.loads(outcome.out) == {
         "one": "#0f0",
         "some": ["#0f0"],
@@ -114,7 +114,7 @@ def test_choices_have_titles_and_values():
 def test_answers_are_reviewed_and_changed_before_they_are_sent(server):
     first = ["small", "1", "yes", "first", "bow"]
     second = ["large", "", "", "", ""]
-    outcome = asked(server, "order", "y", *first, "e", *second, "")
+    outcome = call_at_terminal(server, "order", "y", *first, "e", *second, "")
     assert outcome.out == (
         "Order(size='large', count=1, gift=True, note='first', extras=['bow'])\n"
     )
@@ -134,58 +134,58 @@ def test_a_question_can_be_refused(server, typed, answer):
             return exc.action
         return "accept"
 
-    assert asked(server, "refused", typed).out == f"{answer}\n"
+    assert call_at_terminal(server, "refused", typed).out == f"{answer}\n"
     for tool in ("order", "confirm", "page"):
-        outcome = asked(server, tool, typed)
+        outcome = call_at_terminal(server, tool, typed)
         assert (outcome.out, outcome.status) == (answered(server, tool, answer).out, 1)
 
 
 def test_answers_can_be_refused_at_the_last_moment(server):
-    outcome = asked(server, "order", "y", "small", "", "", "", "", "n")
+    outcome = call_at_terminal(server, "order", "y", "small", "", "", "", "", "n")
     assert (outcome.out, outcome.status) == ("The user declined to answer.\n", 1)
 
 
 def test_a_letter_that_means_nothing_is_explained(server):
-    outcome = asked(server, "confirm", "x", "y")
+    outcome = call_at_terminal(server, "confirm", "x", "y")
     assert outcome.out == "done\n"
     assert "Enter: continue, n: decline, c: cancel." in outcome.err
 
 
 def test_the_end_of_the_input_cancels(server):
-    outcome = asked(server, "order", "y", "small", ended=True)
+    outcome = call_at_terminal(server, "order", "y", "small", ended=True)
     cancelled = answered(server, "order", "cancel")
     assert (outcome.out, outcome.status) == (cancelled.out, 1)
     for tool in ("sample", "roots"):
-        outcome = asked(server, tool, ended=True)
+        outcome = call_at_terminal(server, tool, ended=True)
         assert outcome.error == "The request was not answered, so the call ended."
 
 
 def test_a_page_is_shown_with_its_host_and_waited_for(server):
     # Before it asks, and after each answer.
     done[:] = [False, False, True]
-    outcome = asked(server, "page", "", "")
+    outcome = call_at_terminal(server, "page", "", "")
     assert outcome.out == "paid\n"
     assert "Pay there.\n  https://pay.example/1\n" in outcome.err
     assert outcome.err.count("Open this page of pay.example, then press Enter. [Y/n/c] ") == 2
 
 
 def test_a_model_is_played_by_whoever_is_there(server):
-    outcome = asked(server, "sample", "", "Hi,", "there.", "")
+    outcome = call_at_terminal(server, "sample", "", "Hi,", "there.", "")
     assert outcome.out == "Hi,\nthere.|mcp-call|endTurn\n"
     assert "system: Be brief.\nuser: Say hi.\n(at most 50 tokens)\n" in outcome.err
-    outcome = asked(server, "sample", "n")
+    outcome = call_at_terminal(server, "sample", "n")
     assert (outcome.out, outcome.status) == ("", 1)
     assert "was declined" in outcome.error
 
 
 def test_directories_are_read_one_a_line(server, tmp_path):
-    outcome = asked(server, "roots", str(tmp_path), str(tmp_path / "none"), "")
+    outcome = call_at_terminal(server, "roots", str(tmp_path), str(tmp_path / "none"), "")
     assert json.loads(outcome.out) == [tmp_path.as_uri()]
     assert f"No directory named {str(tmp_path / 'none')!r}." in outcome.err
 
 
 def test_several_rounds_follow_each_other(server):
-    assert asked(server, "number", "y", "20", "y", "22").out == "42\n"
+    assert call_at_terminal(server, "number", "y", "20", "y", "22").out == "42\n"
 
 
 def test_only_the_answer_is_on_the_standard_output(server):
@@ -203,5 +203,5 @@ def test_a_question_cannot_draw_on_the_terminal():
         ctx.elicit("Clear\x1b[2J?")
         return "done"
 
-    outcome = asked(server, "tool", "y")
+    outcome = call_at_terminal(server, "tool", "y")
     assert "Clear\\x1b[2J?" in outcome.err

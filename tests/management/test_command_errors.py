@@ -102,7 +102,7 @@ class Fatal(BaseException):
         (Mute(), "Mute"),
         (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_whatever_a_component_raises_is_told(exception, told, is_async):
@@ -144,18 +144,20 @@ def closed() -> str:
 @pytest.mark.django_db
 def test_a_permission_that_fails_is_named(permission, username):
     person()
-    told = f"The permission {permission.__name__} of the %s raised ZeroDivisionError: guard broke\n"
+    message = (
+        f"The permission {permission.__name__} of the %s raised ZeroDivisionError: guard broke\n"
+    )
     who = ("--user", username) if username else ()
     server = server_of(closed, permission=permission)
     where = ("--server", server.name, *who)
-    assert told % f"server {server.name!r}" in fails("call", "closed", *where)
+    assert message % f"server {server.name!r}" in fails("call", "closed", *where)
     if username:
-        assert told % f"server {server.name!r}" in fails("list", *where)
-        assert told % f"server {server.name!r}" in fails("stdio", *where)
+        assert message % f"server {server.name!r}" in fails("list", *where)
+        assert message % f"server {server.name!r}" in fails("stdio", *where)
     inner = server_of()
     inner.tool(permission=permission)(closed)
     where = ("--server", inner.name, *who)
-    assert told % "tool 'closed'" in fails("call", "closed", *where)
+    assert message % "tool 'closed'" in fails("call", "closed", *where)
     # Without a caller it is not asked, and named by its class.
     assert permission.__name__ in run("list", "--server", inner.name).out
     assert permission.__name__ in run("inspect", "closed", "--server", inner.name).out

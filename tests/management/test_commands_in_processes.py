@@ -104,8 +104,10 @@ def test_a_database_that_fails_is_named_with_the_way_out(command, tmp_path):
     def error(**variables: str) -> str:
         done = shell('"$@"', [*MANAGE, *command], **variables)
         assert done.returncode == 1
-        (found,) = (one for one in done.stderr.splitlines() if one.startswith("CommandError: "))
-        return found
+        (message,) = (
+            line for line in done.stderr.splitlines() if line.startswith("CommandError: ")
+        )
+        return message
 
     absent = error(SHELL_DATABASE=str(tmp_path / "no" / "db.sqlite3"))
     assert absent == (

@@ -64,8 +64,8 @@ def test_vscode_asks_for_the_token_itself():
 )
 def test_a_token_is_read_from_the_environment(client, root, entry):
     headers = {"Authorization": entry["headers"]}
-    found = connected(client, "--token-env", "T")
-    assert found == {root: {NAME: {**entry, "headers": headers}}}
+    config = connected(client, "--token-env", "T")
+    assert config == {root: {NAME: {**entry, "headers": headers}}}
     assert "export T=…" in run("connect", client, "--token-env", "T").err
 
 
@@ -141,11 +141,11 @@ def test_a_client_in_a_cloud_is_told_the_address_and_no_token(client):
 @pytest.mark.parametrize("client", CLIENTS)
 def test_json_is_one_document_on_the_standard_output(client):
     outcome = run("connect", client, "--json")
-    found = json.loads(outcome.out)
+    document = json.loads(outcome.out)
     assert outcome.out.count("\n") == 1
     if CLIENTS[client].format in ("json", "toml"):
         plain = run("connect", client).out
-        assert found == (tomllib.loads(plain) if client == "codex" else json.loads(plain))
+        assert document == (tomllib.loads(plain) if client == "codex" else json.loads(plain))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -187,8 +187,8 @@ def test_files_are_named_for_each_system():
 
 
 def test_odd_names_stay_valid():
-    found = connected("codex", "--name", 'Ünï "co" de', "--token", "t\\n")
-    assert found["mcp_servers"]['Ünï "co" de']["http_headers"] == {"Authorization": "Bearer t\\n"}
+    config = connected("codex", "--name", 'Ünï "co" de', "--token", "t\\n")
+    assert config["mcp_servers"]['Ünï "co" de']["http_headers"] == {"Authorization": "Bearer t\\n"}
     words = command_of("claude-code", "--name", "two words")
     assert "two words" in words
 

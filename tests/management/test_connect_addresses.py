@@ -50,7 +50,7 @@ def test_a_site_without_a_default_server_has_to_choose(monkeypatch):
     servers = [server_of(), server_of()]
     monkeypatch.setattr(lookups, "all_servers", lambda: servers)
     url = ("--url", "https://x.example/mcp")
-    first, second = sorted(one.name for one in servers)
+    first, second = sorted(server.name for server in servers)
     assert f"choose one with --server: {first}, {second}" in fails("connect", "cursor", *url)
     servers.pop()
     assert servers[0].name in run("connect", "cursor", *url).out
@@ -83,8 +83,8 @@ def test_without_a_client_all_are_listed_a_line_each():
     assert [line.split()[0] for line in lines] == list(CLIENTS)
     assert max(map(len, lines)) <= 80
     described = json.loads(run("connect", "--json").out)
-    assert [one["client"] for one in described] == list(CLIENTS)
-    able = {one["client"] for one in described if one["stdio"]}
+    assert [client["client"] for client in described] == list(CLIENTS)
+    able = {client["client"] for client in described if client["stdio"]}
     assert able == {slug for slug, host in CLIENTS.items() if host.stdio is not None}
 
 
@@ -125,7 +125,7 @@ def test_the_request_of_curl_is_answered(live_server):
     assert _sent(line, MCP_TOKEN=token)["result"]["tools"]
     assert _sent(line, MCP_TOKEN="mcp_wrong")["error"]
     line = run("connect", "curl", "--url", f"{live_server.url}/open/mcp", "--server", "open").out
-    assert [one["name"] for one in _sent(line)["result"]["tools"]] == ["echo", "echo_sync"]
+    assert [tool["name"] for tool in _sent(line)["result"]["tools"]] == ["echo", "echo_sync"]
     line = run("connect", "curl", "--url", f"{live_server.url}/mcp", "--token", token).out
     assert _sent(line)["result"]["tools"]
 

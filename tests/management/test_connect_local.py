@@ -40,8 +40,8 @@ ENVIRONMENT = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 def test_a_client_starts_the_server_from_anywhere(client):
     person()
     options = ("--server", "staff", "--stdio", "--user", "ada", "--json")
-    found = json.loads(run("connect", client, *options).out)
-    entry = found[CLIENTS[client].root][NAME]
+    config = json.loads(run("connect", client, *options).out)
+    entry = config[CLIENTS[client].root][NAME]
     extra = {"claude-code": {"type": "stdio"}, "vscode": {"type": "stdio"}}
     assert entry == {
         "command": COMMAND[0],
@@ -70,8 +70,8 @@ def test_a_site_without_a_script_is_started_through_django(monkeypatch, tmp_path
     monkeypatch.chdir(tmp_path)
     for program in ("/usr/bin/django-admin", "/lib/django/__main__.py"):
         monkeypatch.setattr(sys, "argv", [program, "mcp"])
-        found = json.loads(run("connect", "cursor", "--server", "staff", "--stdio").out)
-        entry = found["mcpServers"][NAME]
+        config = json.loads(run("connect", "cursor", "--server", "staff", "--stdio").out)
+        entry = config["mcpServers"][NAME]
         assert entry["args"] == [
             *("-m", "django", "mcp", "--pythonpath", str(tmp_path)),
             *("stdio", "--server", "staff"),
@@ -81,8 +81,8 @@ def test_a_site_without_a_script_is_started_through_django(monkeypatch, tmp_path
 @pytest.mark.outside
 @pytest.mark.usefixtures("_manage")
 def test_the_command_starts_a_server_that_answers():
-    found = json.loads(run("connect", "cursor", "--server", "open", "--stdio", "--json").out)
-    entry = found["mcpServers"]["open"]
+    config = json.loads(run("connect", "cursor", "--server", "open", "--stdio", "--json").out)
+    entry = config["mcpServers"]["open"]
     message = {
         "jsonrpc": "2.0",
         "id": 1,

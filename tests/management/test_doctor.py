@@ -51,21 +51,21 @@ def _site(settings):
 def examined(*options: str) -> dict[str, Any]:
     """The steps of each host by their names, whatever came of them."""
     outcome = attempt("doctor", "--server", "orders", "--json", *options)
-    return {one["host"]: one for one in json.loads(outcome.out)["hosts"]}
+    return {host["host"]: host for host in json.loads(outcome.out)["hosts"]}
 
 
-def step(chart: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(one for one in chart["steps"] if one["step"] == name)
+def step(report: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(step for step in report["steps"] if step["step"] == name)
 
 
 def broken(host: str, name: str) -> dict[str, Any]:
     """A step that has failed, which fails its host."""
     outcome = attempt("doctor", "--server", "orders", "--host", host, "--json")
-    (chart,) = [one for one in json.loads(outcome.out)["hosts"] if one["host"] == host]
-    assert (outcome.status, chart["ok"]) == (1, False)
-    found = step(chart, name)
-    assert found["verdict"] == "failed"
-    return found
+    (report,) = [report for report in json.loads(outcome.out)["hosts"] if report["host"] == host]
+    assert (outcome.status, report["ok"]) == (1, False)
+    failed_step = step(report, name)
+    assert failed_step["verdict"] == "failed"
+    return failed_step
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -81,8 +81,8 @@ def test_a_whole_site_is_well_for_every_host(host):
 
 
 def test_what_concerns_every_host_is_told_once():
-    chart = examined("--host", "vscode")["every-host"]
-    assert {one["step"] for one in chart["steps"]} == {
+    report = examined("--host", "vscode")["every-host"]
+    assert {step["step"] for step in report["steps"]} == {
         "foreign origin",
         "spelling",
         "compression",
@@ -94,7 +94,7 @@ def test_what_concerns_every_host_is_told_once():
         "token_endpoint",
     }
     # Whether the site streams and decodes chunks, only its server can say.
-    others = {one["step"]: one["verdict"] for one in chart["steps"] if one["verdict"] != "ok"}
+    others = {step["step"]: step["verdict"] for step in report["steps"] if step["verdict"] != "ok"}
     assert others == {"streams": "skipped", "chunked": "skipped"}
 
 
@@ -112,26 +112,28 @@ def test_a_cloud_needs_a_public_address(settings):
 def test_a_site_that_does_not_know_its_address_is_not_blamed_for_it(settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "BASE_URL": ""}
     settings.ALLOWED_HOSTS = ["localhost"]
-    chart = examined("--host", "claude")["claude"]
-    assert step(chart, "address")["verdict"] == "skipped"
-    assert chart["ok"]
+    report = examined("--host", "claude")["claude"]
+    assert step(report, "address")["verdict"] == "skipped"
+    assert report["ok"]
 
 
 def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings):
     settings.ROOT_URLCONF = "tests.sites.example.urls"
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
     outcome = run("doctor", "--server", "default", "--json")
-    charts = {one["host"]: one for one in json.loads(outcome.out)["hosts"]}
-    assert all(chart["ok"] for chart in charts.values())
-    skipped = step(charts["chatgpt"], "sign-in")
+    reports = {report["host"]: report for report in json.loads(outcome.out)["hosts"]}
+    assert all(report["ok"] for report in reports.values())
+    skipped = step(reports["chatgpt"], "sign-in")
     assert skipped["verdict"] == "skipped"
     assert "howto/oauth.html" in skipped["found"]
-    assert "mcp connect" in step(charts["vscode"], "token")["found"]
+    assert "mcp connect" in step(reports["vscode"], "token")["found"]
     # Asked about such a host, the command fails.
-    asked = attempt("doctor", "--server", "default", "--json", "--host", "chatgpt")
-    (chart,) = [one for one in json.loads(asked.out)["hosts"] if one["host"] == "chatgpt"]
-    assert "mcp_django.oauth" in step(chart, "sign-in")["fix"]
-    assert asked.error == "These hosts cannot connect: ChatGPT."
+    failure = attempt("doctor", "--server", "default", "--json", "--host", "chatgpt")
+    (report,) = [
+        report for report in json.loads(failure.out)["hosts"] if report["host"] == "chatgpt"
+    ]
+    assert "mcp_django.oauth" in step(report, "sign-in")["fix"]
+    assert failure.error == "These hosts cannot connect: ChatGPT."
 
 
 def test_only_errors_are_logged_beside_the_report(caplog):
@@ -152,9 +154,9 @@ def test_a_client_that_was_registered_by_hand_replaces_registration(settings):
         authorization_grant_type="authorization-code",
         redirect_uris=" ".join(HOSTS["claude"].redirects),
     )
-    found = examined("--host", "claude", "--client-id", client.client_id)["claude"]
-    assert step(found, "registration")["found"] == f"not needed: client {client.client_id}"
-    assert step(found, "authorization")["verdict"] == "ok"
+    report = examined("--host", "claude", "--client-id", client.client_id)["claude"]
+    assert step(report, "registration")["found"] == f"not needed: client {client.client_id}"
+    assert step(report, "authorization")["verdict"] == "ok"
 
 
 def test_an_open_server_is_for_every_host(settings):
@@ -165,8 +167,8 @@ def test_an_open_server_is_for_every_host(settings):
 
 def test_a_host_that_is_not_allowed_is_told_with_the_setting(settings):
     settings.ALLOWED_HOSTS = ["other.example"]
-    found = broken("gemini-cli", "endpoint")
-    assert found["fix"] == "Add 'shop.example' to ALLOWED_HOSTS."
+    failed_step = broken("gemini-cli", "endpoint")
+    assert failed_step["fix"] == "Add 'shop.example' to ALLOWED_HOSTS."
 
 
 def test_registration_that_is_off_stops_who_has_no_document(settings):
@@ -179,16 +181,16 @@ def test_a_document_that_the_site_cannot_fetch_stops_its_host():
     address = HOSTS["claude-code"].client_id
     assert address in step(examined()["claude-code"], "registration")["found"]
     del documents.published[address]
-    found = broken("claude-code", "registration")
-    assert found["found"] == f"{address}: The host responded with HTTP 404."
-    assert "https" in found["fix"]
+    failed_step = broken("claude-code", "registration")
+    assert failed_step["found"] == f"{address}: The host responded with HTTP 404."
+    assert "https" in failed_step["fix"]
 
 
 def test_a_host_that_documents_are_not_taken_from_stops_it(settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"CIMD_HOSTS": ["other.example"]}}
-    found = broken("claude-code", "registration")
-    assert "does not accept documents from this host" in found["found"]
-    assert "CIMD_HOSTS" in found["fix"]
+    failed_step = broken("claude-code", "registration")
+    assert "does not accept documents from this host" in failed_step["found"]
+    assert "CIMD_HOSTS" in failed_step["fix"]
 
 
 def test_documents_that_were_not_taken_lately_are_told():
@@ -196,18 +198,18 @@ def test_documents_that_were_not_taken_lately_are_told():
         security_log.record_event(
             "document", client_id="https://any.example/client.json", reason=reason
         )
-    chart = examined("--host", "vscode")["documents"]
-    assert [(one["verdict"], one["found"]) for one in chart["steps"]] == [
+    report = examined("--host", "vscode")["documents"]
+    assert [(step["verdict"], step["found"]) for step in report["steps"]] == [
         ("warned", "https://any.example/client.json: The document is not JSON.")
     ]
-    assert chart["ok"]
+    assert report["ok"]
 
 
 def test_a_missing_app_scheme_stops_the_one_who_has_it(settings):
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"APP_REDIRECTS": []}}
-    found = broken("cursor", "registration")
-    assert "cursor://anysphere.cursor-mcp/oauth/callback" in found["fix"]
-    assert "APP_REDIRECTS" in found["fix"]
+    failed_step = broken("cursor", "registration")
+    assert "cursor://anysphere.cursor-mcp/oauth/callback" in failed_step["fix"]
+    assert "APP_REDIRECTS" in failed_step["fix"]
 
 
 def test_an_issuer_elsewhere_is_told_with_the_setting(settings):
@@ -215,8 +217,8 @@ def test_an_issuer_elsewhere_is_told_with_the_setting(settings):
         **settings.MCP_DJANGO,
         "OAUTH": {"ISSUER": "https://shop.example/tenant"},
     }
-    found = broken("mcp-remote", "authorization server metadata")
-    assert "['ISSUER']" in found["fix"]
+    failed_step = broken("mcp-remote", "authorization server metadata")
+    assert "['ISSUER']" in failed_step["fix"]
     assert examined("--host", "vscode")["vscode"]["ok"]
 
 
@@ -232,10 +234,10 @@ def test_a_mistake_on_the_command_line_is_named():
 def test_the_page_names_every_option_and_every_host():
     page = (Path(__file__).parents[2] / "docs" / "howto" / "troubleshooting.md").read_text()
     parser = load_command_class("mcp_django", "mcp").create_parser("manage.py", "mcp")
-    (choices,) = (one.choices for one in parser._actions if isinstance(one.choices, dict))
+    (choices,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
     options = {name for action in choices["doctor"]._actions for name in action.option_strings}
-    named = re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE)
-    every = {name for one in django_options()._actions for name in one.option_strings}
-    assert {*named} == options - every - {"-h", "--help"}
+    documented = re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE)
+    django_names = {name for action in django_options()._actions for name in action.option_strings}
+    assert {*documented} == options - django_names - {"-h", "--help"}
     hosts = re.findall(r"^\| `([a-z][a-z0-9-]+)` \|", page, re.MULTILINE)
     assert hosts == [*HOSTS]

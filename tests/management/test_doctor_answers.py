@@ -88,22 +88,22 @@ class Site:
         return answer(201, {**metadata, "client_id": "abc"})
 
 
-def charts(site: Site, host: str = "vscode") -> dict[str, HostReport]:
-    found = diagnose(site, URL, [HOSTS[host]], Registration(may_register=True), is_sure=True)
-    return {chart.slug: chart for chart in found}
+def reports_of(site: Site, host: str = "vscode") -> dict[str, HostReport]:
+    reports = diagnose(site, URL, [HOSTS[host]], Registration(may_register=True), is_sure=True)
+    return {report.slug: report for report in reports}
 
 
 def last(site: Site, host: str = "vscode") -> ReportStep:
     """The step at which a host is stopped."""
-    chart = charts(site, host)[host]
-    assert not chart.is_ok
-    return next(step for step in chart.steps if step.verdict == "failed")
+    report = reports_of(site, host)[host]
+    assert not report.is_ok
+    return next(step for step in report.steps if step.verdict == "failed")
 
 
 def test_nothing_is_wrong_with_a_site_that_does_everything_right():
-    found = charts(Site())
-    assert {step.verdict for step in found["vscode"].steps} == {"ok"}
-    failed = [step for step in found["every-host"].steps if step.verdict == "failed"]
+    reports = reports_of(Site())
+    assert {step.verdict for step in reports["vscode"].steps} == {"ok"}
+    failed = [step for step in reports["every-host"].steps if step.verdict == "failed"]
     assert failed == []
 
 
@@ -114,11 +114,11 @@ def test_nothing_is_wrong_with_a_site_that_does_everything_right():
 def test_a_site_that_cannot_stream_is_told_what_is_lost(allowed, verdict):
     site = Site()
     site.replaced["OPTIONS", "/mcp"] = answer(204, allow=allowed)
-    found = [one for one in charts(site)["every-host"].steps if one.name == "streams"]
-    assert [one.verdict for one in found] == ([verdict] if verdict else [])
+    steps = [step for step in reports_of(site)["every-host"].steps if step.name == "streams"]
+    assert [step.verdict for step in steps] == ([verdict] if verdict else [])
     if verdict == "warned":
-        assert "progress" in found[0].found
-        assert "ASGI" in found[0].fix
+        assert "progress" in steps[0].found
+        assert "ASGI" in steps[0].fix
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_a_site_that_cannot_stream_is_told_what_is_lost(allowed, verdict):
 def test_resource_metadata(change, step, words):
     site = Site()
     site.resource |= change
-    found = last(site)
-    assert found.name == step
-    assert words in found.fix
+    last_step = last(site)
+    assert last_step.name == step
+    assert words in last_step.fix
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_resource_metadata(change, step, words):
 def test_metadata_of_the_authorization_server(change, step, words):
     site = Site()
     site.server |= change
-    found = last(site)
-    assert found.name == step
-    assert words in found.fix
+    last_step = last(site)
+    assert last_step.name == step
+    assert words in last_step.fix
 
 
 def test_an_issuer_elsewhere_is_the_one_to_be_mended():
@@ -167,9 +167,9 @@ def test_an_issuer_elsewhere_is_the_one_to_be_mended():
     site.resource["authorization_servers"] = [issuer]
     document = {**site.server, "issuer": issuer, "code_challenge_methods_supported": None}
     site.replaced["GET", f"{issuer}/.well-known/oauth-authorization-server"] = answer(200, document)
-    found = last(site)
-    assert found.name == "PKCE"
-    assert found.fix.startswith(f"Have {issuer} list S256")
+    last_step = last(site)
+    assert last_step.name == "PKCE"
+    assert last_step.fix.startswith(f"Have {issuer} list S256")
 
 
 def _other_method(site: Site) -> None:
@@ -243,9 +243,9 @@ def _other_method(site: Site) -> None:
 def test_what_stops_a_host_later(replace, step, words):
     site = Site()
     replace(site)
-    found = last(site)
-    assert found.name == step
-    assert words in found.fix
+    last_step = last(site)
+    assert last_step.name == step
+    assert words in last_step.fix
 
 
 def test_streams_that_are_compressed_fail_every_host():
@@ -253,7 +253,7 @@ def test_streams_that_are_compressed_fail_every_host():
     site.replaced["POST", "/mcp"] = answer(
         200, content_type="text/event-stream", content_encoding="gzip"
     )
-    steps = {step.name: step for step in charts(site)["every-host"].steps}
+    steps = {step.name: step for step in reports_of(site)["every-host"].steps}
     assert steps["compression"].verdict == "failed"
     assert "gzip off" in steps["compression"].fix
 
@@ -278,22 +278,22 @@ def test_a_server_that_does_not_decode_chunks_is_warned_of(unread, words):
                 raise NoResponse("the connection was reset")
             return unread
 
-    chart = charts(Undecoded())["every-host"]
-    (step,) = [one for one in chart.steps if one.name == "chunked"]
-    assert (step.verdict, chart.is_ok) == ("warned", True)
+    report = reports_of(Undecoded())["every-host"]
+    (step,) = [step for step in report.steps if step.name == "chunked"]
+    assert (step.verdict, report.is_ok) == ("warned", True)
     assert words in step.found
     assert "howto/deploy" in step.fix
-    (right,) = [one for one in charts(Site())["every-host"].steps if one.name == "chunked"]
+    (right,) = [step for step in reports_of(Site())["every-host"].steps if step.name == "chunked"]
     assert right.verdict == "ok"
 
 
 def test_browsers_are_warned_of_and_not_failed():
     site = Site()
     site.replaced["OPTIONS", "/token"] = answer(200, access_control_allow_origin="")
-    chart = charts(site)["every-host"]
-    warned = [step.name for step in chart.steps if step.verdict == "warned"]
+    report = reports_of(site)["every-host"]
+    warned = [step.name for step in report.steps if step.verdict == "warned"]
     assert "preflight" in warned
-    assert chart.is_ok
+    assert report.is_ok
 
 
 def test_a_foreign_origin_has_to_be_refused():
@@ -301,7 +301,7 @@ def test_a_foreign_origin_has_to_be_refused():
     site.replaced["POST", "/mcp"] = answer(
         401, {}, www_authenticate=f'Bearer resource_metadata="{ORIGIN}{RESOURCE}"'
     )
-    steps = {step.name: step for step in charts(site)["every-host"].steps}
+    steps = {step.name: step for step in reports_of(site)["every-host"].steps}
     assert steps["foreign origin"].verdict == "failed"
     assert "ALLOWED_ORIGINS" in steps["foreign origin"].fix
 
@@ -316,9 +316,9 @@ def test_a_compressed_document_is_read_like_any_other():
 
 def test_an_address_without_an_endpoint_is_told_that_of_the_site(settings):
     settings.ROOT_URLCONF = "tests.sites.example.urls"
-    found = diagnose(Site(), ORIGIN, [HOSTS["vscode"]], Registration(), is_sure=True)
+    reports = diagnose(Site(), ORIGIN, [HOSTS["vscode"]], Registration(), is_sure=True)
     # What every host needs cannot be checked where there is no endpoint.
-    (chart,) = found
-    (step,) = chart.steps
+    (report,) = reports
+    (step,) = report.steps
     assert step.found == "404 instead of 401 or 200"
     assert f"Pass the URL of the endpoint, such as {ORIGIN}/mcp," in step.fix

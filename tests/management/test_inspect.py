@@ -25,54 +25,54 @@ from tests.sites.example import mcp as example
 
 
 def inspected(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("inspect", *arguments, "--json").out)
-    return found
+    component: dict[str, Any] = json.loads(run("inspect", *arguments, "--json").out)
+    return component
 
 
 @pytest.mark.django_db
 def test_the_wire_shape_is_the_entry_that_a_client_finds():
     client = MCPClient(user=person("bob", is_staff=True))
-    entries = {
-        **{one["name"]: one for one in client.list_tools()},
-        **{one["uri"]: one for one in client.list_resources()},
-        **{one["uriTemplate"]: one for one in client.list_resource_templates()},
-        **{one["name"]: one for one in client.list_prompts()},
+    definitions = {
+        **{tool["name"]: tool for tool in client.list_tools()},
+        **{resource["uri"]: resource for resource in client.list_resources()},
+        **{template["uriTemplate"]: template for template in client.list_resource_templates()},
+        **{prompt["name"]: prompt for prompt in client.list_prompts()},
     }
-    assert len(entries) > 20
-    for key, entry in entries.items():
-        assert inspected(key, "--server", "default")["wire"] == entry
+    assert len(definitions) > 20
+    for key, definition in definitions.items():
+        assert inspected(key, "--server", "default")["wire"] == definition
 
 
 @pytest.mark.parametrize("version", REVISIONS)
 def test_the_wire_shape_is_that_of_the_revision(version):
     newest = inspected("takings")["wire"]
-    found = inspected("takings", "--protocol-version", version)
-    assert found["protocol_version"] == version
-    assert found["wire"] == project_tool(newest, REVISIONS[version])
-    assert ("outputSchema" in found["wire"]) == (REVISIONS[version].structured_output != "none")
+    component = inspected("takings", "--protocol-version", version)
+    assert component["protocol_version"] == version
+    assert component["wire"] == project_tool(newest, REVISIONS[version])
+    assert ("outputSchema" in component["wire"]) == (REVISIONS[version].structured_output != "none")
 
 
 def test_everything_is_said_of_a_tool():
-    found = inspected("takings")
+    component = inspected("takings")
     code = inspect.unwrap(example.takings).__code__
-    assert found["code"] == {
+    assert component["code"] == {
         "module": "tests.sites.example.mcp",
         "name": "takings",
         "file": code.co_filename,
         "line": code.co_firstlineno,
     }
-    assert found["arguments"] == [
+    assert component["arguments"] == [
         {"name": "day", "type": "date", "required": True, "description": "The trading day"}
     ]
-    assert found["input_schema"] == found["wire"]["inputSchema"]
-    assert found["output_schema"] == found["wire"]["outputSchema"]
-    assert found["hints"] == {
+    assert component["input_schema"] == component["wire"]["inputSchema"]
+    assert component["output_schema"] == component["wire"]["outputSchema"]
+    assert component["hints"] == {
         "readOnlyHint": True,
         "idempotentHint": True,
         "openWorldHint": False,
     }
-    assert found["audience"] == "Visible to and usable by callers with IsAuthenticated."
-    assert found["portability"] == []
+    assert component["audience"] == "Visible to and usable by callers with IsAuthenticated."
+    assert component["portability"] == []
     text = run("inspect", "takings").out
     assert f"tests.sites.example.mcp:{code.co_firstlineno} takings()" in text
     assert "  day  date  required  The trading day" in text
@@ -116,10 +116,10 @@ def test_what_a_host_chokes_on_is_found():
         """Do it."""
         return ""
 
-    found = inspected("tool", "--server", server.name)["portability"]
-    assert "input: root: combines schemas with oneOf; some hosts drop the tool." in found
-    assert "input: properties/x: has several types; write anyOf." in found
-    assert "input: properties/many: is an array without items." in found
+    problems = inspected("tool", "--server", server.name)["portability"]
+    assert "input: root: combines schemas with oneOf; some hosts drop the tool." in problems
+    assert "input: properties/x: has several types; write anyOf." in problems
+    assert "input: properties/many: is an array without items." in problems
     text = run("inspect", "tool", "--server", server.name).out
     assert "portability\n  input: root: combines schemas with oneOf" in text
 
@@ -132,9 +132,9 @@ def test_what_was_changed_for_clients_is_named():
         """Weigh a parcel."""
         return dt.time(9)
 
-    found = inspected("weigh", "--server", server.name)
-    assert found["portability"] == []
-    pattern, form = found["changed_for_clients"]
+    component = inspected("weigh", "--server", server.name)
+    assert component["portability"] == []
+    pattern, form = component["changed_for_clients"]
     assert pattern.startswith("input: properties/code: the pattern")
     assert form.startswith("output: root: the format time is in the description (for TypeScript")
     text = run("inspect", "weigh", "--server", server.name).out
@@ -150,18 +150,18 @@ def test_who_may_see_it_is_said_with_what_guards_it():
         """Do it."""
         return ""
 
-    found = inspected("tool", "--server", server.name)
-    assert found["permission"] == ["auth.view_group"]
-    assert found["server_permission"] == ["IsStaff"]
-    assert found["audience"] == (
+    component = inspected("tool", "--server", server.name)
+    assert component["permission"] == ["auth.view_group"]
+    assert component["server_permission"] == ["IsStaff"]
+    assert component["audience"] == (
         "Visible to callers with IsStaff and auth.view_group; usable with the scopes: groups:read."
     )
 
 
 def test_the_filter_by_scopes_changes_who_sees_it(settings):
     settings.MCP_DJANGO = {"LIST_FILTER": "scopes"}
-    found = inspected("scoped_tool")
-    assert found["audience"].endswith("with the scopes: orders:write orders:read.")
+    component = inspected("scoped_tool")
+    assert component["audience"].endswith("with the scopes: orders:write orders:read.")
 
 
 @pytest.mark.django_db
@@ -178,9 +178,9 @@ def test_a_user_is_told_apart_from_one_who_may():
 
 def test_a_template_is_found_by_name_by_template_and_by_uri():
     for name in ("group", "shop://groups/{name}", "shop://groups/editors"):
-        found = inspected(name)
-        assert (found["kind"], found["uri"]) == ("template", "shop://groups/{name}")
-        assert found["completes"] == ["name"]
+        component = inspected(name)
+        assert (component["kind"], component["uri"]) == ("template", "shop://groups/{name}")
+        assert component["completes"] == ["name"]
     text = run("inspect", "group").out
     assert "completes   name" in text
     # Its schema is on no wire, so it is shown on its own.
@@ -210,10 +210,11 @@ def test_types_are_said_in_words():
         """Do it."""
         return ""
 
-    found = {
-        one["name"]: one["type"] for one in inspected("tool", "--server", server.name)["arguments"]
+    types = {
+        argument["name"]: argument["type"]
+        for argument in inspected("tool", "--server", server.name)["arguments"]
     }
-    assert found == {
+    assert types == {
         "a": "integer or null",
         "b": "array of integer",
         "c": "object",

@@ -17,18 +17,18 @@ from tests.management.console import fails, run, server_of
 
 
 def listed(*arguments: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run("list", *arguments, "--json").out)
-    return found
+    servers: list[dict[str, Any]] = json.loads(run("list", *arguments, "--json").out)
+    return servers
 
 
 def names(server: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one["kind"], one["name"]) for one in server["components"]]
+    return [(component["kind"], component["name"]) for component in server["components"]]
 
 
 def test_every_server_is_listed_the_default_one_first():
-    found = [server["name"] for server in listed()]
-    assert found[0] == "default"
-    assert {"default", "open", "staff"} <= {*found}
+    server_names = [server["name"] for server in listed()]
+    assert server_names[0] == "default"
+    assert {"default", "open", "staff"} <= {*server_names}
     headings = [line for line in run("list").out.splitlines() if line and line[0] != " "]
     assert headings[0] == "default"
     assert "staff: Staff desk" in headings
@@ -43,7 +43,7 @@ def test_a_server_is_described_with_all_its_components():
         key=["tool", "resource", "template", "prompt"].index,
     )
     assert ("template", "group") in names(server)
-    (add,) = [one for one in server["components"] if one["name"] == "add"]
+    (add,) = [component for component in server["components"] if component["name"] == "add"]
     tokens = add.pop("estimated_tokens")
     assert tokens > 10
     assert add == {
@@ -60,7 +60,7 @@ def test_a_server_is_described_with_all_its_components():
         "approval": "",
         "enabled": True,
     }
-    (group,) = [one for one in server["components"] if one["name"] == "group"]
+    (group,) = [component for component in server["components"] if component["name"] == "group"]
     assert group["uri"] == "shop://groups/{name}"
 
 
@@ -94,9 +94,9 @@ def test_every_component_is_one_aligned_line_with_its_flags():
     assert "  tools (2)" in lines
     assert "  resources (1)" in lines
     sizes = {
-        one["name"]: f"~{one['estimated_tokens']}"
-        for one in listed("--server", server.name)[0]["components"]
-        if one["kind"] == "tool"
+        tool["name"]: f"~{tool['estimated_tokens']}"
+        for tool in listed("--server", server.name)[0]["components"]
+        if tool["kind"] == "tool"
     }
     assert any(re.fullmatch(r"    x://about  ~\d+", line) for line in lines)
     (asking,) = [line for line in lines if line.startswith("    asks")]
@@ -146,10 +146,10 @@ def test_a_user_is_shown_what_the_user_may_see():
         client = MCPClient(user=user)
         assert server["admitted"] is True
         assert [name for kind, name in names(server) if kind == "tool"] == [
-            one["name"] for one in client.list_tools()
+            tool["name"] for tool in client.list_tools()
         ]
         assert [name for kind, name in names(server) if kind == "prompt"] == [
-            one["name"] for one in client.list_prompts()
+            prompt["name"] for prompt in client.list_prompts()
         ]
     assert ("tool", "secret_tool") in names(listed("--server", "default", "--user", "bob")[0])
 

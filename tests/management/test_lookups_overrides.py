@@ -47,15 +47,15 @@ def bench():
 
 
 def entries(server: MCPServer, *more: str) -> dict[str, Any]:
-    (found,) = json.loads(run("list", "--server", server.name, "--json", *more).out)
-    return {one["name"]: one for one in found["components"]}
+    (listing,) = json.loads(run("list", "--server", server.name, "--json", *more).out)
+    return {component["name"]: component for component in listing["components"]}
 
 
 def test_the_list_tells_what_is_switched_off_and_shows_the_rest_as_offered(bench):
-    found = entries(bench)
-    assert (found["saw"]["enabled"], found["plane"]["enabled"]) == (False, True)
-    assert found["plane"]["title"] == "Smooth"
-    assert found["plane"]["permission"] == ["group joiners"]
+    components = entries(bench)
+    assert (components["saw"]["enabled"], components["plane"]["enabled"]) == (False, True)
+    assert components["plane"]["title"] == "Smooth"
+    assert components["plane"]["permission"] == ["group joiners"]
     text = run("list", "--server", bench.name).out
     (line,) = [line for line in text.splitlines() if line.split()[:1] == ["saw"]]
     assert "disabled in the admin" in line
@@ -70,8 +70,8 @@ def test_the_list_of_a_user_has_what_that_user_sees(bench):
 
 def test_inspect_shows_what_is_offered(bench):
     place = ("--server", bench.name, "--json")
-    found = json.loads(run("inspect", "plane", *place).out)
-    assert (found["enabled"], found["wire"]["title"]) == (True, "Smooth")
+    component = json.loads(run("inspect", "plane", *place).out)
+    assert (component["enabled"], component["wire"]["title"]) == (True, "Smooth")
     assert not json.loads(run("inspect", "saw", *place).out)["enabled"]
     disabled = run("inspect", "saw", "--server", bench.name).out
     assert "\n  status      disabled in the admin\n" in disabled
@@ -95,8 +95,8 @@ def test_a_server_that_is_switched_off_is_told_as_such():
     server = server_of(saw)
     Server.objects.create(name=server.name, is_enabled=False)
     assert "disabled in the admin" in run("list", "--server", server.name).out
-    (found,) = json.loads(run("list", "--server", server.name, "--json").out)
-    assert not found["enabled"]
+    (listing,) = json.loads(run("list", "--server", server.name, "--json").out)
+    assert not listing["enabled"]
     person()
     error = fails("call", "saw", "--server", server.name, "--user", "ada")
     assert error == f"The server {server.name!r} is disabled in the admin."

@@ -61,10 +61,10 @@ def test_what_is_old_goes_and_what_is_new_stays():
     Worker.objects.create(pk=7, beat_at=now - OLD)
     Topic.objects.create(pk="t", changed_at=now - OLD)
 
-    found = json.loads(prune("--json"))
+    counts = json.loads(prune("--json"))
 
-    assert found["security_events"] == 0
-    swept = {name: count for name, count in found.items() if count}
+    assert counts["security_events"] == 0
+    swept = {name: count for name, count in counts.items() if count}
     assert swept == {"streams": 1, "sessions": 1, "inbox": 1, "workers": 1, "topics": 1}
     assert list(Session.objects.values_list("digest", flat=True)) == ["new"]
     assert set(Stream.objects.values_list("pk", flat=True)) == {2, 3}
@@ -135,13 +135,13 @@ def test_a_person_is_taken_out_of_the_logs(monkeypatch):
     for key in (f"user:{grete.pk}", f"user:{grete.pk}@client", f"user:{grete.pk}0@client"):
         task(key)
 
-    found = json.loads(prune("--forget", "grete", "--json"))
+    counts = json.loads(prune("--forget", "grete", "--json"))
 
-    assert found == {"calls": 5, "calls_in_fact_by": 1, "approvals": 1, "decisions": 1, "tasks": 2}
+    assert counts == {"calls": 5, "calls_in_fact_by": 1, "approvals": 1, "decisions": 1, "tasks": 2}
     assert Task.objects.get().principal == f"user:{grete.pk}0@client"
-    left = str(list(Call.objects.values())) + str(list(Approval.objects.values()))
-    assert "grete" not in left
-    assert f"user:{grete.pk}'" not in left
+    text = str(list(Call.objects.values())) + str(list(Approval.objects.values()))
+    assert "grete" not in text
+    assert f"user:{grete.pk}'" not in text
     assert Call.objects.filter(user_key="forgotten", component="pay").count() == 5
     others.refresh_from_db()
     assert (others.user_name, others.arguments) == ("eve", {"n": 1})

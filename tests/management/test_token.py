@@ -46,15 +46,15 @@ def test_a_token_is_printed_alone_and_once():
 def test_checks_are_left_to_check(action, monkeypatch):
     # As from a shell; `call_command` leaves checks out by itself.
     person()
-    command, asked = Command(StringIO(), StringIO()), []
-    monkeypatch.setattr(command, "check", lambda **kwargs: asked.append(kwargs))
+    command, checks = Command(StringIO(), StringIO()), []
+    monkeypatch.setattr(command, "check", lambda **kwargs: checks.append(kwargs))
     options = vars(command.create_parser("manage.py", "mcp").parse_args(["token", *action]))
     if action == ["revoke", "1"]:
         with pytest.raises(CommandError, match="No token has the id 1"):
             command.execute(**options)
     else:
         command.execute(**options)
-    assert asked == []
+    assert checks == []
 
 
 def test_every_option_is_kept():
@@ -93,7 +93,7 @@ def test_tokens_are_listed_with_their_state():
     revoked, _ = token_for(bob)
     revoked.revoke()
     inactive, _ = token_for(person("eve", is_active=False))
-    listed = {one["id"]: one["state"] for one in json.loads(run("list", "--json")[0])}
+    listed = {token["id"]: token["state"] for token in json.loads(run("list", "--json")[0])}
     assert listed == {
         usable.pk: "usable",
         expired.pk: "expired",
@@ -199,7 +199,7 @@ def test_a_token_ends_when_the_command_line_says():
     run("create", "ada", "--name", "a", "--expires", "2999-01-31")
     run("create", "ada", "--name", "b", "--expires", "2999-01-31T12:00+02:00")
     ends = [token.expires_at for token in AccessToken.objects.order_by("name")]
-    assert [one and one.isoformat() for one in ends] == [
+    assert [end and end.isoformat() for end in ends] == [
         "2999-01-31T23:59:59.999999+00:00",
         "2999-01-31T10:00:00+00:00",
     ]

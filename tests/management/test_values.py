@@ -46,8 +46,8 @@ def everything(
 def received(*pairs: str, server: Any = None) -> dict[str, str]:
     server = server or server_of(everything)
     answer = json.loads(run("call", "everything", *pairs, "--server", server.name, "--json").out)
-    found: dict[str, str] = answer["result"]["structuredContent"]
-    return found
+    values: dict[str, str] = answer["result"]["structuredContent"]
+    return values
 
 
 VALUES = [
@@ -120,8 +120,8 @@ def test_a_value_is_read_from_a_file(tmp_path):
     text.write_text("ä\nb", encoding="utf-8")
     numbers.write_text("[1,\n2]\n")
     data.write_bytes(b"\xff\x00")
-    found = received(f"text=@{text}", f"many=@{numbers}", f"data=@{data}")
-    assert (found["text"], found["many"], found["data"]) == ("'ä\\nb'", "[1, 2]", r"b'\xff\x00'")
+    values = received(f"text=@{text}", f"many=@{numbers}", f"data=@{data}")
+    assert (values["text"], values["many"], values["data"]) == ("'ä\\nb'", "[1, 2]", r"b'\xff\x00'")
     server = server_of(everything)
     message = fails("call", "everything", f"text=@{data}", "--server", server.name)
     assert message == f"text: {data} is not text in UTF-8."

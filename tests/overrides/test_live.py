@@ -94,8 +94,8 @@ class Owner:
     async def key_of(self, screen: str, name: str) -> str:
         """The key of the row of this name."""
         page = await self._http.get(f"{self._url}{ADMIN}/{screen}/?q={name}")
-        found = re.findall(rf"{ADMIN}/{screen}/(\d+)/change/[^>]*>{name}</a>", page.text)
-        return str(found[0])
+        keys = re.findall(rf"{ADMIN}/{screen}/(\d+)/change/[^>]*>{name}</a>", page.text)
+        return str(keys[0])
 
     async def act(self, action: str, tool: str) -> None:
         """Have an action done to a tool."""
@@ -112,9 +112,9 @@ class Owner:
 async def owner(site: Site) -> AsyncIterator[Owner]:
     """The owner of the site, signed in."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
-        found = Owner(http, site.there.url)
-        await found.sign_in()
-        yield found
+        site_owner = Owner(http, site.there.url)
+        await site_owner.sign_in()
+        yield site_owner
 
 
 async def ask(server: Server, method: str, **params: Any) -> httpx.Response:
@@ -162,7 +162,7 @@ async def standing(site: Site) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
         coming = await stack.enter_async_context(aclosing(events(response)))
         # The event that opens the stream.
         await anext(coming)
-        yield (said async for _, said in coming if said is not None)
+        yield (notification async for _, notification in coming if notification is not None)
 
 
 async def test_a_tool_that_is_switched_off_leaves_every_list_and_every_client_hears_of_it(site):
@@ -195,11 +195,11 @@ async def until_told(site: Site, coming: AsyncIterator[dict[str, Any]], *, is_th
     What changed right before the client came is told, too.
     """
     while True:
-        told = (await anext(coming))["method"]
-        assert told.endswith("/list_changed")
-        if told == "notifications/tools/list_changed":
-            found = [await tools(server) for server in (site.here, site.there)]
-            if all(("who" in names) == is_there for names in found):
+        method = (await anext(coming))["method"]
+        assert method.endswith("/list_changed")
+        if method == "notifications/tools/list_changed":
+            tool_lists = [await tools(server) for server in (site.here, site.there)]
+            if all(("who" in names) == is_there for names in tool_lists):
                 return
 
 

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.django_db
 ROW = {"server": "checked", "kind": "tool"}
 
 
-def found(**options: Any) -> list[checks.CheckMessage]:
+def name_warnings(**options: Any) -> list[checks.CheckMessage]:
     messages = checks.run_checks(tags=["database"], **{"databases": ["default"], **options})
-    return [one for one in messages if one.id == "mcp_django.W015"]
+    return [message for message in messages if message.id == "mcp_django.W015"]
 
 
 def test_names_that_are_not_there_are_told():
@@ -28,7 +28,7 @@ def test_names_that_are_not_there_are_told():
     Component.objects.create(
         **ROW, key="tool", permissions=["auth.view_group", "no.such"], scopes=["mcp", "other"]
     )
-    texts = [str(one.msg) for one in found()]
+    texts = [str(warning.msg) for warning in name_warnings()]
     assert len(texts) == 3
     for name in ("ghosts", "no.such", "other"):
         assert sum(f": {name}." in text for text in texts) == 1
@@ -36,14 +36,14 @@ def test_names_that_are_not_there_are_told():
 
 def test_all_is_well_where_all_names_are_there():
     Component.objects.create(**ROW, key="tool", permissions=["auth.view_group"], scopes=["mcp"])
-    assert found() == []
+    assert name_warnings() == []
 
 
 def test_what_is_missing_in_code_is_left_alone():
     Component.objects.create(
         **ROW, key="gone", groups=["ghosts"], missing_since="2026-01-01T00:00:00Z"
     )
-    assert found() == []
+    assert name_warnings() == []
 
 
 def test_the_database_is_asked_where_that_is_wanted_alone(django_assert_num_queries, monkeypatch):
@@ -51,10 +51,10 @@ def test_the_database_is_asked_where_that_is_wanted_alone(django_assert_num_quer
     monkeypatch.setattr(server_module, "_servers", WeakSet())
     Server.objects.create(name="checked", groups=["ghosts"])
     with django_assert_num_queries(0):
-        assert found(databases=[]) == []
+        assert name_warnings(databases=[]) == []
         # Later versions of Django have every database in mind where none is named.
         messages = checks.run_checks(tags=["mcp_django"], databases=[])
-    assert "mcp_django.W015" not in {one.id for one in messages}
+    assert "mcp_django.W015" not in {message.id for message in messages}
 
 
 def test_a_site_that_is_not_migrated_is_checked_all_the_same():
@@ -62,4 +62,4 @@ def test_a_site_that_is_not_migrated_is_checked_all_the_same():
         raise OperationalError("no such table")
 
     with connection.execute_wrapper(refuse):
-        assert found() == []
+        assert name_warnings() == []

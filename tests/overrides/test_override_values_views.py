@@ -24,7 +24,7 @@ def hall():
 
 def test_a_tool_that_is_off_takes_its_view_along(hall):
     client = MCPClient(server=hall, user=person("ada"))
-    assert [one["uri"] for one in client.list_resources()] == [URI]
+    assert [resource["uri"] for resource in client.list_resources()] == [URI]
     decide("hall", "board", is_enabled=False)
     assert client.list_resources() == []
     with pytest.raises(ErrorResponse):
@@ -39,7 +39,9 @@ def test_a_tool_for_a_group_has_a_view_for_that_group(hall):
     assert MCPClient(server=hall, user=bob).list_resources() == []
     with pytest.raises(ErrorResponse):
         MCPClient(server=hall, user=bob).read_resource(URI)
-    assert [one["uri"] for one in MCPClient(server=hall, user=ada).list_resources()] == [URI]
+    assert [resource["uri"] for resource in MCPClient(server=hall, user=ada).list_resources()] == [
+        URI
+    ]
 
 
 @pytest.mark.parametrize("kind", ["tool", "resource"])

@@ -62,15 +62,17 @@ def test_what_was_narrowed_under_the_former_name_stays_narrow(shop):
         (person(), ["other"]),
         (person("root", is_superuser=True), ["find_orders", "other"]),
     ):
-        found = real_client(server=shop, user=user).list_tools()
-        assert [one["name"] for one in found] == names
+        tools = real_client(server=shop, user=user).list_tools()
+        assert [tool["name"] for tool in tools] == names
 
 
 def test_the_new_words_win_and_other_components_are_left_alone(shop):
     decide(shop.name, "orders", description="Old words")
     decide(shop.name, "find_orders", description="New words")
-    found = {one["name"]: one["description"] for one in real_client(server=shop).list_tools()}
-    assert found == {"find_orders": "New words", "other": "Work."}
+    descriptions = {
+        tool["name"]: tool["description"] for tool in real_client(server=shop).list_tools()
+    }
+    assert descriptions == {"find_orders": "New words", "other": "Work."}
 
 
 def test_the_admin_says_what_answers_to_which_name(shop, client):

@@ -49,9 +49,9 @@ def listed() -> list[str]:
 
 
 def queries(work: Callable[[], Any]) -> int:
-    with CaptureQueriesContext(connection) as found:
+    with CaptureQueriesContext(connection) as captured_queries:
         work()
-    return len(found)
+    return len(captured_queries)
 
 
 @contextmanager
@@ -235,7 +235,7 @@ def test_what_was_known_goes_on_while_the_database_is_away(shed, caplog, error):
         assert listed() == ["rake"]
         a_second_later()
         assert ask(CALL).json()["error"]["code"] == -32602
-    assert [one.levelname for one in caplog.records].count("WARNING") == 1
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 
 def test_what_was_known_goes_on_while_new_decisions_cannot_be_read(shed, caplog):

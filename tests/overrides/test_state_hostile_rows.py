@@ -24,7 +24,7 @@ GARBAGE: list[Any] = [
 
 
 def names(server: MCPServer) -> list[str]:
-    return [one["name"] for one in MCPClient(server=server).list_tools()]
+    return [tool["name"] for tool in MCPClient(server=server).list_tools()]
 
 
 @pytest.mark.parametrize("column", ["groups", "permissions", "scopes"])
@@ -48,6 +48,6 @@ def test_a_list_that_is_none_switches_off_its_server_alone(column, value):
 @pytest.mark.parametrize("column", ["groups", "permissions", "scopes"])
 @pytest.mark.parametrize("name", ["\0", "\ud800", "shop.\ud800"], ids=ascii)
 def test_a_name_that_no_page_could_show_is_none(column, name):
-    said = {"is_enabled": True, "title": "", "description": "", "rate": "", "approval": ""}
+    values = {"is_enabled": True, "title": "", "description": "", "rate": "", "approval": ""}
     lists: dict[str, Any] = {"groups": [], "permissions": [], "scopes": [], column: [name]}
-    assert not parse_component_row({**said, **lists}, name="hoe").is_enabled
+    assert not parse_component_row({**values, **lists}, name="hoe").is_enabled

@@ -49,9 +49,9 @@ PER_PAGE = 4
 @pytest.fixture(autouse=True)
 def kept(monkeypatch):
     """The pages of this test."""
-    found = listing._Pages()
-    monkeypatch.setattr(listing, "_pages", found)
-    return found
+    pages = listing._Pages()
+    monkeypatch.setattr(listing, "_pages", pages)
+    return pages
 
 
 @pytest.fixture
@@ -171,10 +171,10 @@ def test_what_this_process_changes_while_it_asks_is_asked_again(shop, clock, mon
     query = VersionCache._query_version
 
     def overtaken(self: VersionCache) -> Any:
-        found = query(self)
+        version = query(self)
         monkeypatch.setattr(VersionCache, "_query_version", query)
         decide("shop", "spade", is_enabled=False)
-        return found
+        return version
 
     assert tools(shop) == ["rake", "spade"]
     a_second_later()
@@ -242,18 +242,18 @@ class Site:
 
 def test_lists_are_right_while_everything_changes(shop, clock, kept, monkeypatch):
     site = Site(shop)
-    told: list[Any] = []
+    history: list[Any] = []
     for _ in site.changes():
         # The first of each may be the one that is kept.
         lists = [site.list(token) for token in ("", site.token, "", site.token)]
         with monkeypatch.context() as patch:
             patch.setattr(listing, "_pages", listing._Pages())
-            made = [site.list(token) for token in ("", site.token)]
-        assert lists == made * 2
-        told.append(made)
+            fresh = [site.list(token) for token in ("", site.token)]
+        assert lists == fresh * 2
+        history.append(fresh)
     # Each change was one that a client sees, and no list was made more than once for it.
-    assert all(one != other for one, other in pairwise(told))
-    assert len(kept._pages) <= 2 * len(told)
+    assert all(before != after for before, after in pairwise(history))
+    assert len(kept._pages) <= 2 * len(history)
 
 
 def test_clients_of_many_threads_see_each_change(shop, clock):
@@ -266,8 +266,8 @@ def test_clients_of_many_threads_see_each_change(shop, clock):
     with ThreadPoolExecutor(4) as pool:
         for number in range(10):
             shop.tool(f"axe{number}")(_work)
-            for found in pool.map(client, range(8)):
-                assert f"axe{number}" in found
+            for names in pool.map(client, range(8)):
+                assert f"axe{number}" in names
 
 
 # Whose page it is ---------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_clients_of_many_threads_see_each_change(shop, clock):
 
 def test_callers_with_the_same_access_share_a_page(shop, clock, kept):
     tokens = [token_for(person(name))[1] for name in ("ada", "bob")]
-    assert [tools(shop, one) for one in tokens] == [["rake", "spade"]] * 2
+    assert [tools(shop, token) for token in tokens] == [["rake", "spade"]] * 2
     assert len(kept._pages) == 1
 
 
@@ -286,7 +286,7 @@ def test_a_cursor_is_that_of_its_caller(shop, clock, settings):
         shop.tool(name, description="x" * 40_000)(_work)
     tokens = [token_for(person(name))[1] for name in ("ada", "bob")]
     for _ in range(2):
-        cursors = [ask(shop, one)["result"]["nextCursor"] for one in tokens]
+        cursors = [ask(shop, token)["result"]["nextCursor"] for token in tokens]
         assert cursors[0] != cursors[1]
         for token, cursor in zip(tokens, cursors, strict=True):
             page = ask(shop, token, cursor)["result"]
@@ -414,12 +414,12 @@ def test_pages_take_a_limited_space(clock, kept, monkeypatch, settings):
     for number in range(12):
         server.tool(f"tool{number:02}", description="x" * 40_000)(_work)
     monkeypatch.setattr(listing._Pages, "MAX_BYTES", 480_000)
-    cursor, found = None, []
+    cursor, names = None, []
     for _ in range(12):
         page = ask(server, cursor=cursor)["result"]
-        found += [tool["name"] for tool in page["tools"]]
+        names += [tool["name"] for tool in page["tools"]]
         cursor = page.get("nextCursor")
-    assert found == sorted(server.tools)
+    assert names == sorted(server.tools)
     assert kept._size == sum(map(listing._size, kept._pages.values())) <= 480_000
     assert 8 < len(kept._pages) < 12
 

@@ -144,15 +144,15 @@ class Clients:
 @pytest.fixture
 async def clients(owner):
     """Clients at the mounts that serve a call in different ways, which have used everything."""
-    found = Clients(
+    clients = Clients(
         {
             f"{mount}, {revision}": Caller(app, "/cellar/mcp", revision)
             for mount, app in MOUNTS.items()
             for revision in REVISIONS
         }
     )
-    await found.open()
-    return found
+    await clients.open()
+    return clients
 
 
 def forget_calls() -> None:

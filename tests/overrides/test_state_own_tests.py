@@ -114,9 +114,9 @@ def test_a_test_counts_the_queries_of_its_component_alone():
 
     client = MCPClient(server=server)
     for _ in range(2):
-        with CaptureQueriesContext(connection) as found:
+        with CaptureQueriesContext(connection) as queries:
             client.call_tool("ask")
-        assert len(found) == 1
+        assert len(queries) == 1
 
 
 @pytest.mark.django_db

@@ -39,7 +39,7 @@ def test_they_are_not_there_until_it_is_on_again():
     assert client.task_result(made).text == "a box"
 
     def listed() -> list[str]:
-        return [one["taskId"] for one in client.request("tasks/list")["tasks"]]
+        return [task["taskId"] for task in client.request("tasks/list")["tasks"]]
 
     assert listed() == [made]
     decide("attic", "search", is_enabled=False)

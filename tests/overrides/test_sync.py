@@ -34,15 +34,15 @@ def test_every_component_gets_a_row_with_what_code_says():
 
     sync_rows([server])
     assert Server.objects.filter(name="synced").count() == 1
-    assert {(found.kind, found.key) for found in Component.objects.all()} == {
+    assert {(component.kind, component.key) for component in Component.objects.all()} == {
         ("tool", "plain"),
         ("tool", "guarded"),
         ("resource template", "synced://one/{n}"),
     }
-    found = row("guarded")
-    assert found.guarded_by == "auth.view_group and auth.add_group"
-    assert (found.is_read_only, found.is_destructive) == (True, None)
-    assert found.origin == __name__
+    component = row("guarded")
+    assert component.guarded_by == "auth.view_group and auth.add_group"
+    assert (component.is_read_only, component.is_destructive) == (True, None)
+    assert component.origin == __name__
     assert row("synced://one/{n}").name == "one"
 
 
@@ -54,8 +54,8 @@ def test_a_component_of_a_model_belongs_to_the_app_of_the_model():
         fields = ("id", "name")
 
     sync_rows([server])
-    found = row("list_groups")
-    assert (found.app, found.origin) == ("auth", "Groups of auth.Group")
+    component = row("list_groups")
+    assert (component.app, component.origin) == ("auth", "Groups of auth.Group")
 
 
 def test_nothing_is_lost_of_what_is_gone_and_it_comes_back_as_it_was():
@@ -111,7 +111,7 @@ def test_a_uri_too_long_for_an_index_has_no_row_and_harms_nothing():
     server = server_of("synced", "tool")
     server.resource("synced://" + "x" * 600)(lambda: "")
     sync_rows([server])
-    assert [one.key for one in Component.objects.all()] == ["tool"]
+    assert [component.key for component in Component.objects.all()] == ["tool"]
 
 
 def test_a_thousand_components_cost_few_queries(django_assert_num_queries):

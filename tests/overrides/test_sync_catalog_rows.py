@@ -262,7 +262,7 @@ def broken(verb: str) -> Any:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> int:
-    return sum("Cannot update the admin's rows" in one.getMessage() for one in caplog.records)
+    return sum("Cannot update the admin's rows" in record.getMessage() for record in caplog.records)
 
 
 def test_a_database_that_takes_no_rows_is_told_of_once_until_it_does(serving, caplog):

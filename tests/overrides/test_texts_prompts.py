@@ -54,7 +54,7 @@ def saved(**values: Any) -> PromptText:
 
 
 def names(client: MCPClient) -> list[str]:
-    return [one["name"] for one in client.list_prompts()]
+    return [prompt["name"] for prompt in client.list_prompts()]
 
 
 def test_a_written_prompt_is_listed_got_and_completed(server):
@@ -166,7 +166,7 @@ def test_what_the_admin_says_of_components_narrows_a_written_prompt_too(server):
     )
     publish_change([("prompts", "prompts")])
     client = MCPClient(server=server)
-    assert [one.get("title") for one in client.list_prompts()] == [None, "Brief"]
+    assert [prompt.get("title") for prompt in client.list_prompts()] == [None, "Brief"]
     row.is_enabled = False
     row.save()
     publish_change([("prompts", "prompts")])
@@ -195,8 +195,10 @@ def test_a_version_is_written_when_a_prompt_says_something_new():
     assert PROMPTS.save(row, author=ada, based_on=1) is False
     row.text = "New {{ from }}."
     assert PROMPTS.save(row, author=ada, based_on=1) is True
-    kept = [(one.number, one.author, one.content["text"]) for one in row.versions.all()]
-    assert kept == [(2, ada, "New {{ from }}."), (1, None, TEXT)]
+    versions = [
+        (version.number, version.author, version.content["text"]) for version in row.versions.all()
+    ]
+    assert versions == [(2, ada, "New {{ from }}."), (1, None, TEXT)]
 
 
 def test_whoever_has_an_older_version_before_him_overwrites_nothing():
@@ -224,17 +226,17 @@ def test_a_version_that_is_restored_becomes_a_new_one_and_loosens_nothing():
 def test_differences_name_what_went_and_what_came():
     before = {"title": "A", "arguments": ARGUMENTS, "text": "one\ntwo"}
     after = {"title": "A", "arguments": [], "text": "one\nthree"}
-    found = [(one.kind, one.text) for one in PROMPTS.differences(before, after)]
-    assert ("same", "one") in found
-    assert ("removed", "two") in found
-    assert ("added", "three") in found
-    assert ("removed", "Argument: from, required Who writes") in found
+    lines = [(line.kind, line.text) for line in PROMPTS.differences(before, after)]
+    assert ("same", "one") in lines
+    assert ("removed", "two") in lines
+    assert ("added", "three") in lines
+    assert ("removed", "Argument: from, required Who writes") in lines
     assert all(line.kind == "same" for line in PROMPTS.differences(before, before))
 
 
 def test_texts_that_are_too_long_to_compare_stand_below_each_other():
     long = {"text": "\n".join("ab" * MAX_COMPARED_LINES)}
-    kinds = {one.kind for one in PROMPTS.differences(long, {"text": "a"})}
+    kinds = {line.kind for line in PROMPTS.differences(long, {"text": "a"})}
     assert kinds == {"removed", "added"}
 
 
@@ -247,8 +249,8 @@ def test_a_prompt_is_one_of_the_tenant(server, settings):
             clients[tenant] = MCPClient(server=server)
     for tenant, client in clients.items():
         with as_tenant(tenant):
-            [told] = client.get_prompt("letter", {"from": "Ada"})
-            assert f"from {tenant}" in told["content"]["text"]
+            [message] = client.get_prompt("letter", {"from": "Ada"})
+            assert f"from {tenant}" in message["content"]["text"]
     with as_tenant("gamma"):
         assert names(MCPClient(server=server)) == ["in_code"]
     # A later tenant of the name has nothing of it, in a process that knew it.

@@ -42,12 +42,12 @@ FILES = "--- file: references/codes.md\nLHR is London.\n"
 def server():
     """A server of its own, with one skill in code."""
     server = MCPServer("skills", permission=AllowAny)
-    said = {"name": "in-code", "description": "Code."}
+    frontmatter = {"name": "in-code", "description": "Code."}
     files = {"SKILL.md": b"code"}
-    for one in built(
-        "in-code", files, {"SKILL.md": said}, origin="code", module=__name__, options={}
+    for component in built(
+        "in-code", files, {"SKILL.md": frontmatter}, origin="code", module=__name__, options={}
     ):
-        server.add(one)
+        server.add(component)
     return server
 
 
@@ -68,7 +68,7 @@ def saved(**values: Any) -> Skill:
 
 
 def uris(client: MCPClient) -> list[str]:
-    return [one["uri"] for one in client.request("skills/list")["skills"]]
+    return [skill["uri"] for skill in client.request("skills/list")["skills"]]
 
 
 def test_a_written_skill_is_listed_and_read(server):
@@ -81,19 +81,19 @@ def test_a_written_skill_is_listed_and_read(server):
         "description": 'Closes "it": é\n# no comment',
         "license": "MIT",
     }
-    assert [one["uri"] for one in entry["resources"]] == [URI, MORE]
-    for one in entry["resources"]:
-        text = client.read_resource(one["uri"])[0]["text"].encode()
-        assert one["digest"] == f"sha256:{sha256(text).hexdigest()}"
+    assert [resource["uri"] for resource in entry["resources"]] == [URI, MORE]
+    for resource in entry["resources"]:
+        text = client.read_resource(resource["uri"])[0]["text"].encode()
+        assert resource["digest"] == f"sha256:{sha256(text).hexdigest()}"
     assert client.read_resource(MORE)[0]["text"] == "LHR is London.\n"
 
 
 def test_the_frontmatter_is_what_a_parser_of_yaml_reads():
     pytest.importorskip("yaml")
     row = saved(description='yes: "a" \\ \t\U0001f600 # {x}', compatibility="2026-01-31")
-    said = parse_skill_row(Skill.objects.values().get(pk=row.pk))
-    (skill,) = [one for one in build_skill(said) if one.frontmatter is not None]
-    assert skills.parse_frontmatter(render_skill_md(said)) == skill.frontmatter
+    spec = parse_skill_row(Skill.objects.values().get(pk=row.pk))
+    (skill,) = [component for component in build_skill(spec) if component.frontmatter is not None]
+    assert skills.parse_frontmatter(render_skill_md(spec)) == skill.frontmatter
 
 
 def test_code_has_its_own_skill_whatever_is_written(server):
@@ -104,11 +104,16 @@ def test_code_has_its_own_skill_whatever_is_written(server):
 
 
 def test_nothing_that_is_written_becomes_a_part_of_a_skill_in_code(server):
-    said = {"name": "billing", "description": "Code."}
-    for one in built(
-        "acme/billing", {"SKILL.md": b"x"}, {"SKILL.md": said}, origin="", module="", options={}
+    frontmatter = {"name": "billing", "description": "Code."}
+    for component in built(
+        "acme/billing",
+        {"SKILL.md": b"x"},
+        {"SKILL.md": frontmatter},
+        origin="",
+        module="",
+        options={},
     ):
-        server.add(one)
+        server.add(component)
     server.resource("skill://new/SKILL.md", aliases=["skill://old/SKILL.md"])(lambda: "code")
     known = uris(MCPClient(server=server))
     saved(name="acme", supporting_files="--- file: billing/run-this.md\nx\n")
@@ -146,8 +151,8 @@ def test_nothing_that_is_written_becomes_a_part_of_a_skill_in_code(server):
 def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(server, values, caplog):
     saved(name="good")
     # Whoever writes rows past the admin asks for it.
-    said = {"server": "skills", "name": "bad", "description": "d", "text": "t", **values}
-    Skill.objects.create(**said)
+    columns = {"server": "skills", "name": "bad", "description": "d", "text": "t", **values}
+    Skill.objects.create(**columns)
     publish_change([("skills", "resources")])
     client = MCPClient(server=server)
     assert uris(client) == ["skill://good/SKILL.md", "skill://in-code/SKILL.md"]
@@ -163,9 +168,9 @@ def test_files_are_counted_before_they_are_compared():
 def test_half_a_character_is_refused():
     # JSON of a browser can hold it, and no database.
     for field in ("text", "description", "supporting_files"):
-        said = SkillSpec(**{"name": "a", "description": "d", "text": "t", field: "\ud800"})
+        spec = SkillSpec(**{"name": "a", "description": "d", "text": "t", field: "\ud800"})
         with pytest.raises(SkillError):
-            build_skill(said)
+            build_skill(spec)
 
 
 def test_only_who_may_sees_it(server):
@@ -205,7 +210,7 @@ def test_what_is_decided_of_a_skill_holds_for_its_files(server):
     row.is_enabled = True
     row.save()
     publish_change([("skills", "resources")])
-    listed = {one["uri"]: one for one in client.list_resources()}
+    listed = {resource["uri"]: resource for resource in client.list_resources()}
     assert listed[URI]["description"] == "Reworded."
     assert "description" not in listed[MORE]
     # Hosts compare this with the file.
@@ -219,7 +224,7 @@ def test_versions_are_kept_compared_and_restored(server):
     assert SKILLS.save(row, author=None, based_on=1)
     assert not SKILLS.save(row, author=None, based_on=2)
     old, new = row.versions.order_by("number")
-    changed = [(one.kind, one.text) for one in SKILLS.differences(old.content, new.content)]
+    changed = [(line.kind, line.text) for line in SKILLS.differences(old.content, new.content)]
     assert ("removed", "Do it.") in changed
     assert ("added", "Do it otherwise.") in changed
     with pytest.raises(VersionConflict):
@@ -236,5 +241,5 @@ async def test_a_listener_hears_of_a_written_skill(server):
     async with MCPClient(server=server).listen(lists=["resources"]) as heard:
         await anext(heard)
         await sync_to_async(saved)()
-        found = await asyncio.wait_for(anext(heard), PATIENCE)
-    assert found["method"] == "notifications/resources/list_changed"
+        message = await asyncio.wait_for(anext(heard), PATIENCE)
+    assert message["method"] == "notifications/resources/list_changed"

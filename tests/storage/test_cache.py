@@ -34,13 +34,13 @@ class Table:
     def read_many(self, keys: Collection[str]) -> dict[str, Confirmed[str]]:
         """Ask for rows; `while_asking` comes before the answer."""
         self.asked.append(sorted(keys))
-        found = {
+        rows = {
             key: Confirmed(self.rows[key], frozenset({f"row:{key}", "all"}), self.seconds)
             for key in keys
             if key in self.rows
         }
         self.while_asking()
-        return found
+        return rows
 
 
 @pytest.fixture
@@ -173,13 +173,13 @@ def test_a_question_that_failed_leaves_nothing_behind(values, table):
 
 def test_what_is_used_is_confirmed_together(values, table, clock):
     values.read("abc")
-    for asked in (["a", "b"], ["c", "a", "b"]) * 4:
+    for keys in (["a", "b"], ["c", "a", "b"]) * 4:
         clock.move(0.4)
         assert (values.get("a"), values.get("b")) == ("1", "2")
         table.asked.clear()
-        assert values.confirm() == len(asked)
+        assert values.confirm() == len(keys)
         # What nothing has used since is asked for half as often.
-        assert [sorted(one) for one in table.asked] == [sorted(asked)]
+        assert [sorted(question) for question in table.asked] == [sorted(keys)]
 
 
 def test_a_caller_who_comes_back_soon_is_known(values, table, clock):
@@ -334,7 +334,9 @@ def test_questions_that_come_together_are_asked_together(table, monkeypatch):
             threading.Event().wait(0.001)
         door.may_answer.set()
         assert first.result(PATIENCE) == "value 0"
-        assert [one.result(PATIENCE) for one in rest] == [f"value {n % 30}" for n in range(60)]
+        assert [future.result(PATIENCE) for future in rest] == [
+            f"value {n % 30}" for n in range(60)
+        ]
     assert table.asked == [["0"], sorted(str(n) for n in range(1, 30))]
 
 
@@ -360,10 +362,10 @@ def test_a_key_that_cannot_be_asked_for_fails_alone(values, table):
     read_many = table.read_many
 
     def read_possible(keys: Collection[str]) -> dict[str, Confirmed[str]]:
-        found = read_many(keys)
+        rows = read_many(keys)
         if "b" in keys:
             raise ValueError("b")
-        return found
+        return rows
 
     values._read_many = read_possible
     door = Door(table)

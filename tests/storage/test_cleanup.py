@@ -30,10 +30,10 @@ NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_even
 
 def prune() -> dict[str, int]:
     """What was swept up of each kind; those of the authorization server, only if anything was."""
-    found: dict[str, int] = {}
-    total = cleanup.delete_expired(lambda name, count: found.update({name: count}))
-    assert total == sum(found.values())
-    return {name: count for name, count in found.items() if count or name in NOTHING}
+    counts: dict[str, int] = {}
+    total = cleanup.delete_expired(lambda name, count: counts.update({name: count}))
+    assert total == sum(counts.values())
+    return {name: count for name, count in counts.items() if count or name in NOTHING}
 
 
 def finished(session: Session, *, ago: float) -> int:
@@ -75,18 +75,18 @@ def test_a_finished_stream_goes_with_its_events_after_its_retention(session):
 
 @pytest.mark.parametrize("columns", [{"expires_at": 61}, {"seen_at": 3600 + 61}])
 def test_a_session_goes_with_all_that_belongs_to_it(session, columns):
-    kept, _ = open_session()
-    for one in (session, kept):
-        open_stream(one.pk)
-        finished(one, ago=-60)
-        sessions.add_subscription(one.pk, "a:1")
-        inbox.put_message(one.pk, "answer", "ask-1")
+    other, _ = open_session()
+    for owner in (session, other):
+        open_stream(owner.pk)
+        finished(owner, ago=-60)
+        sessions.add_subscription(owner.pk, "a:1")
+        inbox.put_message(owner.pk, "answer", "ask-1")
     changes = {name: seconds_ago(seconds) for name, seconds in columns.items()}
     Session.objects.filter(pk=session.pk).update(**changes)
     assert prune() == {**NOTHING, "sessions": 1}
-    assert list(Session.objects.all()) == [kept]
+    assert list(Session.objects.all()) == [other]
     for model in (Stream, Subscription, Inbox):
-        assert set(model.objects.values_list("session", flat=True)) == {kept.pk}
+        assert set(model.objects.values_list("session", flat=True)) == {other.pk}
 
 
 def test_an_ended_session_is_left_alone_while_somebody_may_write_to_it(session):

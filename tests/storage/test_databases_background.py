@@ -64,7 +64,7 @@ print(json.dumps({
 @pytest.mark.parametrize("tool", ["read", "write"])
 @pytest.mark.parametrize("background", ["threads", "inline", ""])
 def test_rows_are_written_where_the_setting_says(tmp_path, background, tool):
-    made = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "db.sqlite3"), background, tool],
         cwd=REPOSITORY,
         capture_output=True,
@@ -72,13 +72,13 @@ def test_rows_are_written_where_the_setting_says(tmp_path, background, tool):
         timeout=60,
         check=False,
     )
-    assert made.returncode == 0, made.stderr
-    found = json.loads(made.stdout)
-    assert found["later"] == [[tool, "ok"]]
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout)
+    assert report["later"] == [[tool, "ok"]]
     if background == "inline":
-        assert found["at once"] == [[tool, "ok"]]
-        assert found["threads"] == []
+        assert report["at once"] == [[tool, "ok"]]
+        assert report["threads"] == []
     else:
-        assert "mcp-calls" in found["threads"]
+        assert "mcp-calls" in report["threads"]
         # What may write waits for its row.
-        assert found["at once"] == ([[tool, "ok"]] if tool == "write" else [])
+        assert report["at once"] == ([[tool, "ok"]] if tool == "write" else [])

@@ -74,11 +74,11 @@ def run_under(settings: str, *files: Path) -> str:
         text=True,
     )
     try:
-        said, _ = run.communicate(timeout=RUN_SECONDS)
+        output, _ = run.communicate(timeout=RUN_SECONDS)
     except subprocess.TimeoutExpired:
         pytest.fail(f"It took more than {RUN_SECONDS} seconds.\n{_interrupted(run)}")
-    assert run.returncode == 0, said
-    return said
+    assert run.returncode == 0, output
+    return output
 
 
 def _interrupted(run: subprocess.Popen[str]) -> str:

@@ -93,22 +93,22 @@ async def test_a_hub_that_stumbles_begins_again(monkeypatch, caplog):
 BOOK, PAGE = (TopicKey("hub", "resource", f"hub://{name}") for name in ("book", "page"))
 
 
-async def told(*wanted: TopicKey) -> tuple[list[TopicKey], Callable[[], None]]:
-    """What is told of topics from now on, in order, and how to stop that."""
-    found: list[TopicKey] = []
-    leave = get_hub().subscribe(wanted, found.append)
+async def subscribed(*wanted: TopicKey) -> tuple[list[TopicKey], Callable[[], None]]:
+    """The topics that are published from now on, in order, and a function that ends this."""
+    published: list[TopicKey] = []
+    leave = get_hub().subscribe(wanted, published.append)
     await get_hub().prepare(wanted)
-    return found, leave
+    return published, leave
 
 
 @spec("RSM-12")
 @pytest.mark.django_db(transaction=True)
 async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers():
-    found, leave = await told(BOOK, PAGE)
+    topics, leave = await subscribed(BOOK, PAGE)
     for topic in (PAGE, BOOK, PAGE):
         await sync_to_async(versions.assign_number)([topic])
     assert await get_hub().poll_numbered()
-    assert found == [BOOK, PAGE]
+    assert topics == [BOOK, PAGE]
     assert (get_hub().number_of(BOOK), get_hub().number_of(PAGE), get_hub().seen_number) == (
         2,
         3,
@@ -116,16 +116,16 @@ async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers():
     )
     assert await get_hub().poll_numbered()
     leave()
-    assert found == [BOOK, PAGE]
+    assert topics == [BOOK, PAGE]
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_changed_before_somebody_listened_is_not_told():
     await sync_to_async(versions.assign_number)([BOOK])
-    first, leave_first = await told(PAGE)
+    first, leave_first = await subscribed(PAGE)
     await sync_to_async(versions.assign_number)([BOOK])
     # The hub has not looked since.
-    second, leave_second = await told(BOOK)
+    second, leave_second = await subscribed(BOOK)
     await get_hub().poll_numbered()
     assert (first, second) == ([], [])
     await sync_to_async(versions.assign_number)([BOOK])
@@ -137,7 +137,7 @@ async def test_what_changed_before_somebody_listened_is_not_told():
 
 @pytest.mark.django_db(transaction=True)
 async def test_many_that_want_to_look_share_it(monkeypatch):
-    found, leave = await told(BOOK)
+    topics, leave = await subscribed(BOOK)
     changes_after, looks = versions.read_changes, []
 
     def counted(seen: int | None) -> versions.NumberedChanges:
@@ -148,7 +148,7 @@ async def test_many_that_want_to_look_share_it(monkeypatch):
     await sync_to_async(versions.assign_number)([BOOK])
     assert all(await asyncio.gather(*(get_hub().poll_numbered() for _ in range(100))))
     leave()
-    assert found == [BOOK]
+    assert topics == [BOOK]
     # The first one's, and the next one's for all who came while it was under way.
     assert len(looks) == 2
 
@@ -158,24 +158,24 @@ async def test_many_that_want_to_look_share_it(monkeypatch):
 async def test_a_database_that_was_restored_may_have_changed_anything():
     await sync_to_async(versions.assign_number)([PAGE])
     await sync_to_async(versions.assign_number)([BOOK])
-    found, leave = await told(BOOK, PAGE)
+    topics, leave = await subscribed(BOOK, PAGE)
     assert get_hub().seen_number == 2
     await Row.objects.filter(pk=versions.CLOCK.digest).aupdate(version=1)
     assert await get_hub().poll_numbered()
-    assert (sorted(found, key=str), get_hub().seen_number) == ([BOOK, PAGE], 1)
+    assert (sorted(topics, key=str), get_hub().seen_number) == ([BOOK, PAGE], 1)
     leave()
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_process_that_slept_reads_page_by_page(monkeypatch):
     monkeypatch.setattr(versions, "PAGE_SIZE", 3)
-    found, leave = await told(BOOK, PAGE)
+    topics, leave = await subscribed(BOOK, PAGE)
     for number in range(6):
         other = TopicKey("hub", "resource", f"hub://{number}")
         await sync_to_async(versions.assign_number)([other])
     await sync_to_async(versions.assign_number)([PAGE])
     assert await get_hub().poll_numbered()
-    assert (found, get_hub().seen_number) == ([PAGE], 7)
+    assert (topics, get_hub().seen_number) == ([PAGE], 7)
     leave()
 
 
@@ -212,8 +212,8 @@ async def test_who_comes_second_takes_nothing_from_who_came_first(monkeypatch):
     await later
     await get_hub().poll_numbered()
     assert first == [BOOK]
-    for one in leave:
-        one()
+    for stop in leave:
+        stop()
 
 
 @spec("RSM-12")
@@ -227,10 +227,10 @@ async def test_a_look_that_failed_lets_nobody_else_take_a_change(monkeypatch):
         return changes_after(seen)
 
     monkeypatch.setattr(versions, "read_changes", away)
-    first, leave = await told(BOOK)
+    first, leave = await subscribed(BOOK)
     assert not failures
     await sync_to_async(versions.assign_number)([BOOK])
-    _, leave_second = await told(BOOK)
+    _, leave_second = await subscribed(BOOK)
     await get_hub().poll_numbered()
     assert BOOK in first
     leave()

@@ -128,7 +128,7 @@ async def test_threat_17_a_resumed_stream_is_let_go(streaming, leave, gate):
         await second.comment()
         await leave(token)
         # The call goes on behind its gate, and this caller reads no more of it.
-        assert [one.get("id") for one in await second.rest()] in ([], [None])
+        assert [event.get("id") for event in await second.rest()] in ([], [None])
     gates[gate].opened.set()
 
 
@@ -156,9 +156,9 @@ async def test_threat_17_a_stream_of_http_sse_that_nobody_reads_ends_all_the_sam
     queues: list[asyncio.Queue[bytes | None]] = []
     take = legacy_sse._next
 
-    async def noted(said: asyncio.Queue[bytes | None]) -> bytes | None:
-        queues.append(said)
-        return await take(said)
+    async def noted(queue: asyncio.Queue[bytes | None]) -> bytes | None:
+        queues.append(queue)
+        return await take(queue)
 
     monkeypatch.setattr(legacy_sse, "MAX_OUTGOING", 1)
     monkeypatch.setattr(legacy_sse, "_next", noted)
@@ -191,7 +191,7 @@ async def test_a_resumed_stream_ends_with_its_credential(streaming, gate, monkey
     monkeypatch.setattr(listen, "timezone", clock)
     async with peer.standing(last_event_id=reader.ids[-1]) as connection:
         rest = await Reader(connection).rest()
-    assert all("result" not in one for one in rest)
+    assert all("result" not in event for event in rest)
     gates[gate].opened.set()
 
 
@@ -205,10 +205,10 @@ async def test_a_call_that_was_admitted_in_time_is_answered(app, gate, monkeypat
     async with connect(app, STAGE, body, authorization=bearer) as connection:
         await connection.event()
         gates[gate].opened.set()
-        said = await connection.event()
-        while "result" not in said:
-            said = await connection.event()
-    assert said["result"]["content"][0]["text"] == "walked"
+        event = await connection.event()
+        while "result" not in event:
+            event = await connection.event()
+    assert event["result"]["content"][0]["text"] == "walked"
 
 
 @spec("AUT-1")
@@ -276,21 +276,21 @@ async def test_streams_that_ended_wait_for_nothing(app):
 
 @pytest.mark.django_db
 def test_nobody_is_announced_for_nothing(monkeypatch):
-    told: list[Any] = []
-    monkeypatch.setattr(revocations, "publish", lambda *topics: told.append(topics))
+    published: list[Any] = []
+    monkeypatch.setattr(revocations, "publish", lambda *topics: published.append(topics))
     notify_revoked()
     notify_revoked("", "")
-    assert told == []
+    assert published == []
     notify_revoked("family:1", "")
-    assert told == [(versions.TopicKey("", "credential", "family:1"), versions.REVOKED)]
+    assert published == [(versions.TopicKey("", "credential", "family:1"), versions.REVOKED)]
 
 
 @pytest.mark.django_db
 def test_what_says_nothing_about_access_notifies_no_stream(
     django_capture_on_commit_callbacks, monkeypatch
 ):
-    told: list[Any] = []
-    monkeypatch.setattr(revocations, "publish", lambda *topics: told.append(topics))
+    published: list[Any] = []
+    monkeypatch.setattr(revocations, "publish", lambda *topics: published.append(topics))
     ada = person()
     token, _ = token_for(ada)
     with django_capture_on_commit_callbacks(execute=True):
@@ -298,8 +298,8 @@ def test_what_says_nothing_about_access_notifies_no_stream(
         person("bob", is_active=False)
         token.name = "other"
         token.save()
-    assert told == []
+    assert published == []
     with django_capture_on_commit_callbacks(execute=True):
         ada.is_active = False
         ada.save()
-    assert told == [(versions.TopicKey("", "user", str(ada.pk)), versions.REVOKED)]
+    assert published == [(versions.TopicKey("", "user", str(ada.pk)), versions.REVOKED)]

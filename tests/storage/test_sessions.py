@@ -33,22 +33,22 @@ def age(session: Session, **columns: float) -> None:
 
 @spec("SES-2")
 def test_the_id_is_long_visible_and_not_stored():
-    found = {open_session()[1] for _ in range(20)}
-    assert len(found) == 20
-    for plaintext in found:
+    plaintexts = {open_session()[1] for _ in range(20)}
+    assert len(plaintexts) == 20
+    for plaintext in plaintexts:
         assert len(plaintext) >= 43
         assert all("!" <= character <= "~" for character in plaintext)
     stored = {str(value) for row in Session.objects.values() for value in row.values()}
-    assert not found & stored
+    assert not plaintexts & stored
 
 
 @spec("SES-6", "SES-8")
 def test_a_session_is_found_by_its_own_caller_on_its_own_server():
     session, plaintext = open_session("ada", capabilities={"sampling": {}})
-    found = find(plaintext, "ada")
-    assert found is not None
-    assert (found.pk, found.protocol_version) == (session.pk, "2025-11-25")
-    assert sessions.StoredSession(found).capabilities == {"sampling": {}}
+    row = find(plaintext, "ada")
+    assert row is not None
+    assert (row.pk, row.protocol_version) == (session.pk, "2025-11-25")
+    assert sessions.StoredSession(row).capabilities == {"sampling": {}}
     assert find(plaintext, "eve") is None
     assert find(plaintext, "ada", server="staff") is None
     assert find(plaintext + "x", "ada") is None

@@ -109,7 +109,7 @@ async def test_too_many_waiting_sessions_are_refused(mount, gate, monkeypatch):
     assert answer.headers["retry-after"] == "1"
     assert "mcp-session-id" not in answer.headers
     gate.may_write.set()
-    assert [one.status for one in await asyncio.gather(*opening)] == [200] * 3
+    assert [response.status for response in await asyncio.gather(*opening)] == [200] * 3
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])

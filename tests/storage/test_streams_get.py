@@ -47,8 +47,8 @@ def elsewhere(session: Session, *, silent: bool = False) -> int:
 
 
 def open_streams(session: Session) -> list[int]:
-    found = Stream.objects.filter(session=session, state="open").order_by("last_seq")
-    return list(found.values_list("pk", flat=True))
+    rows = Stream.objects.filter(session=session, state="open").order_by("last_seq")
+    return list(rows.values_list("pk", flat=True))
 
 
 def writers(session: Session) -> list[int]:
@@ -59,8 +59,8 @@ def writers(session: Session) -> list[int]:
 
 def looks_asked_for(session: Session) -> int:
     """How often the streams of a session were told to look."""
-    found = Topic.objects.filter(pk=versions.topic_of_get_streams(session.pk).digest)
-    return found.values_list("version", flat=True).first() or 0
+    rows = Topic.objects.filter(pk=versions.topic_of_get_streams(session.pk).digest)
+    return rows.values_list("version", flat=True).first() or 0
 
 
 # Who has which -------------------------------------------------------------------------------
@@ -94,10 +94,10 @@ def test_a_stream_that_its_client_comes_back_from_ends(session):
 
 @spec("RSM-9")
 def test_of_many_that_come_at_once_three_remain(session):
-    found = at_once(THREADS, lambda _: opened(session))
+    pks = at_once(THREADS, lambda _: opened(session))
     remaining = open_streams(session)
     assert len(remaining) == 3
-    assert set(remaining) <= set(found)
+    assert set(remaining) <= set(pks)
     assert writers(session) == remaining[-1:]
 
 
@@ -191,7 +191,7 @@ def test_nobody_is_told_where_there_is_no_stream(session):
 @pytest.mark.parametrize("keep", [True, False])
 def test_what_changed_in_a_transaction_is_looked_for_after_it(session, keep, monkeypatch):
     rung: list[versions.TopicKey] = []
-    monkeypatch.setattr(sessions, "notify", lambda *found: rung.extend(found))
+    monkeypatch.setattr(sessions, "notify", lambda *topics: rung.extend(topics))
     opened(session)
     with transaction.atomic():
         sessions.end_sessions([session.pk])
@@ -205,12 +205,12 @@ def test_what_changed_in_a_transaction_is_looked_for_after_it(session, keep, mon
 
 
 def test_all_are_closed_with_as_many_statements_as_one(session, django_assert_num_queries):
-    every = [session, *(open_session()[0] for _ in range(4))]
-    ends = [GetStreamEnd(opened(one), one.pk) for one in every]
+    owners = [session, *(open_session()[0] for _ in range(4))]
+    ends = [GetStreamEnd(opened(owner), owner.pk) for owner in owners]
     # The transaction's beginning and end, the one change, and who is left.
     with django_assert_num_queries(4):
         close_get_streams(*ends)
-    assert not any(map(open_streams, every))
+    assert not any(map(open_streams, owners))
 
 
 def test_a_closed_stream_is_remembered_as_long_as_an_idle_session(session, settings):

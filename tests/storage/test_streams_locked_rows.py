@@ -20,9 +20,9 @@ def test_a_reader_does_not_wait_for_an_owner_that_hangs_while_it_writes(session)
         if who:
             hangs.wait(5)
             with as_worker(ELSEWHERE):
-                found = streams.mark_lost(number, HERE, payload='"lost"', retention=300)
+                is_lost = streams.mark_lost(number, HERE, payload='"lost"', retention=300)
             is_over.set()
-            return found
+            return is_lost
         with atomic():
             Stream.objects.filter(pk=number).update(last_seq=1)
             hangs.set()

@@ -117,7 +117,7 @@ async def begin(stack: AsyncExitStack, peer: Peer) -> Reader:
 
 async def until_ended(readers: list[Reader]) -> None:
     """Wait for the last rows of streams that are over."""
-    await asyncio.gather(*(one.connection.close() for one in readers))
+    await asyncio.gather(*(reader.connection.close() for reader in readers))
 
 
 @spec("RSM-9")
@@ -129,26 +129,26 @@ async def test_get_streams_begin_and_end_together(mount, monkeypatch):
     gate = gated(monkeypatch, NEW_GET_STREAMS)
     async with AsyncExitStack() as stack:
         begun = await gate.gather(
-            *(begin(stack, one) for one in [*peers, *[peers[0]] * 4, ended]),
+            *(begin(stack, peer) for peer in [*peers, *[peers[0]] * 4, ended]),
         )
         await delete_session(ended)
         gate.may_write.set()
         readers = await asyncio.gather(*begun)
         assert gate.batches == [1, 8]
         # Two of the five streams of the first session are too many, and one has no session.
-        over = [*(asyncio.create_task(one.rest()) for one in readers[4:8])]
-        assert [await readers[one].rest() for one in (0, -1)] == [[], []]
+        over = [*(asyncio.create_task(reader.rest()) for reader in readers[4:8])]
+        assert [await readers[index].rest() for index in (0, -1)] == [[], []]
         async with asyncio.timeout(PATIENCE):
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
         assert [task.done() for task in over].count(True) == 1
         assert await Stream.objects.filter(state="open").acount() == 6
         still_open = [
             *readers[1:4],
-            *(one for one, task in zip(readers[4:8], over, strict=True) if not task.done()),
+            *(reader for reader, task in zip(readers[4:8], over, strict=True) if not task.done()),
         ]
-        await until_ended([one for one in readers if one not in still_open])
+        await until_ended([reader for reader in readers if reader not in still_open])
         gate = gated(monkeypatch, GET_STREAM_ENDS)
-        leaving = await gate.gather(*(one.connection.close() for one in still_open))
+        leaving = await gate.gather(*(reader.connection.close() for reader in still_open))
         gate.may_write.set()
         await asyncio.gather(*leaving)
         await asyncio.gather(*over, return_exceptions=True)

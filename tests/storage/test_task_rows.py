@@ -82,15 +82,15 @@ def test_a_late_task_is_read_while_its_own_run_holds_the_database():
 
     with connection.execute_wrapper(locked):
         if connection.vendor == "sqlite":
-            found = find_task(row)
-            assert found is not None
-            assert found.status == "working"
+            task = find_task(row)
+            assert task is not None
+            assert task.status == "working"
         else:
             with pytest.raises(OperationalError):
                 find_task(row)
-    found = find_task(row)
-    assert found is not None
-    assert found.status == "failed"
+    task = find_task(row)
+    assert task is not None
+    assert task.status == "failed"
 
 
 def test_times_are_milliseconds():
@@ -144,10 +144,10 @@ def test_answers_are_taken_one_by_one_and_others_ignored():
 def test_two_requests_at_once_answer_both_their_questions():
     row = taken()
     task_rows.wait_for_responses(row.pk, 1, {**ASKED, "age": ASKED["name"]}, "")
-    one, other = Task.objects.get(pk=row.pk), Task.objects.get(pk=row.pk)
-    assert not task_rows.store_responses(one, {"name": {"n": 1}})
-    assert task_rows.store_responses(other, {"age": {"n": 2}})
-    assert other.answers == {"name": {"n": 1}, "age": {"n": 2}}
+    first, second = Task.objects.get(pk=row.pk), Task.objects.get(pk=row.pk)
+    assert not task_rows.store_responses(first, {"name": {"n": 1}})
+    assert task_rows.store_responses(second, {"age": {"n": 2}})
+    assert second.answers == {"name": {"n": 1}, "age": {"n": 2}}
 
 
 @spec("TKE-7")
@@ -181,9 +181,9 @@ def test_an_earlier_run_writes_no_more():
 def test_whoever_looks_closes_what_its_worker_left():
     row = taken()
     lose_lease(row)
-    found = task_rows.find_task(row.pk, server="shop", principal_key="anonymous")
-    assert found is not None
-    assert (found.status, found.error) == (
+    task = task_rows.find_task(row.pk, server="shop", principal_key="anonymous")
+    assert task is not None
+    assert (task.status, task.error) == (
         "failed",
         {"code": -32603, "message": task_rows.WORKER_GONE},
     )
@@ -201,9 +201,9 @@ def test_a_task_over_its_time_fails_and_is_swept_up_later():
     row = taken()
     expire(row)
     assert cleanup.delete_expired() == 0
-    found = task_rows.find_task(row.pk, server="shop", principal_key="anonymous")
-    assert found is not None
-    assert (found.status, found.status_message) == ("failed", task_rows.EXPIRED)
+    task = task_rows.find_task(row.pk, server="shop", principal_key="anonymous")
+    assert task is not None
+    assert (task.status, task.status_message) == ("failed", task_rows.EXPIRED)
     Task.objects.update(expires_at=seconds_ago(cleanup.GRACE_SECONDS + 1))
     assert task_rows.find_task(row.pk, server="shop", principal_key="anonymous") is None
     assert cleanup.delete_expired() == 1

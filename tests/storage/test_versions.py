@@ -29,20 +29,20 @@ def test_each_change_of_a_topic_gives_it_another_version():
     versions.increment_versions([TOOLS])
     assert versions.read_versions([TOOLS, ROOM]) == {TOOLS: 1}
     versions.increment_versions([TOOLS, ROOM, TOOLS])
-    found = versions.read_versions([TOOLS, ROOM])
-    assert found[TOOLS] > 1
-    assert found[ROOM] == 1
+    topic_versions = versions.read_versions([TOOLS, ROOM])
+    assert topic_versions[TOOLS] > 1
+    assert topic_versions[ROOM] == 1
     versions.increment_versions([ROOM])
-    assert versions.read_versions([TOOLS, ROOM]) == {TOOLS: found[TOOLS], ROOM: 2}
+    assert versions.read_versions([TOOLS, ROOM]) == {TOOLS: topic_versions[TOOLS], ROOM: 2}
     assert versions.read_versions([TopicKey("another", "tools")]) == {}
 
 
 @pytest.mark.usefixtures("transactional_db")
 def test_no_change_is_missed_when_many_see_one_first():
     at_once(8, lambda _: [versions.increment_versions([ROOM, TOOLS]) for _ in range(10)])
-    found = versions.read_versions([TOOLS, ROOM])
-    assert found[TOOLS] >= 80
-    assert found[ROOM] >= 80
+    topic_versions = versions.read_versions([TOOLS, ROOM])
+    assert topic_versions[TOOLS] >= 80
+    assert topic_versions[ROOM] >= 80
 
 
 # Numbers -------------------------------------------------------------------------------------
@@ -69,8 +69,11 @@ def test_what_changed_after_a_number_is_found_in_order():
     )
     for changed in ([TOOLS], [ROOM], [TOOLS]):
         versions.assign_number(changed)
-    found = versions.read_changes(0)
-    assert (found.until, list(found.numbers.items())) == (3, [(ROOM.digest, 2), (TOOLS.digest, 3)])
+    changes = versions.read_changes(0)
+    assert (changes.until, list(changes.numbers.items())) == (
+        3,
+        [(ROOM.digest, 2), (TOOLS.digest, 3)],
+    )
     assert versions.read_changes(2).numbers == {TOOLS.digest: 3}
     assert versions.read_changes(3) == versions.NumberedChanges(3, {})
     assert versions.read_changes(None) == versions.NumberedChanges(3, {})
@@ -88,20 +91,20 @@ def test_more_changes_than_one_page_has_are_read_by_whole_numbers(monkeypatch):
     monkeypatch.setattr(versions, "PAGE_SIZE", 4)
     for number in range(4):
         versions.assign_number(
-            [TopicKey("store", "resource", f"a:{number}-{one}") for one in range(2)]
+            [TopicKey("store", "resource", f"a:{number}-{index}") for index in range(2)]
         )
     # The clock is a row of the page, and the rest of the last number may be on the next one.
     first = versions.read_changes(0)
     assert (first.until, sorted(first.numbers.values()), first.is_all) == (1, [1, 1], False)
     seen, pages = 0, 0
-    told: list[int] = []
+    all_numbers: list[int] = []
     while True:
-        found = versions.read_changes(seen)
-        told += found.numbers.values()
-        seen, pages = found.until, pages + 1
-        if found.is_all:
+        changes = versions.read_changes(seen)
+        all_numbers += changes.numbers.values()
+        seen, pages = changes.until, pages + 1
+        if changes.is_all:
             break
-    assert (told, seen, pages) == ([1, 1, 2, 2, 3, 3, 4, 4], 4, 4)
+    assert (all_numbers, seen, pages) == ([1, 1, 2, 2, 3, 3, 4, 4], 4, 4)
 
 
 @pytest.mark.django_db
@@ -130,8 +133,8 @@ def test_whoever_has_seen_a_number_has_seen_every_smaller_one():
 
     def write(writer: int) -> None:
         try:
-            for one in range(12):
-                publish(TopicKey("store", "resource", f"w:{writer}-{one}"), ROOM)
+            for index in range(12):
+                publish(TopicKey("store", "resource", f"w:{writer}-{index}"), ROOM)
         finally:
             finished.append(writer)
 
@@ -143,18 +146,18 @@ def test_whoever_has_seen_a_number_has_seen_every_smaller_one():
             seen = looks[-1].until
 
     at_once(WRITERS + 1, lambda number: write(number) if number else read())
-    found = [digest for look in looks for digest in look.numbers]
+    digests = [digest for look in looks for digest in look.numbers]
     own = {
-        TopicKey("store", "resource", f"w:{writer}-{one}").digest
+        TopicKey("store", "resource", f"w:{writer}-{index}").digest
         for writer in range(1, WRITERS + 1)
-        for one in range(12)
+        for index in range(12)
     }
     # Each change was read once, none was passed by.
-    assert own <= set(found)
-    assert all(found.count(digest) == 1 for digest in own)
-    assert all(one.until <= later.until for one, later in pairwise(looks))
-    given = [seq for digest, seq in numbers().items() if digest in own]
-    assert sorted(given) == sorted(set(given))
+    assert own <= set(digests)
+    assert all(digests.count(digest) == 1 for digest in own)
+    assert all(earlier.until <= later.until for earlier, later in pairwise(looks))
+    own_numbers = [seq for digest, seq in numbers().items() if digest in own]
+    assert sorted(own_numbers) == sorted(set(own_numbers))
 
 
 # Announcing ----------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ def test_whoever_has_seen_a_number_has_seen_every_smaller_one():
 @pytest.mark.usefixtures("transactional_db")
 def test_more_topics_than_one_number_may_have_take_several(monkeypatch):
     monkeypatch.setattr(versions, "MAX_NUMBERED", 2)
-    publish(*(TopicKey("store", "resource", f"a:{one}") for one in range(5)))
+    publish(*(TopicKey("store", "resource", f"a:{index}") for index in range(5)))
     assert sorted(numbers().values()) == [1, 1, 2, 2, 3]
 
 

@@ -52,9 +52,9 @@ def groups():
 def made(monkeypatch):
     """A writer as a serving process has it."""
     monkeypatch.setattr(BatchWriter, "is_inline", lambda self: False)
-    found = BatchWriter("test-writer")
-    yield found
-    found.close()
+    batch_writer = BatchWriter("test-writer")
+    yield batch_writer
+    batch_writer.close()
 
 
 class Callers:
@@ -96,16 +96,16 @@ class Callers:
     def outcomes(self) -> list[Any]:
         """What each caller got, in the order in which they came."""
         self._groups.may_write.set()
-        return [one.result(PATIENCE) for one in self._running]
+        return [future.result(PATIENCE) for future in self._running]
 
 
 @pytest.fixture
 def callers(made, groups, monkeypatch):
-    found = Callers(made, groups)
-    monkeypatch.setattr(made, "_put", found.put)
-    yield found
+    callers = Callers(made, groups)
+    monkeypatch.setattr(made, "_put", callers.put)
+    yield callers
     groups.may_write.set()
-    found._threads.shutdown()
+    callers._threads.shutdown()
 
 
 def stored() -> str:

@@ -38,11 +38,11 @@ class Uses:
 
 @pytest.fixture
 def uses(monkeypatch):
-    found = Uses()
+    uses = Uses()
     monkeypatch.setattr(
-        _LastUses, "write", lambda kind, pks, *, again: found.write(kind, pks, again=again)
+        _LastUses, "write", lambda kind, pks, *, again: uses.write(kind, pks, again=again)
     )
-    return found
+    return uses
 
 
 def issue(count: int) -> list[str]:
@@ -53,7 +53,7 @@ def issue(count: int) -> list[str]:
 async def test_requests_do_not_wait_until_it_is_stored_that_a_token_was_used(uses):
     tokens = await in_thread(issue, 5)
     answers = await asyncio.gather(
-        *(Peer("raw", token=one).send(request("ping", id=7)) for one in tokens)
+        *(Peer("raw", token=token).send(request("ping", id=7)) for token in tokens)
     )
     assert [answer.status for answer in answers] == [400] * 5
     assert not uses.batches

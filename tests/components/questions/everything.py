@@ -18,12 +18,12 @@ def everything() -> MCPServer:
 
     @server.tool
     async def ask(ctx: Context) -> str:
-        text, said, roots = await ctx.aask(
+        text, message, roots = await ctx.aask(
             Elicit("Text?", str, key="form"),
             Sample("Hello", key="model"),
             ListRoots(key="roots"),
         )
-        return f"{text} {said.text} {len(roots)}"
+        return f"{text} {message.text} {len(roots)}"
 
     return server
 
@@ -34,8 +34,8 @@ ANSWERS = {"form": accept("a"), "model": SAMPLED, "roots": ROOTS}
 
 def retry(responses: Any, server: MCPServer = ALL, name: str = "ask") -> dict[str, Any]:
     """The request that follows the first questions of a tool."""
-    asked = result_of(server, call(name=name))
-    return call(name=name, inputResponses=responses, requestState=asked["requestState"])
+    result = result_of(server, call(name=name))
+    return call(name=name, inputResponses=responses, requestState=result["requestState"])
 
 
 def text_of(result: dict[str, Any]) -> str:

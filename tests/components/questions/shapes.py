@@ -100,7 +100,9 @@ class Choices(_Field):
 def _kind(field: Any) -> str:
     if not isinstance(field, dict):
         return "string"
-    return next((one for one in ("enum", "oneOf") if one in field), str(field.get("type")))
+    return next(
+        (keyword for keyword in ("enum", "oneOf") if keyword in field), str(field.get("type"))
+    )
 
 
 AnyField: TypeAlias = Annotated[

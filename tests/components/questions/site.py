@@ -70,16 +70,16 @@ def result_of(server: MCPServer, body: Mapping[str, Any]) -> dict[str, Any]:
     """The result of a request, which has to have one."""
     answer = post(server, body).json()
     assert "result" in answer, answer
-    found: dict[str, Any] = answer["result"]
-    return found
+    result: dict[str, Any] = answer["result"]
+    return result
 
 
 def error_of(server: MCPServer, body: Mapping[str, Any]) -> dict[str, Any]:
     """The error of a request that is understood and refused."""
     answer = post(server, body)
     assert answer.status == 200, answer
-    found: dict[str, Any] = answer.json()["error"]
-    return found
+    error: dict[str, Any] = answer.json()["error"]
+    return error
 
 
 def serving(function: Callable[..., Any], **options: Any) -> MCPClient:
@@ -91,7 +91,7 @@ def serving(function: Callable[..., Any], **options: Any) -> MCPClient:
 
 def messages(result: Any) -> list[str]:
     """What a result asks."""
-    return [one["params"]["message"] for one in result.questions]
+    return [question["params"]["message"] for question in result.questions]
 
 
 def begun(server: MCPServer, **params: Any) -> str:

@@ -87,10 +87,10 @@ def test_the_order_of_members_and_white_space_mean_nothing(text):
 def test_arguments_are_compared_digit_by_digit(first, then):
     def send(state: str | None, value: str) -> dict[str, Any]:
         body = retry(state, arguments={"note": {"x": "HERE"}})
-        found: dict[str, Any] = post(
+        response: dict[str, Any] = post(
             SERVER, body, text=json.dumps(body).replace('"HERE"', value)
         ).json()
-        return found
+        return response
 
     state = send(None, first)["result"]["requestState"]
     assert "result" in send(state, first)
@@ -111,11 +111,11 @@ def test_a_number_that_no_float_holds_is_no_trouble(number):
 @spec("MRT-5", "ASK-19")
 def test_a_state_is_good_for_its_user_alone():
     ada, bob = User(pk=1, username="ada"), User(pk=2, username="bob")
-    asked = MCPClient(server=SERVER, user=ada).request("tools/call", {"name": "pay"})
+    result = MCPClient(server=SERVER, user=ada).request("tools/call", {"name": "pay"})
     params = {
         "name": "pay",
         "inputResponses": {"sure": accept(value=True)},
-        "requestState": asked["requestState"],
+        "requestState": result["requestState"],
     }
     for user in (bob, None):
         with pytest.raises(ErrorResponse, match="belongs to another request") as caught:

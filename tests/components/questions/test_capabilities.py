@@ -90,9 +90,9 @@ def request(name: str, capabilities: Any, **extra: Any) -> dict[str, Any]:
 def lacking(answer: Answer) -> dict[str, Any]:
     """The error object of a refusal that is one JSON document under HTTP 400."""
     assert (answer.status, answer.is_stream) == (400, False)
-    found: dict[str, Any] = answer.json()
-    assert found["id"] == 1
-    error: dict[str, Any] = found["error"]
+    response: dict[str, Any] = answer.json()
+    assert response["id"] == 1
+    error: dict[str, Any] = response["error"]
     return error
 
 
@@ -228,15 +228,15 @@ def test_a_component_may_catch_the_lack():
 
     @server.tool
     async def tool(ctx: Context) -> str:
-        found = []
+        outcomes = []
         for question in QUESTIONS.values():
             try:
                 await ctx.aask(question)
             except ElicitationUnavailable:
-                found.append("unavailable")
+                outcomes.append("unavailable")
             except MissingCapability:
-                found.append("missing")
-        return " ".join(found)
+                outcomes.append("missing")
+        return " ".join(outcomes)
 
     text = MCPClient(server=server, capabilities={}).call_tool("tool").text
     assert text == "unavailable unavailable missing missing missing"
@@ -250,11 +250,11 @@ def test_the_retry_has_to_declare_it_too():
     async def tool(ctx: Context) -> str:
         return str(await ctx.aask(FORM))
 
-    asked = MCPClient(server=server).call_tool("tool").raw
+    result = MCPClient(server=server).call_tool("tool").raw
     params = {
         "name": "tool",
         "inputResponses": {"form": accept("a")},
-        "requestState": asked["requestState"],
+        "requestState": result["requestState"],
     }
     with pytest.raises(Exception, match="declares elicitation") as caught:
         MCPClient(server=server, capabilities={}).request("tools/call", params)

@@ -87,8 +87,8 @@ def test_a_group_that_fails_beside_its_question_has_failed(is_last, caplog):
     async def tool(ctx: Context) -> str:
         async with asyncio.TaskGroup() as group:
             work = [ctx.aelicit("A?", str), fail()]
-            for one in reversed(work) if is_last else work:
-                group.create_task(one)
+            for coroutine in reversed(work) if is_last else work:
+                group.create_task(coroutine)
         return "done"
 
     server = open_to_all()
@@ -214,8 +214,8 @@ def test_two_threads_at_once_learn_of_one_interaction():
             return ctx.interaction_id
 
         with ThreadPoolExecutor(8) as pool:
-            found = {one.result(PATIENCE) for one in [pool.submit(look) for _ in range(8)]}
-        return str(len(found | {ctx.interaction_id}))
+            ids = {future.result(PATIENCE) for future in [pool.submit(look) for _ in range(8)]}
+        return str(len(ids | {ctx.interaction_id}))
 
     assert serving(tool).call_tool("tool").text == "1"
 
@@ -230,8 +230,8 @@ def test_messages_of_threads_are_each_delivered_once():
                 ctx.log("info", n)
 
         with ThreadPoolExecutor(4) as pool:
-            for one in [pool.submit(talk) for _ in range(4)]:
-                one.result(PATIENCE)
+            for future in [pool.submit(talk) for _ in range(4)]:
+                future.result(PATIENCE)
         return ctx.elicit("A?", str)
 
     assert len(serving(tool).call_tool("tool", answers=["a"]).logs) == 800
@@ -242,19 +242,19 @@ def test_messages_of_threads_are_each_delivered_once():
 
 async def test_a_task_that_asks_when_the_call_is_over_disturbs_nobody():
     gate = asyncio.Event()
-    left: list[asyncio.Task[Any]] = []
+    tasks: list[asyncio.Task[Any]] = []
 
     async def late(ctx: Context) -> str:
         await gate.wait()
         return str(await ctx.aelicit("B?", str))
 
     async def tool(ctx: Context) -> str:
-        left.append(asyncio.ensure_future(late(ctx)))
+        tasks.append(asyncio.ensure_future(late(ctx)))
         return str(await ctx.aelicit("A?", str))
 
     client = serving(tool)
-    asked = await client.acall_tool("tool")
+    result = await client.acall_tool("tool")
     gate.set()
-    await asyncio.wait(left)
-    assert isinstance(left[0].exception(), InputRequired)
-    assert messages(asked) == ["A?"]
+    await asyncio.wait(tasks)
+    assert isinstance(tasks[0].exception(), InputRequired)
+    assert messages(result) == ["A?"]

@@ -235,21 +235,21 @@ def test_the_page_knows_whether_its_visitor_is_the_caller():
 
     ada, bob = person("ada"), person("bob")
     client = MCPClient(server=server, user=ada)
-    asked = client.call_tool("sign", answers=[ACCEPT]).raw
-    url = address(asked)
+    result = client.call_tool("sign", answers=[ACCEPT]).raw
+    url = address(result)
     interaction_id = url.rpartition("/")[2]
     assert belongs_to(interaction_id, ada)
     assert not belongs_to(interaction_id, bob)
     assert not belongs_to(interaction_id, AnonymousUser())
     assert not {"ada", str(ada.pk)} & set(url.split("/"))
     Group.objects.create(name=interaction_id)
-    key = next(iter(asked["inputRequests"]))
+    key = next(iter(result["inputRequests"]))
     again = client.request(
         "tools/call",
         {
             "name": "sign",
             "inputResponses": {key: {"action": "accept"}},
-            "requestState": asked["requestState"],
+            "requestState": result["requestState"],
         },
     )
     assert again["content"][0]["text"] == interaction_id

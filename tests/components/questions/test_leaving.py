@@ -63,7 +63,7 @@ async def test_a_client_that_leaves_before_it_is_asked_is_not_missed(serve, is_a
         # Whoever comes next finds the threads free and the server as it was.
         answer = await send(application, "/mcp", call(name="tool"))
     assert answer.response()["result"]["resultType"] == "input_required"
-    assert not [one for one in caplog.records if one.name == "mcp_django"]
+    assert not [record for record in caplog.records if record.name == "mcp_django"]
 
 
 @spec("MRT-9")
@@ -87,8 +87,8 @@ async def test_an_answer_that_is_posted_twice_is_answered_twice(serve):
     server = open_to_all()
     server.tool("ask", atomic=False)(ask)
     serve(server)
-    asked = (await send(application, "/mcp", call(name="ask"))).json()["result"]
-    retry = {"inputResponses": {"a": accept("b")}, "requestState": asked["requestState"]}
+    result = (await send(application, "/mcp", call(name="ask"))).json()["result"]
+    retry = {"inputResponses": {"a": accept("b")}, "requestState": result["requestState"]}
     bodies = [call(name="ask", **retry) for _ in range(2)]
     answers = await asyncio.gather(*(send(application, "/mcp", body) for body in bodies))
-    assert [one.json()["result"]["content"][0]["text"] for one in answers] == ["b", "b"]
+    assert [answer.json()["result"]["content"][0]["text"] for answer in answers] == ["b", "b"]

@@ -55,17 +55,20 @@ def answered(raw: dict[str, Any]) -> dict[str, Any]:
 def rounds(*envelopes: dict[str, Any], name: str = "talk") -> list[tuple[list[Any], list[Any]]]:
     """What each round of a call delivers, each with an envelope of its own."""
     client = MCPClient(server=talking())
-    found, retry = [], {}
+    deliveries, retry = [], {}
     for sent in envelopes:
         params = {"name": name, **retry, "_meta": {**NOTHING, **sent}}
         raw = client.request("tools/call", params)
-        said = client._call_result(raw)
-        found.append(
-            ([one["progress"] for one in said.progress], [one["data"] for one in said.logs])
+        result = client._call_result(raw)
+        deliveries.append(
+            (
+                [notification["progress"] for notification in result.progress],
+                [notification["data"] for notification in result.logs],
+            )
         )
         if raw["resultType"] == "input_required":
             retry = answered(raw)
-    return found
+    return deliveries
 
 
 @spec("PRG-2", "MRT-13")
@@ -78,10 +81,10 @@ def test_each_message_is_delivered_in_the_round_that_says_it_first(name):
         ([3], ["step 3"]),
     ]
     result = MCPClient(server=talking()).call_tool(name, answers=["a", "b"])
-    assert [one["progress"] for one in result.progress] == [1, 2, 3]
-    assert [one["data"] for one in result.logs if one["level"] == "warning"] == [
-        *("step 1", "step 2", "step 3")
-    ]
+    assert [notification["progress"] for notification in result.progress] == [1, 2, 3]
+    assert [
+        notification["data"] for notification in result.logs if notification["level"] == "warning"
+    ] == [*("step 1", "step 2", "step 3")]
 
 
 @spec("PRG-1", "LOG-4")
@@ -96,15 +99,17 @@ def test_each_message_is_delivered_in_the_round_that_says_it_first(name):
     ],
 )
 def test_a_round_that_does_not_listen_leaves_its_messages_to_the_next(listening, progress):
-    found = rounds(*(TOKEN if one else {} for one in listening))
-    assert found == [(one, []) for one in progress]
-    found = rounds(*(LEVEL if one else {} for one in listening))
-    assert found == [([], [f"step {n}" for n in one]) for one in progress]
+    deliveries = rounds(*(TOKEN if listens else {} for listens in listening))
+    assert deliveries == [(steps, []) for steps in progress]
+    deliveries = rounds(*(LEVEL if listens else {} for listens in listening))
+    assert deliveries == [([], [f"step {n}" for n in steps]) for steps in progress]
 
 
 def test_a_round_that_is_sent_twice_says_the_same_twice():
     client = MCPClient(server=talking())
     first = client.request("tools/call", {"name": "talk"})
     params = {"name": "talk", **answered(first)}
-    said = [client._call_result(client.request("tools/call", params)) for _ in range(2)]
-    assert [[one["progress"] for one in each.progress] for each in said] == [[2], [2]]
+    results = [client._call_result(client.request("tools/call", params)) for _ in range(2)]
+    assert [
+        [notification["progress"] for notification in result.progress] for result in results
+    ] == [[2], [2]]

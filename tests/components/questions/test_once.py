@@ -35,7 +35,7 @@ def redeeming() -> MCPServer:
     return server
 
 
-def asked(client: MCPClient) -> dict[str, Any]:
+def redemption(client: MCPClient) -> dict[str, Any]:
     """The request that redeems."""
     raw = client.call_tool("redeem").raw
     given = build_answers(raw["inputRequests"], [{}])
@@ -50,17 +50,17 @@ def redeem(client: MCPClient, params: dict[str, Any]) -> str:
 @spec("MRT-6", "MRT-7")
 def test_a_retry_that_comes_three_times_redeems_once():
     client = MCPClient(server=redeeming())
-    params = asked(client)
-    found = [redeem(client, params) for _ in range(3)]
-    assert found == ["Redeemed.", *["It was redeemed already."] * 2]
-    assert redeem(client, asked(client)) == "Redeemed."
+    params = redemption(client)
+    texts = [redeem(client, params) for _ in range(3)]
+    assert texts == ["Redeemed.", *["It was redeemed already."] * 2]
+    assert redeem(client, redemption(client)) == "Redeemed."
     assert Group.objects.count() == 2
 
 
 @spec("MRT-6")
 def test_so_it_does_when_they_come_at_once():
     server = redeeming()
-    params = asked(MCPClient(server=server))
+    params = redemption(MCPClient(server=server))
 
     def once(_: int) -> str:
         try:
@@ -69,8 +69,8 @@ def test_so_it_does_when_they_come_at_once():
             connections.close_all()
 
     with ThreadPoolExecutor(4) as pool:
-        found = sorted(pool.map(once, range(4)))
-    assert found == [*["It was redeemed already."] * 3, "Redeemed."]
+        texts = sorted(pool.map(once, range(4)))
+    assert texts == [*["It was redeemed already."] * 3, "Redeemed."]
 
 
 def test_an_interaction_has_one_id_over_all_rounds_and_each_its_own():

@@ -33,12 +33,12 @@ def reading() -> MCPServer:
 
     @server.tool
     def read(ctx: Context, uris: list[str]) -> str:
-        return " ".join(str(one.content) for uri in uris for one in ctx.read_resource(uri))
+        return " ".join(str(part.content) for uri in uris for part in ctx.read_resource(uri))
 
     @server.tool
     async def read_later(ctx: Context, uris: list[str]) -> str:
-        found = [one for uri in uris for one in await ctx.aread_resource(uri)]
-        return " ".join(str(one.content) for one in found)
+        parts = [part for uri in uris for part in await ctx.aread_resource(uri)]
+        return " ".join(str(part.content) for part in parts)
 
     @server.prompt(atomic=False)
     def brief(ctx: Context, topic: str) -> str:
@@ -60,8 +60,8 @@ def test_a_resource_asks_and_a_refusal_is_an_error(uri):
 @spec("PRM-6", "MRT-1", "MRT-14")
 async def test_a_prompt_asks_and_a_refusal_is_an_error():
     client = MCPClient(server=reading())
-    (said,) = await client.aget_prompt("brief", {"topic": "x"}, answers=["y"])
-    assert said["content"]["text"] == "xy"
+    (prompt_message,) = await client.aget_prompt("brief", {"topic": "x"}, answers=["y"])
+    assert prompt_message["content"]["text"] == "xy"
     with pytest.raises(ErrorResponse, match="The user dismissed the question"):
         await client.aget_prompt("brief", {"topic": "x"}, answers=[CANCEL])
 
@@ -76,11 +76,11 @@ def test_neither_a_question_nor_what_it_led_to_may_be_cached():
 
     whole = result_of(server, message("resources/read", {"uri": "x://x"}))
     assert (whole["ttlMs"], whole["cacheScope"]) == (60_000, "public")
-    asked = result_of(server, call("resources/read", uri="x://x"))
-    assert {"ttlMs", "cacheScope"}.isdisjoint(asked)
-    assert asked["_meta"] == whole["_meta"]
+    result = result_of(server, call("resources/read", uri="x://x"))
+    assert {"ttlMs", "cacheScope"}.isdisjoint(result)
+    assert result["_meta"] == whole["_meta"]
     given = {"inputResponses": {"part": accept("b")}}
-    for more in (given, {**given, "requestState": asked["requestState"]}):
+    for more in (given, {**given, "requestState": result["requestState"]}):
         answered = result_of(server, call("resources/read", uri="x://x", **more))
         assert answered["contents"][0]["text"] == "b"
         assert (answered["ttlMs"], answered["cacheScope"]) == (0, "private")

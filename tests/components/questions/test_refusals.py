@@ -90,13 +90,13 @@ def test_a_function_that_swallows_the_question_is_asked_for_it_all_the_same(is_a
 
 def test_questions_that_were_swallowed_are_asked_together():
     def tool(ctx: Context) -> str:
-        found = []
+        answers = []
         for text in ("A?", "B?"):
             try:
-                found.append(ctx.elicit(text, str))
+                answers.append(ctx.elicit(text, str))
             except InputRequired:
-                found.append("-")
-        return "".join(found)
+                answers.append("-")
+        return "".join(answers)
 
     client = serving(tool)
     assert messages(client.call_tool("tool")) == ["A?", "B?"]

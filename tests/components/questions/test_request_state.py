@@ -186,9 +186,9 @@ def test_a_state_leaves_room_in_the_body_that_brings_it_back():
 
 
 def test_a_state_holds_nothing_of_the_site_or_the_arguments():
-    asked = result_of(SERVER, call(name="pay", arguments={"note": {"iban": "DE02120300000000"}}))
+    result = result_of(SERVER, call(name="pay", arguments={"note": {"iban": "DE02120300000000"}}))
     plain = signing.loads(
-        asked["requestState"], salt=interaction.SALT, serializer=interaction._BytesSerializer
+        result["requestState"], salt=interaction.SALT, serializer=interaction._BytesSerializer
     )
     held = json.loads(plain)
     assert b"DE02" not in plain

@@ -42,7 +42,7 @@ def test_what_is_missing_is_asked_again_and_what_is_unknown_is_ignored(responses
 @spec("MRT-8")
 @pytest.mark.parametrize("missing", list(ANSWERS))
 def test_only_the_missing_one_is_asked_again(missing):
-    given_ones = {key: one for key, one in ANSWERS.items() if key != missing}
+    given_ones = {key: answer for key, answer in ANSWERS.items() if key != missing}
     again = result_of(ALL, retry(given_ones))
     assert list(again["inputRequests"]) == [missing]
     last = {"inputResponses": {missing: ANSWERS[missing]}, "requestState": again["requestState"]}
@@ -117,7 +117,7 @@ def test_what_is_no_answer_is_refused(key, answer, caplog):
     assert error["code"] == BAD
     assert error["message"].startswith("params.inputResponses")
     assert len(error["message"]) < 200
-    assert not [one for one in caplog.records if one.name == "mcp_django"]
+    assert not [record for record in caplog.records if record.name == "mcp_django"]
 
 
 NAMES = (
@@ -147,9 +147,9 @@ NAMES = (
 def test_any_json_is_survived(responses):
     answer = post(ALL, retry(responses))
     assert answer.status == 200
-    found = answer.json()
-    assert "result" in found or found["error"]["code"] == BAD
-    assert "logged" not in json.dumps(found)
+    response = answer.json()
+    assert "result" in response or response["error"]["code"] == BAD
+    assert "logged" not in json.dumps(response)
 
 
 @spec("MRT-8", "ASK-14")
@@ -188,8 +188,8 @@ def test_a_choice_outside_of_the_form_is_asked_again():
     def choose(ctx: Context) -> str:
         return str(ctx.elicit("Which?", Literal["red", "blue"]))
 
-    asked = real_client(server=server).call_tool("choose", answers=["green"])
-    (question,) = asked.questions
+    result = real_client(server=server).call_tool("choose", answers=["green"])
+    (question,) = result.questions
     assert 'must be one of "red", "blue" (got "green")' in question["params"]["message"]
     assert real_client(server=server).call_tool("choose", answers=["green", "red"]).text == "red"
 

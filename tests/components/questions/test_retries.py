@@ -73,10 +73,10 @@ def test_a_question_without_fields_is_answered_by_accepting_it():
 
 
 def nested(depth: int) -> list[Any]:
-    found: list[Any] = []
+    value: list[Any] = []
     for _ in range(depth):
-        found = [found]
-    return found
+        value = [value]
+    return value
 
 
 @spec("ASK-5")
@@ -85,7 +85,7 @@ def nested(depth: int) -> list[Any]:
 def test_an_answer_that_is_nested_too_deep_is_refused(key, depth, caplog):
     error = error_of(ALL, retry({key: {**ANSWERS[key], "more": nested(depth)}}))
     assert (error["code"], "nested" in error["message"]) == (BAD, True)
-    assert not [one for one in caplog.records if one.name == "mcp_django"]
+    assert not [record for record in caplog.records if record.name == "mcp_django"]
 
 
 @spec("ASK-5")
@@ -95,9 +95,9 @@ def test_no_depth_of_nesting_breaks_anything():
     for depth in (*range(950, 1000, 2), 5000, 100_000):
         answer = json.dumps({"action": "accept", "x": "DEEP"})
         deep = answer.replace('"DEEP"', "[" * depth + "]" * depth)
-        found = post(ALL, body, text=json.dumps(body).replace('"HERE"', deep)).json()
-        assert found["error"]["code"] in {BAD, -32700}, depth
-        assert "nested" in found["error"]["message"]
+        response = post(ALL, body, text=json.dumps(body).replace('"HERE"', deep)).json()
+        assert response["error"]["code"] in {BAD, -32700}, depth
+        assert "nested" in response["error"]["message"]
 
 
 def test_what_nobody_needs_is_not_even_read():

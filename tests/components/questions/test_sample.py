@@ -20,18 +20,20 @@ USE: dict[str, Any] = {"type": "tool_use", "id": "1", "name": "weather", "input"
 
 def params_of(question: Sample) -> dict[str, Any]:
     """The parameters on the wire, which a strict host takes."""
-    found = question.to_params()
-    check_requests({"k": {"method": question.method, "params": found}})
-    return found
+    params = question.to_params()
+    check_requests({"k": {"method": question.method, "params": params}})
+    return params
 
 
-def said(*blocks: dict[str, Any], **members: Any) -> dict[str, Any]:
+def reply(*blocks: dict[str, Any], **members: Any) -> dict[str, Any]:
     """A client's answer."""
     return {"role": "assistant", "model": "m", "content": list(blocks), **members}
 
 
 def using(*ids: str) -> SampledMessage:
-    return Sample("x").read_answer(said(*({**USE, "id": one} for one in ids), stopReason="toolUse"))
+    return Sample("x").read_answer(
+        reply(*({**USE, "id": use_id} for use_id in ids), stopReason="toolUse")
+    )
 
 
 # What is sent ---------------------------------------------------------------------------------
@@ -79,8 +81,12 @@ def test_every_option_has_its_member():
 @spec("ASK-7")
 def test_a_model_is_shown_pictures_and_sounds():
     picture, sound = Image(b"x", mime_type="image/png"), Audio(b"x", mime_type="audio/wav")
-    found = params_of(Sample([Message(picture), Message(sound), Message(Text("y"))]))
-    assert [one["content"]["type"] for one in found["messages"]] == ["image", "audio", "text"]
+    params = params_of(Sample([Message(picture), Message(sound), Message(Text("y"))]))
+    assert [message["content"]["type"] for message in params["messages"]] == [
+        "image",
+        "audio",
+        "text",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -124,31 +130,37 @@ def test_tools_need_a_client_that_has_them():
 @spec("ASK-7", "ASK-10")
 def test_one_block_and_a_list_of_one_are_the_same():
     block = {"type": "text", "text": "a", "_meta": {"x": 1}}
-    one = Sample("x").read_answer({**said(), "content": block})
+    message = Sample("x").read_answer({**reply(), "content": block})
     assert (
-        one
-        == Sample("x").read_answer(said(block))
+        message
+        == Sample("x").read_answer(reply(block))
         == SampledMessage(role="assistant", content=[block], model="m")
     )
-    assert (one.text, one.tool_uses, one.stop_reason) == ("a", [], "")
+    assert (message.text, message.tool_uses, message.stop_reason) == ("a", [], "")
 
 
 @spec("ASK-10")
 def test_several_blocks_keep_their_order():
     picture = {"type": "image", "data": "eA==", "mimeType": "image/png"}
     sound = {"type": "audio", "data": "eA==", "mimeType": "audio/wav"}
-    found = Sample("x").read_answer(
-        said({"type": "text", "text": "a"}, picture, sound, USE, {"type": "text", "text": "b"})
+    message = Sample("x").read_answer(
+        reply({"type": "text", "text": "a"}, picture, sound, USE, {"type": "text", "text": "b"})
     )
-    assert [one["type"] for one in found.content] == ["text", "image", "audio", "tool_use", "text"]
-    assert found.text == "a\nb"
-    assert found.tool_uses == [ToolUse("1", "weather", {"city": "Paris"})]
+    assert [block["type"] for block in message.content] == [
+        "text",
+        "image",
+        "audio",
+        "tool_use",
+        "text",
+    ]
+    assert message.text == "a\nb"
+    assert message.tool_uses == [ToolUse("1", "weather", {"city": "Paris"})]
 
 
 @pytest.mark.parametrize("stop_reason", ["endTurn", "stopSequence", "whatever"])
 def test_why_it_stopped_is_in_the_clients_words(stop_reason):
-    assert Sample("x").read_answer(said(stopReason=stop_reason)).stop_reason == stop_reason
-    assert Sample("x").read_answer(said(stopReason=5)).stop_reason == ""
+    assert Sample("x").read_answer(reply(stopReason=stop_reason)).stop_reason == stop_reason
+    assert Sample("x").read_answer(reply(stopReason=5)).stop_reason == ""
 
 
 # Loops of tools -------------------------------------------------------------------------------
@@ -174,7 +186,7 @@ def test_each_use_is_followed_by_its_result_and_nothing_else():
             {"type": "tool_result", "toolUseId": "1", "content": text, "isError": True},
         ],
     }
-    assert params_of(Sample([*conversation, Sample("x").read_answer(said()), "And now?"]))
+    assert params_of(Sample([*conversation, Sample("x").read_answer(reply()), "And now?"]))
 
 
 @spec("ASK-9")
@@ -215,7 +227,7 @@ def test_a_tool_lends_the_model_its_tools_until_it_is_content():
         return f"{answer.text} ({answer.model})"
 
     client = serving(forecast)
-    uses = said({**USE, "id": "1"}, {**USE, "id": "2"}, stopReason="toolUse")
+    uses = reply({**USE, "id": "1"}, {**USE, "id": "2"}, stopReason="toolUse")
     second = client.call_tool("tool", answers=[uses])
     assert second.questions[0]["params"]["toolChoice"] == {"mode": "none"}
     assert len(second.questions[0]["params"]["messages"]) == 3
@@ -231,8 +243,8 @@ def test_a_sampled_message_goes_on_as_it_came():
 
     block = {"type": "text", "text": "a", "annotations": {"priority": 1}}
     client = serving(tool)
-    asked = client.call_tool("tool", answers=[said(block)])
-    assert asked.questions[0]["params"]["messages"][1] == {
+    second = client.call_tool("tool", answers=[reply(block)])
+    assert second.questions[0]["params"]["messages"][1] == {
         "role": "assistant",
         "content": [block],
     }

@@ -65,8 +65,8 @@ def test_so_it_is_in_resources_and_prompts():
     server.prompt("prompt")(write)
     client = careless(server)
     assert client.request("resources/read", {"uri": "x://a"})["resultType"] == "input_required"
-    asked = client.request("prompts/get", {"name": "prompt", "arguments": {"name": "a"}})
-    assert asked["resultType"] == "input_required"
+    result = client.request("prompts/get", {"name": "prompt", "arguments": {"name": "a"}})
+    assert result["resultType"] == "input_required"
     assert kept() == []
     client.read_resource("x://a", answers=["b"])
     client.get_prompt("prompt", {"name": "c"}, answers=["d"])

@@ -70,7 +70,7 @@ async def test_a_question_is_a_result_and_the_last_message(ask, streamed):
     answer = await ask(asks_everything(), body)
     assert answer.status == 200
     *before, response = answer.messages()
-    assert [one["method"] for one in before] == ["notifications/progress"] * len(before)
+    assert [event["method"] for event in before] == ["notifications/progress"] * len(before)
     assert len(before) == answer.is_stream
     assert response.keys() == {"jsonrpc", "id", "result"}
     result = response["result"]
@@ -101,10 +101,13 @@ async def test_the_three_methods_ask_and_are_answered_on_every_mount(
 ):
     server, retry = asking(), {}
     for key, value in answers.items():
-        asked = (await ask(server, call(method, **params, **retry))).json()["result"]
-        assert asked.keys() == {"resultType", "inputRequests", "requestState", "_meta"}
-        check_requests(asked["inputRequests"])
-        retry = {"inputResponses": {key: accept(value)}, "requestState": asked["requestState"]}
+        interim_result = (await ask(server, call(method, **params, **retry))).json()["result"]
+        assert interim_result.keys() == {"resultType", "inputRequests", "requestState", "_meta"}
+        check_requests(interim_result["inputRequests"])
+        retry = {
+            "inputResponses": {key: accept(value)},
+            "requestState": interim_result["requestState"],
+        }
     result = (await ask(server, call(method, **params, **retry))).json()["result"]
     assert (result["resultType"], member in result) == ("complete", True)
 
@@ -140,8 +143,8 @@ def types(draw: st.DrawFn) -> Any:
                 (int, ["ge", "le", "gt", "lt", "multiple_of"]),
                 (float, ["ge", "le", "gt", "lt"]),
                 (Decimal, ["ge", "le"]),
-                *[(one, []) for one in (bool, date, datetime, Color, literal)],
-                *[(list[one], ["min_length", "max_length"]) for one in (Color, literal)],
+                *[(scalar, []) for scalar in (bool, date, datetime, Color, literal)],
+                *[(list[choice], ["min_length", "max_length"]) for choice in (Color, literal)],
             ]
         )
     )

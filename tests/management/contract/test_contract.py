@@ -34,8 +34,8 @@ def path(tmp_path):
 def written(server: MCPServer, path: Path) -> dict[str, Any]:
     """The contract of one server."""
     run("contract", "--server", server.name, "--output", str(path))
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    contract: dict[str, Any] = json.loads(path.read_text())
+    return contract
 
 
 def compared(path: Path, before: Declare, after: Declare, *more: str) -> Outcome:
@@ -43,8 +43,8 @@ def compared(path: Path, before: Declare, after: Declare, *more: str) -> Outcome
     server = server_of()
     before(server)
     written(server, path)
-    for one in list(server.registry):
-        server.unregister(one)
+    for component in list(server.registry):
+        server.unregister(component)
     after(server)
     return attempt("contract", "--check", "--server", server.name, "--output", str(path), *more)
 
@@ -53,8 +53,8 @@ def tool(*names: str, **options: Any) -> Declare:
     return lambda server: [server.tool(name, **options)(search) for name in names]
 
 
-def told(outcome: Outcome) -> list[tuple[str, str]]:
-    return [(one["level"], one["what"]) for one in json.loads(outcome.out)["changes"]]
+def changes_of(outcome: Outcome) -> list[tuple[str, str]]:
+    return [(change["level"], change["what"]) for change in json.loads(outcome.out)["changes"]]
 
 
 def test_the_file_says_what_code_declares_and_is_the_same_each_time(path):
@@ -62,11 +62,11 @@ def test_the_file_says_what_code_declares_and_is_the_same_each_time(path):
     server.tool(read_only=True, scopes=["b", "a"], permission="auth.view_group")(search)
     server.prompt("sum_up", aliases=["summary"])(search)
     server.resource("shop://{text}/{limit}")(search)
-    found = written(server, path)
+    contract = written(server, path)
     first = path.read_text()
-    assert written(server, path) == found
+    assert written(server, path) == contract
     assert path.read_text() == first
-    (described,) = found["servers"].values()
+    (described,) = contract["servers"].values()
     assert described["icons"] == [{"src": "/shop.png"}]
     assert described["instructions"] == "Be kind."
     entry = described["tools"]["search"]
@@ -167,7 +167,7 @@ def test_what_is_new_is_safe(path):
 )
 def test_a_change_has_a_level_and_the_worst_is_the_status(path, before, after, status, changes):
     outcome = compared(path, before, after, "--json")
-    assert (outcome.status, told(outcome)) == (status, changes)
+    assert (outcome.status, changes_of(outcome)) == (status, changes)
     assert json.loads(outcome.out)["ok"] is (status == 0)
 
 
@@ -178,7 +178,7 @@ def test_a_renamed_tool_is_compared_with_what_it_was(path):
 
     after: Declare = lambda server: server.tool("b", aliases=["a"])(shorter)  # noqa: E731
     outcome = compared(path, tool("a"), after, "--json")
-    assert ("breaking", "input limit: removed") in told(outcome)
+    assert ("breaking", "input limit: removed") in changes_of(outcome)
 
 
 def test_resources_and_prompts_are_compared_as_well(path):
@@ -192,7 +192,7 @@ def test_resources_and_prompts_are_compared_as_well(path):
         server.resource("y://{text}/{limit}", aliases=["x://{text}/{limit}"])(search)
         server.prompt("p")(lambda text, other: "")
 
-    assert [what for _, what in told(compared(path, before, after, "--json"))] == [
+    assert [what for _, what in changes_of(compared(path, before, after, "--json"))] == [
         "input other: now required",
         "the MIME type was text/plain, is text/html",
         "was renamed to y://{text}/{limit}, with the old name as an alias",
@@ -207,7 +207,7 @@ def test_what_a_client_must_be_able_to_is_part_of_it(path):
 
     before: Declare = lambda server: server.tool("a")(asks)  # noqa: E731
     after: Declare = lambda server: server.tool("a", needs=["elicitation"])(asks)  # noqa: E731
-    assert told(compared(path, before, after, "--json")) == [
+    assert changes_of(compared(path, before, after, "--json")) == [
         ("breaking", "now needs the client capability elicitation")
     ]
 

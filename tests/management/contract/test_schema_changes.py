@@ -8,7 +8,7 @@ import pytest
 
 from mcp_django.management.contract_schemas import Direction, Level, schema_changes
 
-STR, INT, NUM, NULL = ({"type": one} for one in ("string", "integer", "number", "null"))
+STR, INT, NUM, NULL = ({"type": name} for name in ("string", "integer", "number", "null"))
 SAFE, APPROVAL, BREAKING = Level.SAFE, Level.APPROVAL, Level.BREAKING
 
 
@@ -36,7 +36,7 @@ def tree(label: dict[str, Any]) -> dict[str, Any]:
 
 
 def kinds(*names: str) -> dict[str, Any]:
-    return {"anyOf": [closed(("kind",), kind={"const": one}) for one in names]}
+    return {"anyOf": [closed(("kind",), kind={"const": name}) for name in names]}
 
 
 INPUTS = [
@@ -210,13 +210,13 @@ def test_a_rule_says_what_is_safe_and_for_whom(fewer, more):
 @pytest.mark.parametrize("direction", ["input", "output"])
 def test_a_difference_without_a_rule_is_breaking(one, other, direction):
     for old, new in ((one, other), (other, one)):
-        found = schema_changes(closed(a=old), closed(a=new), direction)
-        assert BREAKING in {level for level, _ in found}
+        changes = schema_changes(closed(a=old), closed(a=new), direction)
+        assert BREAKING in {level for level, _ in changes}
 
 
 @pytest.mark.parametrize("keyword", ["oneOf", "allOf", "anyOf", "prefixItems"])
 def test_other_texts_of_the_same_constraints_need_approval(keyword):
-    old, new = ({keyword: [{**STR, "description": one}]} for one in ("A name.", "A password."))
+    old, new = ({keyword: [{**STR, "description": text}]} for text in ("A name.", "A password."))
     (change,) = schema_changes(closed(a=old), closed(a=new), "input")
     assert change[0] == APPROVAL
 
@@ -232,12 +232,12 @@ def test_an_equal_reference_may_lead_to_something_else(part):
     assert BREAKING in {level for level, _ in schema_changes(old, new, "input")}
 
 
-def outline(found: list[tuple[Level, str]], wanted: list[tuple[Level, str]]) -> list[Any]:
-    """The levels, with the wanted words where they are there."""
-    assert len(found) == len(wanted), found
+def outline(changes: list[tuple[Level, str]], expected: list[tuple[Level, str]]) -> list[Any]:
+    """The levels, with the expected words where the texts contain them."""
+    assert len(changes) == len(expected), changes
     return [
-        (level, said if said in what else what)
-        for (level, what), (_, said) in zip(found, wanted, strict=True)
+        (level, words if words in what else what)
+        for (level, what), (_, words) in zip(changes, expected, strict=True)
     ]
 
 
@@ -245,9 +245,9 @@ def outline(found: list[tuple[Level, str]], wanted: list[tuple[Level, str]]) -> 
     ("direction", "cases"), [("input", INPUTS), ("output", OUTPUTS)], ids=["input", "output"]
 )
 def test_a_change_is_told_with_what_it_means(direction, cases):
-    for old, new, wanted in cases:
-        found = schema_changes(old, new, direction)
-        assert outline(found, wanted) == wanted
+    for old, new, expected in cases:
+        changes = schema_changes(old, new, direction)
+        assert outline(changes, expected) == expected
         assert schema_changes(old, old, direction) == []
 
 
@@ -288,8 +288,8 @@ def test_the_same_in_another_order_is_equivalent():
 
 def test_an_alternative_keeps_its_texts():
     part = closed(b={**INT, "description": "How many."})
-    found = schema_changes(closed(a=part), closed(a={"anyOf": [part, NULL]}), "input")
-    assert [level for level, _ in found] == [SAFE]
+    changes = schema_changes(closed(a=part), closed(a={"anyOf": [part, NULL]}), "input")
+    assert [level for level, _ in changes] == [SAFE]
 
 
 def test_what_has_no_end_is_for_a_person_to_look_at():

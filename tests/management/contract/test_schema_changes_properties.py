@@ -70,7 +70,7 @@ def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 SCHEMAS = st.recursive(
-    st.one_of(st.booleans(), TYPES.map(lambda one: {"type": one})), objects, max_leaves=6
+    st.one_of(st.booleans(), TYPES.map(lambda name: {"type": name})), objects, max_leaves=6
 )
 
 
@@ -153,15 +153,15 @@ def refused(inner: Any, outer: Any, rng: random.Random, make: Callable[..., Any]
     """Values that the inner schema takes and the outer one does not."""
     mine = jsonschema.Draft202012Validator(inner)
     theirs = jsonschema.Draft202012Validator(outer)
-    found = []
+    counterexamples = []
     for _ in range(40):
         value = make(rng)
         try:
             if mine.is_valid(value) and not theirs.is_valid(value):
-                found.append(value)
+                counterexamples.append(value)
         except RecursionError:
             assume(False)  # a reference that leads to itself means nothing
-    return found
+    return counterexamples
 
 
 def check_not_called_safe(

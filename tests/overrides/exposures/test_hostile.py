@@ -76,13 +76,17 @@ row = st.fixed_dictionaries(
 @given(values=row)
 def test_no_row_breaks_what_is_built_or_shows_a_secret(server, values):
     spec = spec_of(Exposure(pk=1, server="desk", **values))
-    made = build_exposures(server, "desk", [spec])
-    assert made.components or made.problems
-    shown = {name for one in made.staging.registry.declarations for name in one.exposed.paths}
-    assert not shown.intersection(SECRETS)
-    for one in made.components_of(spec):
+    built = build_exposures(server, "desk", [spec])
+    assert built.components or built.problems
+    paths = {
+        name
+        for declaration in built.staging.registry.declarations
+        for name in declaration.exposed.paths
+    }
+    assert not paths.intersection(SECRETS)
+    for component in built.components_of(spec):
         # A list that cannot be read names somebody, and must not be taken for nobody.
-        assert values["groups"] == [] or "group" in repr([*map(str, one.permission)])
+        assert values["groups"] == [] or "group" in repr([*map(str, component.permission)])
 
 
 @pytest.mark.django_db
@@ -113,9 +117,9 @@ def test_a_broken_row_is_left_out_and_the_others_are_served(server, broken, capl
     user = viewer("view_order", "view_product", is_superuser=True)
     client = MCPClient(server=server, user=user)
     for _ in range(3):
-        names = [one["name"] for one in client.list_tools()]
+        names = [tool["name"] for tool in client.list_tools()]
         assert names == ["count_products", "get_product", "list_products"]
-    complaints = [one for one in caplog.records if "Problem with the" in one.getMessage()]
+    complaints = [record for record in caplog.records if "Problem with the" in record.getMessage()]
     assert len(complaints) == 1
 
 
@@ -148,7 +152,10 @@ def test_a_path_into_the_user_model_ends_at_what_names_a_person_unless_code_show
         exposure = Exposure(
             pk=1, kind="model", server="desk", target="shop.Customer", options={"fields": fields}
         )
-        return [one.reason for one in build_exposures(server, "desk", [spec_of(exposure)]).problems]
+        return [
+            problem.reason
+            for problem in build_exposures(server, "desk", [spec_of(exposure)]).problems
+        ]
 
     assert not problems("id", "name", "user", "user__id", "user__username", "user__last_name")
     (reason,) = problems("id", "name", "user__email")
@@ -212,5 +219,7 @@ def test_options_survive_a_round_through_a_row():
 
 def test_an_exposure_of_another_version_is_a_problem_and_no_failure(server):
     spec = ExposureSpec(pk=1, kind="model", server="desk", target="shop.Order", error="odd")
-    assert [one.reason for one in build_exposures(server, "desk", [spec]).problems] == ["odd"]
+    assert [problem.reason for problem in build_exposures(server, "desk", [spec]).problems] == [
+        "odd"
+    ]
     assert Order._meta.label == "shop.Order"

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.django_db
 
 
 def names(server: MCPServer, user: Any) -> list[str]:
-    return [one["name"] for one in MCPClient(server=server, user=user).list_tools()]
+    return [tool["name"] for tool in MCPClient(server=server, user=user).list_tools()]
 
 
 def numbers(result: Any) -> list[str]:
-    return [one["number"] for one in result.structured["items"]]
+    return [row["number"] for row in result.structured["items"]]
 
 
 def test_it_is_listed_filtered_searched_ordered_and_paged(server):
@@ -37,7 +37,7 @@ def test_it_is_listed_filtered_searched_ordered_and_paged(server):
     for number, status, total in (("A1", "open", 3), ("A2", "paid", 1), ("B3", "open", 2)):
         order(number, status=status, total=total)
     client = MCPClient(server=server, user=viewer())
-    assert [one["name"] for one in client.list_tools()] == [
+    assert [tool["name"] for tool in client.list_tools()] == [
         "count_orders",
         "get_order",
         "list_orders",
@@ -50,15 +50,15 @@ def test_it_is_listed_filtered_searched_ordered_and_paged(server):
     assert numbers(client.call_tool("list_orders", {"status": "paid"})) == ["A2"]
     assert numbers(client.call_tool("list_orders", {"search": "B"})) == ["B3"]
     assert client.call_tool("count_orders", {"status": "open"}).structured == {"count": 2}
-    found = client.call_tool("get_order", {"number": "B3"}).structured
-    assert set(found) == {"number", "status", "total", "customer"}
+    record = client.call_tool("get_order", {"number": "B3"}).structured
+    assert set(record) == {"number", "status", "total", "customer"}
 
 
 def test_what_is_not_among_the_fields_is_reached_by_nothing(server):
     expose(options={**ORDERS, "uri": "shop://orders/{number}"})
     secret = order("A1", internal_note="hush-hush", margin=77)
     client = real_client(server=server, user=viewer())
-    shown = [
+    answers = [
         client.call_tool("list_orders").raw,
         client.call_tool("get_order", {"number": "A1"}).raw,
         client.read_resource("shop://orders/A1"),
@@ -67,15 +67,15 @@ def test_what_is_not_among_the_fields_is_reached_by_nothing(server):
         client.list_resource_templates(),
     ]
     for name in ("internal_note", "margin", "margin__gt", "internal_note__icontains", "id", "pk"):
-        shown.append(client.call_tool("list_orders", {name: "7"}, check=False).raw)
-        shown.append(client.call_tool("list_orders", {"order_by": name}, check=False).raw)
-        shown.append(client.call_tool("count_orders", {"group_by": name}, check=False).raw)
-        shown.append(client.call_tool("get_order", {name: "7"}, check=False).raw)
-    shown.append(client.call_tool("list_orders", {"search": "hush"}).raw["structuredContent"])
-    found = client.complete("shop://orders/{number}", "number", "A")
-    assert found == ["A1"]
+        answers.append(client.call_tool("list_orders", {name: "7"}, check=False).raw)
+        answers.append(client.call_tool("list_orders", {"order_by": name}, check=False).raw)
+        answers.append(client.call_tool("count_orders", {"group_by": name}, check=False).raw)
+        answers.append(client.call_tool("get_order", {name: "7"}, check=False).raw)
+    answers.append(client.call_tool("list_orders", {"search": "hush"}).raw["structuredContent"])
+    completions = client.complete("shop://orders/{number}", "number", "A")
+    assert completions == ["A1"]
     assert client.complete("shop://orders/{number}", "number", "hush") == []
-    text = repr(shown)
+    text = repr(answers)
     assert "hush-hush" not in text
     assert "77" not in text
     assert secret.customer.email not in text
@@ -168,7 +168,7 @@ def test_an_override_narrows_its_components_like_those_of_code(server):
     expose()
     Component.objects.create(server="desk", kind="tool", key="list_orders", is_enabled=False)
     Component.objects.create(server="desk", kind="tool", key="get_order", title="One order")
-    tools = {one["name"]: one for one in MCPClient(server=server, user=viewer()).list_tools()}
+    tools = {tool["name"]: tool for tool in MCPClient(server=server, user=viewer()).list_tools()}
     assert set(tools) == {"count_orders", "get_order"}
     assert tools["get_order"]["title"] == "One order"
 
@@ -180,16 +180,16 @@ def test_over_http_it_is_the_same():
     _, token = token_for(user)
 
     def ask(method: str, **params: Any) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
+        response: dict[str, Any] = json.loads(
             post("/mcp", message(method, params), token=token).content
         )
-        return found
+        return response
 
-    names = [one["name"] for one in ask("tools/list")["result"]["tools"]]
+    names = [tool["name"] for tool in ask("tools/list")["result"]["tools"]]
     assert {"list_orders", "get_order", "count_orders"} <= set(names)
     answer = ask("tools/call", name="list_orders", arguments={"status": "open"})
-    (item,) = answer["result"]["structuredContent"]["items"]
-    assert item["number"] == "A1"
+    (row,) = answer["result"]["structuredContent"]["items"]
+    assert row["number"] == "A1"
     refused = ask("tools/call", name="list_orders", arguments={"internal_note": "hush"})
     assert refused["result"]["isError"]
     assert "hush" not in json.dumps(answer)
@@ -247,8 +247,8 @@ def test_related_columns_need_the_permission_for_their_model(server):
     order("A1", customer=customer("Ada"))
     assert names(server, viewer()) == []
     both = viewer("view_order", "view_customer", username="bob")
-    found = MCPClient(server=server, user=both).call_tool("get_order", {"number": "A1"})
-    assert found.structured == {"number": "A1", "customer": {"name": "Ada"}}
+    result = MCPClient(server=server, user=both).call_tool("get_order", {"number": "A1"})
+    assert result.structured == {"number": "A1", "customer": {"name": "Ada"}}
 
 
 def test_a_write_needs_its_own_permission_and_can_be_previewed(server):

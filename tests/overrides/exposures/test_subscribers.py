@@ -32,8 +32,8 @@ SAVE = (
 
 def version(uri: str, server: str = "desk") -> int:
     topic = TopicKey(server, "resource", uri)
-    found = TopicRow.objects.filter(pk=topic.digest).values_list("version", flat=True).first()
-    return found or 0
+    number = TopicRow.objects.filter(pk=topic.digest).values_list("version", flat=True).first()
+    return number or 0
 
 
 def forget_everything() -> None:
@@ -89,12 +89,12 @@ def test_it_tells_after_the_commit_and_not_of_what_was_taken_back():
 def test_a_long_transaction_looks_at_once_and_loses_nothing(monkeypatch):
     monkeypatch.setattr(model_signals, "MAX_WAITING", 3)
     expose(options=SUBSCRIBED)
-    many = [order(f"A{number}") for number in range(8)]
+    orders = [order(f"A{number}") for number in range(8)]
     forget_everything()
     before = [version(f"shop://orders/A{number}") for number in range(8)]
     with transaction.atomic():
-        for one in many:
-            one.save()
+        for row in orders:
+            row.save()
     after = [version(f"shop://orders/A{number}") for number in range(8)]
     assert [new - old > 0 for new, old in zip(after, before, strict=True)] == [True] * 8
 
