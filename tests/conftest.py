@@ -173,8 +173,10 @@ def only_declared_servers(monkeypatch):
     example.mcp.name  # noqa: B018 - created at first use
     known = {*_declared, example.mcp.unwrapped}
     monkeypatch.setattr(module, "_servers", WeakSet(known))
-    named = {url: one for url, one in endpoints._declared_servers.items() if one in known}
-    monkeypatch.setattr(endpoints, "_declared_servers", WeakValueDictionary(named))
+    servers_by_url = {
+        url: server for url, server in endpoints._declared_servers.items() if server in known
+    }
+    monkeypatch.setattr(endpoints, "_declared_servers", WeakValueDictionary(servers_by_url))
 
 
 @pytest.fixture

@@ -214,9 +214,9 @@ def test_a_value_is_read_and_forgotten_with_its_setting(key):
 
 @pytest.mark.parametrize(("key", "value"), WRONG)
 def test_a_wrong_value_is_named(key, value):
-    found = find_problems({key: value})
-    assert found
-    assert all(f"MCP_DJANGO[{key!r}]" in what and hint for what, hint in found)
+    problems = find_problems({key: value})
+    assert problems
+    assert all(f"MCP_DJANGO[{key!r}]" in what and hint for what, hint in problems)
     with override_settings(MCP_DJANGO={key: value}), pytest.raises(ImproperlyConfigured, match=key):
         get_settings()
 
@@ -237,9 +237,9 @@ def test_a_wrong_value_is_named(key, value):
     ],
 )
 def test_an_unknown_key_gets_the_nearest(key, hint):
-    ((what, found),) = find_problems({key: 1})
+    ((what, way_out),) = find_problems({key: 1})
     assert what == f"MCP_DJANGO has no key {str(key)!r}."
-    assert found.startswith(hint)
+    assert way_out.startswith(hint)
 
 
 @pytest.mark.parametrize("values", [None, [], "x", 5])
@@ -288,14 +288,14 @@ def test_a_nested_value_is_named_with_its_place():
     ],
 )
 def test_a_mistake_is_told_with_the_way_out(values, what, hint):
-    ((told, way_out),) = find_problems(values)
-    assert what in told
+    ((problem, way_out),) = find_problems(values)
+    assert what in problem
     assert hint in way_out
 
 
 def test_a_secret_of_the_wrong_kind_is_not_repeated():
-    ((told, hint),) = find_problems({"OAUTH": {"FIELD_KEYS": "sssecret"}})
-    assert "sssecret" not in told + hint
+    ((problem, hint),) = find_problems({"OAUTH": {"FIELD_KEYS": "sssecret"}})
+    assert "sssecret" not in problem + hint
 
 
 @pytest.mark.parametrize("host", ["*", "vendor.example", ".vendor.example", "localhost"])

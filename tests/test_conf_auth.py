@@ -56,9 +56,9 @@ def test_issuers_are_read(values):
     ],
 )
 def test_what_is_wrong_with_an_issuer_is_named_without_its_secret(key, entry, named):
-    found = find_problems({key: [entry]})
-    assert any(f"MCP_DJANGO[{key!r}]{named}" in what for what, _ in found), found
-    assert SECRET not in str(found)
+    problems = find_problems({key: [entry]})
+    assert any(f"MCP_DJANGO[{key!r}]{named}" in what for what, _ in problems), problems
+    assert SECRET not in str(problems)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,6 @@ def test_the_statuses_of_refusals():
     assert (AuthenticationRequired("x").status, AuthenticationRequired("x").error) == (401, "")
     assert InsufficientScope("x").status == ConnectionRefused("x").status == 403
     for kind in (AuthenticationRequired, InsufficientScope, ConnectionRefused):
-        refusal = kind("why", scopes=(one for one in ("a", "b")))
+        refusal = kind("why", scopes=(scope for scope in ("a", "b")))
         assert isinstance(refusal, AccessRefused)
         assert (str(refusal), refusal.message, refusal.scopes) == ("why", "why", ("a", "b"))

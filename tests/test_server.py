@@ -130,10 +130,10 @@ async def test_a_change_within_the_lifetime_is_announced():
     client = MCPClient(server=server)
     async with client.listen(uris=["x://stock"]) as messages:
         await anext(messages)
-        kept = await client.arequest("resources/read", {"uri": "x://stock"})
+        result = await client.arequest("resources/read", {"uri": "x://stock"})
         stock[0] = "two"
         server.notify_resource_updated("x://stock")
-        told = await anext(messages)
-    assert (kept["ttlMs"], kept["contents"][0]["text"]) == (3_600_000, "one")
-    assert told["params"]["uri"] == "x://stock"
+        notification = await anext(messages)
+    assert (result["ttlMs"], result["contents"][0]["text"]) == (3_600_000, "one")
+    assert notification["params"]["uri"] == "x://stock"
     assert (await client.aread_resource("x://stock"))[0]["text"] == "two"

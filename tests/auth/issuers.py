@@ -33,9 +33,9 @@ def private_key(algorithm: str, number: int = 0, *, bits: int = 2048) -> Any:
 
 def published(algorithm: str, key: Any, **more: Any) -> dict[str, Any]:
     """The public half of a key as a JWK."""
-    found = get_default_algorithms()[algorithm].to_jwk(key.public_key(), as_dict=True)
-    found.pop("key_ops", None)
-    return {**found, **more}
+    jwk = get_default_algorithms()[algorithm].to_jwk(key.public_key(), as_dict=True)
+    jwk.pop("key_ops", None)
+    return {**jwk, **more}
 
 
 def encoded(value: Any) -> str:
@@ -113,8 +113,8 @@ def issuer() -> Iterator[Issuer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
-            found.asked[self.path] += 1
-            answer = found.answers.get(self.path)
+            provider.asked[self.path] += 1
+            answer = provider.answers.get(self.path)
             body = self.rfile.read(length)
             status, headers, content = answer(body, self.headers) if answer else (404, {}, b"")
             self.send_response(status)
@@ -129,11 +129,11 @@ def issuer() -> Iterator[Issuer]:
             return
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        found = Issuer(f"http://127.0.0.1:{server.server_address[1]}")
+        provider = Issuer(f"http://127.0.0.1:{server.server_address[1]}")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield found
+            yield provider
         finally:
             server.shutdown()
             thread.join()

@@ -78,9 +78,11 @@ def ask(
     answer = through_view(server, json.dumps(body), {k: v for k, v in headers.items() if v})
     if answer.status_code != 200:
         return answer.status_code
-    found = json.loads(answer.content)
+    response = json.loads(answer.content)
     text: int | str = (
-        found["error"]["code"] if "error" in found else found["result"]["content"][0]["text"]
+        response["error"]["code"]
+        if "error" in response
+        else response["result"]["content"][0]["text"]
     )
     return text
 
@@ -119,7 +121,7 @@ def test_a_session_is_opened_without_loading_the_user(caller, database, clock):
     headers = headers_for({}, **bearer, mcp_protocol_version=None)
     answer = through_view(keeper, json.dumps(initialize(D)), headers)
     assert answer.status_code == 200
-    assert not [one for one in database.statements if 'FROM "auth_user"' in one]
+    assert not [statement for statement in database.statements if 'FROM "auth_user"' in statement]
     assert Session.objects.get().user == caller.user
 
 
@@ -277,9 +279,9 @@ def test_a_look_up_on_its_way_does_not_bring_back_a_revoked_token(caller, monkey
     read_many = caller_cache._read_many
 
     def read_and_revoke(keys: Any) -> Any:
-        found = read_many(keys)
+        confirmed = read_many(keys)
         caller.token.revoke()
-        return found
+        return confirmed
 
     monkeypatch.setattr(caller_cache, "_read_many", read_and_revoke)
     assert ask(caller.plaintext) == 401
@@ -380,9 +382,9 @@ def test_what_a_proxy_of_the_user_changes_is_noticed(caller, database, monkeypat
     monkeypatch.setattr(revocations.apps, "get_models", lambda: [User, Staff])
     revocations.connect_receivers()
     heat(caller, database)
-    one = Staff.objects.get()
-    one.is_active = False
-    one.save()
+    staff = Staff.objects.get()
+    staff.is_active = False
+    staff.save()
     assert ask(caller.plaintext) == 401
 
 
@@ -391,16 +393,16 @@ def test_a_database_that_a_router_chooses_for_the_request_is_asked(caller, datab
     [key] = caller_cache._entries
     assert key.alias == "default"
     elsewhere = key._replace(alias="elsewhere")
-    asked: list[str] = []
+    aliases: list[str] = []
 
     def confirm(keys: Any, alias: str) -> dict[Any, Any]:
-        asked.append(alias)
+        aliases.append(alias)
         return {}
 
     monkeypatch.setattr(get_backend("tokens"), "confirm", confirm)
     assert caller_cache.get(elsewhere) is None
     assert caller_cache.read([elsewhere, key]) == {}
-    assert asked == ["elsewhere", "default"]
+    assert aliases == ["elsewhere", "default"]
 
 
 def test_the_first_backend_of_each_server_decides(caller, database, monkeypatch):
@@ -416,8 +418,8 @@ def test_the_first_backend_of_each_server_decides(caller, database, monkeypatch)
     [key] = caller_cache._entries
     monkeypatch.setattr(authentication, "get_backend", Accepting)
     keys = [key._replace(backends=names) for names in (("one", "two"), ("two", "one"))]
-    found = caller_cache.read(keys)
-    assert [found[key].backend for key in keys] == ["one", "two"]
+    principals = caller_cache.read(keys)
+    assert [principals[key].backend for key in keys] == ["one", "two"]
 
 
 @pytest.mark.parametrize("name", ["has_perm", "has_perms", "get_all_permissions"])

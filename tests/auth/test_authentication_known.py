@@ -97,9 +97,9 @@ class Threads:
 
 @pytest.fixture
 def threads(monkeypatch):
-    found = Threads()
-    monkeypatch.setattr(asgi_handler, "_serve_in_thread", found.serve)
-    return found
+    fake_threads = Threads()
+    monkeypatch.setattr(asgi_handler, "_serve_in_thread", fake_threads.serve)
+    return fake_threads
 
 
 async def ask(
@@ -316,9 +316,9 @@ async def test_malformed_credentials_are_refused(changes):
 
 
 def issue_many(count: int) -> list[str]:
-    people = User.objects.bulk_create(User(username=f"user {n}") for n in range(count))
+    users = User.objects.bulk_create(User(username=f"user {n}") for n in range(count))
     with transaction.atomic():
-        return [token_for(one)[1] for one in people]
+        return [token_for(user)[1] for user in users]
 
 
 @pytest.mark.usefixtures("serving")
@@ -374,7 +374,10 @@ async def test_callers_that_wait_for_a_thread_are_asked_for_meanwhile(
     body = message("tools/call", {"name": "whoami", "arguments": {}})
     database.statements.clear()
     answers = await asyncio.gather(
-        *(send(MOUNTS["lane"], "/mcp", body, authorization=f"Bearer {one}") for one in tokens)
+        *(
+            send(MOUNTS["lane"], "/mcp", body, authorization=f"Bearer {plaintext}")
+            for plaintext in tokens
+        )
     )
     assert [answer.status for answer in answers] == [200] * 200
     table = AccessToken._meta.db_table

@@ -73,8 +73,8 @@ def test_reading_with_a_login_needs_no_csrf_token():
     client.force_login(person())
     request = RequestFactory(enforce_csrf_checks=True).get("/mcp")
     request.COOKIES.update({name: morsel.value for name, morsel in client.cookies.items()})
-    found = get_backend("session").authenticate(credentials(request))
-    assert found is not None
+    principal = get_backend("session").authenticate(credentials(request))
+    assert principal is not None
 
 
 LISTED = {"AUTH": ["session"], "ALLOWED_ORIGINS": ["https://app.example"]}

@@ -24,9 +24,9 @@ def servers(monkeypatch):
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
 
 
-def ids(found: list[Any]) -> list[str]:
-    assert all(one.hint for one in found)
-    return [one.id for one in found]
+def ids(problems: list[Any]) -> list[str]:
+    assert all(problem.hint for problem in problems)
+    return [problem.id for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,12 @@ def test_a_backend_without_an_issuer_or_its_function_is_found(auth, values, expe
 def test_an_issuer_that_is_listed_for_nobody_is_found(auth, values, expected):
     server = MCPServer("inline", auth=auth)
     with override_settings(MCP_DJANGO=values):
-        found = site.check_unused_issuers(None)
-    assert ids(found) == ["mcp_django.W014"] * bool(expected)
-    assert all(expected in one.msg for one in found)
-    assert all(repr(server.name) in one.hint for one in found if "SERVERS" in one.hint)
+        problems = site.check_unused_issuers(None)
+    assert ids(problems) == ["mcp_django.W014"] * bool(expected)
+    assert all(expected in problem.msg for problem in problems)
+    assert all(
+        repr(server.name) in problem.hint for problem in problems if "SERVERS" in problem.hint
+    )
 
 
 def test_settings_that_do_not_hold_are_left_to_their_own_check():

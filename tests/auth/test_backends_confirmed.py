@@ -57,9 +57,9 @@ def team() -> str:
 def change_claims(ctx: Context) -> str:
     """Return the roles of the token, and change what the tool got."""
     roles = ctx.principal.claims["roles"]
-    said = " ".join(roles)
+    text = " ".join(roles)
     roles.append("x")
-    return said
+    return text
 
 
 ask = partial(ask_server, server=border)
@@ -87,40 +87,40 @@ class Border(NamedTuple):
 def at_border(request, settings):
     django_cache.clear()
     jwt.clear_key_stores()
-    with issuer() as found:
+    with issuer() as provider:
         settings.DEBUG = True
 
         def trust(**options: Any) -> None:
-            entry = {"ISSUER": found.url, **options}
+            entry = {"ISSUER": provider.url, **options}
             if request.param == "introspection":
-                entry |= {"URL": f"{found.url}/ask", "CLIENT_ID": "site", "CLIENT_SECRET": "x"}
+                entry |= {"URL": f"{provider.url}/ask", "CLIENT_ID": "site", "CLIENT_SECRET": "x"}
             settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, request.param.upper(): [entry]}
 
         trust()
         claims = {"aud": RESOURCE, "roles": ROLES.split(), "exp": int(time.time()) + 7200}
         if request.param == "jwt":
-            token = found.token(**claims)
+            token = provider.token(**claims)
         else:
             token = "opaque"
-            know(found, claims)
+            know(provider, claims)
         identity = ExternalIdentity.objects.create(
-            issuer=found.url, subject="subject-1", user=person("ada")
+            issuer=provider.url, subject="subject-1", user=person("ada")
         )
-        yield Border(found, identity, token, trust, request.param)
+        yield Border(provider, identity, token, trust, request.param)
     django_cache.clear()
     jwt.clear_key_stores()
 
 
-def know(found: Issuer, claims: dict[str, Any] | None) -> None:
+def know(provider: Issuer, claims: dict[str, Any] | None) -> None:
     """Have the issuer know every token, with these claims, or none."""
 
     def answer(body: bytes, headers: Any) -> Answer:
-        said = {"active": False}
+        response = {"active": False}
         if claims is not None:
-            said = {"active": True, "token_type": "Bearer", **found.claims(**claims)}
-        return 200, {}, json.dumps(said).encode()
+            response = {"active": True, "token_type": "Bearer", **provider.claims(**claims)}
+        return 200, {}, json.dumps(response).encode()
 
-    found.answers["/ask"] = answer
+    provider.answers["/ask"] = answer
 
 
 @pytest.fixture
@@ -179,7 +179,9 @@ def test_clients_that_come_back_at_once_cost_a_few_statements(at_border, databas
     database.statements.clear()
     assert len(caller_cache.read(keys)) == 300
     # When the identities were used is written behind the requests.
-    assert len([one for one in database.statements if one.startswith("SELECT")]) == 4
+    assert (
+        len([statement for statement in database.statements if statement.startswith("SELECT")]) == 4
+    )
 
 
 def prepared_key(token: str) -> Any:
@@ -253,13 +255,13 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(at_border):
 # What is noticed at once --------------------------------------------------------------------------
 
 
-def deactivate(found: Border) -> None:
-    found.identity.user.is_active = False
-    found.identity.user.save()
+def deactivate(at_border: Border) -> None:
+    at_border.identity.user.is_active = False
+    at_border.identity.user.save()
 
 
-def forget_issuer(found: Border) -> None:
-    found.trust(SERVERS=["another"])
+def forget_issuer(at_border: Border) -> None:
+    at_border.trust(SERVERS=["another"])
 
 
 @spec("AUT-1", "AUT-11")
@@ -268,9 +270,9 @@ def forget_issuer(found: Border) -> None:
     [
         deactivate,
         forget_issuer,
-        lambda found: found.identity.delete(),
-        lambda found: ExternalIdentity.objects.all().delete(),
-        lambda found: found.identity.user.delete(),
+        lambda at_border: at_border.identity.delete(),
+        lambda at_border: ExternalIdentity.objects.all().delete(),
+        lambda at_border: at_border.identity.user.delete(),
     ],
 )
 def test_a_caller_whose_access_ends_is_refused_at_once(at_border, database, change):
@@ -332,12 +334,12 @@ class Ticking:
 
 @pytest.fixture
 def ticking(monkeypatch):
-    found = Ticking()
-    monkeypatch.setattr(external, "time", found)
-    monkeypatch.setattr(jwt.KeyStore.__init__, "__kwdefaults__", {"clock": found.time})
-    monkeypatch.setattr("mcp_django.auth.backends.introspection.time", found)
+    fake_time = Ticking()
+    monkeypatch.setattr(external, "time", fake_time)
+    monkeypatch.setattr(jwt.KeyStore.__init__, "__kwdefaults__", {"clock": fake_time.time})
+    monkeypatch.setattr("mcp_django.auth.backends.introspection.time", fake_time)
     jwt.clear_key_stores()
-    return found
+    return fake_time
 
 
 def test_a_token_is_verified_again_in_time(at_border, database, clock, ticking):

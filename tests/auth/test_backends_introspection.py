@@ -37,18 +37,18 @@ SECRET = "s3cret:&"
 def idp(settings):
     """An issuer that knows one token, ``good``."""
     cache.clear()
-    with issuer() as found:
+    with issuer() as provider:
         settings.DEBUG = True
-        trust(settings, found)
-        know(found, good={})
-        yield found
+        trust(settings, provider)
+        know(provider, good={})
+        yield provider
     cache.clear()
 
 
-def trust(settings: Any, found: Issuer, **options: Any) -> None:
+def trust(settings: Any, provider: Issuer, **options: Any) -> None:
     entry = {
-        "ISSUER": found.url,
-        "URL": f"{found.url}/introspect",
+        "ISSUER": provider.url,
+        "URL": f"{provider.url}/introspect",
         "CLIENT_ID": "site",
         "CLIENT_SECRET": SECRET,
         **options,
@@ -56,24 +56,24 @@ def trust(settings: Any, found: Issuer, **options: Any) -> None:
     settings.MCP_DJANGO = {"AUTH": ["introspection", "tokens"], "INTROSPECTION": [entry]}
 
 
-def know(found: Issuer, **tokens: dict[str, Any]) -> list[tuple[dict[str, list[str]], Any]]:
-    """Have the issuer know tokens, by what is different about each; returns what it is asked."""
+def know(provider: Issuer, **tokens: dict[str, Any]) -> list[tuple[dict[str, list[str]], Any]]:
+    """Have the issuer know tokens, by what is different about each; return the requests it gets."""
     import json
 
-    asked: list[tuple[dict[str, list[str]], Any]] = []
+    requests: list[tuple[dict[str, list[str]], Any]] = []
 
     def answer(body: bytes, headers: Any) -> Answer:
         form = parse_qs(body.decode())
-        asked.append((form, headers))
+        requests.append((form, headers))
         changes = tokens.get(form["token"][0])
-        said = {"active": False}
+        response = {"active": False}
         if changes is not None:
-            said = {"active": True, "token_type": "Bearer", **found.claims(), **changes}
-        said = {name: value for name, value in said.items() if value is not None}
-        return 200, {}, json.dumps(said).encode()
+            response = {"active": True, "token_type": "Bearer", **provider.claims(), **changes}
+        response = {name: value for name, value in response.items() if value is not None}
+        return 200, {}, json.dumps(response).encode()
 
-    found.answers["/introspect"] = answer
-    return asked
+    provider.answers["/introspect"] = answer
+    return requests
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ def presented(token: str) -> Credentials:
 
 
 def test_an_active_token_stands_for_its_subject(idp, ada):
-    asked = know(idp, good={})
+    requests = know(idp, good={})
     assert caller(call("good")) == ("ada", "introspection")
-    form, headers = asked[0]
+    form, headers = requests[0]
     assert form == {"token": ["good"], "token_type_hint": ["access_token"]}
     pair = base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
     assert pair == "site:s3cret%3A%26"
@@ -111,23 +111,27 @@ def test_an_active_token_stands_for_its_subject(idp, ada):
 
 def test_the_secret_may_go_into_the_form(idp, ada, settings):
     trust(settings, idp, AUTH_METHOD="post")
-    asked = know(idp, good={})
+    requests = know(idp, good={})
     assert caller(call("good")) == ("ada", "introspection")
-    form, headers = asked[0]
+    form, headers = requests[0]
     assert (form["client_id"], form["client_secret"]) == (["site"], [SECRET])
     assert "Authorization" not in headers
 
 
 def test_a_principal_says_what_the_issuer_says(idp, ada):
-    found = get_backend("introspection").authenticate(presented("good"))
-    assert found is not None
-    assert (found.issuer, found.subject, found.audience) == (idp.url, "subject-1", RESOURCE)
-    assert found.credential.startswith("introspection:")
-    assert "good" not in repr(found)
-    assert authentication.refresh_principal(found) is not None
+    principal = get_backend("introspection").authenticate(presented("good"))
+    assert principal is not None
+    assert (principal.issuer, principal.subject, principal.audience) == (
+        idp.url,
+        "subject-1",
+        RESOURCE,
+    )
+    assert principal.credential.startswith("introspection:")
+    assert "good" not in repr(principal)
+    assert authentication.refresh_principal(principal) is not None
     ada.is_active = False
     ada.save()
-    assert authentication.refresh_principal(found) is None
+    assert authentication.refresh_principal(principal) is None
 
 
 def test_the_issuers_are_those_of_the_server(idp, settings):
@@ -168,10 +172,10 @@ def test_a_token_that_does_not_hold_is_refused(case, idp, ada):
 
 def test_a_token_without_an_end_ends_its_streams_all_the_same(idp, ada):
     know(idp, good={"exp": None})
-    found = get_backend("introspection").authenticate(presented("good"))
-    assert found is not None
-    assert found.expires_at is not None
-    assert 0 < found.expires_at.timestamp() - time.time() <= introspection.UNDATED_SECONDS
+    principal = get_backend("introspection").authenticate(presented("good"))
+    assert principal is not None
+    assert principal.expires_at is not None
+    assert 0 < principal.expires_at.timestamp() - time.time() <= introspection.UNDATED_SECONDS
 
 
 # How often the issuer is asked ----------------------------------------------------------------
@@ -215,18 +219,18 @@ def test_requests_that_bring_the_same_token_at_once_ask_once(idp, monkeypatch):
     )
 
     def get_together(kind: str, name: str) -> Any:
-        found = get(kind, name)
+        value = get(kind, name)
         if not hasattr(first, "looked"):
             first.looked = True
             together.wait(5)
-        return found
+        return value
 
     monkeypatch.setattr(introspection.outbound, "get_signed", get_together)
     with ThreadPoolExecutor(4) as pool:
-        asking = [
+        futures = [
             pool.submit(introspection._introspect, entry, "good", "ab" * 32) for _ in range(4)
         ]
-        assert all(one.result(5)[0]["active"] for one in asking)
+        assert all(future.result(5)[0]["active"] for future in futures)
     assert idp.asked["/introspect"] == 1
 
 
@@ -274,7 +278,7 @@ def test_a_request_does_not_wait_for_long_behind_others(idp, monkeypatch):
 
 
 def test_a_token_goes_to_no_issuer_but_its_own(idp, ada, settings):
-    asked = know(idp, good={})
+    requests = know(idp, good={})
     _, plaintext = token_for(ada)
     assert caller(call(plaintext)) == ("ada", "tokens")
     assert call(idp.token(iss="https://elsewhere.example")).status_code == 401
@@ -282,7 +286,7 @@ def test_a_token_goes_to_no_issuer_but_its_own(idp, ada, settings):
     assert call("good").status_code == 401
     trust(settings, idp, SERVERS=["staff"])
     assert call("good").status_code == 401
-    assert asked == []
+    assert requests == []
 
 
 def test_a_jwt_of_the_issuer_may_be_asked_about(idp, ada):

@@ -39,16 +39,16 @@ def idp(settings):
     """An issuer that the site trusts; loopback needs DEBUG."""
     cache.clear()
     jwt.clear_key_stores()
-    with issuer() as found:
+    with issuer() as provider:
         settings.DEBUG = True
-        trust(settings, found)
-        yield found
+        trust(settings, provider)
+        yield provider
     cache.clear()
     jwt.clear_key_stores()
 
 
-def trust(settings: Any, found: Issuer, **options: Any) -> None:
-    settings.MCP_DJANGO = {"AUTH": ["jwt", "tokens"], "JWT": [{"ISSUER": found.url, **options}]}
+def trust(settings: Any, provider: Issuer, **options: Any) -> None:
+    settings.MCP_DJANGO = {"AUTH": ["jwt", "tokens"], "JWT": [{"ISSUER": provider.url, **options}]}
 
 
 @pytest.fixture
@@ -105,23 +105,27 @@ def test_what_issuers_write_differently_is_read(changes, idp, ada):
 
 def test_a_principal_says_what_the_token_says_and_holds_no_token(idp, ada):
     token = idp.token()
-    found = principal(token)
-    assert (found.issuer, found.subject, found.audience) == (idp.url, "subject-1", RESOURCE)
-    assert (found.client_id, found.scopes) == ("client-1", frozenset({"mcp"}))
-    assert found.key == f"user:{ada.pk}@{idp.url.removeprefix('http://')}#client-1"
-    named = f"{idp.url} token-1".encode()
-    assert found.credential == f"jwt:{hashlib.sha256(named).hexdigest()}"
-    assert int(found.expires_at.timestamp()) == found.claims["exp"]
+    token_principal = principal(token)
+    assert (token_principal.issuer, token_principal.subject, token_principal.audience) == (
+        idp.url,
+        "subject-1",
+        RESOURCE,
+    )
+    assert (token_principal.client_id, token_principal.scopes) == ("client-1", frozenset({"mcp"}))
+    assert token_principal.key == f"user:{ada.pk}@{idp.url.removeprefix('http://')}#client-1"
+    identifier = f"{idp.url} token-1".encode()
+    assert token_principal.credential == f"jwt:{hashlib.sha256(identifier).hexdigest()}"
+    assert int(token_principal.expires_at.timestamp()) == token_principal.claims["exp"]
     with pytest.raises(TypeError):
-        found.claims["sub"] = "somebody"
-    assert token not in repr(found)
+        token_principal.claims["sub"] = "somebody"
+    assert token not in repr(token_principal)
 
 
 def test_a_long_client_id_still_makes_a_key_that_fits(idp, ada):
-    one = principal(idp.token(azp="https://client.example/" + "x" * 200))
-    two = principal(idp.token(azp="https://client.example/" + "x" * 199 + "y"))
-    assert one.key != two.key
-    assert max(len(one.key), len(two.key)) <= 100
+    first = principal(idp.token(azp="https://client.example/" + "x" * 200))
+    second = principal(idp.token(azp="https://client.example/" + "x" * 199 + "y"))
+    assert first.key != second.key
+    assert max(len(first.key), len(second.key)) <= 100
 
 
 def test_a_known_subject_costs_one_query(idp, ada, django_assert_num_queries):
@@ -167,10 +171,10 @@ def test_clients_are_led_to_the_issuer(idp, ada, settings):
     assert refused.status_code == 401
     address = "http://testserver/.well-known/oauth-protected-resource/mcp"
     assert f'resource_metadata="{address}"' in refused["WWW-Authenticate"]
-    found = Client().get("/.well-known/oauth-protected-resource/mcp").json()
-    assert (found["resource"], found["authorization_servers"]) == (RESOURCE, [idp.url])
+    metadata = Client().get("/.well-known/oauth-protected-resource/mcp").json()
+    assert (metadata["resource"], metadata["authorization_servers"]) == (RESOURCE, [idp.url])
     assert Client().get("/.well-known/oauth-protected-resource/staff/mcp").status_code == 404
-    assert caller(call(idp.token(aud=found["resource"]))) == ("ada", "jwt")
+    assert caller(call(idp.token(aud=metadata["resource"]))) == ("ada", "jwt")
 
 
 @spec("AUT-6")
@@ -334,16 +338,16 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     """The time, for the keys alone; it stands still until a test moves it."""
-    found = Clock()
+    fake_clock = Clock()
     stores: dict[str, jwt.KeyStore] = {}
 
     def key_store(entry: Any) -> jwt.KeyStore:
         if entry.issuer not in stores:
-            stores[entry.issuer] = jwt.KeyStore(entry, clock=found)
+            stores[entry.issuer] = jwt.KeyStore(entry, clock=fake_clock)
         return stores[entry.issuer]
 
     monkeypatch.setattr("mcp_django.auth.backends.jwt.key_store", key_store)
-    return found
+    return fake_clock
 
 
 def test_keys_are_fetched_once_while_they_are_fresh(idp, ada, clock):
@@ -489,12 +493,12 @@ def test_a_subject_is_known_for_one_issuer_alone(idp):
 
 
 def test_an_inactive_user_is_refused_and_is_not_current(idp, ada):
-    found = principal(idp.token())
-    assert authentication.refresh_principal(found) is not None
+    token_principal = principal(idp.token())
+    assert authentication.refresh_principal(token_principal) is not None
     ada.is_active = False
     ada.save()
     assert call(idp.token()).status_code == 401
-    assert authentication.refresh_principal(found) is None
+    assert authentication.refresh_principal(token_principal) is None
 
 
 def test_the_last_use_of_an_identity_is_recorded(idp, ada):
@@ -503,13 +507,13 @@ def test_the_last_use_of_an_identity_is_recorded(idp, ada):
 
 
 def test_a_principal_ends_with_its_identity_or_the_trust_in_its_issuer(idp, ada, settings):
-    found = principal(idp.token())
+    token_principal = principal(idp.token())
     settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [{"ISSUER": "https://elsewhere.example"}]}
-    assert authentication.refresh_principal(found) is None
+    assert authentication.refresh_principal(token_principal) is None
     trust(settings, idp)
-    assert authentication.refresh_principal(found) is not None
+    assert authentication.refresh_principal(token_principal) is not None
     ExternalIdentity.objects.all().delete()
-    assert authentication.refresh_principal(found) is None
+    assert authentication.refresh_principal(token_principal) is None
 
 
 def resolve(claims: Any, issuer: str) -> Any:
@@ -608,7 +612,9 @@ def test_an_address_names_a_user_once_the_issuer_has_verified_it(verified, expec
 
 
 def test_groups_follow_the_map_and_no_other_group_moves(idp, ada, settings):
-    editors, buyers, own = (Group.objects.create(name=one) for one in ("editors", "buyers", "own"))
+    editors, buyers, own = (
+        Group.objects.create(name=name) for name in ("editors", "buyers", "own")
+    )
     ada.groups.add(buyers, own)
     trust(
         settings,

@@ -26,10 +26,10 @@ def idp(settings):
     """An issuer that the site trusts; loopback needs DEBUG."""
     cache.clear()
     jwt.clear_key_stores()
-    with issuer() as found:
+    with issuer() as provider:
         settings.DEBUG = True
-        settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [{"ISSUER": found.url}]}
-        yield found
+        settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [{"ISSUER": provider.url}]}
+        yield provider
     cache.clear()
     jwt.clear_key_stores()
 

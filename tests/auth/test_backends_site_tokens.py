@@ -192,9 +192,9 @@ def test_the_last_use_is_written_once_a_minute(monkeypatch):
     monkeypatch.setattr(timezone, "now", lambda: start + timedelta(seconds=at[0]))
     for seconds, is_written, last in ((0, 1, 0), (59, 0, 0), (60, 1, 60), (61, 0, 60)):
         at[0] = seconds
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             assert status(plaintext) == 200
-        writes = [one["sql"] for one in asked if one["sql"].startswith("UPDATE")]
+        writes = [query["sql"] for query in queries if query["sql"].startswith("UPDATE")]
         assert len(writes) == is_written
         token.refresh_from_db()
         assert token.last_used_at == start + timedelta(seconds=last)

@@ -106,9 +106,9 @@ def test_what_is_ambiguous_names_no_resource(url):
 
 @given(st.text(max_size=60))
 def test_whatever_follows_the_host_never_changes_it(rest):
-    found = canonicalize_url(f"https://h/{rest}")
-    assert found is None or found == "https://h" or found.startswith("https://h/")
-    assert found is None or canonicalize_url(found) == found
+    url = canonicalize_url(f"https://h/{rest}")
+    assert url is None or url == "https://h" or url.startswith("https://h/")
+    assert url is None or canonicalize_url(url) == url
 
 
 # The resource of a request -----------------------------------------------------------------------
@@ -151,8 +151,8 @@ def test_the_site_s_own_settings_say_what_the_origin_is(settings):
 def test_a_script_name_belongs_to_the_resource():
     request = request_to("/mcp", sites.one, SCRIPT_NAME="/app")
     assert endpoints.resource_of(request) == f"{ORIGIN}/app/mcp"
-    found = endpoints.find_endpoint(f"{ORIGIN}/app/mcp", request)
-    assert found == endpoints.ServerEndpoint(sites.shop, f"{ORIGIN}/app/mcp")
+    endpoint = endpoints.find_endpoint(f"{ORIGIN}/app/mcp", request)
+    assert endpoint == endpoints.ServerEndpoint(sites.shop, f"{ORIGIN}/app/mcp")
     for other in ("/mcp", "/application/mcp", "/app", "/app/app/mcp"):
         assert endpoints.find_endpoint(f"{ORIGIN}{other}", request) is None
     assert endpoints.all_resources(request)[f"{ORIGIN}/app/mcp"] is sites.shop
@@ -183,8 +183,8 @@ def test_a_script_name_belongs_to_the_resource():
 def test_an_endpoint_is_found_by_each_of_its_addresses(urlconf, path, resource):
     request = RequestFactory().get("/")
     request.urlconf = urlconf
-    found = endpoints.find_endpoint(f"{ORIGIN}{path}", request)
-    assert found == endpoints.ServerEndpoint(sites.shop, f"{ORIGIN}{resource}")
+    endpoint = endpoints.find_endpoint(f"{ORIGIN}{path}", request)
+    assert endpoint == endpoints.ServerEndpoint(sites.shop, f"{ORIGIN}{resource}")
     assert endpoints.find_server(f"{ORIGIN}{path}", request) is sites.shop
     assert endpoints.find_resources([f"{ORIGIN}{path}"] * 2, request) == [f"{ORIGIN}{resource}"]
 
@@ -230,8 +230,8 @@ def test_anything_else_is_unknown(url):
 def test_all_endpoints_without_variables_are_listed(urlconf, expected):
     request = RequestFactory().get("/")
     request.urlconf = urlconf
-    found = endpoints.all_resources(request)
-    assert found == {f"{ORIGIN}{path}": one for path, one in expected.items()}
+    resources = endpoints.all_resources(request)
+    assert resources == {f"{ORIGIN}{path}": server for path, server in expected.items()}
 
 
 def test_a_declared_url_is_the_only_one_of_its_server():
@@ -239,8 +239,8 @@ def test_a_declared_url_is_the_only_one_of_its_server():
         request = request_to("/inside/mcp", urlconf)
         assert endpoints.resource_of(request) == sites.GATE
         assert endpoints.resource_of(RequestFactory().post("/raw"), gate) == sites.GATE
-        found = endpoints.find_endpoint(f"{sites.GATE}/", request)
-        assert found == endpoints.ServerEndpoint(gate, sites.GATE)
+        endpoint = endpoints.find_endpoint(f"{sites.GATE}/", request)
+        assert endpoint == endpoints.ServerEndpoint(gate, sites.GATE)
         assert endpoints.find_server(f"{ORIGIN}/inside/mcp", request) is None
         assert endpoints.all_resources(request) == {sites.GATE: gate}
         assert endpoints.server_of(sites.GATE) is gate

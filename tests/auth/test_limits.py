@@ -15,11 +15,11 @@ from mcp_django.auth.limits import PerMinute
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """Ten seconds into a minute, until a test says otherwise."""
-    found = SimpleNamespace(now=60_000_010.0, since_start=0.0)
-    fake = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.since_start)
+    moment = SimpleNamespace(now=60_000_010.0, since_start=0.0)
+    fake = SimpleNamespace(time=lambda: moment.now, monotonic=lambda: moment.since_start)
     monkeypatch.setattr(limits, "time", fake)
     monkeypatch.setattr(limits, "_logged_at", {})
-    return found
+    return moment
 
 
 def take(key: str = "a", **changes: Any) -> int:

@@ -67,7 +67,7 @@ async def test_threat_27_too_many_bad_bearers_are_429_before_any_look(
 @spec("AUT-2")
 async def test_threat_06_a_token_in_the_query_is_in_the_security_log_without_the_token(mount):
     assert (await ask(mount, "/mcp?access_token=mcp_leaked", LIST)).status == 400
-    (event,) = [one async for one in AuthEvent.objects.all()]
+    (event,) = [row async for row in AuthEvent.objects.all()]
     assert (event.kind, event.details["reason"]) == ("refused", "token in query string")
     assert "leaked" not in str(event.as_dict())
     for _ in range(20):
@@ -129,11 +129,13 @@ async def test_threat_27_no_header_switches_the_limit_off(
     _, good = await sync_to_async(_token)()
     assert (await ask("wsgi", "/mcp", LIST, authorization=good)).status == 200
     await try_until_refused("wsgi", times=2 * MAX_ATTEMPTS, **{header: value})
-    # Whatever they say of themselves.
-    for said in (value, "198.51.100.9, unknown", "10.0.0.1, _hidden"):
-        answer = await ask("wsgi", "/mcp", LIST, authorization="Bearer mcp_x", **{header: said})
+    # Whatever address they send.
+    for header_value in (value, "198.51.100.9, unknown", "10.0.0.1, _hidden"):
+        answer = await ask(
+            "wsgi", "/mcp", LIST, authorization="Bearer mcp_x", **{header: header_value}
+        )
         assert answer.status == 429
-    # Who works already goes on working, and who is known has a count of his own.
+    # A caller that works already goes on working, and a known address has a count of its own.
     answer = await ask("wsgi", "/mcp", LIST, authorization=good, **{header: value})
     assert answer.status == 200
     known = {"x_forwarded_for": "198.51.100.9"} if proxies else {}
@@ -188,7 +190,7 @@ def test_the_oldest_of_many_good_ones_makes_room(monkeypatch):
     known = AcceptedCredentials()
     for fingerprint in (b"a", b"b", b"a", b"c"):
         known.add(fingerprint)
-    assert [one in known for one in (b"a", b"b", b"c")] == [True, False, True]
+    assert [credential in known for credential in (b"a", b"b", b"c")] == [True, False, True]
     known.discard(b"c")
     assert b"c" not in known
     clock.monotonic = lambda: float(limits.ACCEPTED_SECONDS)

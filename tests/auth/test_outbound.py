@@ -18,8 +18,8 @@ from tests.auth.issuers import issuer
 @pytest.fixture
 def server(settings):
     settings.DEBUG = True
-    with issuer() as found:
-        yield found
+    with issuer() as provider:
+        yield provider
 
 
 def test_a_document_is_asked_for_by_a_name_of_its_own(server):

@@ -46,8 +46,8 @@ def test_what_nobody_began_belongs_to_nobody():
 def test_an_id_is_random_short_and_safe_in_an_address():
     ids = {begun() for _ in range(100)}
     assert len(ids) == 100
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", one) for one in ids)
-    heads = {one.partition(".")[0] for one in ids}
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", page_id) for page_id in ids)
+    heads = {page_id.partition(".")[0] for page_id in ids}
     assert len(heads) == 100
 
 

@@ -85,9 +85,9 @@ def test_what_is_named_like_a_secret_is_hidden_and_told(name, caplog):
 
 @pytest.mark.parametrize("value", [JWT, BEARER, f"Bearer {JWT}", "Basic dXNlcjpwYXNz", "bearer x9"])
 def test_what_looks_like_a_secret_is_hidden(value):
-    found = str(stored(reason=f"sent {value} here", within={"list": [value]}))
-    assert value.rpartition(" ")[2] not in found
-    assert HIDDEN in found
+    text = str(stored(reason=f"sent {value} here", within={"list": [value]}))
+    assert value.rpartition(" ")[2] not in text
+    assert HIDDEN in text
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,14 @@ def test_other_facts_stay(name):
 
 
 def test_anything_becomes_json():
-    found = stored(a={2, 1}, b=(1, None), c=object, d={"code": "x", "e": True}, f=1.5, g="a\r\nb\0")
-    assert found["a"] == [1, 2]
-    assert found["b"] == [1, None]
-    assert found["d"] == {"code": HIDDEN, "e": True}
-    assert found["f"] == 1.5
-    assert found["g"] == "a\ufffd\ufffdb\ufffd"
+    details = stored(
+        a={2, 1}, b=(1, None), c=object, d={"code": "x", "e": True}, f=1.5, g="a\r\nb\0"
+    )
+    assert details["a"] == [1, 2]
+    assert details["b"] == [1, None]
+    assert details["d"] == {"code": HIDDEN, "e": True}
+    assert details["f"] == 1.5
+    assert details["g"] == "a\ufffd\ufffdb\ufffd"
 
 
 def test_a_name_is_no_way_in_for_a_secret_or_a_second_line():

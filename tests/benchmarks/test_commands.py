@@ -22,13 +22,13 @@ def test_a_quick_run_measures_what_was_chosen(cache, tmp_path):
     chosen = ("--only", DISCOVER, "--no-peers", "--streams", "3", "--json", str(file))
     printed = run("-m", "benchmarks", "--quick", *chosen, cache=cache)
     assert f"| {DISCOVER} " in printed
-    found = json.loads(file.read_text())
-    measured = [(row["work"], row["column"]) for row in found["rows"]]
+    figures = json.loads(file.read_text())
+    measured = [(row["work"], row["column"]) for row in figures["rows"]]
     assert measured == [(ADD, FLOOR)] * 3 + [(DISCOVER, OWN)]
-    assert all(row["cpu_us"]["least"] > 0 for row in found["rows"])
-    assert len(found["memory_mb"]) == 2
-    assert all(20 < size < 500 for size in found["memory_mb"].values())
-    assert [one["mount"] for one in found["streams"]] == ["/mcp", "/raw"] * 2
+    assert all(row["cpu_us"]["least"] > 0 for row in figures["rows"])
+    assert len(figures["memory_mb"]) == 2
+    assert all(20 < size < 500 for size in figures["memory_mb"].values())
+    assert [stream["mount"] for stream in figures["streams"]] == ["/mcp", "/raw"] * 2
     # None is a stream's; the process itself looks for changes, and confirms what it has cached.
-    assert all(one["database_connections"] <= 2 for one in found["streams"])
-    assert found["environment"]["django"]
+    assert all(stream["database_connections"] <= 2 for stream in figures["streams"])
+    assert figures["environment"]["django"]

@@ -39,8 +39,12 @@ def test_without_a_clock_only_queries_count():
 
 
 def test_every_page_has_a_name_and_a_path_of_its_own():
-    every = pages(last_of_components=10, last_of_calls=100)
-    assert len({one.name for one in every}) == len({one.path for one in every}) == len(every)
+    all_pages = pages(last_of_components=10, last_of_calls=100)
+    assert (
+        len({page.name for page in all_pages})
+        == len({page.path for page in all_pages})
+        == len(all_pages)
+    )
 
 
 def test_the_table_says_what_a_page_may():

@@ -42,8 +42,8 @@ def result(site: Process, request: bytes) -> Any:
 
 def text(site: Process, request: bytes) -> str:
     (block,) = result(site, request)["content"]
-    found: str = block["text"]
-    return found
+    content: str = block["text"]
+    return content
 
 
 @pytest.mark.parametrize("mount", MOUNTS)
@@ -53,9 +53,9 @@ def test_every_mount_adds(site, mount):
 
 
 def test_rows_come_through_the_orm(site):
-    found = json.loads(text(site, call("/mcp", "list_rows", limit=1000)))
-    assert [row["id"] for row in found] == [*range(1, 1001)]
-    assert found[9] == {
+    rows = json.loads(text(site, call("/mcp", "list_rows", limit=1000)))
+    assert [row["id"] for row in rows] == [*range(1, 1001)]
+    assert rows[9] == {
         "id": 10,
         "name": "row 0009",
         "value": 333,
@@ -77,7 +77,7 @@ def test_a_slow_answer_comes(site):
 async def test_a_touch_is_heard_on_every_mount(site, mount, kind):
     async with open_streams(site.port, mount, kind, 3) as listeners:
         await asyncio.to_thread(answer, site, call("/mcp", "touch"), expects=b"touched")
-        await asyncio.gather(*(one.event(b"bench://touched") for one in listeners))
+        await asyncio.gather(*(listener.event(b"bench://touched") for listener in listeners))
 
 
 def test_a_bearer_is_asked_for_where_there_are_members(site):

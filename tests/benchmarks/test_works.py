@@ -67,8 +67,13 @@ STREAMS = StreamFigures(
 def measured(work: str, *cpu: float, column: str = OWN, block: str = RAW) -> RowResult:
     """A row that took so many microseconds of CPU in each of its rounds."""
     samples = [
-        Sample(requests=1000, seconds=one / 1000, cpu_seconds=one / 1000, latencies=[0.001])
-        for one in cpu
+        Sample(
+            requests=1000,
+            seconds=microseconds / 1000,
+            cpu_seconds=microseconds / 1000,
+            latencies=[0.001],
+        )
+        for microseconds in cpu
     ]
     row = Row(block=block, work=work, column=column, process="", request=b"", expects=b"")
     return RowResult(row=row, samples=samples)
@@ -119,7 +124,7 @@ def test_each_connection_has_a_session_of_its_own(monkeypatch):
 
     bare = bare_row("own")
     row = replace(bare, request=open_one)
-    assert len({one for (one,) in row.prepared(7)}) == CONNECTIONS
+    assert len({request for (request,) in row.prepared(7)}) == CONNECTIONS
     assert ports == [7] * CONNECTIONS
     assert bare.prepared(7) == [[bare.request]]
 
@@ -165,14 +170,14 @@ def test_a_peer_that_fails_is_left_out_and_told(monkeypatch):
     monkeypatch.setattr(rounds, "send_once", lambda *args, **options: b"")
     good = Row(block=RAW, work=ADD, column="SDK", process="peer", request=get("/"), expects=b"")
     bad = replace(good, work=LIST, request=b"bad")
-    told: list[str] = []
+    messages: list[str] = []
     servers: Any = {"peer": Server()}
-    results = measure_rows([good, bad], servers, QUICK, say=told.append, may_fail=["peer"])
-    assert [one.row.work for one in results] == [ADD]
+    results = measure_rows([good, bad], servers, QUICK, say=messages.append, may_fail=["peer"])
+    assert [result.row.work for result in results] == [ADD]
     assert len(results[0].samples) == QUICK.rounds
-    assert told[0] == f"left out: {RAW}: list of 50 tools, SDK: No response."
+    assert messages[0] == f"left out: {RAW}: list of 50 tools, SDK: No response."
     with pytest.raises(UnexpectedResponse, match="list of 50 tools, SDK: No response"):
-        measure_rows([good, bad], servers, QUICK, say=told.append)
+        measure_rows([good, bad], servers, QUICK, say=messages.append)
 
 
 def test_what_a_server_may_not_survive_comes_last(monkeypatch):

@@ -102,14 +102,14 @@ def test_each_leg_is_reported_with_growing_progress():
 
 
 def test_search_ends_as_soon_as_nobody_waits_for_it():
-    asked = iter([False, False, True])
+    answers = iter([False, False, True])
     with pytest.raises(SearchCancelledError):
         find_route(
             EQUATOR,
             origin="E0",
             destination="E10",
             max_leg_km=LEG_KM,
-            is_cancelled=lambda: next(asked),
+            is_cancelled=lambda: next(answers),
         )
 
 
@@ -152,14 +152,14 @@ def test_routes_over_all_airports_keep_to_the_range(origin, destination, max_leg
 def _all_routes(airports: dict[str, Position], *, max_leg_km: float) -> list[tuple[int, float]]:
     """Legs and length of every route from P0 to P1, found by trying them all."""
     between = [code for code in airports if code not in {"P0", "P1"}]
-    found = []
+    routes = []
     for count in range(len(between) + 1):
         for stops in permutations(between, count):
             route = ["P0", *stops, "P1"]
             legs = [distance_km(airports[a], airports[b]) for a, b in pairwise(route)]
             if max(legs) <= max_leg_km:
-                found.append((len(legs), sum(legs)))
-    return found
+                routes.append((len(legs), sum(legs)))
+    return routes
 
 
 def _length(airports: dict[str, Position], route: list[str]) -> float:

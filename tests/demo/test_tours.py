@@ -36,8 +36,8 @@ def test_rounds_make_it_shorter_and_say_so():
     tour = find_tour(STREWN, start="S3", rounds=60, on_progress=heard.append)
     assert tour[0] == "S3"
     assert sorted(tour) == sorted(STREWN)
-    assert [one.number for one in heard] == list(range(61))
-    lengths = [one.distance_km for one in heard]
+    assert [progress.number for progress in heard] == list(range(61))
+    lengths = [progress.distance_km for progress in heard]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[-1] < lengths[0]
     assert lengths[-1] == pytest.approx(length_km(STREWN, tour))

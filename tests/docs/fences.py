@@ -29,9 +29,9 @@ ANYTHING = "…"
 
 def pages() -> dict[str, Path]:
     """The pages by name, which is unique whatever the folder."""
-    found = [*DOCS.glob("*.md"), *DOCS.glob("[!_]*/*.md")]
-    names = {path.stem: path for path in sorted(found)}
-    assert len(names) == len(found), "two pages have one name"
+    paths = [*DOCS.glob("*.md"), *DOCS.glob("[!_]*/*.md")]
+    names = {path.stem: path for path in sorted(paths)}
+    assert len(names) == len(paths), "two pages have one name"
     return names
 
 

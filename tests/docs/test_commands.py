@@ -47,13 +47,16 @@ def choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParse
 
 def options_of(parser: argparse.ArgumentParser) -> set[str]:
     own = {option for action in parser._actions for option in action.option_strings}
-    below = (options_of(one) for one in choices(parser).values())
+    below = (options_of(subparser) for subparser in choices(parser).values())
     return own.union(*below) - set(DJANGOS)
 
 
 def test_djangos_own_options_are_named_once():
     named = {*re.findall(r"`(--[a-z-]+)[` ]", PAGE.partition("\n## ")[0])}
-    assert {one for one in DJANGOS if one.startswith("--")} - {"--help", "--version"} <= named
+    assert {option for option in DJANGOS if option.startswith("--")} - {
+        "--help",
+        "--version",
+    } <= named
 
 
 def section(name: str) -> str:
@@ -70,7 +73,7 @@ def test_every_option_of_a_subcommand_is_explained(name):
     documented = {*re.findall(r"`(--[a-z-]+)[ `]", section(name))}
     parser = subcommands()[name]
     assert options_of(parser) <= documented
-    others = {option for one in subcommands().values() for option in options_of(one)}
+    others = {option for subparser in subcommands().values() for option in options_of(subparser)}
     assert documented <= others | {*DJANGOS, "--config"}
 
 
@@ -82,7 +85,9 @@ def test_every_client_is_in_the_table():
 def examples() -> list[tuple[str, str]]:
     """Commands with what they are shown to print."""
     blocks = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    return [tuple(one.split("\n", 1)) for block in blocks for one in block.split(PROMPT)[1:]]
+    return [
+        tuple(example.split("\n", 1)) for block in blocks for example in block.split(PROMPT)[1:]
+    ]
 
 
 @pytest.mark.django_db(reset_sequences=True)

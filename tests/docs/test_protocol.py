@@ -43,4 +43,6 @@ def test_every_open_point_is_settled():
 
 
 def test_the_page_names_no_requirement_id():
-    assert [one for one in requirements() if re.search(rf"\b{one}\b", PAGE)] == []
+    assert [
+        requirement for requirement in requirements() if re.search(rf"\b{requirement}\b", PAGE)
+    ] == []

@@ -23,7 +23,7 @@ echo 'DJANGO_SETTINGS_MODULE = mysite.settings' | cat <(echo '[pytest]') - >pyte
 
 
 def test_the_code_of_the_readme_works_together(tmp_path):
-    code = [one for one in fences(REPOSITORY / "README.md") if one.language == "python"]
+    code = [block for block in fences(REPOSITORY / "README.md") if block.language == "python"]
     with Project(tmp_path, settings="mysite.settings") as project:
         shutil.copytree(DOCS / "examples" / "shop", project.directory / "shop")
         project.do(shell(NEW))

@@ -33,13 +33,14 @@ class Point:
 
 
 NAMES = {
-    one.__name__: one for one in (date, datetime, time, timedelta, Decimal, UUID, Size, Point)
+    annotation.__name__: annotation
+    for annotation in (date, datetime, time, timedelta, Decimal, UUID, Size, Point)
 } | {"Annotated": Annotated, "Field": Field, "Literal": Literal}
 
 
 def rows() -> list[tuple[str, str]]:
-    found = re.findall(r"^\| `(.+?)` \| `(\{.+\})` \|$", PAGE.read_text(), re.MULTILINE)
-    return [(annotation.replace("\\|", "|"), schema) for annotation, schema in found]
+    matches = re.findall(r"^\| `(.+?)` \| `(\{.+\})` \|$", PAGE.read_text(), re.MULTILINE)
+    return [(annotation.replace("\\|", "|"), schema) for annotation, schema in matches]
 
 
 @spec("RPC-14")

@@ -63,7 +63,10 @@ def test_the_table_of_options_is_made_from_the_code():
     documented = [
         {name for name, kinds, _ in options.options() if kind in kinds} for kind in options.KINDS
     ]
-    declared = [{*one.__annotations__} for one in (ToolOptions, ResourceOptions, PromptOptions)]
+    declared = [
+        {*declaration.__annotations__}
+        for declaration in (ToolOptions, ResourceOptions, PromptOptions)
+    ]
     assert documented == declared
 
 
@@ -73,7 +76,7 @@ def test_texts_link_to_pages_that_exist():
     code = "\n".join(path.read_text() for path in package.rglob("*.py"))
     linked = set(re.findall(r"""docs_url\(["']([^"']+)["']\)""", code))
     assert linked >= {"ref/settings", "topics/limits", "topics/tasks"}
-    for page, _, anchor in (one.partition("#") for one in linked):
+    for page, _, anchor in (link.partition("#") for link in linked):
         assert page in addresses(), page
         assert not anchor or anchor in headings(addresses()[page]), (page, anchor)
     # Readers of an installed package do not have the folder of the repository.
@@ -92,7 +95,7 @@ def test_the_links_of_the_readme_work_on_a_package_index():
         assert not anchor or anchor in headings(addresses()[page]), (page, anchor)
     pictures = re.findall(rf"\]\({re.escape(DOCUMENTATION)}(_static/[\w.-]+)\)", text)
     assert pictures
-    assert all((DOCS / one).is_file() for one in pictures)
+    assert all((DOCS / picture).is_file() for picture in pictures)
     # What is left leads to files of the repository, for those who have it.
     others = set(re.findall(r"\]\((?!https?://)([^)#]+)\)", text))
     assert others == {"demo_project/desk/mcp.py", "ARCHITECTURE.md", "CONTRIBUTING.md"}
@@ -100,5 +103,5 @@ def test_the_links_of_the_readme_work_on_a_package_index():
 
 def headings(path: Path) -> set[str]:
     """The anchors of a page."""
-    found = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in found}
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -16,8 +16,8 @@ def test_several_servers_go_into_one_document():
         for name in "ab"
     ]
     for client in JSON_CLIENTS:
-        found = build_config(CLIENTS[client], targets)
-        assert {*found[CLIENTS[client].root]} == {"a", "b"}
+        config = build_config(CLIENTS[client], targets)
+        assert {*config[CLIENTS[client].root]} == {"a", "b"}
     assert len(build_config(CLIENTS["vscode"], targets)["inputs"]) == 2
     assert {*tomllib.loads(render_config(CLIENTS["codex"], targets))["mcp_servers"]} == {"a", "b"}
     assert len(render_config(CLIENTS["claude-code"], targets).splitlines()) == 2

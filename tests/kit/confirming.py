@@ -39,14 +39,14 @@ class Clock:
 def _clock(settings, monkeypatch):
     """The clocks of the caches, which are in use: `CONFIRM_SECONDS` is 1."""
     settings.MCP_DJANGO = {**getattr(settings, "MCP_DJANGO", {}), "CONFIRM_SECONDS": 1}
-    found = Clock()
-    monkeypatch.setattr(cache, "monotonic", lambda: found.monotonic)
-    named = SimpleNamespace(time=lambda: found.time, sleep=time.sleep)
-    monkeypatch.setattr(cache, "time", named)
+    clock = Clock()
+    monkeypatch.setattr(cache, "monotonic", lambda: clock.monotonic)
+    fake_time = SimpleNamespace(time=lambda: clock.time, sleep=time.sleep)
+    monkeypatch.setattr(cache, "time", fake_time)
     # After its first heartbeat this process writes no other one among the statements of a test.
     now = time.monotonic()
     monkeypatch.setattr(inbox, "time", SimpleNamespace(monotonic=lambda: now))
-    return found
+    return clock
 
 
 @pytest.fixture(name="serving")
@@ -88,15 +88,15 @@ class Database:
 @pytest.fixture(name="database")
 def _database(monkeypatch):
     """What is asked, in any thread."""
-    found = Database()
+    database = Database()
     execute = CursorWrapper._execute_with_wrappers
 
     def noted(self: Any, sql: str, *args: Any, **kwargs: Any) -> Any:
-        found.note(sql)
+        database.note(sql)
         return execute(self, sql, *args, **kwargs)
 
     monkeypatch.setattr(CursorWrapper, "_execute_with_wrappers", noted)
     # A call that takes a second, on a busy machine, is polled for.
     monkeypatch.setattr(cancellation_poller, "poll_now", lambda sessions: None)
-    yield found
-    found.is_away = False
+    yield database
+    database.is_away = False

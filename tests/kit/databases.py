@@ -84,8 +84,8 @@ def _migrate(settings: str, **environ: str) -> None:
 
 
 def _postgres_url(name: str) -> str:
-    told = urlsplit(os.environ.get("MCP_TEST_DATABASE_URL") or DATABASE_SERVER)
-    return told._replace(path=f"/{name}").geturl()
+    url = urlsplit(os.environ.get("MCP_TEST_DATABASE_URL") or DATABASE_SERVER)
+    return url._replace(path=f"/{name}").geturl()
 
 
 @contextmanager
@@ -103,8 +103,8 @@ def cut(environ: Mapping[str, str]) -> int:
     url = environ["MCP_TEST_DATABASE_URL"]
     query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
     with connect(url) as connection:
-        found = connection.execute(query, [database(url)["NAME"]]).fetchone()
-    return found[0] if found else 0
+        row = connection.execute(query, [database(url)["NAME"]]).fetchone()
+    return row[0] if row else 0
 
 
 def run(environ: dict[str, str], *arguments: str) -> str:

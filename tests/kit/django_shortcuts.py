@@ -86,9 +86,9 @@ def do_without_fixtures(tests: Iterable[pytest.Item]) -> None:
     """Take the fixtures from tests that do not need them."""
     for test in tests:
         if isinstance(test, pytest.Function):
-            needless = {one for one, is_needed in FIXTURES.items() if not is_needed(test)}
+            needless = {name for name, is_needed in FIXTURES.items() if not is_needed(test)}
             # A list of its own: one test of a parametrized function may have a marker.
-            test.fixturenames = [one for one in test.fixturenames if one not in needless]
+            test.fixturenames = [name for name in test.fixturenames if name not in needless]
 
 
 def _change_routes(*, setting: str, value: Any, **kwargs: Any) -> None:
@@ -132,9 +132,11 @@ def _look_before(cls: type[TransactionTestCase]) -> None:
 
 
 def _has_to_connect_again(self: TransactionTestCase) -> bool:
-    every = connections.all(initialized_only=True)
-    opened = [one for one in every if one.connection is not None]
-    return any(one.vendor != "sqlite" or not one.get_autocommit() for one in opened)
+    initialized = connections.all(initialized_only=True)
+    opened = [connection for connection in initialized if connection.connection is not None]
+    return any(
+        connection.vendor != "sqlite" or not connection.get_autocommit() for connection in opened
+    )
 
 
 def _empty(self: TransactionTestCase) -> None:
@@ -162,14 +164,14 @@ def _delete(connection: Any) -> None:
         tables = set(connection.introspection.table_names(cursor)).difference(KEPT)
         cursor.execute(
             " UNION ALL ".join(
-                f"SELECT '{one}' WHERE EXISTS (SELECT 1 FROM {quoted(one)})" for one in tables
+                f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {quoted(table)})" for table in tables
             )
         )
-        filled = [one for (one,) in cursor.fetchall()]
+        filled = [table for (table,) in cursor.fetchall()]
     # MariaDB checks foreign keys at each statement, the others when the transaction ends.
     is_checked_early = connection.vendor == "mysql"
     with connection.constraint_checks_disabled() if is_checked_early else nullcontext():
-        connection.ops.execute_sql_flush([f"DELETE FROM {quoted(one)}" for one in filled])
+        connection.ops.execute_sql_flush([f"DELETE FROM {quoted(table)}" for table in filled])
 
 
 def _is_as_made(name: str) -> bool:

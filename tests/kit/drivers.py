@@ -35,20 +35,20 @@ def headers_for(body: Mapping[str, Any], **changes: str | None) -> dict[str, str
     """The headers that belong to a request; `changes` sets (`_` stands for `-`) or removes some."""
     params = body.get("params", {})
     envelope = params.get("_meta")
-    named = envelope.get(PROTOCOL_VERSION) if isinstance(envelope, Mapping) else None
-    found: dict[str, str | None] = {
+    version = envelope.get(PROTOCOL_VERSION) if isinstance(envelope, Mapping) else None
+    headers: dict[str, str | None] = {
         "host": "testserver",
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": VERSION if named is None else str(named),
+        "mcp-protocol-version": VERSION if version is None else str(version),
         "mcp-method": body.get("method"),
     }
     if body.get("method") in {"tools/call", "prompts/get"}:
-        found["mcp-name"] = params.get("name")
+        headers["mcp-name"] = params.get("name")
     if body.get("method") == "resources/read":
-        found["mcp-name"] = params.get("uri")
-    found.update({name.replace("_", "-"): value for name, value in changes.items()})
-    return {name: value for name, value in found.items() if value is not None}
+        headers["mcp-name"] = params.get("uri")
+    headers.update({name.replace("_", "-"): value for name, value in changes.items()})
+    return {name: value for name, value in headers.items() if value is not None}
 
 
 @dataclass
@@ -150,9 +150,9 @@ class Connection:
                 waiting.cancel()
                 self.task.result()
                 raise EOFError("the application ended without finishing its answer")
-            found = await waiting
+            next_part = await waiting
         self.exchange.complain()
-        return found
+        return next_part
 
     async def start(self) -> Answer:
         """Status and headers."""
@@ -176,12 +176,12 @@ class Connection:
             part = await self.part()
             if part["type"] == "http.response.start":
                 continue
-            found = self._decoder.feed(part.get("body", b""))
-            self._events.extend(event for event in found if event.data)
+            events = self._decoder.feed(part.get("body", b""))
+            self._events.extend(event for event in events if event.data)
             if not part.get("more_body") and not self._events:
                 raise EOFError("the stream ended")
-        said: dict[str, Any] = json.loads(self._events.pop(0).data)
-        return said
+        next_message: dict[str, Any] = json.loads(self._events.pop(0).data)
+        return next_message
 
     def stall(self) -> None:
         """Read from now on as slowly as the test does: the application has to wait."""

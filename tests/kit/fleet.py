@@ -50,7 +50,7 @@ class Fleet:
 
     def other_than(self, server: Server) -> Server:
         """A random worker of the rotation that is not this one."""
-        return random.choice([one for one in self.serving if one is not server])
+        return random.choice([worker for worker in self.serving if worker is not server])
 
     def kill(self, server: Server) -> None:
         """End a worker as the kernel does when memory is short; nobody is told."""
@@ -106,6 +106,6 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:
     """So many workers over a shared database; all are gone at the end."""
     with ExitStack() as stack:
-        found = Fleet(directory, environ, stack)
-        await found.grow(workers)
-        yield found
+        new_fleet = Fleet(directory, environ, stack)
+        await new_fleet.grow(workers)
+        yield new_fleet

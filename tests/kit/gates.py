@@ -46,12 +46,12 @@ class Gate:
         row_writer._put = note
         try:
             first, *others = requests
-            found = [asyncio.create_task(first)]
+            tasks = [asyncio.create_task(first)]
             await queued.acquire()
             await self.begun()
-            found += map(asyncio.create_task, others)
+            tasks += map(asyncio.create_task, others)
             for _ in others:
                 await queued.acquire()
         finally:
             del row_writer._put
-        return found
+        return tasks

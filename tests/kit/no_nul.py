@@ -20,6 +20,6 @@ def refusing_nul() -> Iterator[None]:
 
 def _refuse(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
     for row in params or () if many else (params or (),):
-        if any(isinstance(one, str) and "\0" in one for one in row):
+        if any(isinstance(value, str) and "\0" in value for value in row):
             raise DataError("A string literal cannot contain NUL (0x00) characters.")
     return execute(sql, params, many, context)

@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.UsageError: all services are required, and some are missing.
     """
     if demand() == "all" and ring_of(config) == "outside" and not hasattr(config, "workerinput"):
-        reasons = [f"{one}: {reason}" for one in SERVICES if (reason := missing(one))]
+        reasons = [f"{service}: {reason}" for service in SERVICES if (reason := missing(service))]
         if reasons:
             raise pytest.UsageError(
                 "\n".join(["MCP_TEST_REQUIRE=all, and these are missing:", *reasons])
@@ -159,16 +159,16 @@ def _watched(starter: Callable[..., Any]) -> Callable[..., Any]:
 
 def outside_of(items: list[pytest.Item]) -> dict[pytest.Item, str]:
     """Return the tests of the outside ring, each with the reason: `outside` or `mounts`."""
-    found = {item: "outside" for item in items if is_outside(item)}
+    reasons = {item: "outside" for item in items if is_outside(item)}
     alike: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item not in found:
+        if item not in reasons:
             alike[_without_mount(item)].append(item)
     for name, group in alike.items():
         group.sort(key=lambda item: item.nodeid)
         del group[crc32(name.encode()) % len(group)]
-        found |= dict.fromkeys(group, "mounts")
-    return found
+        reasons |= dict.fromkeys(group, "mounts")
+    return reasons
 
 
 def of_other_turns(

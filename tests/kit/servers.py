@@ -83,8 +83,8 @@ def through_view(server: MCPServer, raw: str, headers: Mapping[str, str]) -> Htt
     response: Any = server.view(request)
     exchange.take_response(response)
     exchange.complain()
-    found: HttpResponse = response
-    return found
+    answer: HttpResponse = response
+    return answer
 
 
 def changed_catalog(catalog, **changes):

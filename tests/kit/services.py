@@ -28,10 +28,10 @@ def demand() -> str:
     Raises:
         pytest.UsageError: the variable has another value.
     """
-    said = os.environ.get("MCP_TEST_REQUIRE", "")
-    if said not in {"", "all"}:
-        raise pytest.UsageError(f"MCP_TEST_REQUIRE is {said!r}: write 'all', or leave it unset.")
-    return said
+    value = os.environ.get("MCP_TEST_REQUIRE", "")
+    if value not in {"", "all"}:
+        raise pytest.UsageError(f"MCP_TEST_REQUIRE is {value!r}: write 'all', or leave it unset.")
+    return value
 
 
 def do_without(reason: str) -> NoReturn:

@@ -108,8 +108,8 @@ def test_a_cursor_of_absurd_length_is_refused_unread():
 
 def page(items: list[str], cursor: str | None = None, size: int = 2) -> tuple[list[str], Any]:
     pages = pager("s", size=size)
-    found, following = pages.page(items_after(items, pages.position(cursor), str), str)
-    return [*found], following
+    texts, following = pages.page(items_after(items, pages.position(cursor), str), str)
+    return [*texts], following
 
 
 @spec("PAG-1", "PAG-2", "TOOL-3")
@@ -144,11 +144,11 @@ def test_a_cursor_of_another_kind_of_list_is_refused(key):
 @spec("PAG-1", "PAG-3")
 @given(st.sets(st.text(st.characters(exclude_categories=["Cs"]))), st.integers(1, 5))
 def test_all_pages_together_are_the_list(items, size):
-    found: list[str] = []
+    texts: list[str] = []
     cursor: str | None = None
     for _ in range(len(items) + 1):
-        entries, cursor = page([*items], cursor, size)
-        found += entries
+        page_texts, cursor = page([*items], cursor, size)
+        texts += page_texts
         if cursor is None:
             break
-    assert found == sorted(items)
+    assert texts == sorted(items)

@@ -221,10 +221,10 @@ def test_an_unknown_log_level_is_invalid_params(level):
 @spec("PRG-1")
 @pytest.mark.parametrize("token", ["", "a", 0, 2**70])
 def test_a_progress_token_keeps_its_type(token):
-    found = route(call(fields={**meta(), "progressToken": token}), E)
-    assert isinstance(found, Stateless)
-    assert found.envelope.progress_token == token
-    assert type(found.envelope.progress_token) is type(token)
+    routing = route(call(fields={**meta(), "progressToken": token}), E)
+    assert isinstance(routing, Stateless)
+    assert routing.envelope.progress_token == token
+    assert type(routing.envelope.progress_token) is type(token)
 
 
 @pytest.mark.parametrize("token", [True, 1.5, [], {}])
@@ -385,8 +385,8 @@ def test_another_batch_is_left_to_the_session():
 
 @spec("ALS-1")
 def test_the_alias_is_served_as_a_revision_of_its_own():
-    found = route(call(fields=meta(X)), X)
-    assert found == Stateless(Envelope(revision=DRAFT_2026_V1, client_capabilities={}))
+    routing = route(call(fields=meta(X)), X)
+    assert routing == Stateless(Envelope(revision=DRAFT_2026_V1, client_capabilities={}))
     with pytest.raises(HeaderMismatch):
         route(call(fields=meta(X)), E)
     with pytest.raises(HeaderMismatch):
@@ -466,11 +466,11 @@ def test_every_request_has_a_route_or_an_error(method, fields, params, version, 
     assert isinstance(message, Request | Notification)
     for given_headers in (headers(version, method), None):
         try:
-            found = classify(message, given_headers, enabled=enabled)
+            routing = classify(message, given_headers, enabled=enabled)
         except (InvalidParams, HeaderMismatch, UnsupportedProtocolVersion):
             continue
-        if isinstance(found, Stateless):
-            assert found.envelope.revision.stateless
-            assert found.envelope.revision.version in enabled
-        elif isinstance(found, Handshake):
-            assert any(not REVISIONS[one].stateless for one in enabled)
+        if isinstance(routing, Stateless):
+            assert routing.envelope.revision.stateless
+            assert routing.envelope.revision.version in enabled
+        elif isinstance(routing, Handshake):
+            assert any(not REVISIONS[candidate].stateless for candidate in enabled)

@@ -33,7 +33,7 @@ HANDSHAKE_ONLY = (
     "logging/setLevel",
 )
 SKILLS = ("skills/list", "skills/get", "resources/directory/read")
-TASKS = tuple(f"tasks/{one}" for one in ("get", "update", "cancel", "result", "list"))
+TASKS = tuple(f"tasks/{verb}" for verb in ("get", "update", "cancel", "result", "list"))
 MODERN_ONLY = ("server/discover", "subscriptions/listen", *SKILLS)
 
 
@@ -45,9 +45,9 @@ def lookup(method: str, revision: Revision) -> Method | None:
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=lambda r: r.version)
 @pytest.mark.parametrize("method", EVERYWHERE)
 def test_the_core_methods_exist_in_every_revision(method, revision):
-    found = lookup(method, revision)
-    assert found is not None
-    assert found.name == method
+    definition = lookup(method, revision)
+    assert definition is not None
+    assert definition.name == method
 
 
 @spec("PNG-3", "LOG-6", "RPC-10")
@@ -88,14 +88,14 @@ def test_some_methods_repeat_a_member_in_a_header():
 
 @spec("TKD-4", "TKE-9")
 def test_tasks_have_methods_of_their_own_in_two_revisions():
-    found = {
+    verbs_by_version = {
         version: {name.removeprefix("tasks/") for name in REQUESTS if lookup(name, revision)}
         & {"get", "update", "cancel", "result", "list"}
         for version, revision in REVISIONS.items()
     }
     older, newer = {"get", "cancel", "result", "list"}, {"get", "update", "cancel"}
     expected = {"2025-11-25": older, "2026-07-28": newer, "DRAFT-2026-v1": newer}
-    assert found == {version: expected.get(version, set()) for version in REVISIONS}
+    assert verbs_by_version == {version: expected.get(version, set()) for version in REVISIONS}
 
 
 @spec("CCH-1", "PRM-6")

@@ -184,8 +184,8 @@ def test_absent_params_are_the_empty_object():
 
 @every_revision
 def test_a_notification_that_a_revision_lacks_is_none(revision):
-    found = project_notification("notifications/elicitation/complete", {}, revision)
-    assert (found is not None) == (revision in (D, X))
+    notification = project_notification("notifications/elicitation/complete", {}, revision)
+    assert (notification is not None) == (revision in (D, X))
     assert project_notification("notifications/own", {}, revision) is None
 
 
@@ -295,12 +295,14 @@ def test_a_title_falls_back_to_the_annotations():
 def test_an_output_schema_that_is_no_object_is_wrapped_before_the_stateless_revision(revision):
     schema = {"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"type": "string"}}}
     tool = {"name": "x", "inputSchema": {"type": "object"}, "outputSchema": schema}
-    found = project_tool(tool, revision)["outputSchema"]
+    output_schema = project_tool(tool, revision)["outputSchema"]
     if revision is E:
-        assert found == schema
+        assert output_schema == schema
     else:
-        assert found["type"] == "object"
-        assert found["properties"]["result"]["items"] == {"$ref": "#/properties/result/$defs/a"}
+        assert output_schema["type"] == "object"
+        assert output_schema["properties"]["result"]["items"] == {
+            "$ref": "#/properties/result/$defs/a"
+        }
 
 
 @spec("OUT-4", "OUT-5")
@@ -543,32 +545,35 @@ def test_a_created_task_is_nested_or_flat():
 
 @spec("TKD-4", "TKE-5", "TKE-4")
 def test_a_task_has_its_result_within_it_or_not():
-    found = {**TASK, "result": {"content": []}}
-    assert project("tasks/get", found, D) == OLDER_TASK
-    assert project("tasks/list", {"tasks": [found], "nextCursor": "c"}, D) == {
+    task = {**TASK, "result": {"content": []}}
+    assert project("tasks/get", task, D) == OLDER_TASK
+    assert project("tasks/list", {"tasks": [task], "nextCursor": "c"}, D) == {
         "tasks": [OLDER_TASK],
         "nextCursor": "c",
     }
-    newer = project("tasks/get", found, E)
+    newer = project("tasks/get", task, E)
     assert newer["resultType"] == "complete"
     assert newer["result"] == {"resultType": "complete", "content": []}
 
 
 @spec("ALS-2", "TKE-5")
 def test_the_error_of_a_task_has_the_code_of_its_revision():
-    found = {**TASK, "status": "failed", "error": {"code": -32021, "message": "No."}}
+    task = {**TASK, "status": "failed", "error": {"code": -32021, "message": "No."}}
     for version, code in ((E, -32021), (X, -32003)):
         error = {"code": code, "message": "No."}
-        assert project("tasks/get", found, version)["error"] == error
-        told = project_notification("notifications/tasks", found, version)
-        assert told is not None
-        assert told["error"] == error
+        assert project("tasks/get", task, version)["error"] == error
+        notification = project_notification("notifications/tasks", task, version)
+        assert notification is not None
+        assert notification["error"] == error
 
 
 @spec("TKD-6", "TKE-6")
 def test_a_tool_that_failed_fails_its_task_or_completes_it():
-    said = [{"type": "image", "data": "", "mimeType": "image/png"}, {"type": "text", "text": "No."}]
-    failed = {**TASK, "result": {"content": said, "isError": True}}
+    content = [
+        {"type": "image", "data": "", "mimeType": "image/png"},
+        {"type": "text", "text": "No."},
+    ]
+    failed = {**TASK, "result": {"content": content, "isError": True}}
     assert project("tasks/get", failed, D) == {
         **OLDER_TASK,
         "status": "failed",
@@ -590,8 +595,8 @@ def test_what_changes_a_task_is_acknowledged_or_answered_with_it():
 @spec("TKE-11", "TKD-8")
 def test_a_change_of_a_task_is_told_in_two_ways():
     params = {**TASK, "result": {"content": []}}
-    told = {**TASK, "result": {"resultType": "complete", "content": []}}
-    assert project_notification("notifications/tasks", params, E) == told
+    notification = {**TASK, "result": {"resultType": "complete", "content": []}}
+    assert project_notification("notifications/tasks", params, E) == notification
     assert project_notification("notifications/tasks", params, D) is None
     assert project_notification("notifications/tasks/status", params, D) == OLDER_TASK
     assert project_notification("notifications/tasks/status", params, E) is None
@@ -601,4 +606,6 @@ def test_a_change_of_a_task_is_told_in_two_ways():
 def test_the_capability_is_of_one_revision():
     capabilities = {"tools": {}, "tasks": {"cancel": {}}}
     assert "tasks" in project_capabilities(capabilities, D)
-    assert not any("tasks" in project_capabilities(capabilities, one) for one in (A, B, C, E, X))
+    assert not any(
+        "tasks" in project_capabilities(capabilities, revision) for revision in (A, B, C, E, X)
+    )

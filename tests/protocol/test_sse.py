@@ -100,14 +100,14 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 def test_events_survive_however_the_stream_is_cut(events, end, data):
     stream = b"".join(encode_event(text.encode(), id=id_) for text, id_ in events)
     stream = stream.replace(b"\n", end.encode())
-    decoder, found = EventDecoder(), []
+    decoder, decoded = EventDecoder(), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
-        found += decoder.feed(stream[:size])
-        found += decoder.feed(b"")
+        decoded += decoder.feed(stream[:size])
+        decoded += decoder.feed(b"")
         stream = stream[size:]
     normalized = [text.replace("\r\n", "\n").replace("\r", "\n") for text, _ in events]
-    assert [event.data for event in found] == normalized
+    assert [event.data for event in decoded] == normalized
     named = [id_ for _, id_ in events if id_ is not None]
     assert decoder.last_event_id == (named[-1] if named else None)
 

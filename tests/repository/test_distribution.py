@@ -30,7 +30,7 @@ def built(tmp_path_factory):
 
 def test_both_are_as_package_indexes_want_them(built):
     files = sorted(map(str, built.iterdir()))
-    assert [Path(one).suffix for one in files] == [".whl", ".gz"]
+    assert [Path(file).suffix for file in files] == [".whl", ".gz"]
     command = [sys.executable, "-m", "twine", "check", "--strict", *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

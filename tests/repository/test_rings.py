@@ -68,8 +68,8 @@ def test_what_differs_in_more_than_its_mount_stays():
 
 def test_a_file_may_call_its_mounts_by_other_names():
     names = ("memory", "stdio")
-    assert left_out(*(Item(f"test_it[{one}]") for one in names)) == {}
-    assert len(left_out(*(Item(f"test_it[{one}]", mounts=names) for one in names))) == 1
+    assert left_out(*(Item(f"test_it[{mount}]") for mount in names)) == {}
+    assert len(left_out(*(Item(f"test_it[{mount}]", mounts=names) for mount in names))) == 1
 
 
 @pytest.mark.parametrize("marker", ["outside", "requires"])
@@ -104,8 +104,8 @@ def test_a_marked_one_may_start_one():
 
 
 def test_what_was_left_out_is_said_in_one_line():
-    said = rings.sentence(Counter(outside=2, mounts=3, small=1))
-    assert said == (
+    sentence = rings.sentence(Counter(outside=2, mounts=3, small=1))
+    assert sentence == (
         "Left to the outside ring: 2 tests of processes, services and programs, 3 of other mounts, "
         "1 of Hypothesis at full size. "
         "Run them with: pip install -e '.[test,outside]' && "

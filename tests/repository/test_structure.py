@@ -89,14 +89,16 @@ def is_package(name: str) -> bool:
 
 def at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that run when a module is imported, without those for type checkers."""
-    for one in body:
-        if isinstance(one, ast.If):
-            is_checking = ast.unparse(one.test) == "TYPE_CHECKING"
-            yield from at_import(one.orelse if is_checking else [*one.body, *one.orelse])
-        elif isinstance(one, ast.Try | ast.With):
-            yield from at_import(one.body)
+    for statement in body:
+        if isinstance(statement, ast.If):
+            is_checking = ast.unparse(statement.test) == "TYPE_CHECKING"
+            yield from at_import(
+                statement.orelse if is_checking else [*statement.body, *statement.orelse]
+            )
+        elif isinstance(statement, ast.Try | ast.With):
+            yield from at_import(statement.body)
         else:
-            yield one
+            yield statement
 
 
 def inside_functions(package: Package) -> int:
@@ -188,11 +190,11 @@ def count_in_cycles(graph: dict[str, set[str]]) -> int:
     for name in graph:
         seen, todo = set(), [name]
         while todo:
-            for one in graph[todo.pop()] - seen:
-                seen.add(one)
-                todo.append(one)
+            for module in graph[todo.pop()] - seen:
+                seen.add(module)
+                todo.append(module)
         reached[name] = seen
-    return sum(name in found for name, found in reached.items())
+    return sum(name in modules for name, modules in reached.items())
 
 
 def helpers_with_one_use(package: Package) -> int:
@@ -233,8 +235,8 @@ def test_the_shape_only_improves():
     package = Package()
     counted = {figure: COUNTED[figure](package) for figure in FIGURES}
     for figure, written in FIGURES.items():
-        found = counted[figure]
-        assert found <= written, f"{figure}: {found}, which were {written}; see ARCHITECTURE.md."
-        assert found >= written, (
-            f"{figure}: {found} now; write that down here, so that it stays so."
+        count = counted[figure]
+        assert count <= written, f"{figure}: {count}, which were {written}; see ARCHITECTURE.md."
+        assert count >= written, (
+            f"{figure}: {count} now; write that down here, so that it stays so."
         )

@@ -59,10 +59,10 @@ def in_template(path: Path) -> Iterator[Text]:
 @cache
 def in_package() -> frozenset[Text]:
     """The texts that code and templates translate."""
-    found = {text for path in PACKAGE.rglob("*.py") for text in in_python(path)}
+    texts = {text for path in PACKAGE.rglob("*.py") for text in in_python(path)}
     for path in PACKAGE.rglob("*.html"):
-        found.update(in_template(path))
-    return frozenset(found)
+        texts.update(in_template(path))
+    return frozenset(texts)
 
 
 @cache
@@ -72,12 +72,12 @@ def catalog(language: str) -> Catalog:
 
 
 def messages(language: str) -> list[Message]:
-    return [one for one in catalog(language) if one.id]
+    return [message for message in catalog(language) if message.id]
 
 
 def test_the_extraction_finds_texts_of_each_kind():
-    found = in_package()
-    assert len(found) > 1000
+    texts = in_package()
+    assert len(texts) > 1000
     for text in (
         (None, "Try it"),
         (None, "last seen"),
@@ -85,12 +85,12 @@ def test_the_extraction_finds_texts_of_each_kind():
         ("place of a file", "project"),
         (None, "The URL of this server:"),
     ):
-        assert text in found
+        assert text in texts
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_catalog_holds_every_text_and_no_other(language):
-    held = {(one.context, one.id) for one in messages(language)}
+    held = {(message.context, message.id) for message in messages(language)}
     missing = sorted(map(str, in_package() - held))
     assert not missing, "Run django-admin makemessages in mcp_django/; it lacks these"
     assert not sorted(map(str, held - in_package()))
@@ -100,11 +100,11 @@ def test_the_catalog_holds_every_text_and_no_other(language):
 def test_every_text_is_translated(language):
     # What is left of a guess by `makemessages`; gettext cannot always read it.
     assert "\n#|" not in (PACKAGE / "locale" / language / "LC_MESSAGES" / "django.po").read_text()
-    for one in messages(language):
-        assert "fuzzy" not in one.flags, one.id
-        texts = one.string if isinstance(one.string, tuple) else (one.string,)
-        assert all(texts), one.id
-        ids: tuple[str, ...] = one.id if isinstance(one.id, tuple) else (one.id,)
+    for message in messages(language):
+        assert "fuzzy" not in message.flags, message.id
+        texts = message.string if isinstance(message.string, tuple) else (message.string,)
+        assert all(texts), message.id
+        ids: tuple[str, ...] = message.id if isinstance(message.id, tuple) else (message.id,)
         for english, text in zip(ids, texts, strict=True):
             known = set(PLACEHOLDER.findall(english))
             assert known == set(PLACEHOLDER.findall(text)), (english, text)
@@ -117,20 +117,20 @@ def test_the_compiled_catalog_is_that_of_the_texts(language):
     with (PACKAGE / "locale" / language / "LC_MESSAGES" / "django.mo").open("rb") as file:
         compiled: dict[Any, str] = gettext.GNUTranslations(file)._catalog
     expected: dict[Any, str] = {}
-    for one in messages(language):
-        begin = f"{one.context}\x04" if one.context else ""
-        if isinstance(one.id, tuple):
-            forms = {(begin + one.id[0], n): text for n, text in enumerate(one.string)}
+    for message in messages(language):
+        begin = f"{message.context}\x04" if message.context else ""
+        if isinstance(message.id, tuple):
+            forms = {(begin + message.id[0], n): text for n, text in enumerate(message.string)}
             expected.update(forms)
         else:
-            expected[begin + one.id] = one.string
+            expected[begin + message.id] = message.string
     compiled.pop("", None)
     assert compiled == expected, "Run django-admin compilemessages in mcp_django/"
 
 
 def test_every_text_is_written_where_it_is_translated():
     """The extraction reads calls with a text, and no others."""
-    found = []
+    paths = []
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text()
         if "django.utils.translation" not in text:
@@ -148,11 +148,11 @@ def test_every_text_is_written_where_it_is_translated():
             for node in nodes
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
         }
-        found += [
+        paths += [
             path.relative_to(PACKAGE).as_posix()
             for node in nodes
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
             if node.id in imported and id(node) not in called
         ]
     # Labels that the history stores, which are texts of the models; and a text of Django's.
-    assert sorted(found) == ["admin_base.py", "integrations/model_admin.py"]
+    assert sorted(paths) == ["admin_base.py", "integrations/model_admin.py"]

@@ -68,12 +68,12 @@ WITHOUT_FOLDER = {"auth/backends", "execution/handlers", "management/commands", 
 
 
 def folders_with_tests() -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    folders: dict[str, set[str]] = {}
     for path in TESTS.rglob("test_*.py"):
         folder = path.parent.relative_to(TESTS).as_posix().removeprefix(".")
         if folder.partition("/")[0] not in WHOLE:
-            found.setdefault(folder, set()).add(path.stem)
-    return found
+            folders.setdefault(folder, set()).add(path.stem)
+    return folders
 
 
 def modules_of(folder: str) -> set[str]:

@@ -13,9 +13,9 @@ from tests.components.questions.shapes import check_form
 
 
 def schema_of(declared: Any) -> dict[str, Any]:
-    found = build_elicitation_form(declared).json_schema
-    check_form(found)
-    return found
+    schema = build_elicitation_form(declared).json_schema
+    check_form(schema)
+    return schema
 
 
 def read(declared: Any, content: Any) -> Any:

@@ -32,7 +32,11 @@ def test_the_marker_is_published_with_the_property():
         "page": {"type": "integer", "description": "Which page", "x-mcp-header": "Page"},
         "side": {"type": "string", "enum": ["east"], "default": "east", "x-mcp-header": "Side"},
     }
-    assert [one.header for one in header_parameters(schema)] == ["Region", "Page", "Side"]
+    assert [parameter.header for parameter in header_parameters(schema)] == [
+        "Region",
+        "Page",
+        "Side",
+    ]
 
 
 @spec("HDR-13")

@@ -194,10 +194,10 @@ def test_a_choice_among_rows_is_described_by_the_key_without_asking_the_database
 
 @pytest.mark.django_db
 def test_rows_are_found_by_their_key():
-    one, two = Group.objects.create(name="one"), Group.objects.create(name="two")
-    raw = f'{{"group": {one.pk}, "others": [{two.pk}], "by_name": "two"}}'.encode()
+    first, second = Group.objects.create(name="one"), Group.objects.create(name="two")
+    raw = f'{{"group": {first.pk}, "others": [{second.pk}], "by_name": "two"}}'.encode()
     data = FormArguments(Membership).parse(raw)["form"].cleaned_data
-    assert (data["group"], list(data["others"]), data["by_name"]) == (one, [two], two)
+    assert (data["group"], list(data["others"]), data["by_name"]) == (first, [second], second)
     assert refusal(FormArguments(Membership), b'{"group": 0}') == (
         "group: Select a valid choice. That choice is not one of the available choices (got 0)"
     )

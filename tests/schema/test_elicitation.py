@@ -125,8 +125,8 @@ class Model(BaseModel):
     ],
 )
 def test_a_single_type_is_one_field_without_its_wrapping(declared, member, content, value):
-    found = schema_of(declared)
-    assert found == {"type": "object", "properties": {"value": member}, "required": ["value"]}
+    schema = schema_of(declared)
+    assert schema == {"type": "object", "properties": {"value": member}, "required": ["value"]}
     answer = read(declared, {"value": content, "more": 1})
     assert (answer, type(answer)) == (value, type(value))
 
@@ -159,7 +159,9 @@ class Remark:
 @spec("ASK-11")
 def test_optional_text_has_an_empty_default():
     properties = schema_of(Remark)["properties"]
-    assert {name: one["default"] for name, one in properties.items() if "default" in one} == {
+    assert {
+        name: member["default"] for name, member in properties.items() if "default" in member
+    } == {
         "plain": "",
         "nullable": "",
         "greeting": "Hello",
@@ -287,10 +289,10 @@ def test_titles_are_the_labels_of_the_fields():
 
 
 def test_a_model_is_asked_for_by_its_aliases():
-    found = schema_of(Model)
-    assert list(found["properties"]) == ["theName", "price", "at"]
-    assert found["required"] == ["theName"]
-    assert found["properties"]["theName"]["description"] == "A name"
+    schema = schema_of(Model)
+    assert list(schema["properties"]) == ["theName", "price", "at"]
+    assert schema["required"] == ["theName"]
+    assert schema["properties"]["theName"]["description"] == "A name"
     model = read(Model, {"theName": "ada", "price": 2, "the_name": "x"})
     assert model == Model(theName="ada", price=Decimal(2))
     assert problem(Model, {"theName": "too long"}).startswith("theName: must have at most 3")
@@ -339,9 +341,9 @@ def test_nothing_declared_is_nothing_asked():
     ],
 )
 def test_what_is_not_flat_is_refused_by_name(declared, text):
-    found = refusal(declared)
-    assert " cannot be used as a form: " in found
-    assert text in found
+    message = refusal(declared)
+    assert " cannot be used as a form: " in message
+    assert text in message
 
 
 @pytest.mark.parametrize("declared", [5, object(), Path, forms.CharField()])

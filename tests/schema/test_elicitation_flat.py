@@ -20,9 +20,9 @@ def form(**properties: Any) -> dict[str, Any]:
 
 def flat(member: Any) -> Any:
     """The one member `x` as a form has it."""
-    found = flat_form(form(x=member))
-    check_form(found)
-    return found["properties"]["x"]
+    schema = flat_form(form(x=member))
+    check_form(schema)
+    return schema["properties"]["x"]
 
 
 def refusal(schema: Any, *, by: Any = flat_form) -> str:
@@ -38,7 +38,7 @@ def refusal(schema: Any, *, by: Any = flat_form) -> str:
         {"type": "string"},
         {"type": "string", "title": "X", "description": "What it is", "default": "x"},
         {"type": "string", "minLength": 1, "maxLength": 5},
-        *[{"type": "string", "format": one} for one in ("email", "uri", "date", "date-time")],
+        *[{"type": "string", "format": name} for name in ("email", "uri", "date", "date-time")],
         {"type": "integer", "minimum": 0, "maximum": 10, "default": 5},
         {"type": "number", "minimum": 0.5, "maximum": 1, "default": 0.75},
         {"type": "number", "default": 1},
@@ -280,10 +280,10 @@ MEMBERS = st.fixed_dictionaries(
 def test_whatever_is_published_is_what_the_specification_has(properties):
     schema = form(**properties)
     try:
-        found = flat_form(schema)
+        published = flat_form(schema)
     except NotFlatError:
-        found = form()
-    check_form(found)
+        published = form()
+    check_form(published)
     try:
         check_flat(schema)
     except NotFlatError:

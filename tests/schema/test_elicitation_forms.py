@@ -206,9 +206,9 @@ def test_its_answer_is_checked(engine):
     ],
 )
 def test_a_form_written_by_hand_is_refused_where_no_host_could_show_it(schema, text):
-    found = refusal(schema)
-    assert found.startswith("The form's schema is not valid: ")
-    assert text in found
+    message = refusal(schema)
+    assert message.startswith("The form's schema is not valid: ")
+    assert text in message
 
 
 @spec("ASK-14")

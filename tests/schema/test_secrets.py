@@ -199,8 +199,8 @@ def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(limits, hidden):
 @pytest.mark.parametrize(("limits", "hidden"), LOOKS)
 def test_names_that_become_equal_hide_no_member(limits, hidden):
     value = {BEARER: 1, f"{BEARER}b": 2, f"{hidden} (3)": 3, f"{BEARER}c": 4}
-    found = mask(value, {}, limits=limits)
-    assert found == {hidden: 1, f"{hidden} (2)": 2, f"{hidden} (3)": 3, f"{hidden} (4)": 4}
+    masked = mask(value, {}, limits=limits)
+    assert masked == {hidden: 1, f"{hidden} (2)": 2, f"{hidden} (3)": 3, f"{hidden} (4)": 4}
 
 
 def test_names_that_only_look_different_hide_no_member():
@@ -214,20 +214,20 @@ def test_the_size_of_a_secret_is_one_too(limits, hidden):
     schema = form(pin={"type": "array", "items": {"type": "integer"}}, credentials=objects)
     members = {str(n): n for n in range(300)}
     value = {"pin": [7] * 300, "credentials": members, "n": [7] * 300}
-    found = mask(value, schema, limits=limits)
-    assert (len(found["pin"]), set(found["pin"])) == (limits.members + 1, {hidden})
-    assert set(found["credentials"].values()) == {hidden}
-    assert found["n"][-1] == {LOG: "… 250 more", PAGE: "… (300)"}[limits]
+    masked = mask(value, schema, limits=limits)
+    assert (len(masked["pin"]), set(masked["pin"])) == (limits.members + 1, {hidden})
+    assert set(masked["credentials"].values()) == {hidden}
+    assert masked["n"][-1] == {LOG: "… 250 more", PAGE: "… (300)"}[limits]
 
 
 def test_nothing_is_shown_below_the_depth():
     deep: Any = ["short", "long" * 1000, 1, {}]
     for _ in range(MESSAGE.depth):
         deep = [deep]
-    found = mask(deep, {}, limits=MESSAGE)
+    masked = mask(deep, {}, limits=MESSAGE)
     for _ in range(MESSAGE.depth):
-        [found] = found
-    assert found == ["…", "…", "…", "…"]
+        [masked] = masked
+    assert masked == ["…", "…", "…", "…"]
 
 
 def test_a_value_is_cut_whatever_its_shape():
@@ -253,9 +253,9 @@ def test_a_form_gets_everything_but_secrets_as_it_was():
 
 
 def test_all_values_of_the_log_share_a_limit():
-    found = mask({str(n): "x" * 400 for n in range(50)}, {})
-    assert found["24"] == "x" * 400
-    assert found["25"] == "…"
+    masked = mask({str(n): "x" * 400 for n in range(50)}, {})
+    assert masked["24"] == "x" * 400
+    assert masked["25"] == "…"
 
 
 def test_a_long_name_is_judged_and_not_remembered():

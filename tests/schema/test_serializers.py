@@ -212,10 +212,10 @@ class UserSerializer(serializers.ModelSerializer):
 
 @pytest.mark.django_db
 def test_rows_are_found_by_their_keys():
-    one = Group.objects.create(name="one")
-    raw = f'{{"key": {one.pk}, "keys": [{one.pk}], "named": "one"}}'.encode()
+    group = Group.objects.create(name="one")
+    raw = f'{{"key": {group.pk}, "keys": [{group.pk}], "named": "one"}}'.encode()
     data = SerializerArguments(Related).parse(raw)["serializer"].validated_data
-    assert (data["key"], data["keys"], data["named"]) == (one, [one], one)
+    assert (data["key"], data["keys"], data["named"]) == (group, [group], group)
     assert refusal(SerializerArguments(Related), b'{"key": 0, "keys": [0], "named": "two"}') == (
         'key: Invalid pk "0" - object does not exist (got 0)\n'
         'keys: Invalid pk "0" - object does not exist\n'

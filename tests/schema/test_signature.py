@@ -31,7 +31,7 @@ class Shop:
 
 def test_hints_are_resolved_where_the_function_was_written():
     parameters = read_parameters(tool)
-    assert [(one.name, one.hint, one.default) for one in parameters] == [
+    assert [(parameter.name, parameter.hint, parameter.default) for parameter in parameters] == [
         ("one", Any, Parameter.empty),
         ("two", int, Parameter.empty),
         ("three", Annotated[list[Later], "text"], Parameter.empty),
@@ -44,7 +44,7 @@ def test_positional_parameters_are_named_in_order():
 
 
 def test_names_to_skip_may_be_any_iterable():
-    names = [one.name for one in read_parameters(tool, skip=iter(["one", "four"]))]
+    names = [parameter.name for parameter in read_parameters(tool, skip=iter(["one", "four"]))]
     assert names == ["two", "three"]
 
 
@@ -88,4 +88,4 @@ def test_names_are_those_that_the_author_wrote():
 
 def test_partial_inside_partial_binds_both():
     function = functools.partial(functools.partial(tool, 1, four="a"), 2)
-    assert [one.name for one in read_parameters(function)] == ["three"]
+    assert [parameter.name for parameter in read_parameters(function)] == ["three"]

@@ -93,8 +93,8 @@ def test_names_that_nobody_declared_are_found_at_every_depth():
 
 
 def test_members_are_sorted_at_every_depth_and_items_are_not():
-    one, two = {"b": [{"d": 1, "c": 2}], "a": 3}, {"a": 3, "b": [{"c": 2, "d": 1}]}
-    assert repr(sorted_members(one)) == repr(sorted_members(two))
-    assert sorted_members(one) == one
+    first, second = {"b": [{"d": 1, "c": 2}], "a": 3}, {"a": 3, "b": [{"c": 2, "d": 1}]}
+    assert repr(sorted_members(first)) == repr(sorted_members(second))
+    assert sorted_members(first) == first
     assert sorted_members([2, 1]) == [2, 1]
     assert sorted_members([]) != sorted_members({})

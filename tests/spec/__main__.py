@@ -40,8 +40,12 @@ def _column(requirement: Requirement) -> str:
 
 def unproven(passed: Iterable[Path]) -> list[str]:
     """The served requirements that none of these files names."""
-    ids = {one for path in passed for one in path.read_text(encoding="utf-8").split()}
-    return [one.id for one in requirements().values() if one.is_served and one.id not in ids]
+    ids = {name for path in passed for name in path.read_text(encoding="utf-8").split()}
+    return [
+        requirement.id
+        for requirement in requirements().values()
+        if requirement.is_served and requirement.id not in ids
+    ]
 
 
 def main(arguments: list[str]) -> int:

@@ -52,4 +52,4 @@ class Passed:
             self._ids.update(properties.get(PROPERTY, ()))
 
     def pytest_sessionfinish(self) -> None:
-        self._path.write_text("".join(f"{one}\n" for one in sorted(self._ids)), encoding="utf-8")
+        self._path.write_text("".join(f"{name}\n" for name in sorted(self._ids)), encoding="utf-8")

@@ -105,8 +105,8 @@ class TestAll:
     @pytest.mark.parametrize("x", [pytest.param(1, marks=spec("RPC-4"))])
     def test_one(self, x): other("RPC-5"); thing.spec("RPC-6")
 """
-    found = [(mention.id, mention.place) for mention in mentions_in(source, "a.py")]
-    assert sorted(found) == [
+    places = [(mention.id, mention.place) for mention in mentions_in(source, "a.py")]
+    assert sorted(places) == [
         ("RPC-1", "a.py:2"),
         ("RPC-2", "a.py:4"),
         ("RPC-3", "a.py:4"),
@@ -127,7 +127,7 @@ def test_the_report_counts_every_requirement_once():
 
 
 def test_what_is_served_has_to_have_passed(tmp_path, capsys):
-    served = [one.id for one in requirements().values() if one.is_served]
+    served = [requirement.id for requirement in requirements().values() if requirement.is_served]
     first, rest = tmp_path / "fast", tmp_path / "outside"
     first.write_text("\n".join(served[:100]))
     rest.write_text("\n".join(served[101:]))

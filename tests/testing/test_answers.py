@@ -39,7 +39,7 @@ def asking(*questions: Any) -> MCPClient:
     """A client of a tool that asks one question after the other."""
 
     async def tool(ctx: Context) -> list[str]:
-        return [repr((await ctx.aask(one))[0]) for one in questions]
+        return [repr((await ctx.aask(question))[0]) for question in questions]
 
     return serving(tool)
 
@@ -163,9 +163,9 @@ def test_messages_of_all_rounds_are_kept():
         return "done"
 
     client = serving(tool)
-    assert [one["progress"] for one in client.call_tool("tool").progress] == [1]
+    assert [notification["progress"] for notification in client.call_tool("tool").progress] == [1]
     result = client.call_tool("tool", answers=[ACCEPT])
-    assert [one["progress"] for one in result.progress] == [1, 2]
+    assert [notification["progress"] for notification in result.progress] == [1, 2]
 
 
 # Writes ---------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ from tests.testing.till import shop, staff
 A, B, C, D, E = sorted(version for version in REVISIONS if version[0].isdigit())
 TRANSPORTS = ("memory", "http", "stdio")
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.mounts(*TRANSPORTS)]
-EVERY = [(A, "sse"), *((version, one) for version in REVISIONS for one in TRANSPORTS)]
-ASKING = [(version, one) for version, one in EVERY if version not in (A, B)]
-LATEST = [(E, one) for one in TRANSPORTS]
+EVERY = [(A, "sse"), *((version, transport) for version in REVISIONS for transport in TRANSPORTS)]
+ASKING = [(version, transport) for version, transport in EVERY if version not in (A, B)]
+LATEST = [(E, transport) for transport in TRANSPORTS]
 
 
 @pytest.fixture(params=EVERY, ids="-".join)
@@ -56,7 +56,7 @@ def test_a_tool_is_called(mine):
 
 async def test_the_first_requests_may_come_together(mine):
     calls = (mine.acall_tool("add", {"a": 1, "b": n}) for n in range(3))
-    assert [one.text for one in await asyncio.gather(*calls)] == [
+    assert [result.text for result in await asyncio.gather(*calls)] == [
         f'{{"sum":{n}}}' for n in (1, 2, 3)
     ]
     assert await Session.objects.acount() <= 1
@@ -75,8 +75,8 @@ def test_failures_are_told_apart(mine):
 
 def test_lists_are_read_to_the_last_page(mine):
     assert [tool["name"] for tool in mine.list_tools()] == sorted(shop.tools)
-    assert [one["uri"] for one in mine.list_resources()] == ["transported://table"]
-    assert [one["name"] for one in mine.list_prompts()] == ["toast"]
+    assert [resource["uri"] for resource in mine.list_resources()] == ["transported://table"]
+    assert [prompt["name"] for prompt in mine.list_prompts()] == ["toast"]
 
 
 def test_resources_prompts_and_completions_are_there(mine):
@@ -89,8 +89,8 @@ def test_resources_prompts_and_completions_are_there(mine):
 def test_progress_and_logs_are_heard(mine):
     result = mine.call_tool("count", {"n": 3})
     assert result.text == "counted to 3"
-    assert [one["progress"] for one in result.progress] == [1, 2, 3]
-    assert [one["data"] for one in result.logs] == ["done"]
+    assert [notification["progress"] for notification in result.progress] == [1, 2, 3]
+    assert [record["data"] for record in result.logs] == ["done"]
     assert mine.call_tool("count", {"n": 0}).progress == []
 
 
@@ -138,7 +138,10 @@ def test_an_unfit_answer_is_a_mistake_and_gives_the_call_up(asked):
 def test_a_call_that_hangs_up_is_read_on():
     with MCPClient(server=shop, protocol_version=D, transport="http") as client:
         result = client.call_tool("pause")
-    assert (result.text, [one["progress"] for one in result.progress]) == ("back", [1, 2])
+    assert (result.text, [notification["progress"] for notification in result.progress]) == (
+        "back",
+        [1, 2],
+    )
 
 
 def test_left_over_answers_are_a_mistake(asked):
@@ -202,7 +205,9 @@ def test_a_client_that_nobody_closes_leaves_no_thread():
     client = MCPClient(server=shop, transport="http")
     client.list_tools()
     (thread,) = [
-        one for one in set(threading.enumerate()) - before if one.name == "mcp-test-client"
+        candidate
+        for candidate in set(threading.enumerate()) - before
+        if candidate.name == "mcp-test-client"
     ]
     there = weakref.ref(client)
     del client

@@ -247,21 +247,21 @@ async def test_an_entry_has_the_address_and_the_correlation_id(ada):
     def entry() -> LogEntry:
         return LogEntry.objects.get_for_object(Note.objects.get()).get()
 
-    found = await in_thread(entry)
-    assert (found.remote_addr, found.cid) == ("127.0.0.1", "c-1")
+    row = await in_thread(entry)
+    assert (row.remote_addr, row.cid) == ("127.0.0.1", "c-1")
 
 
 async def test_an_older_auditlog_records_the_caller_and_the_address(ada, monkeypatch):
     # Version 3.4 has added it.
     monkeypatch.delattr(auditlog_context, "set_extra_data")
-    wanted = ToolCall(server="notes", tool="write", arguments={"text": "older"})
-    assert (await call("raw", ada, wanted)).is_done
+    tool_call = ToolCall(server="notes", tool="write", arguments={"text": "older"})
+    assert (await call("raw", ada, tool_call)).is_done
 
     def entry() -> LogEntry:
         return LogEntry.objects.get_for_object(Note.objects.get()).select_related("actor").get()
 
-    found = await in_thread(entry)
-    assert (found.actor.username, found.remote_addr) == ("ada", "127.0.0.1")
+    row = await in_thread(entry)
+    assert (row.actor.username, row.remote_addr) == ("ada", "127.0.0.1")
 
 
 @pytest.mark.parametrize("tool", ["write_as_task", "write_as_task_later"])
@@ -279,8 +279,8 @@ async def test_a_task_is_recorded_as_its_caller(tool, ada):
             answer = await ask(
                 "lane", "/notes/mcp", body, authorization=caller.token, mcp_name=task_id
             )
-            found: str = answer.response()["result"]["status"]
-            return found
+            task_status: str = answer.response()["result"]["status"]
+            return task_status
 
         async with asyncio.timeout(PATIENCE):
             while await status() == "working":

@@ -25,7 +25,7 @@ class EachInItsPlace:
 
     db_for_write = db_for_read
 
-    def allow_relation(self, one: Any, other: Any, **hints: Any) -> bool | None:
+    def allow_relation(self, row: Any, other: Any, **hints: Any) -> bool | None:
         return None
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:

@@ -48,4 +48,4 @@ MCP_DJANGO = {"AUTH": ["tokens", "oauth"], "OAUTH": {"ISSUER": ISSUER}}
 OAUTH2_PROVIDER = provider_settings()
 # Nobody signs in at a page; the test that has a member approve a client adds the middleware. The
 # issuer has the path of the prefix, which W002 warns the oldest clients of.
-SILENCED_SYSTEM_CHECKS = [f"mcp_oauth.{one}" for one in ("E008", "E009", "W002", "W006")]
+SILENCED_SYSTEM_CHECKS = [f"mcp_oauth.{code}" for code in ("E008", "E009", "W002", "W006")]

@@ -212,8 +212,8 @@ def logo() -> bytes:
 @mcp.resource("shop://groups/{name}", mime_type="application/json")
 def group(name: str) -> dict[str, Any]:
     """One group by name."""
-    found = Group.objects.get(name=name)
-    return {"name": found.name}
+    row = Group.objects.get(name=name)
+    return {"name": row.name}
 
 
 @mcp.resource("shop://files/{+path}")

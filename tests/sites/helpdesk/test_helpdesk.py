@@ -29,8 +29,8 @@ def staff(db):
 
 
 def properties(client: MCPClient, name: str) -> dict[str, Any]:
-    found = {tool["name"]: tool for tool in client.list_tools()}
-    schema: dict[str, Any] = found[name]["inputSchema"]["properties"]
+    tools_by_name = {tool["name"]: tool for tool in client.list_tools()}
+    schema: dict[str, Any] = tools_by_name[name]["inputSchema"]["properties"]
     return schema
 
 

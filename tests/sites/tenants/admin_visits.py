@@ -41,7 +41,7 @@ def listed(tenant: str, method: str, kind: str) -> list[str]:
     body = message(method)
     client = Client(headers=headers_for(body, host=f"{tenant}.tenants.test"))
     answer = client.post("/mcp", body, content_type="application/json")
-    return sorted(one["name"] for one in answer.json()["result"][kind])
+    return sorted(component["name"] for component in answer.json()["result"][kind])
 
 
 def decisions(browsers: dict[str, Client]) -> dict[str, Any]:
@@ -50,17 +50,17 @@ def decisions(browsers: dict[str, Client]) -> dict[str, Any]:
 
     chosen = Component.objects.get(tenant="alpha", server="tenants", kind="tool", key="sync_items")
     disable = {"action": "disable", "_selected_action": [chosen.pk]}
-    found: dict[str, Any] = {"tools before": listed("beta", "tools/list", "tools")}
+    report: dict[str, Any] = {"tools before": listed("beta", "tools/list", "tools")}
     for tenant, browser in browsers.items():
         browser.post(address(Component, "changelist"), disable)
         answer = browser.post(address(PromptText, "add"), PROMPT)
         again = browser.post(address(PromptText, "add"), PROMPT)
-        found[f"added in {tenant}"] = [answer.status_code, again.status_code]
-        found[f"prompts of beta after {tenant}"] = listed("beta", "prompts/list", "prompts")
+        report[f"added in {tenant}"] = [answer.status_code, again.status_code]
+        report[f"prompts of beta after {tenant}"] = listed("beta", "prompts/list", "prompts")
     for tenant in browsers:
-        found[f"tools of {tenant}"] = listed(tenant, "tools/list", "tools")
-    found["prompts of alpha"] = listed("alpha", "prompts/list", "prompts")
-    return found
+        report[f"tools of {tenant}"] = listed(tenant, "tools/list", "tools")
+    report["prompts of alpha"] = listed("alpha", "prompts/list", "prompts")
+    return report
 
 
 def pages(browsers: dict[str, Client]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def pages(browsers: dict[str, Client]) -> dict[str, Any]:
     from django.contrib import admin
     from django.contrib.admin.utils import quote
 
-    found = {}
+    report = {}
     for model in admin.site._registry:
         if model._meta.app_label != "mcp_django" or not hasattr(model, "tenant"):
             continue
@@ -82,7 +82,7 @@ def pages(browsers: dict[str, Client]) -> dict[str, Any]:
         keys = {
             tenant: [quote(row.pk) for row in rows.filter(tenant=tenant)] for tenant in browsers
         }
-        found[model.__name__] = {
+        report[model.__name__] = {
             "status": answer.status_code,
             "linked": {
                 tenant: len(linked.intersection(map(str, pks))) for tenant, pks in keys.items()
@@ -93,7 +93,7 @@ def pages(browsers: dict[str, Client]) -> dict[str, Any]:
                 if pks
             },
         }
-    return found
+    return report
 
 
 def add_rows(tenant: str, user: Any) -> None:
@@ -176,14 +176,14 @@ def visit() -> dict[str, Any]:
         while not Component.objects.filter(tenant=tenant, key="sync_items").exists():
             browser.get(address(Component, "changelist"))
             assert time.monotonic() < deadline
-    found = {**decisions(browsers), "pages": pages(browsers)}
+    report = {**decisions(browsers), "pages": pages(browsers)}
     server = Server.objects.get(tenant="alpha", name="tenants")
     for page in ("try", "seen", "charts"):
         url = f"/admin/mcp_django/server/{server.pk}/{page}/"
-        found[page] = {tenant: browsers[tenant].get(url).status_code for tenant in TENANTS}
-    found["left"] = deletion(browsers)
-    found["deleted"] = deleted_tenant()
-    return found
+        report[page] = {tenant: browsers[tenant].get(url).status_code for tenant in TENANTS}
+    report["left"] = deletion(browsers)
+    report["deleted"] = deleted_tenant()
+    return report
 
 
 if __name__ == "__main__":

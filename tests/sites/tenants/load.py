@@ -74,8 +74,8 @@ class Reply:
         """All messages; a batch that is answered at once has a list."""
         events = sse.EventDecoder().feed(self.text.encode()) if self.is_stream else []
         texts = [event.data for event in events if event.data] or [self.text]
-        found = [json.loads(text) for text in texts]
-        return [one for part in found for one in (part if isinstance(part, list) else [part])]
+        parts = [json.loads(text) for text in texts]
+        return [answer for part in parts for answer in (part if isinstance(part, list) else [part])]
 
     @property
     def response(self) -> dict[str, Any]:

@@ -26,8 +26,8 @@ LEAVING = 4
 def notes(server: Server) -> dict[str, int]:
     """What the functions of the server's process have noted so far."""
     with closing(Client(server, "beta")) as client:
-        found: dict[str, int] = client.call("notes").response["result"]["structuredContent"]
-        return found
+        counts: dict[str, int] = client.call("notes").response["result"]["structuredContent"]
+        return counts
 
 
 def wait_for(server: Server, **expected: int) -> None:

@@ -41,17 +41,17 @@ def rows(text: str) -> set[str]:
 @pytest.mark.parametrize("tenant", TENANTS)
 @pytest.mark.parametrize("site", SITES)
 def test_stdio_serves_the_tenant(site, tenant):
-    asked = [
+    requests = [
         {**message(method, params), "id": number}
         for number, (path, method, params) in enumerate(KINDS.values())
         if path == PATH and params.get("name") != "required_task"
     ]
-    lines = "".join(f"{json.dumps(body)}\n" for body in asked)
+    lines = "".join(f"{json.dumps(body)}\n" for body in requests)
     process = run(site, "stdio", "--server", "tenants", "--tenant", tenant, sent=lines)
     assert process.returncode == 0, process.stderr
     answers = [json.loads(line) for line in process.stdout.splitlines()]
-    results = {one["id"]: one for one in answers if "id" in one}
-    assert results.keys() == {body["id"] for body in asked}
+    results = {response["id"]: response for response in answers if "id" in response}
+    assert results.keys() == {body["id"] for body in requests}
     for answer in results.values():
         assert rows(str(answer)) == {f"{tenant}-{number}" for number in (1, 2, 3)}, answer
 

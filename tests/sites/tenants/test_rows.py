@@ -59,14 +59,14 @@ def test_every_call_reads_all_rows_of_its_tenant_and_no_other(site, kind):
 
 
 def test_a_batch_reads_the_rows_of_its_tenant(site):
-    asked = [
+    requests = [
         (method, params)
         for kind, (path, method, params) in KINDS.items()
         if path == PATH and kind != "task"
     ]
     batch = [
         {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        for number, (method, params) in enumerate(asked)
+        for number, (method, params) in enumerate(requests)
     ]
     for client in site.clients:
         reply = client.ask_in_session(batch, version=B)

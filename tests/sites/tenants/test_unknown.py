@@ -88,11 +88,11 @@ def test_a_task(alpha, beta, version):
 def test_the_state_of_a_question(alpha, beta):
     capabilities = {CLIENT_CAPABILITIES: {"elicitation": {"form": {}}}}
     params: dict[str, Any] = {"name": "asking", "arguments": {}}
-    asked = alpha.send(message("tools/call", params, **capabilities)).response["result"]
-    [key] = asked["inputRequests"]
+    result = alpha.send(message("tools/call", params, **capabilities)).response["result"]
+    [key] = result["inputRequests"]
     params |= {
         "inputResponses": {key: {"action": "accept", "content": {}}},
-        "requestState": asked["requestState"],
+        "requestState": result["requestState"],
     }
     body = message("tools/call", params, **capabilities)
     assert "belongs to another request" in beta.send(body).response["error"]["message"]
@@ -121,10 +121,10 @@ def test_each_row_has_its_tenant(server, alpha, beta):
 
 def counts(client: Client) -> dict[str, dict[str, int]]:
     """How many rows each tenant has by now."""
-    found: dict[str, dict[str, int]] = client.call("own_rows").response["result"][
+    row_counts: dict[str, dict[str, int]] = client.call("own_rows").response["result"][
         "structuredContent"
     ]
-    return found
+    return row_counts
 
 
 def test_a_host_without_a_tenant(server):

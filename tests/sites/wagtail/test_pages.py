@@ -43,8 +43,8 @@ def names(client: MCPClient) -> list[str]:
 
 def create(client: MCPClient, home: Any, **values: Any) -> dict[str, Any]:
     arguments = {"parent": home.pk, "title": "Rye bread", **values}
-    found: dict[str, Any] = client.call_tool("create_recipe", arguments).structured
-    return found
+    recipe: dict[str, Any] = client.call_tool("create_recipe", arguments).structured
+    return recipe
 
 
 def test_a_page_is_created_as_a_draft_below_its_parent(chef, home):
