@@ -123,7 +123,9 @@ def test_the_first_request_has_the_rows_written_and_does_not_write_itself(servin
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_thread_of_the_store_writes(monkeypatch):
+def test_the_thread_of_the_store_writes(monkeypatch, settings):
+    # The database of the test is dropped at its end.
+    settings.MCP_DJANGO = {"KEEP_CONNECTIONS": False}
     shop = server_of("shop", "sell")
     server._servers.add(shop)
     monkeypatch.setattr(databases, "is_under_test", lambda: False)
