@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -86,7 +85,6 @@ class CallOutcome(NamedTuple):
 
 
 UNKNOWN = CallOutcome("unknown")
-EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 class LoggedChannel(Protocol):
@@ -236,8 +234,10 @@ class CallRecord:
     def close(self) -> bool:
         """Close the record, and return whether it was open: then the caller writes its end."""
         with self._lock:
-            was_open, self.state = self.is_open, "closed" if self.is_open else self.state
-            return was_open
+            if not self.is_open:
+                return False
+            self.state = "closed"
+            return True
 
     def discard(self) -> None:
         """Discard the record, since the request is handled again elsewhere."""
