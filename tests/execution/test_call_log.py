@@ -202,6 +202,16 @@ def test_who_is_not_signed_in_is_refused(closed):
     assert line.code == -31401
 
 
+def test_a_row_that_was_deleted_while_its_call_ran_does_not_come_back():
+    def forget() -> str:
+        """Delete the rows of a user or tenant, that of this call too."""
+        assert Call.objects.all().delete()[0] == 1
+        return "done"
+
+    assert real_client(server=server(forget)).call_tool("forget").text == "done"
+    assert not Call.objects.exists()
+
+
 @pytest.mark.parametrize(("revision", "code"), [("2025-11-25", -32002), ("2026-07-28", -32602)])
 def test_an_error_has_the_code_that_its_client_was_sent(revision, code):
     made = open_to_all()
