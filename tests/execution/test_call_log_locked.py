@@ -1,12 +1,10 @@
 """A database of the call log that another connection has locked."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.kit.processes import REPOSITORY
+from tests.kit.processes import run_python
 
 # As the program has them.
 QUEUE_SECONDS = 1
@@ -14,16 +12,9 @@ QUEUE_SECONDS = 1
 
 @pytest.mark.outside
 def test_calls_that_read_go_on_and_those_that_write_are_refused(tmp_path):
-    made = subprocess.run(
-        [sys.executable, "-m", "tests.execution.locked_log", str(tmp_path / "db.sqlite3")],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    report = json.loads(
+        run_python("-m", "tests.execution.locked_log", str(tmp_path / "db.sqlite3"))
     )
-    assert made.returncode == 0, made.stderr
-    report = json.loads(made.stdout)
     answers = report["answers"]
     assert answers["read"] == answers["read_later"] == "done"
     assert answers["write"].startswith("The call log cannot be written")

@@ -158,6 +158,20 @@ def serving(
             _kill_group(process)
 
 
+def run_python(*arguments: str) -> str:
+    """What a program of this repository prints; fails when it does not succeed."""
+    program = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+    assert program.returncode == 0, program.stderr
+    return program.stdout
+
+
 def free_port() -> int:
     """A port that nobody listens on at this moment."""
     with closing(socket.socket()) as probe:

@@ -1,12 +1,10 @@
 """``BACKGROUND``: where work runs for which no request waits, without a test runner."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.kit.processes import REPOSITORY
+from tests.kit.processes import run_python
 
 PROGRAM = """
 import json, sys, threading
@@ -64,16 +62,7 @@ print(json.dumps({
 @pytest.mark.parametrize("tool", ["read", "write"])
 @pytest.mark.parametrize("background", ["threads", "inline", ""])
 def test_rows_are_written_where_the_setting_says(tmp_path, background, tool):
-    process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "db.sqlite3"), background, tool],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    report = json.loads(process.stdout)
+    report = json.loads(run_python("-c", PROGRAM, str(tmp_path / "db.sqlite3"), background, tool))
     assert report["later"] == [[tool, "ok"]]
     if background == "inline":
         assert report["at once"] == [[tool, "ok"]]
