@@ -106,7 +106,7 @@ class Call(models.Model):
 
 
 class Approval(models.Model):
-    """A call that waits, or waited, for an approval, which is valid for that call, once."""
+    """A call that waits, or waited, for an approval; the approval is valid for that call, once."""
 
     class State(models.TextChoices):
         PENDING = "pending", _("waiting")

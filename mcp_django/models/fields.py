@@ -30,8 +30,8 @@ class ExactCharField(_CharField):
     ``utf8mb4_0900_bin``). Lookups that ignore case, such as the search of the admin, ignore it
     there as well.
 
-    Use it for each text that is looked up to decide something, but not instead of a digest: a
-    secret is not stored as text.
+    Use it for each text whose lookup decides something. It does not replace a digest: a secret is
+    not stored as text.
     """
 
     def db_parameters(self, connection: Any) -> Any:
@@ -44,7 +44,7 @@ class ExactCharField(_CharField):
 
 
 class _FoldedOnMySQL:
-    """A lookup that ignores case: on MariaDB and MySQL Django leaves that to the collation."""
+    """A lookup that ignores case on MariaDB and MySQL, where Django leaves it to the collation."""
 
     def process_lhs(self, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
         sql, params = super().process_lhs(compiler, connection, lhs)  # type: ignore[misc]
@@ -60,13 +60,13 @@ for _lookup in (lookups.IExact, lookups.IContains, lookups.IStartsWith, lookups.
 def tenant_column() -> Any:
     """Return the column of the tenant that a row belongs to; empty on a site without tenants.
 
-    A row that is made for a request is one of its tenant.
+    A row that is created during a request gets the tenant of the request.
     """
     return ExactCharField(max_length=MAX_LENGTH, blank=True, default=current_tenant, editable=False)
 
 
 class UniqueByTenant(models.Model):
-    """A model with columns that are unique for each tenant, which forms do not show."""
+    """A model with columns that are unique for each tenant; forms do not show the tenant."""
 
     class Meta:
         abstract = True
@@ -77,7 +77,7 @@ class UniqueByTenant(models.Model):
 
 
 class DigestField(models.CharField):  # type: ignore[type-arg]  # generic in the stubs only
-    """A unique digest of other columns that are too long for an index together.
+    """A unique digest of several other columns, which are together too long for an index.
 
     It is computed when a row is saved, also by ``bulk_create``.
     """
@@ -100,7 +100,7 @@ class DigestField(models.CharField):  # type: ignore[type-arg]  # generic in the
 
 
 def cascade(collector: Any, field: Any, rows: Any, using: str) -> None:
-    """Delete the rows of a user; where each tenant has users of its own, those of this tenant."""
+    """Delete the rows of a user; if each tenant has its own users, only rows of this tenant."""
     rows = _of_this_tenant(rows)
     if collector.can_fast_delete(rows):
         # As Django does by itself for its own ``CASCADE``.
@@ -110,24 +110,24 @@ def cascade(collector: Any, field: Any, rows: Any, using: str) -> None:
 
 
 def set_null(collector: Any, field: Any, rows: Any, using: str) -> None:
-    """Keep the rows of a user without the user; otherwise like ``cascade``."""
+    """Keep the rows of a user and set their user to ``NULL``; otherwise like ``cascade``."""
     models.SET_NULL(collector, field, _of_this_tenant(rows), using)
 
 
-# Both may decide before the rows are loaded.
+# Django then calls both of them before it loads the rows.
 cascade.lazy_sub_objs = set_null.lazy_sub_objs = True  # type: ignore[attr-defined]
 
 
 def _of_this_tenant(rows: Any) -> Any:
-    # The same key is another user at another tenant.
+    # In another tenant, the same key belongs to another user.
     return rows.filter(tenant=current_tenant()) if has_tenant_users() else rows
 
 
 class UserForeignKey(models.ForeignKey):  # type: ignore[type-arg]  # generic in the stubs only
-    """The user of a row; users have no attribute for the rows.
+    """A foreign key to the user of a row, without a reverse relation.
 
-    The rows are those of all tenants. Where each tenant has a table of users of its own, the
-    database cannot check the key, so the column has no constraint there.
+    The table contains the rows of all tenants. If each tenant has its own table of users, the
+    database cannot check the key, so the column has no constraint.
     """
 
     def __init__(self, on_delete: Any = cascade, **options: Any) -> None:
@@ -136,7 +136,7 @@ class UserForeignKey(models.ForeignKey):  # type: ignore[type-arg]  # generic in
 
     @property
     def db_constraint(self) -> bool:
-        """Whether the database checks the key; it is asked when the table is made."""
+        """Whether the database checks the key; read when the table is created."""
         return not has_tenant_users()
 
     @db_constraint.setter

@@ -139,7 +139,7 @@ class Stream(models.Model):
     request_id = models.TextField(default="")
     owner = models.BigIntegerField()
     state = models.CharField(max_length=4, choices=State, default=State.OPEN)
-    # The number of a GET stream within its session.
+    # The number of the last event; for a GET stream, the number of the stream within its session.
     last_seq = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     expires_at = models.DateTimeField(null=True, db_index=True)

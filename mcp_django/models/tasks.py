@@ -102,14 +102,14 @@ class Task(models.Model):
     ttl_ms = models.BigIntegerField(_("time to live in milliseconds"))
     poll_ms = models.BigIntegerField(_("poll interval in milliseconds"))
 
-    # A fencing token: a worker with an earlier run may not write to the task anymore.
+    # A fencing token: a worker with an earlier run may no longer write to the task.
     run = models.PositiveIntegerField(_("run"), default=1)
     lease_until = models.DateTimeField(_("lease until"), null=True)
     # Incremented by each change of the status, the questions or the answers.
     step = models.PositiveIntegerField(_("step"), default=0)
     engine = models.CharField(_("task backend"), max_length=100, blank=True)
 
-    # The state of its interaction, and its current questions, by key.
+    # The state of the interaction, and its current questions by key.
     state = models.TextField(_("state"), blank=True)
     questions = JSONText(_("questions"), default=dict)
     answers = JSONText(_("answers"), default=dict)

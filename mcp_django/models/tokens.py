@@ -42,7 +42,7 @@ def token_digest(plaintext: str) -> str:
 
 
 def user_foreign_key(on_delete: Any = models.CASCADE, **options: Any) -> Any:
-    """Return a foreign key to the user model; users have no attribute for the rows."""
+    """Return a foreign key to the user model, without a reverse relation."""
     options = {"verbose_name": _("user"), "related_name": "+", **options}
     return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete, **options)
 
@@ -64,7 +64,7 @@ def validate_networks(values: object) -> None:
 
 
 class AccessTokenManager(models.Manager["AccessToken"]):
-    """The manager that issues and finds tokens."""
+    """The manager that issues and looks up tokens."""
 
     @sensitive_variables("plaintext")
     def find(self, plaintext: str) -> AccessToken | None:

@@ -34,7 +34,7 @@ def page_style(path: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def mcp_overview(context: template.Context) -> Overview:
-    """Return what the user of the request may see."""
-    # Not imported with the tags: a theme of the admin may load them while it is itself imported.
+    """Return the overview of the front page, as far as the user of the request may see it."""
+    # Not imported with the tags: a theme of the admin may load the tags while it is being imported.
     build: Callable[..., Overview] = import_string("mcp_django.admin.overview.build_overview")
     return build(context["request"], context.get("app_list") or ())

@@ -87,7 +87,7 @@ class Work(Outcome):
     call: Call
     headers: HeaderList
     ask: Callable[[Result], Pending] | None = None
-    """Continues a call that returned client requests on a stream, if the client accepts one."""
+    """Continues a call that returned client requests, on a stream, if the client accepts one."""
 
     @property
     def is_async(self) -> bool:
@@ -99,7 +99,7 @@ class Work(Outcome):
         call = self.call
         if not survives or call.revision.stateless or not self.is_async:
             return _run(self).finish()
-        # Not an async function on the loop of this thread, whose task may be cancelled.
+        # Not on the event loop of this thread, which may cancel the task of an async function.
         run = partial(run_after_wait, call, partial(_run, self))
         try:
             return get_pool("tool").run_from_thread(run, key=call.thread_key).finish()
@@ -126,7 +126,7 @@ class Work(Outcome):
         return _run(self).finish_in_thread(timer)
 
     def with_headers(self, headers: HeaderList) -> Work:
-        """Return the outcome with those of the headers that its answer does not have."""
+        """Return the outcome with the headers added, except those that its answer already has."""
         added, ask = missing_headers(headers, self.headers), self.ask
         if ask is None:
             return replace(self, headers=(*self.headers, *added))
@@ -137,7 +137,7 @@ class Work(Outcome):
         )
 
     def to_response(self, request: HttpRequest) -> HttpResponseBase:
-        """Return a response of Django, which the event loop completes."""
+        """Return a Django response, which the event loop completes."""
         return OutcomeResponse(request, self)
 
 
@@ -178,7 +178,8 @@ async def _run_polled(work: Work) -> Answer:
             result = await invoke.run_from_event_loop(work.call)
             if result.get("resultType") != "input_required":
                 return _reply(work, result)
-            # The stream of the question has a row to be stored, whose owner needs a heartbeat.
+            # The question needs a stream, whose row has to be stored, and whose owner needs a
+            # heartbeat.
 
             def store() -> Answer:
                 return _answered(work, result).finish()
@@ -206,7 +207,7 @@ def _failed(work: Work, exc: MCPError) -> Reply:
     if _is_cancelled(work):
         exc = RequestCancelled()
     if isinstance(exc, (Unauthorized, Forbidden)) and isinstance(exc.__cause__, AccessRefused):
-        # As if it had come now: clients get a new token after a 401 with a challenge.
+        # As if the request had arrived now: clients get a new token after a 401 with a challenge.
         reply = access_reply(exc.__cause__)
     else:
         reply = error_reply(exc, call.request.id, call.revision)
@@ -237,9 +238,10 @@ def stream(call: Call) -> AsyncGenerator[bytes, None]:
 
 
 async def stream_or_reply(call: Call, headers: HeaderList) -> Answer:
-    """Run a call; return its reply if it ends in time without a message before, else its stream.
+    """Run a call; return its reply if it ends in time and sends no message before, else its stream.
 
-    A document may have any size, and an event may not. ``headers`` are those of the stream.
+    A document may have any size, but the size of an event is limited. ``headers`` are those of the
+    stream.
     """
     # The headers that are not about events are for the reply, too.
     others = missing_headers(headers, SSE_HEADERS)
@@ -275,8 +277,8 @@ async def messages(
 
     ``answers`` receives the responses of a client of a handshake revision to the call's client
     requests (elicitation, sampling, roots). ``first`` is the result of a call that already ran
-    and returned its first client requests. The stream begins at once, or with ``start_seconds``
-    when that time is over or there is a message.
+    and returned its first client requests. The stream begins immediately; with ``start_seconds``,
+    it begins with the first message, or after this time.
 
     Closing the generator cancels the call, as a client does by closing the response stream: an
     async function is cancelled; for a synchronous one ``ctx.cancelled`` is set and its result is
@@ -402,7 +404,7 @@ class _DeadlineMissed(Exception):
     """The thread of a call missed the deadline."""
 
 
-# How long the event loop waits before it looks whether the thread of a call has set its deadline.
+# How long the event loop waits before it checks whether the thread of a call has set its deadline.
 LOOK_SECONDS = 1.0
 
 
@@ -429,8 +431,8 @@ async def wait_until_deadline(in_flight: InFlight, job: LoopJob[T]) -> T | Reply
 class _DeadlineWatch:
     """Ends the wait for a thread that misses the deadline of its call.
 
-    It is a cycle with its timer, which ``end`` breaks, so that no request has to wait for the
-    garbage collector.
+    It forms a reference cycle with its timer. ``end`` breaks the cycle, so that no request has to
+    wait for the garbage collector.
     """
 
     def __init__(self, in_flight: InFlight, waiter: asyncio.Future[Any]) -> None:
@@ -467,5 +469,5 @@ def _seconds_to_deadline(in_flight: InFlight) -> float:
     if in_flight.deadline is None:
         return LOOK_SECONDS
     seconds = in_flight.deadline - time.monotonic()
-    # The thread sets the deadline before the call.
+    # The thread sets ``deadline`` before ``work``.
     return seconds if in_flight.work is not None else max(seconds, LOOK_SECONDS)

@@ -137,8 +137,8 @@ class FastASGIHandler(BaseHandler):
             job = pool.begin(work, key=caller, sends_signals=True)
             return await wait_until_deadline(in_flight, job)
         except Busy as exc:
-            # The server is not known here: middleware may change the URLconf. And neither is the
-            # tenant, in whose admin the row would belong.
+            # The server is not known here, since middleware may change the URLconf. The tenant is
+            # not known either, and the row would belong in the admin of the tenant.
             if thread_context() is None:
                 call_log.log_rejected(None, message, exc, transport="http")
             return error_reply(exc, request_id_of(message))
@@ -222,14 +222,15 @@ class RawASGIMount:
 
 
 def needs_tenant(exchange: Exchange) -> bool:
-    """Return whether the tenant of a request decides about its answer."""
+    """Return whether the answer to a request depends on its tenant."""
     return thread_context() is not None and exchange.endpoint != "health"
 
 
 async def tenant_of(exchange: Exchange, reader: BodyReader, send: Send) -> str | None:
     """Return the tenant of a request to a mount without the site's middleware.
 
-    ``None`` if it has none, or if the tenant cannot be determined; then the request is answered.
+    ``None`` if the request has no tenant, or if the tenant cannot be determined; the request is
+    then already answered with an error.
     """
 
     def capture() -> str:
@@ -243,14 +244,14 @@ async def tenant_of(exchange: Exchange, reader: BodyReader, send: Send) -> str |
         await refused.send(reader.wrap_send(send))
         return None
     finally:
-        # It has no body yet.
+        # It was built without the body, which is not read yet.
         exchange.django_request = None
 
 
 def end_connections_of(scope: Scope, send: Send) -> Send:
     """Return ``send``, which closes the connection after the reply if the process has to stop.
 
-    The client then opens another connection, which a process that goes on accepts.
+    The client then opens another connection, which another process accepts.
     """
     if not is_draining():
         return send
@@ -309,7 +310,7 @@ def _endpoint_of(path: str) -> Endpoint:
 
 def _build_request(scope: Scope, view: Any, body: bytes) -> ASGIRequest:
     request = ASGIRequest(scope, BytesIO(body))
-    # The endpoint derives the URL that tokens are issued for from the resolved view.
+    # The endpoint uses the resolved view to derive the URL that tokens are issued for.
     request.resolver_match = ResolverMatch(view, (), {}) if view else None
     return request
 
@@ -363,7 +364,7 @@ async def _outcome_on_loop(server: Server, exchange: Exchange, message: Message 
 
 
 async def _serve_in_thread(request: IncomingHTTPRequest, serve: Callable[[], Outcome]) -> Outcome:
-    """Serve a request in a pooled thread, up to an async function or a stream."""
+    """Serve a request in a pooled thread; async functions and streams are left to the loop."""
     exchange, principal = request.exchange, request.principal
     in_flight = InFlight(cancellation=exchange.cancellation)
 

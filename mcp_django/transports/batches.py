@@ -33,9 +33,9 @@ It raises an ``MCPError`` or ``AccessRefused`` if the request is rejected.
 
 
 class BatchAdmission:
-    """Admits the requests of one batch, which are given by their place in it.
+    """Admits the requests of one batch, which are given by their position in it.
 
-    ``call_for`` returns the call of a request that is not admitted.
+    ``call_for`` builds the call of a request without admitting it.
     """
 
     def __init__(
@@ -49,17 +49,19 @@ class BatchAdmission:
         self._call_for = call_for
         self._usage_batch = UsageBatch()
         self.outcomes: dict[int, Opened | Exception] = {}
-        """What became of each request so far: its response, its call, or why it was rejected."""
+        """The outcome of each request so far: its response, its call, or why it was rejected."""
 
     def admit(self, *, is_whole: bool = False) -> None:
         """Admit all requests, first those that run functions, or none of them.
 
-        A request that the caller may not use is an outcome like others; with ``is_whole`` it
-        rejects the whole batch.
+        If the caller may not send a request, the error is the outcome of the request; with
+        ``is_whole``, the whole batch is rejected.
 
         Raises:
-            AccessRefused: the whole batch is rejected; it names the scopes of every member.
-            TooManyRequests: they exceed a rate, so none may run; the outcomes have the error, too.
+            AccessRefused: the whole batch is rejected; the error names the scopes of every rejected
+                member.
+            TooManyRequests: the requests exceed a rate, so none may run; the outcomes have the
+                error, too.
         """
         for index, request in self._requests.items():
             if request.method in WORK_METHODS:
@@ -78,7 +80,7 @@ class BatchAdmission:
                 self._open(index, request, None)
 
     def _refusals(self) -> list[AccessRefused]:
-        """Return why the caller may not use requests, subscriptions among them, in their order."""
+        """Return the errors of requests that the caller may not send, including subscriptions."""
         refusals = []
         for index, request in self._requests.items():
             outcome = self.outcomes.get(index)
@@ -94,7 +96,7 @@ class BatchAdmission:
         return refusals
 
     def _reject(self, exc: Exception) -> None:
-        """Log the admitted calls as rejected: they do not run because of others."""
+        """Log the admitted calls as rejected: they do not run because of other members."""
         for outcome in self.outcomes.values():
             if isinstance(outcome, Call):
                 call_log.end_rejected_with_span(outcome.record, exc)

@@ -3,7 +3,7 @@
 A WSGI application may read no more than Content-Length bytes (PEP 3333), so Django sees an empty
 body in a request with ``Transfer-Encoding: chunked`` or one of HTTP/2 without a length. The C# SDK
 sends all messages and registrations in chunks, as .NET does with JSON of unknown length. Under ASGI
-the server decodes them, and Django reads what it gets.
+the server decodes the chunks before Django reads the body.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOT_DECODED = (
     "The web server of this site does not decode bodies with Transfer-Encoding: chunked. Send the "
     "body with Content-Length, or have the site served by a server that decodes them."
 )
-# Without it, the HTTP router of uWSGI drops such bodies.
+# Without this option, the HTTP router of uWSGI drops chunked bodies.
 UWSGI_OPTION = "http-chunked-input"
 UWSGI_DECODES = {"http-socket", "http11-socket", "http-raw-body", UWSGI_OPTION}
 MALFORMED = "The body is not valid in Transfer-Encoding: chunked, or ends before its last chunk."
@@ -38,14 +38,14 @@ EMPTY = (
     "The body is empty. It is not valid in Transfer-Encoding: chunked, or the site's own code has "
     "read it from wsgi.input."
 )
-# RFC 9112, section 7.1. Extensions are ignored, as unknown ones have to be; so are trailers.
+# RFC 9112, section 7.1. Extensions are ignored, as the RFC requires of unknown ones; trailers too.
 CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
 MAX_LINE_BYTES = 1024
 MAX_TRAILERS = 32
 
 
 class BodyRefused(Exception):
-    """The body of a request is not read; the text says why, and what would work."""
+    """The body of a request is not read; the message explains why, and what would work."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -55,11 +55,12 @@ class BodyRefused(Exception):
 def read_body(
     request: HttpRequest, most: int, *, check_caller: Callable[[int], None] | None = None
 ) -> bytes:
-    """Return the body of a POST, which ``request.body`` and ``request.POST`` then return as well.
+    """Return the body of a POST, which ``request.body`` and ``request.POST`` use from then on.
 
-    Django's own limit, which is for forms, does not apply. If middleware has read a body without
-    Content-Length before, it got an empty one; that is corrected. ``check_caller`` gets the size of
-    such a body once it is over ``MAX_UNVERIFIED_BYTES``, and may raise an exception.
+    Django's own limit, which is for forms, does not apply. If middleware has already read a body
+    without Content-Length, it got an empty one; the request has the whole body afterwards. When
+    more than ``MAX_UNVERIFIED_BYTES`` of such a body have been read, ``check_caller`` is called
+    with their number, and may raise an exception.
 
     Raises:
         BodyRefused: the body has more than ``most`` bytes (413), it cannot be read (411), it is
@@ -91,7 +92,7 @@ def read_body(
     body = bytes(received)
     if is_chunked and not body:
         raise BodyRefused(400, EMPTY)
-    # What a decoder has to do (RFC 9112, section 7.1.3). A form that was parsed is parsed again.
+    # A decoder replaces these headers (RFC 9112, section 7.1.3). A parsed form is parsed again.
     meta.pop("HTTP_TRANSFER_ENCODING", None)
     meta["CONTENT_LENGTH"] = str(len(body))
     request.__dict__.pop("_post", None)
@@ -106,7 +107,7 @@ def too_long(most: int) -> BodyRefused:
 
 
 def _decoded_parts(environ: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield a body without Content-Length, as the server of this WSGI request gives it.
+    """Yield the decoded parts of the body of a WSGI request without Content-Length.
 
     Raises:
         BodyRefused: the body cannot be read.
@@ -136,7 +137,7 @@ def _decoded_parts(environ: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _parts_of_uwsgi(uwsgi: Any) -> Iterator[bytes]:
-    """Yield the chunks as uWSGI decodes them, which has no ``wsgi.input_terminated``."""
+    """Yield the chunks as decoded by uWSGI, which does not set ``wsgi.input_terminated``."""
     try:
         part = uwsgi.chunked_read()
     except OSError as exc:
@@ -151,8 +152,8 @@ def _parts_of_uwsgi(uwsgi: Any) -> Iterator[bytes]:
 def _is_runserver(environ: Mapping[str, Any]) -> bool:
     """Return whether Django's development server limits the connection to Content-Length bytes.
 
-    Django has no public access to the rest, so to a chunked body (``ServerHandler`` in
-    ``django.core.servers.basehttp``).
+    Django has no public access to the bytes after these, and so none to a chunked body
+    (``ServerHandler`` in ``django.core.servers.basehttp``).
     """
     stream = environ["wsgi.input"]
     return type(stream) is LimitedStream and hasattr(stream, "_readline")
@@ -187,10 +188,10 @@ def _chunk_size(line: bytes) -> int:
 
 
 def end_connection_if_unread(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    """Return the response, so that Django's development server does not read chunks as a request.
+    """Return a response after which the development server does not read chunks as a request.
 
-    Other servers skip what is left of a body, or close the connection. This one closes it after a
-    response without Content-Length, and allows no Connection header.
+    Other servers skip the rest of a body, or close the connection. Django's development server
+    closes it after a response without Content-Length, and does not allow a Connection header.
     """
     if "HTTP_TRANSFER_ENCODING" not in request.META or not isinstance(response, HttpResponse):
         return response

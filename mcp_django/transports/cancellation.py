@@ -139,7 +139,7 @@ running_calls = _RunningCalls()
 
 # Cancellations from other processes ---------------------------------------------------------------
 
-# The polling interval, and how long a call runs, at least, before the first poll for it.
+# The polling interval, and the minimum time that a call runs before the first poll for it.
 POLL_SECONDS = 1
 
 
@@ -152,8 +152,8 @@ class _CancellationPoller:
     when a poll finds none.
     """
 
-    def __init__(self, look: Callable[[set[int]], None]) -> None:
-        self._poll = look
+    def __init__(self, poll: Callable[[set[int]], None]) -> None:
+        self._poll = poll
         self._sessions: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

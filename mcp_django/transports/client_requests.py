@@ -195,12 +195,12 @@ class StoredAnswers:
     async def _delivered(self, ids: Iterable[str]) -> dict[str, Answer]:
         """Return the responses that other processes stored."""
         try:
-            letters = await run_in_db_thread(inbox.take_messages, self._session_pk, ids)
+            messages = await run_in_db_thread(inbox.take_messages, self._session_pk, ids)
         except DatabaseError:
             # The next notification triggers another attempt.
             logger.warning("Could not load the client's answers.", exc_info=True)
             return {}
-        return {letter.ref: msgspec.json.decode(letter.payload) for letter in letters}
+        return {message.ref: msgspec.json.decode(message.payload) for message in messages}
 
 
 def stream_of_request_id(request_id: str | int) -> int | None:
@@ -401,7 +401,7 @@ class _TaskResultStream:
         Raises:
             InvalidRequest: the task needs input, and this stream cannot carry client requests.
         """
-        # They may have been answered on another stream of the client, or the task is finished.
+        # These may have been answered on another stream of the client, or the task is finished.
         stale = [key for key in self._ids if key not in row.questions]
         for key in stale:
             self._asking[key].cancel()
@@ -427,7 +427,7 @@ class _TaskResultStream:
         return messages
 
     async def wait(self) -> bool:
-        """Wait until the row is to be read again; return whether a keep-alive is due."""
+        """Wait until the row must be read again; return whether a keep-alive is due."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(POLL_SECONDS):

@@ -72,7 +72,8 @@ class Conversation:
     ``authorized`` is the caller that the server authorized when the channel was opened, or ``None``
     if it was rejected. ``end`` is called when the client of a session does not answer pings or
     may not stay. Without ``is_stateless_spoken``, requests with an envelope are rejected.
-    ``share_key`` is whose share of the threads requests use until their caller is looked up.
+    ``share_key`` names the caller whose share of the threads requests use until their own caller is
+    looked up.
     ``hold`` counts the subscriptions of the session.
     """
 
@@ -111,7 +112,7 @@ class Conversation:
 
     @property
     def open_size(self) -> int:
-        """The bytes of the parameters of all open requests; for any thread."""
+        """The bytes of the parameters of all open requests; thread-safe."""
         return sum(len(request.params) for request in [*self._tasks.values()])
 
     # Incoming messages ----------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Conversation:
                 task = self._start(member, partial(_outcome_of, admission, index), entries.add)
                 begun[index] = member, task
                 entries.wait_for(task)
-        # Without those that a later member has cancelled.
+        # Without the requests that a later member of the batch has cancelled.
         requests = {
             index: request for index, (request, task) in begun.items() if not task.cancelling()
         }
@@ -236,7 +237,7 @@ class Conversation:
             admission.set_result(await self._opening.open_batch(requests))
         except Exception as exc:  # noqa: BLE001 - each of these tasks reports it
             admission.set_exception(exc)
-            # All of them may have been cancelled.
+            # Marks the exception as retrieved: all of these tasks may have been cancelled.
             admission.exception()
 
     def _cancel(self, notification: Notification) -> None:
@@ -393,7 +394,7 @@ class _RequestOpener:
         return await self._run(where, self._incoming(request).serve, request)
 
     async def open_batch(self, requests: Mapping[int, Request]) -> Outcomes:
-        """Admit the requests of a batch, and return what became of each, by its place.
+        """Admit the requests of a batch, and return the outcome of each, by its position.
 
         Raises:
             Busy: no thread is free.

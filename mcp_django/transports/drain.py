@@ -35,16 +35,16 @@ class Drain:
     def __init__(self) -> None:
         self.draining = False
         self._looks_at = 0.0
-        """When to look again whether the server has installed handlers."""
+        """When to check again whether the server has installed handlers."""
         self._held: set[object] = set()
         self._wakers: dict[asyncio.Event, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
         # Reentrant: a signal handler runs in the main thread, which may already hold the lock.
         self._lock = threading.RLock()
 
     def install_signal_handlers(self) -> None:
-        """Wrap the server's own signal handlers, once; does nothing outside the main thread.
+        """Wrap the server's own signal handlers, once; do nothing outside the main thread.
 
-        It looks for them once in ``LOOK_SECONDS``, which costs a tenth of a call.
+        It checks for them at most once in ``LOOK_SECONDS``, since a check costs a tenth of a call.
         """
         now = time.monotonic()
         if now < self._looks_at or threading.current_thread() is not threading.main_thread():
@@ -68,7 +68,7 @@ class Drain:
                 loop.call_soon_threadsafe(_end, event, wake)
 
     def _see_rows_written(self, writer: BatchWriter) -> None:
-        """Keep the process alive until the rows that wait are written."""
+        """Keep the process alive until the queued rows are written."""
         holder = object()
         self._held.add(holder)
         writer.flush_and_stop(lambda: self._held.discard(holder))
@@ -102,9 +102,10 @@ class Drain:
             self._held.discard(holder)
 
     def call_when_released(self, then: Callable[[], Any]) -> bool:
-        """Schedule ``then`` on the running loop for when no ``hold_process`` block is left.
+        """Call ``then`` on the running loop when no ``hold_process`` block is left.
 
-        Return ``False``, and do not schedule it, without such a block or a running loop.
+        It is called after ``DRAIN_SECONDS`` at the latest. Return ``False`` and do not schedule the
+        call if there is no such block or no running loop.
         """
         if not self._held:
             return False

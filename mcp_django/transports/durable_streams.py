@@ -1,8 +1,8 @@
 """Resumable event streams of calls in sessions, stored in the database.
 
 A client that reconnects with ``Last-Event-ID`` reads the remaining events from the database, in
-the process that writes the stream or in any other. A process that finds the writer's lease lost
-closes the stream with an error.
+the process that writes the stream or in any other. A process that detects that the writer's lease
+is lost closes the stream with an error.
 
 The writer numbers the messages in memory, passes them to the connection immediately and stores
 them at most ``FLUSH_SECONDS`` later, in one transaction that fails if another process has closed
@@ -99,8 +99,8 @@ async def resume_stream(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the rest of a stream; an older connection to the same stream is closed.
 
-    ``watched`` is a context manager that gets a function to end the connection, for when the
-    caller's access is revoked.
+    ``watched`` takes a function that ends the connection, and returns a context manager that calls
+    this function if the caller loses its authorization.
     """
     here = find_owned_stream(number)
     if here is not None:
@@ -464,7 +464,7 @@ class OwnedStream:
     def close_stream(self, seconds: float) -> None:
         """Close the connection; the client reconnects with the id of its last event.
 
-        Later messages are stored for it, even if the connection takes a while to close.
+        Later messages are stored for the client, even if the connection takes a while to close.
         """
         if self._live is not None and not self._is_closing:
             retry = sse.encode_event(None, event=None, retry=int(seconds * 1000))

@@ -1,4 +1,4 @@
-"""``Exchange``, one HTTP request as a mount passes it to the core; replies, and its caller."""
+"""``Exchange``, one HTTP request as a mount passes it to the core; replies and authentication."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ class Exchange(Channel):
     django_request: HttpRequest | None = None
     """The Django request, once it is built; it has the body that the exchange had then."""
     carry_caller: Callable[[Principal], Callable[[], HttpRequest]] | None = None
-    """Lets the request that the site's middleware keeps name the caller (``carry_caller``)."""
+    """Sets the caller on the request that middleware holds (``auth.credentials.carry_caller``)."""
     received_request: Callable[[], HttpRequest] | None = None
-    """Returns the request as middleware passed it on, once it names the caller."""
+    """Returns a copy of the request as it was before ``carry_caller`` set the caller."""
 
     def request(self) -> HttpRequest:
         """Return the Django request, which is built when it is first needed."""
@@ -107,7 +107,7 @@ class Exchange(Channel):
         return presumed_share(self.headers, self.find_source)
 
     def release_body(self) -> None:
-        """Free the body, which may be megabytes, before an answer that lasts; it reads as empty."""
+        """Free the body, which may be megabytes, before a long answer; it is empty afterwards."""
         self.body, self.message = b"", None
         request: Any = self.request()
         request._body, request._stream = b"", BytesIO()
@@ -117,7 +117,7 @@ class Exchange(Channel):
         return self.headers.without(*SECRET_HEADERS)
 
     def build_component_request(self, principal: Principal) -> HttpRequest:
-        """Build the request as components see it: without credentials, the caller as its user."""
+        """Build the request that components see: without credentials, with the caller as user."""
         return without_credentials(self.request(), principal)
 
     def confirm_caller(self, server: Server, principal: Principal) -> Principal | None:

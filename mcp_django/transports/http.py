@@ -3,8 +3,8 @@
 ``check_request_head`` checks the head of a request and ``parse_request`` parses its body, without
 database queries. ``IncomingHTTPRequest`` serves it in a thread, which may query the database, and
 ``IncomingOnLoop`` serves it on an event loop, without queries. Neither runs the site's own
-functions: the ``Outcome`` that they return does, where it belongs. ``BodyReader`` reads the request
-body for the ASGI mounts.
+functions: the ``Outcome`` that they return runs them, in a thread or on an event loop.
+``BodyReader`` reads the request body for the ASGI mounts.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 def pool_of(message: Message | None, exchange: Exchange) -> Literal["tool", "short"]:
-    """Return the name of the thread pool for a request, in which functions of the site may run."""
+    """Return the pool for a request: "tool" if functions of the site may run, else "short"."""
     if exchange.endpoint != "mcp":
-        # What is posted to a stream of HTTP+SSE is only passed on.
+        # A message that is posted for an HTTP+SSE stream is only passed on to the stream.
         return "short"
     works = isinstance(message, Batch) or (
         isinstance(message, Request) and message.method in WORK_METHODS
@@ -298,7 +298,7 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
         return session_cache.fetch(key)
 
     def answer(self, call: Call) -> Outcome:
-        """Return the answer to an admitted call, or how it is answered."""
+        """Return the answer to an admitted call, or the outcome that produces it."""
         if call.session is not None:
             return answer_in_session(call)
         if isinstance(call.result, Subscription):
@@ -352,9 +352,9 @@ class IncomingOnLoop(IncomingHTTPRequest):
     """A request over HTTP, served on an event loop, without database queries and without a thread.
 
     That is possible if the catalog is current, the plan of the called component needs no thread,
-    the session of the request is known, and the caller as well, or it has no credentials, the
-    server is open to all and no component has a permission. Otherwise ``serve`` raises
-    ``NeedsThread``.
+    and the session and the caller of the request are known. A request without credentials has a
+    known caller if the server is open to all and no component has a permission. Otherwise ``serve``
+    raises ``NeedsThread``.
     """
 
     is_on_loop = True
@@ -363,10 +363,12 @@ class IncomingOnLoop(IncomingHTTPRequest):
     caches, for example if this process is not registered yet."""
 
     async def ask(self, key: CallerKey | SessionKey) -> bool:
-        """Look up what is unknown, together with other requests; return whether it is known now.
+        """Look up a caller or session, together with those of other requests.
+
+        Return whether it is known now.
 
         Raises:
-            Exception: of the database.
+            Exception: the query failed.
         """
         if isinstance(key, SessionKey):
             self.answers[key] = await session_cache.afetch(key)
@@ -378,7 +380,7 @@ class IncomingOnLoop(IncomingHTTPRequest):
         """Return the caller, if it is known and may connect.
 
         Raises:
-            NeedsThread: it is not, or it has to be looked up first.
+            NeedsThread: the caller may not connect, or has to be looked up first.
         """
         server, exchange, message = self.server, self.exchange, self.message
         lines = exchange.headers.lines
@@ -433,7 +435,8 @@ class IncomingOnLoop(IncomingHTTPRequest):
 async def ask_ahead(server: Server, exchange: Exchange) -> None:
     """Look up caller and session of a request that waits for a thread, with those of others.
 
-    The thread then knows them already, and reports what is wrong with them.
+    The thread then finds both in the caches. If this lookup fails, the thread repeats it and
+    reports the error.
     """
     try:
         principal: Principal | None = anonymous_principal()
@@ -505,7 +508,7 @@ def with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
 # Reading a request over ASGI ----------------------------------------------------------------------
 
 POST_ENDPOINTS = ("mcp", "messages")
-# A header with a token that nothing is wrong with, as far as one can see without looking it up.
+# A header whose token is well-formed, as far as that can be checked without a lookup.
 PLAIN_BEARER = re.compile(rb"Bearer [\x21-\x7e]{1,%d}" % MAX_BEARER)
 
 
@@ -577,7 +580,7 @@ class BodyReader:
         return part
 
     def _until_deadline(self) -> asyncio.Timeout:
-        """Return the timer of the whole body, which begins when a part is first waited for."""
+        """Return the timer of the whole body, which starts when the first part is awaited."""
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + get_settings().body_seconds
         return asyncio.timeout_at(self._deadline)

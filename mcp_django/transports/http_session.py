@@ -117,8 +117,8 @@ def named_session(server: Server, exchange: Exchange, principal: Principal) -> S
 class SessionRequest:
     """One HTTP request of a handshake revision and its caller.
 
-    ``new_call`` makes its calls (``IncomingRequest.call``), ``fetch`` returns the session that it
-    names.
+    ``new_call`` builds its calls (``IncomingRequest.call``), and ``fetch`` returns the session of a
+    key.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class SessionRequest:
         )
 
     def revision(self) -> Revision | None:
-        """Return the revision for rejecting a request without an envelope, ``None`` if unknown.
+        """Return the revision for the error reply to a request without an envelope, or ``None``.
 
         A request that names a session uses a handshake revision, even if the session has ended.
         """
@@ -350,7 +350,7 @@ class SessionRequest:
     # DELETE ---------------------------------------------------------------------------------------
 
     def delete(self) -> Reply:
-        """End a session, in every process; the reply is held back until none uses it any more.
+        """End a session; the reply is held back until no process uses the session any longer.
 
         Raises:
             UnsupportedProtocolVersion: the version header names an unsupported revision.
@@ -365,7 +365,7 @@ class SessionRequest:
 
 
 def answer_in_session(call: Call) -> Outcome:
-    """Return the answer to an admitted call of a session, or how it is answered."""
+    """Return the answer to an admitted call of a session, or the outcome that produces it."""
     session = call.session
     assert isinstance(session, StoredSession)
     if isinstance(call.result, dict):
@@ -391,7 +391,7 @@ def _stream(session: StoredSession, call: Call, first: Result | None = None) -> 
 
 
 def _begin(session: StoredSession, call: Call, messages: Callable[..., Messages]) -> Pending:
-    """Return a stream of these messages, which takes the answers to the call's requests."""
+    """Return a stream of these messages; it receives the answers to the call's client requests."""
     call.stream = ResponseStream()
 
     def run(answers: client_requests.StoredAnswers) -> Messages:
@@ -532,7 +532,7 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
 def _entry(
     session: StoredSession, member: Request | DecodingFailure, outcome: Opened | Exception | None
 ) -> Opened:
-    """Return the entry of a member, or the call that remains to be run for it."""
+    """Return the entry of a member in the answer, or the call that remains to be run for it."""
     if isinstance(member, DecodingFailure):
         return jsonrpc.encode_failure(member.id, member.error, session.revision)
     if isinstance(outcome, MCPError):

@@ -1,11 +1,11 @@
 """HTTP+SSE, the transport of 2024-11-05: one stream for all responses; POSTs are answered with 202.
 
 The session lasts as long as the stream. If a POST reaches another process than the one with the
-stream, it is stored in the inbox, and the process with the stream serves it.
+stream, its message is stored in the inbox, and the process with the stream serves it.
 
 Messages that a client posts faster than they are served are queued up to a limit; more are
-rejected as busy. A POST is over when its message is queued, so what is queued and what is open are
-limited in bytes too, and a client that does not read its stream loses it.
+rejected as busy. A POST is answered when its message is queued, so queued messages and open
+requests are limited in bytes too. A client that does not read its stream loses the stream.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from mcp_django.transports.stream_slots import StreamSlot, acquire_stream_slot
 logger = logging.getLogger("mcp_django")
 
 SESSION = "session_id"
-# Messages queued for a client that does not read; then the sender waits.
+# How many messages are queued for a client that does not read; then the sender waits.
 MAX_OUTGOING = 16
-# How long it waits; then everything that is open is cancelled, and the stream ends.
+# How long the sender waits; then all open requests are cancelled, and the stream ends.
 STALLED_SECONDS = 60
 
 
@@ -159,8 +159,8 @@ async def _events(
             async with asyncio.timeout(STALLED_SECONDS):
                 await outgoing.put(body)
         except TimeoutError:
-            # The stream ends when the client reads it or has left, which may take long; until then
-            # nothing that was open may hold its result.
+            # The stream ends when the client reads it or disconnects, which may take long; until
+            # then, no request that was open may keep its result in memory.
             conversation.cancel_all()
             connection.close()
             end()
@@ -239,7 +239,7 @@ REF = "message"
 # Queued messages of one client; more are rejected as busy, and so are more bytes than two bodies of
 # the maximum size.
 MAX_WAITING = 256
-# How many messages stored by other processes are fetched at once.
+# How many messages stored by other processes are fetched at a time.
 FETCHED = 16
 # How often, at least, the session is checked and its `seen_at` updated while the stream is open.
 LIVE_SECONDS = 30
@@ -265,14 +265,14 @@ def _full() -> Busy:
 
 
 class _Room:
-    """The room for the queued messages of one client; for any thread."""
+    """The room for the queued messages of one client; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = self._size = 0
 
     def take(self, size: int = 0) -> bool:
-        """Return whether there is room for a message of so many bytes, and take it if so."""
+        """Reserve room for a message of so many bytes; return whether there was enough."""
         with self._lock:
             if self._count >= MAX_WAITING or self._size + size > _max_size():
                 return False
@@ -281,19 +281,19 @@ class _Room:
             return True
 
     def add(self, size: int) -> None:
-        """Count the bytes of a message that was taken before its size was known."""
+        """Count the bytes of a message whose room was reserved before its size was known."""
         with self._lock:
             self._size += size
 
     def give(self, size: int = 0) -> None:
-        """Give the room of a message back."""
+        """Release the room of a message."""
         with self._lock:
             self._count -= 1
             self._size -= size
 
 
 def _max_size() -> int:
-    """Return how many bytes of a client may be queued, and how many may be open."""
+    """Return the limit in bytes of a client's queued messages, and of its open requests."""
     most: int = 2 * get_settings().max_body_bytes
     return most
 
@@ -390,15 +390,15 @@ class _Connection:
         if not room:
             return
         try:
-            letters = await run_in_short_thread(
+            messages = await run_in_short_thread(
                 partial(inbox.take_messages, self._pk, [REF], limit=room)
             )
-            for letter in letters:
-                payload = letter.payload.encode()
+            for message in messages:
+                payload = message.payload.encode()
                 self._room.add(len(payload))
                 self._waiting.put_nowait((jsonrpc.decode(payload), len(payload)))
                 room -= 1
-            if letters and not room:
+            if messages and not room:
                 self._notified.set()
         finally:
             for _ in range(room):
@@ -429,7 +429,7 @@ class _Connections:
         """Queue a message if the session's stream is in this process; return whether it is.
 
         Raises:
-            Busy: too many messages of the session are waiting or open.
+            Busy: too many messages are waiting, or open requests have too many bytes.
         """
         with self._lock:
             connection = self._by_pk.get(pk)

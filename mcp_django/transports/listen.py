@@ -87,7 +87,7 @@ logger = logging.getLogger("mcp_django")
 
 # How often, at least, an open stream checks that its caller is still authorized.
 RECHECK_SECONDS = 60
-# When this check is retried if no thread was free.
+# After how many seconds this check is retried if no thread was free.
 BUSY_SECONDS = 1
 # How many rows are checked at a time; then the streams of other callers have their turn.
 ROWS_AT_ONCE = 50
@@ -96,7 +96,7 @@ MAX_AGE_SECONDS = 3600
 
 
 def acquire_listen_slot(call: Call) -> StreamSlot:
-    """Count one more open stream of a caller: of an admitted ``subscriptions/listen``.
+    """Acquire a slot for the stream of an admitted ``subscriptions/listen``.
 
     Raises:
         TooManyStreams: the caller has reached one of the limits of its open streams.
@@ -142,7 +142,10 @@ async def subscription_messages(call: Call, slot: StreamSlot) -> Messages:
 
 
 def put_in_time(mailbox: Mailbox, topic: TopicKey) -> None:
-    """Queue a changed topic, a list when no process uses it as it was; on the event loop."""
+    """Queue a changed topic, on the event loop.
+
+    A changed list is queued after ``list_delay``, when no process uses the old list any longer.
+    """
     delay = list_delay() if topic.is_list else 0
     if delay:
         asyncio.get_running_loop().call_later(delay, mailbox.put_once, topic)
@@ -151,7 +154,7 @@ def put_in_time(mailbox: Mailbox, topic: TopicKey) -> None:
 
 
 async def _lists_in_doubt(topics: Iterable[TopicKey], caller: ShareKey) -> list[TopicKey]:
-    """Return the lists that the client may get as they were before a change that it missed."""
+    """Return the lists that changed so recently that the client may still get the old ones."""
     delay, lists = list_delay(), [topic for topic in topics if topic.is_list]
     if not delay or not lists:
         return []
@@ -169,7 +172,7 @@ def cancellation_message(call: Call) -> bytes:
 
 
 def seconds_until_recheck() -> float:
-    """Return the seconds until the next check; random, so streams do not check all together."""
+    """Return the seconds until the next check; random, so streams check at different times."""
     return RECHECK_SECONDS * random.uniform(0.5, 1)  # noqa: S311 - not for security
 
 
@@ -222,7 +225,7 @@ async def _changed_topics(
                 continue
             arrived = mailbox.take()
             if not any(topic.is_revocation for topic in arrived):
-                # Now, since the next check of the caller forgets which rows it may read.
+                # Yield them now, since the next check of the caller discards the checked rows.
                 if covered := [topic for topic in pending if subscription.covers(topic)]:
                     yield covered
                 pending = subscription.unchecked(pending)
@@ -319,7 +322,7 @@ class ListenSubscription:
         """Authorize the caller again; return whether the stream may stay open.
 
         It may not if the token was revoked, the tenant was deleted, or the database is unavailable.
-        Which rows the caller may read is checked again before the next notification of each.
+        Whether the caller may read a row is checked again before the row is next reported.
 
         Raises:
             Busy: no thread became free for the check.
@@ -490,7 +493,7 @@ class SessionSubscription(ListenSubscription):
         super().__init__(call)
 
     async def authorize(self, *, anew: bool = False) -> None:
-        """Check the permissions for the resources, unless they and the catalog are the same.
+        """Check the permissions for the resources, if a resource is new or the catalog changed.
 
         With ``anew``, check them in any case.
 
@@ -571,7 +574,7 @@ class _GetStream:
         self._beyond = 0
         """The number of events sent since the one that reached the position."""
         self._is_ahead = False
-        """Whether the position is larger than any number: the database was restored to a backup."""
+        """Whether the position exceeds the number of every change: a backup was restored."""
         self._restores = self._hub.restores
         self._waiting: dict[TopicKey, int] = {}
         """The changed topics to report, with the number of the last change of each."""
@@ -658,7 +661,7 @@ class _GetStream:
         self._woken.set()
 
     def _queue(self, topic: TopicKey, number: int, *, may_hold: bool = True) -> None:
-        """Queue a change to report; a list when no process uses it as it was."""
+        """Queue a change to report; a list after ``list_delay``, as ``put_in_time`` does."""
         delay = list_delay() if topic.is_list and may_hold else 0
         if not delay:
             self._waiting[topic] = number
@@ -691,7 +694,7 @@ class _GetStream:
     def _uris_that_fit(self, state: GetStreamState) -> list[str]:
         """Return the resources for which the caller's limit has room, the oldest first.
 
-        The others are tried again at every check, since the session is not notified.
+        The others are tried again at every check, since nothing notifies the session of new room.
         """
         fitting = self._slot.hold_what_fits(state.uris)
         if len(fitting) < len(state.uris) and not self._is_over_limit:
@@ -792,8 +795,8 @@ class _GetStream:
         may_write_now = (
             is_silent_for_long and self._snapshot is not None and not self._snapshot.is_newest
         )
-        is_sent_for = self._must_reload or self._must_refresh or loop.time() >= self._recheck
-        if is_sent_for or may_write_now:
+        is_reload_due = self._must_reload or self._must_refresh or loop.time() >= self._recheck
+        if is_reload_due or may_write_now:
             await self._reload()
         if loop.time() >= self._ends:
             self.is_over = True
@@ -845,8 +848,8 @@ class _GetStream:
     def _event(self, topic: TopicKey, number: int, *, is_last: bool) -> bytes:
         """Return an event; the last one of a number advances the position, earlier ones do not.
 
-        Nor does it advance beyond a change that is held back, or whose row is not checked yet: a
-        client that reconnects has to get it.
+        The position does not advance beyond a change that is held back, or whose row is not checked
+        yet: a client that reconnects has to get this change.
         """
         is_last = is_last and number < min([*self._held, *self._unchecked.values(), math.inf])
         if is_last and (number > self._position or self._is_ahead):

@@ -54,11 +54,12 @@ logger = logging.getLogger("mcp_django")
 
 
 class LocalSession:
-    """The session of one connection, and what was agreed on in its ``initialize``, if it was sent.
+    """The session of one connection, and the result of its ``initialize``, if it was sent.
 
     Requests with an envelope are served independently of the session, unless the transport
     supports only handshake revisions. ``hold`` counts the subscriptions of the session, where they
-    are limited together with those of others; it raises an ``MCPError`` if they are too many.
+    are limited together with those of other sessions; it raises an ``MCPError`` if there are too
+    many.
     With ``reports_changes`` the client is notified of changes after ``initialize``.
     """
 
@@ -99,7 +100,7 @@ class LocalSession:
             request, partial(self._agree, request), transport=self.channel.transport
         )
         if self._reports_changes:
-            # Lists may change after the client reads this and before the server subscribes.
+            # Lists may change after the client reads the response and before the server subscribes.
             self.initial_versions.record_lists()
         return welcome
 
@@ -181,10 +182,10 @@ class LocalSession:
 class IncomingOnConnection(IncomingRequest[Opened]):
     """A request on the connection of a session; it has no headers.
 
-    ``find_caller`` returns the caller as it is now; ``authorized`` is one that may connect already.
-    A request of a batch is counted with the others in ``usage_batch``. ``serve`` returns the
-    response, or the call that remains to be run or waited for, and raises why the request is
-    rejected.
+    ``find_caller`` returns the caller as it is now; ``authorized`` is a caller that is already
+    authorized. A request of a batch is counted with the others in ``usage_batch``. ``serve``
+    returns the response, or the call that remains to be run or waited for, and raises an exception
+    if the request is rejected.
     """
 
     local: LocalSession
@@ -205,8 +206,8 @@ class IncomingOnConnection(IncomingRequest[Opened]):
         """Return the caller, if it may still connect; it is looked up once.
 
         Raises:
-            AccessRefused: it may not.
-            MCPError: of the server's own permission, or the caller cannot be looked up now.
+            AccessRefused: the caller may not connect.
+            MCPError: the server's own permission raised it, or the caller cannot be looked up now.
         """
         if self.authorized is not None:
             return self.authorized
@@ -257,7 +258,7 @@ class IncomingOnConnection(IncomingRequest[Opened]):
         return opened_by(call)
 
     def refuse(self, exc: Exception, call: Call | None) -> None:
-        """Raise why the request is rejected; the connection has one answer for all of them."""
+        """Return ``None``, so that ``serve`` raises the exception; the connection answers it."""
 
 
 # Changes and pings --------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ class SessionTasks:
             task.cancel()
 
     def _observe(self, task: asyncio.Task[None]) -> None:
-        """End the session if a task failed: the client would not get any more notifications."""
+        """End the session if a task failed: the client would get no further notifications."""
         exc = None if task.cancelled() else task.exception()
         if exc is None:
             return
@@ -318,19 +319,19 @@ async def notify_changes(
     Raises:
         AccessRefused: the caller has lost its authorization.
     """
-    session, baseline = local.agreed, local.initial_versions
+    session, initial_versions = local.agreed, local.initial_versions
     assert session is not None
     mailbox = Mailbox()
 
     def subscribed(added: Collection[str]) -> None:
-        baseline.record_resources(added)
-        baseline.forget_resources_except(session.uris)
+        initial_versions.record_resources(added)
+        initial_versions.forget_resources_except(session.uris)
         mailbox.post(SUBSCRIPTIONS_CHANGED)
 
     session.on_change = subscribed
     loop = asyncio.get_running_loop()
     # Subscribe before the first await: without a database, changes are known only by pub/sub.
-    leave = get_hub().subscribe(baseline.lists, partial(put_in_time, mailbox))
+    leave = get_hub().subscribe(initial_versions.lists, partial(put_in_time, mailbox))
     try:
         subscription = _subscription(server, local, session, await run_with_retry(principal))
         recheck = loop.time() + seconds_until_recheck()
@@ -357,7 +358,7 @@ async def notify_changes(
                 leave()
                 leave = unsubscribe
                 await get_hub().prepare(subscription.topics)
-                outdated = partial(baseline.take_changed, subscription.topics)
+                outdated = partial(initial_versions.take_changed, subscription.topics)
                 for topic in await run_in_short_thread(outdated):
                     put_in_time(mailbox, topic)
             changed = [topic for topic in subscription.topics if topic in posted]
@@ -417,7 +418,7 @@ class _InitialVersions:
         """Record the versions of the lists, before ``initialize`` is answered; blocking.
 
         A list that changed a moment ago counts as changed later: the client may still get the old
-        one.
+        list.
         """
         self._note(self.lists)
         delay = list_delay()
@@ -444,8 +445,8 @@ class _InitialVersions:
     def take_changed(self, subscribed: Iterable[TopicKey]) -> list[TopicKey]:
         """Return the topics that changed between their recording and now; blocking.
 
-        ``subscribed`` are topics that the hub now reports: their recorded versions are not needed
-        anymore and are removed. A topic that was added since is kept.
+        ``subscribed`` are topics that the hub now reports: their recorded versions are no longer
+        needed and are removed. A topic that was added since is kept.
         """
         noted = {topic: self._known.pop(topic, None) for topic in subscribed}
         recorded_versions = {

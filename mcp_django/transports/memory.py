@@ -2,8 +2,8 @@
 
 ``LocalClient`` is the client of ``mcp call``, of the admin (Try it, What a client sees) and of the
 test client. Its messages have no headers, so HTTP's header rules do not apply; everything else
-does, including permissions. ``BaseClient`` is what it has in common with the test client's clients
-over a transport.
+does, including permissions. ``BaseClient`` is the base class that it shares with the test client's
+clients over a transport.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class BaseClient(ABC):
 
     @abstractmethod
     def send(self, message: Message) -> Message:
-        """Send a request from a thread, and return its response; of a notification, nothing."""
+        """Send a message from a thread; return its response, empty for a notification."""
 
     @abstractmethod
     async def asend(self, message: Message) -> Message:
@@ -118,7 +118,7 @@ class BaseClient(ABC):
     def initialize(self) -> Message | None:
         """Initialize the session of a handshake revision, unless that was done before.
 
-        Returns the response that rejects it, if there is one.
+        Return the response that rejects ``initialize``, if there is one.
         """
         if self.revision.stateless or self._is_initialized:
             return None
@@ -176,7 +176,7 @@ class BaseClient(ABC):
 
     @contextmanager
     def _noting(self, message: Message) -> Iterator[list[Message]]:
-        """Yield a list for the response to a request, and note both, also if it is rejected."""
+        """Yield a list for the response to a request; record both, even if it is rejected."""
         responses: list[Message] = []
         try:
             yield responses
@@ -197,13 +197,13 @@ def with_tasks(capabilities: Mapping[str, Any]) -> Message:
 
 
 class _Outbox:
-    """Gives the messages of a running call to ``hear``."""
+    """Passes the messages of a running call to ``hear``."""
 
     def __init__(self, hear: Callable[[Message], object]) -> None:
         self._hear = hear
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Give a notification; a request to close the stream is ignored."""
+        """Pass on a notification; a request to close the stream is ignored."""
         if isinstance(message, dict):
             self._hear(message)
 
@@ -243,9 +243,9 @@ class LocalClient(BaseClient):
         )
 
     def send(self, message: Message) -> Message:
-        """Send a request from a thread, and return its response; a notification changes nothing.
+        """Send a request from a thread, and return its response; a notification is ignored.
 
-        It is one of the tenant that the thread is in.
+        The request belongs to the current tenant of the thread.
         """
         with as_tenant(current_tenant()):
             return self._send(message)

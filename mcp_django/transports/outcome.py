@@ -1,8 +1,8 @@
-"""What answers a request: a reply, a stream of events, or what has to be done before one of them.
+"""Outcomes of requests: a reply, a stream of events, or work that precedes one of them.
 
-An outcome finishes itself, in a thread (``finish``) or on an event loop (``afinish``), and is an
-``Answer`` then, which sends itself over ASGI. Each becomes a Django response, too. So no mount has
-to distinguish them.
+An outcome finishes itself, in a thread (``finish``) or on an event loop (``afinish``), and returns
+an ``Answer``, which sends itself over ASGI. Each outcome can be converted to a Django response,
+too. So no mount has to distinguish them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def finish(self, *, survives: bool = False) -> Answer:
-        """Do what is left to do in this thread, and return the answer.
+        """Do the remaining work in this thread, and return the answer.
 
         With ``survives`` the caller's task may be cancelled when its client disconnects, which must
         not cancel a call in a session.
@@ -67,19 +67,19 @@ class Outcome(ABC):
 
     @abstractmethod
     async def afinish(self) -> Answer:
-        """Do what is left to do from an event loop, and return the answer."""
+        """Do the remaining work from an event loop, and return the answer."""
 
     @abstractmethod
     def finish_in_thread(self, timer: CallTimer) -> Outcome:
-        """Do in this thread what does not belong on an event loop; return what is left to do."""
+        """Do the work that does not belong on an event loop; return the outcome that remains."""
 
     @abstractmethod
     def with_headers(self, headers: HeaderList) -> Outcome:
-        """Return the outcome with those of the headers that its answer does not have."""
+        """Return the outcome with the headers added, except those that its answer already has."""
 
     @abstractmethod
     def to_response(self, request: HttpRequest) -> HttpResponseBase:
-        """Return a response of Django; middleware may add headers to it."""
+        """Return a Django response; middleware may add headers to it."""
 
     def as_middleware_left_it(self, headers: HeaderList) -> Outcome:
         """Return the outcome of ``to_response``, with the headers that the response has now."""
@@ -106,10 +106,10 @@ class Answer(Outcome):
 
     @abstractmethod
     def with_headers(self, headers: HeaderList) -> Answer:
-        """Return the answer with those of the headers that it does not have."""
+        """Return the answer with the headers added, except those that it already has."""
 
     def set_head(self, response: HttpResponseBase) -> None:
-        """Set the status and the headers of a response of Django."""
+        """Set the status and the headers of a Django response."""
         for name, value in self.headers:
             response[name] = value
 
@@ -128,23 +128,23 @@ class Reply(Answer):
     hold: float = 0
 
     def with_headers(self, headers: HeaderList) -> Reply:
-        """Return the reply with those of the headers that it does not have."""
+        """Return the reply with the headers added, except those that it already has."""
         return replace(self, headers=(*self.headers, *missing_headers(headers, self.headers)))
 
     def set_head(self, response: HttpResponseBase) -> None:
-        """Set the status and the headers of a response of Django."""
+        """Set the status and the headers of a Django response."""
         response.status_code = self.status
         if not self.body:
             del response["Content-Type"]
-        # Not `super()`: the class is made anew for its slots.
+        # Not `super()`: `dataclass` replaces the class by one with slots.
         Answer.set_head(self, response)
 
     def to_response(self, request: HttpRequest) -> HttpResponse:
-        """Return a response of Django."""
+        """Return a Django response."""
         response = HttpResponse(self.body)
         self.set_head(response)
         if hasattr(request, "mcp_in_flight"):
-            # An event loop sends it. Otherwise this thread has waited.
+            # An event loop sends it, and waits before. Otherwise this thread has waited already.
             response.mcp_hold = self.hold  # type: ignore[attr-defined]
         return response
 
@@ -170,15 +170,15 @@ class Stream(Answer):
     headers: HeaderList
     open: Callable[[], AsyncGenerator[bytes, None]]
     begin: Callable[[HeaderList], Awaitable[Answer]] | None = None
-    """Starts it where the mount can wait with the head, and returns what it turns out to be: a
-    stream with these headers, or a reply."""
+    """Starts the call where the mount can delay the head, and returns its answer: a stream with
+    these headers, or a reply."""
 
     def with_headers(self, headers: HeaderList) -> Stream:
-        """Return the stream with those of the headers that it does not have."""
+        """Return the stream with the headers added, except those that it already has."""
         return replace(self, headers=(*self.headers, *missing_headers(headers, self.headers)))
 
     def to_response(self, request: HttpRequest) -> HttpResponseBase:
-        """Return a response of Django, which starts the stream on the loop that sends it."""
+        """Return a Django response, which starts the stream on the loop that sends it."""
         # Close this thread's connections before the stream idles, except in a transaction.
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
@@ -188,7 +188,7 @@ class Stream(Answer):
         return OutcomeResponse(request, self, events, head=self)
 
     def as_middleware_left_it(self, headers: HeaderList) -> Stream:
-        """Return the stream with these headers; an iterator around its events is not used."""
+        """Return the stream with these headers; iterators that middleware added are not used."""
         return replace(self, headers=headers)
 
     async def send(self, send: Send) -> None:
@@ -243,7 +243,7 @@ class Pending(Outcome):
         return self.finish() if row_writer.is_immediate(self.kind) else self
 
     def with_headers(self, headers: HeaderList) -> Pending:
-        """Return the outcome with those of the headers that its answer does not have."""
+        """Return the outcome with the headers added, except those that its answer already has."""
         fail = self.fail
         return replace(
             self,
@@ -252,7 +252,7 @@ class Pending(Outcome):
         )
 
     def to_response(self, request: HttpRequest) -> HttpResponseBase:
-        """Return a response of Django with the head that is expected."""
+        """Return a Django response with the expected head."""
         return OutcomeResponse(request, self, head=self.reply)
 
     def _stored(self) -> Answer:
@@ -262,7 +262,7 @@ class Pending(Outcome):
 
 
 class TenantEvents:
-    """The events of a stream, each of which is made for a tenant; of the loop that sends them."""
+    """The events of a stream; the loop that sends them produces each one as a tenant."""
 
     def __init__(self, tenant: str, events: AsyncGenerator[bytes, None]) -> None:
         self._tenant = tenant
@@ -326,7 +326,7 @@ def outcome_of(response: HttpResponseBase) -> Outcome:
 
 
 def _header_list(response: HttpResponseBase) -> HeaderList:
-    """Return the headers and cookies, but no length or encoding that may not match the body."""
+    """Return the headers and cookies, without a length or encoding that may not match the body."""
     cookies = [("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()]
     dropped = {"content-length"} | ({"content-encoding"} if response.streaming else set())
     headers = [(name, value) for name, value in response.items() if name.lower() not in dropped]
@@ -334,7 +334,7 @@ def _header_list(response: HttpResponseBase) -> HeaderList:
 
 
 def missing_headers(headers: HeaderList, present: HeaderList) -> HeaderList:
-    """Return those of the headers whose names are not present."""
+    """Return the headers whose names do not occur in ``present``."""
     names = {name.lower() for name, _ in present}
     return tuple(pair for pair in headers if pair[0].lower() not in names)
 

@@ -45,7 +45,7 @@ Messages = AsyncGenerator[Outgoing, None]
 
 
 def encode_message(call: Call, message: dict[str, Any]) -> Outgoing:
-    """Return a message before the response; a notification that is too large is left out.
+    """Encode a message that precedes the response; a notification that is too large is left out.
 
     Raises:
         InternalError: a request to the client is too large for an event.

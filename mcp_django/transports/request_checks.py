@@ -126,7 +126,7 @@ def declared_length(headers: Headers) -> int:
 
 
 def check_host(headers: Headers) -> Reply | None:
-    """Reject a Host that is not allowed, which DNS rebinding uses; Django checks only on access."""
+    """Reject a Host that is not allowed, as in DNS rebinding; Django checks it only on access."""
     if _is_allowed_host(_host_of(headers), tuple(_allowed_hosts())):
         return None
     return jsonrpc_error_reply(
@@ -241,7 +241,7 @@ def has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
 
 
 def _check_form(exchange: Exchange) -> Reply | None:
-    """Reject a token in a form, which RFC 6750 allows: it could end up in logs of bodies."""
+    """Reject a token in a form, although RFC 6750 allows it: it could end up in logs of bodies."""
     if not TOKEN_FIELD.search(exchange.body):
         return None
     message = "Send the token in the Authorization header, not in the body."

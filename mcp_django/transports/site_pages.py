@@ -115,7 +115,7 @@ def _context(server: Server, url: str) -> dict[str, Any]:
 
 
 def _connections_url() -> str:
-    """Return the URL at which users see and revoke what they gave access to, if there is one."""
+    """Return the URL at which users see and revoke the access that they granted, or ``""``."""
     try:
         return reverse("mcp_oauth:connections")
     except NoReverseMatch:
@@ -146,7 +146,7 @@ def _policy() -> str:
 
 # How long a result is reused for all requests.
 FRESH_SECONDS = 1.0
-# A database that has not answered by then counts as unavailable.
+# A database that has not answered within this time counts as unavailable.
 QUERY_TIMEOUT_SECONDS = 2.0
 
 VERBS = ("GET", "HEAD")

@@ -25,8 +25,8 @@ from mcp_django.tenants import by_tenant
 # A URI counts as its length and this many characters more, which is what a process holds for a
 # topic besides its name: its entries in the pub/sub hub and in the stream.
 TOPIC_CHARACTERS: Final = 1024
-# What the streams of a caller may hold on average, if it has as many as it may have. Few streams
-# may hold more each.
+# What each stream of a caller may hold on average, if the caller has the maximum number of streams.
+# With fewer streams, each may hold more.
 CHARACTERS_PER_STREAM: Final = 32 * 1024
 # What one stream may hold, so that every caller may have such a stream.
 LARGEST_STREAM: Final = MAX_SUBSCRIBED_CHARACTERS + MAX_SUBSCRIPTIONS * TOPIC_CHARACTERS
@@ -58,7 +58,7 @@ class StreamSlot:
             self._count(size)
 
     def hold_what_fits(self, uris: Sequence[str]) -> list[str]:
-        """Count those of these URIs that fit instead of the previous ones, and return them."""
+        """Count the URIs that fit, instead of the previous ones, and return them."""
         with _lock:
             room = self._held.size + min(
                 limit.characters - _usage_of(key).characters for key, limit in self._limits.items()
@@ -72,7 +72,7 @@ class StreamSlot:
         return fitting
 
     def _count(self, size: int) -> None:
-        # A slot that was released is not counted any more.
+        # A slot that was released is no longer counted.
         if self.release.alive:
             for key in self._limits:
                 _usage[key].characters += size - self._held.size
@@ -99,7 +99,7 @@ class _Held:
     size: int
 
 
-# By key, of the streams that are open in this process; a key is removed with its last stream. A
+# The usage of the streams that are open in this process; a key is removed with its last stream. A
 # forked process inherits counts that are never released.
 _usage: dict[str, _Usage] = {}
 # Reentrant: the garbage collector may release a slot while the same thread has the lock.
@@ -162,7 +162,7 @@ def _usage_of(key: str) -> _Usage:
 
 
 def _check_size(limits: Mapping[str, _Limit], size: int) -> None:
-    """Check that the streams of a caller may hold so many characters more.
+    """Check that the streams of a caller may hold this many more characters.
 
     Raises:
         TooManyStreams: they may not.

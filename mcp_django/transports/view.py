@@ -50,7 +50,7 @@ class EndpointView:
 
     It is exempt from CSRF checks, since the core rejects foreign origins and clients are not
     browsers with forms. It is never redirected to a login page, since a client understands only a
-    401. ``ATOMIC_REQUESTS`` does not apply, since the runtime opens the transactions.
+    401. ``ATOMIC_REQUESTS`` does not apply, since the package opens the transactions itself.
     """
 
     csrf_exempt = True
