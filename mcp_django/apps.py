@@ -1,4 +1,4 @@
-"""The app configurations: ``MCPConfig``, which imports all ``mcp`` modules, or the simple one."""
+"""App configurations: ``MCPConfig`` imports all ``mcp`` modules, ``SimpleMCPConfig`` does not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SimpleMCPConfig(AppConfig):
         cleanup.connect_tenants()
         model_signals.connect_signals()
         catalog_rows.connect(self, all_servers)
-        # What was asked before may not have known all modules of the site, or its settings.
+        # A value cached before may not reflect all modules of the site, or its settings.
         thread_context.cache_clear()
 
 

@@ -4,9 +4,9 @@ The setting is one dictionary; every key has a default. ``get_settings()`` cache
 sends ``setting_changed``, so ``override_settings`` works in tests.
 
 The check ``mcp_django.E002`` reports invalid settings, and nothing may fail before that check:
-other checks return no messages meanwhile (``skip_if_settings_invalid``), and code that runs before
-the checks, or in checks of other packages, uses the defaults (``use_defaults_if_invalid``). Code
-that serves requests raises an exception.
+other checks then return no messages (``skip_if_settings_invalid``), and code that runs before the
+checks, or in checks of other packages, uses the defaults (``use_defaults_if_invalid``). Code that
+serves requests raises an exception.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ REGISTER_SCOPE = "register"
 
 # The types of ``MCP_DJANGO["JWT"]``, ``["INTROSPECTION"]`` and ``["OAUTH"]``. Keys are in upper
 # case. URLs must be https; plain http is allowed only for loopback hosts, and then only under
-# ``DEBUG`` (``auth.outbound``). Scopes, users and groups of an issuer have no meaning on this site
-# unless an entry maps them.
+# ``DEBUG`` (``auth.outbound``). Users and groups of an issuer have no meaning on this site unless
+# an entry maps them.
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
 ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256", "EdDSA")
@@ -116,7 +116,7 @@ def _validate_optional_endpoint(url: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalIssuer:
-    """The options of every issuer: whose tokens, for which servers, mapped to which users."""
+    """The options of every issuer: its tokens, the servers, and the mapping to scopes and users."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
 
@@ -172,8 +172,9 @@ class IntrospectionIssuer(ExternalIssuer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedIssuer:
-    """An identity provider of ``OAUTH["TRUSTED_ISSUERS"]``, whose assertions about its users are
-    accepted (Identity Assertion Authorization Grant).
+    """An identity provider of ``OAUTH["TRUSTED_ISSUERS"]``.
+
+    Its assertions about its users are accepted (Identity Assertion Authorization Grant).
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
@@ -183,7 +184,7 @@ class TrustedIssuer:
     jwks: dict[str, Any] | None = None
     """Its public keys (RFC 7517), instead of fetching them."""
     jwks_url: Annotated[str, AfterValidator(_validate_optional_endpoint)] = ""
-    """The URL of the key set; empty, and no ``jwks``: from the issuer's metadata."""
+    """The URL of the key set; if it and ``jwks`` are empty: from the issuer's metadata."""
     algorithms: Annotated[tuple[Algorithm, ...], MinLen(1)] = ALGORITHMS
     leeway: Annotated[float, Ge(0), Le(300)] = 30
     """The allowed clock skew in seconds."""
@@ -416,19 +417,20 @@ class Settings:
     """``None``: threads keep their database connections, except with ``background`` at
     ``"inline"`` and on sites with tenants (``mcp_django.tenants``)."""
     background: Literal["threads", "inline"] | None = None
-    """Where work runs for which no request waits: in threads of the process, or in the thread of
-    the request (``storage.databases.is_inline``). ``None``: ``"threads"``, and ``"inline"`` under a
-    test runner."""
+    """Where background work, which no request waits for, runs: in threads of the process, or in the
+    thread of the request (``storage.databases.is_inline``). ``None``: ``"threads"``, and
+    ``"inline"`` under a test runner."""
     thread_context: ImportPath | Literal[False] | None = None
     """The class that enters the tenant of a request in another thread (``mcp_django.tenants``).
-    ``None``: that of django-tenants, if it is used; ``False``: no installed package is used."""
+    ``None``: that of django-tenants, if it is used; ``False``: the site has no tenants, even
+    if a package for tenants is installed."""
     call_timeout: Seconds = 300
     client_request_timeout: Seconds = 600
     max_result_bytes: Annotated[int, Ge(1000)] = 100_000
     large_keys: bool = False
     """Whether the keys of a ``BigAutoField`` may be beyond 2^53-1."""
     max_event_bytes: Annotated[int, Ge(65_536)] | None = 1024 * 1024
-    """The largest server-sent event, which the Python SDK 2.3 limits; ``None``: any size."""
+    """The maximum size of a server-sent event, which the Python SDK 2.3 limits. ``None``: any."""
     page_size: Annotated[int, Ge(1)] = 100
     limits: Limits = Limits()
     rate: Annotated[tuple[Rate, ...], BeforeValidator(_validate_rates)] = ()
@@ -442,9 +444,9 @@ class Settings:
     drain_seconds: Seconds = 25
 
     confirm_seconds: Annotated[float, Ge(0), Le(10)] | None = None
-    """How long what the database has confirmed is used; 0: each request asks. Other processes
-    count on a heartbeat for as long (``storage.inbox``), so it has a limit. ``None``: 1, and 0
-    with ``background`` at ``"inline"``."""
+    """How long a process uses what the database has confirmed; 0: each request queries it. The
+    maximum is 10, since other processes rely on the heartbeat of the process for as long
+    (``storage.inbox``). ``None``: 1, and 0 with ``background`` at ``"inline"``."""
     session_idle: Seconds = 3600
     session_max_age: Seconds = 24 * 3600
     sessions_per_principal: Annotated[int, Ge(1)] = 100
@@ -460,7 +462,7 @@ class Settings:
     retention: Retention = Retention()
 
     task_backend: str = ""
-    """An alias of Django's ``TASKS``; empty: threads of the web process; tasks end with it."""
+    """An alias of Django's ``TASKS``; empty: tasks run in the web process, and end with it."""
     task_threads: Annotated[int, Ge(1)] = 4
     """The maximum number of tasks that run concurrently in a process, without a backend."""
     task_ttl: Seconds = 3600
@@ -557,10 +559,12 @@ def _repeated_issuers(settings: Settings) -> list[tuple[str, str]]:
     ]
 
 
-def _find_repeated(entries: Iterable[ExternalIssuer]) -> list[str]:
+def _find_repeated(external_issuers: Iterable[ExternalIssuer]) -> list[str]:
     """Return the issuers that are listed more than once for the same server, which is ambiguous."""
     places = Counter(
-        (entry.issuer, server) for entry in entries for server in entry.servers or ("",)
+        (external_issuer.issuer, server)
+        for external_issuer in external_issuers
+        for server in external_issuer.servers or ("",)
     )
     return sorted({issuer for (issuer, _), count in places.items() if count > 1})
 

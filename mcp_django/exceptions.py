@@ -14,8 +14,8 @@ MCPDjangoError
 │   │   └── ElicitationUnavailable            the client does not support this elicitation
 │   ├── UnsupportedProtocolVersion            -32022 (-32602 in a session)
 │   ├── RequestCancelled                      -32800
-│   ├── Unauthorized                          -31401, of a call that was admitted
-│   ├── Forbidden                             -31403, of a call that was admitted
+│   ├── Unauthorized                          -31401, after the request was authorized
+│   ├── Forbidden                             -31403, after the request was authorized
 │   ├── RateLimited                           -31429, HTTP 429
 │   │   └── TooManyRequests                   with Retry-After
 │   └── Busy                                  -31503, HTTP 503
@@ -30,7 +30,7 @@ MCPDjangoError
 ├── AccessRefused                             becomes an HTTP status
 │   ├── AuthenticationRequired                401 with a challenge
 │   ├── InsufficientScope                     403 with a challenge
-│   ├── ConnectionRefused                     403 without one
+│   ├── ConnectionRefused                     403 without a challenge
 │   ├── TooManyAttempts                       429 with Retry-After
 │   └── AuthenticationUnavailable             503 with Retry-After
 ├── AlreadyRegistered
@@ -165,7 +165,7 @@ class TooManySessions(Busy):
 
 
 class TooManyStreams(Busy):
-    """The caller has the maximum number of open streams, or these hold too much."""
+    """The caller has too many open streams, or these subscribe to too many or too long URIs."""
 
     code = RATE_LIMITED
     http_status = 429
@@ -268,6 +268,6 @@ class CallTimedOut(Exception):
 
 
 class ExplainedFault(Exception):
-    """A bug of the site, with ``client_message``: what the client may read of it."""
+    """A bug of the site, with ``client_message``, the text that the client may read."""
 
     client_message: str

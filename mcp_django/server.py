@@ -66,9 +66,10 @@ class MCPServer(SiteRegistrar):
     (``True``: always, ``False``, the default: never). ``upstream`` names a provider of
     ``OAUTH["UPSTREAM"]`` that users must connect before a client gets a token for this server.
     ``rate`` contains the rate limits of the whole server. ``log_arguments`` adds the values of
-    arguments to the call log. Both override the settings of the same name.
+    arguments to the call log. ``rate`` and ``log_arguments`` override the settings of the same
+    name.
 
-    ``registry`` has the components that code declares, ``overrides`` what the admin changes.
+    ``registry`` has the components that code declares, ``overrides`` has the changes of the admin.
     """
 
     def __init__(
@@ -156,9 +157,9 @@ class MCPServer(SiteRegistrar):
     # Components -----------------------------------------------------------------------------------
 
     def add(self, component: Component) -> None:
-        """Register a component, and what belongs to it.
+        """Register a component, and the components that it needs.
 
-        That is the page of a tool's MCP App, and ``get_result`` for the first tool with
+        These are the page of a tool's MCP App, and ``get_result`` for the first tool with
         ``polling_fallback=True``.
 
         Raises:
@@ -205,7 +206,7 @@ class MCPServer(SiteRegistrar):
 
     @property
     def overrides(self) -> Overrides:
-        """What the admin overrides and adds, of the current tenant."""
+        """The overrides and the admin-defined components of the current tenant."""
         if thread_context() is None:
             return self._overrides
         tenant = current_tenant()
@@ -222,7 +223,7 @@ class MCPServer(SiteRegistrar):
         return self.overrides.declared_catalog
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """Reload the overrides: ``catalog`` is at most one second old, and current for a list.
+        """Reload the overrides if they may be older than a second, or for a list if outdated.
 
         Raises:
             Busy: the overrides cannot be loaded, and were never loaded in this process.
@@ -230,7 +231,7 @@ class MCPServer(SiteRegistrar):
         self.overrides.refresh(is_list=is_list)
 
     def fresh_catalog(self, *, is_list: bool = False) -> Catalog | None:
-        """Return the catalog if it is recent, or recent enough for a list, without a query."""
+        """Return the catalog if it is recent enough (``is_list``: for a list), without a query."""
         return self.overrides.fresh_catalog(is_list=is_list)
 
     @property

@@ -1,14 +1,14 @@
-"""Whose rows a request sees: tenants and row-level security.
+"""Tenants and row-level security: which rows a request sees.
 
-The middleware of such a site keeps the tenant on the thread in which it runs, or on the database
-connection of that thread. This package also works in other places: in pools, in streams, in tasks
-and in other processes. ``MCP_DJANGO["THREAD_CONTEXT"]`` names a ``ThreadContext``, which returns
-the tenant of a request as a short text, and enters it in another thread. The text is stored with
-the rows of this package, and is a part of every key and look-up, so no tenant sees the rows of
-another one. It is never taken from a client.
+The middleware of a site with tenants stores the tenant on the thread in which it runs, or on the
+database connection of that thread. This package also runs code elsewhere: in thread pools, streams,
+tasks and other processes. ``MCP_DJANGO["THREAD_CONTEXT"]`` names a ``ThreadContext``, which returns
+the tenant of a request as a short text, and enters that tenant in another thread. The text is
+stored with the rows of this package and is part of every key and lookup, so no tenant sees the rows
+of another tenant. The text is never taken from a client.
 
-``current_tenant`` is the tenant of the running code. A mount sets it once per request
-(``as_tenant``), the tasks of an event loop and the threads of our pools inherit it, and
+``current_tenant`` returns the tenant of the running code. A mount sets it once per request
+(``as_tenant``), the tasks of an event loop and the threads of this package's pools inherit it, and
 ``run_as_tenant`` enters it in a thread. Without a ``ThreadContext`` it is always empty.
 
 Values that this module derives from the settings are cached in the process, and a fork keeps them.
@@ -66,7 +66,7 @@ TENANT_PACKAGES = frozenset(
         "tenant_schemas",
     }
 )
-"""The top-level modules of packages that choose the rows of a request in its middleware."""
+"""The top-level modules of packages whose middleware chooses the rows of a request."""
 
 
 class ThreadContextError(Exception):
@@ -74,38 +74,37 @@ class ThreadContextError(Exception):
 
 
 class TenantUnavailable(InternalError):
-    """A thread could not enter a tenant, for example because it was deleted; nothing was done."""
+    """A thread could not enter a tenant, perhaps a deleted one, so its work was not done."""
 
 
 class ThreadContext(ABC):
-    """What a site's middleware keeps on the thread or the connection: base class of the setting.
+    """Base class for ``THREAD_CONTEXT``: reads and sets the tenant of a thread or its connection.
 
-    One instance serves the process, from any thread; neither method runs on an event loop.
+    A process has one instance, which any thread uses; neither method runs on an event loop.
     """
 
     @abstractmethod
     def capture(self, request: HttpRequest | None) -> str:
-        """Return the tenant, by at most 255 characters; empty for none.
+        """Return the tenant as a text of at most 255 characters; empty for no tenant.
 
         On mounts without the site's middleware, only the ``request`` identifies the tenant.
         Elsewhere the middleware has run in this thread. With ``None``, return the tenant of this
-        thread: it is called so in the admin, in commands, and in signals of each saved object
-        that is exposed, so it has to be cheap.
+        thread. The admin, commands and the signals of each saved object that is exposed call the
+        method with ``None``, so it has to be fast.
 
         Raises:
-            Http404: there is no such tenant; the client gets a 404.
+            Http404: the tenant does not exist; the client gets a 404.
         """
 
     @abstractmethod
     def enter(self, tenant: str) -> AbstractContextManager[object]:
-        """Return a context manager in which this thread works for a tenant, and not afterwards.
+        """Return a context manager that sets the tenant of this thread.
 
-        It gets what ``capture`` returned, perhaps much later and in another process. It may be
-        nested, so it restores what was set before.
+        ``tenant`` is a text that ``capture`` returned, perhaps much earlier and in another process.
+        Context managers may be nested, so each restores on exit what was set before.
 
         Raises:
-            Exception: there is no such tenant any more. Only the work that needed this thread
-                fails.
+            Exception: the tenant no longer exists. Only the work that needed this thread fails.
         """
 
 
@@ -113,7 +112,7 @@ class ThreadContext(ABC):
 def thread_context() -> ThreadContext | None:
     """Return the object that enters tenants on this site; ``None`` on a site without tenants.
 
-    If the setting does not name a usable class, it is an ``UnknownContext``.
+    If the setting does not name a usable class, the object is an ``UnknownContext``.
     """
     path = get_settings().thread_context
     if path is False:
@@ -142,7 +141,7 @@ def thread_context() -> ThreadContext | None:
 
 
 class UnknownContext(ThreadContext):
-    """Replaces a class that cannot be used: it refuses all requests, since no tenant is known."""
+    """Replaces a class that cannot be used; rejects all requests, since no tenant is known."""
 
     def __init__(self, message: str) -> None:
         self.message = message
@@ -157,7 +156,7 @@ class UnknownContext(ThreadContext):
 
 
 def tenant_packages() -> list[str]:
-    """Return the tenant packages that code of the site imports, or that it names in its settings.
+    """Return the tenant packages that the site's code imports or that its settings name.
 
     Some packages are only imported, and are neither an app nor a middleware or database backend.
     """
@@ -173,12 +172,12 @@ _tenant: ContextVar[str | None] = ContextVar("mcp_django.tenant", default=None)
 def current_tenant() -> str:
     """Return the tenant of the running code; empty on a site without tenants.
 
-    Outside of a request to a server it asks ``ThreadContext.capture``.
+    Outside of a request to a server, ``ThreadContext.capture`` returns the tenant of the thread.
 
     Raises:
-        ThreadContextError: the site's class does not return one.
-        SynchronousOnlyOperation: on an event loop, outside of a request to a server: the tenant
-            of a thread is not available there.
+        ThreadContextError: the site's class does not return a valid tenant.
+        SynchronousOnlyOperation: the code runs on an event loop outside of a request to a server,
+            where the tenant of a thread is not available.
     """
     if thread_context() is None:
         return ""
@@ -194,7 +193,7 @@ def current_tenant() -> str:
 
 
 def bound_tenant() -> str:
-    """Return the tenant of the current request if it is known already, else an empty string."""
+    """Return the tenant of the current request if it is already known, else an empty string."""
     return _tenant.get() or ""
 
 
@@ -202,8 +201,8 @@ def capture_tenant(request: HttpRequest | None) -> str:
     """Return the tenant of a request, or of this thread; empty on a site without tenants.
 
     Raises:
-        Http404: there is no such tenant.
-        ThreadContextError: the site's class does not return one.
+        Http404: the tenant does not exist.
+        ThreadContextError: the site's class does not return a valid tenant.
     """
     context = thread_context()
     if context is None:
@@ -222,21 +221,22 @@ def capture_tenant(request: HttpRequest | None) -> str:
             f"{name} returned {tenant!r:.40}, of {len(tenant)} characters; a tenant has at most "
             f"{MAX_LENGTH} characters, and no NUL."
         )
-    # Not those of requests, which a client may choose.
+    # The tenants of requests are not recorded, since a client may choose them.
     if request is None and len(_seen) < MAX_SEEN:
         _seen.add(tenant)
     return tenant
 
 
 MAX_SEEN: Final = 1000
-"""How many tenants' rows of components a process may have to compare at a time."""
+"""The maximum number of tenants that wait for a process to compare their component rows."""
 _seen: set[str] = set()
 
 
 def take_seen_tenants() -> list[str]:
-    """Return the tenants that threads of this process were in since the last call.
+    """Return the tenants that threads of this process have had since the last call.
 
-    They are those of the admin, of signals and of commands.
+    These are the tenants of the admin, of signals and of commands, not those of requests to a
+    server.
     """
     if thread_context() is None:
         return [""]
@@ -250,13 +250,13 @@ def take_seen_tenants() -> list[str]:
 def knows_tenant() -> bool:
     """Return whether ``current_tenant`` is known here; if not, log the reason once.
 
-    For receivers of signals, which must not fail because of it.
+    For receivers of signals, which must not fail because the tenant is unknown.
     """
     try:
         current_tenant()
     except (ThreadContextError, SynchronousOnlyOperation) as exc:
         if not _is_unknown.is_set():
-            # Logged once: it may be called for each of a million rows.
+            # Logged once, since the function may be called for each of a million rows.
             _is_unknown.set()
             logger.warning("Subscribers are not notified of changes: %s", exc)
         return False
@@ -268,7 +268,7 @@ _is_unknown = threading.Event()
 
 
 class _Bound:
-    """Sets the tenant within the block; cheaper than a generator, since each request has one."""
+    """A context manager that sets the tenant; not a generator, which is slower on each request."""
 
     __slots__ = ("_tenant", "_token")
 
@@ -283,7 +283,7 @@ class _Bound:
 
 
 def as_tenant(tenant: str) -> AbstractContextManager[None]:
-    """Run the block for a tenant, without entering the tenant in this thread.
+    """Return a context manager that sets the current tenant, without entering it in this thread.
 
     Queries of this thread see the same rows as before; work in other threads and notifications
     are for the tenant. The name is not checked. Do not yield within the block.
@@ -292,10 +292,10 @@ def as_tenant(tenant: str) -> AbstractContextManager[None]:
 
 
 def run_as_tenant(function: Callable[[], T]) -> T:
-    """Run a function in this thread, which enters the current tenant for it if there is one.
+    """Enter the current tenant in this thread, if there is one, and return the function's result.
 
     Raises:
-        TenantUnavailable: the site's class could not enter it.
+        TenantUnavailable: the site's class could not enter the tenant.
         Exception: the function raises it.
     """
     context = thread_context()
@@ -311,13 +311,13 @@ def run_as_tenant(function: Callable[[], T]) -> T:
 
 
 def of_tenant(model: type[M], using: str | None = None) -> QuerySet[M]:
-    """Return the rows of the current tenant in a database; all on a site without tenants."""
+    """Return the rows of the current tenant in a database; all rows on a site without tenants."""
     rows = model._default_manager.using(using)
     return rows if thread_context() is None else rows.filter(tenant=current_tenant())
 
 
 def by_tenant(key: str) -> str:
-    """Return a key for a cache, a counter or a signature, which no other tenant uses."""
+    """Return a key for a cache, a counter or a signature that no other tenant uses."""
     if thread_context() is None:
         return key
     tenant = current_tenant()
@@ -327,8 +327,8 @@ def by_tenant(key: str) -> str:
 class DjangoTenants(ThreadContext):
     """The schemas of django-tenants 3 and 4: the tenant is the name of its schema.
 
-    Where the site's middleware has not run, its ``TenantMainMiddleware``, or the class that the
-    site derives from it, finds the tenant of a request.
+    On mounts without the site's middleware, ``TenantMainMiddleware``, or the site's subclass of it,
+    determines the tenant of a request.
     """
 
     def capture(self, request: HttpRequest | None) -> str:
@@ -359,11 +359,11 @@ class DjangoTenants(ThreadContext):
         """Set the tenant of this thread's connection.
 
         Raises:
-            DoesNotExist: of the tenant model.
+            DoesNotExist: the tenant model has no row with this schema name.
         """
         from django_tenants.utils import get_tenant_model, schema_context, tenant_context
 
-        # PostgreSQL ignores a schema that does not exist, and would find the shared tables.
+        # PostgreSQL ignores a schema that does not exist, and would use the shared tables.
         with schema_context(_shared_schema()):
             if tenant == _shared_schema():
                 yield
@@ -375,7 +375,7 @@ class DjangoTenants(ThreadContext):
 
 @cache
 def tenant_middleware() -> Any:
-    """Return the middleware class of django-tenants that the site uses, ``None`` without any."""
+    """Return the middleware class of django-tenants in ``MIDDLEWARE``, ``None`` without any."""
     from django_tenants.middleware.main import TenantMainMiddleware
 
     for path in django_settings.MIDDLEWARE:
@@ -386,7 +386,7 @@ def tenant_middleware() -> Any:
 
 
 def is_shared(tenant: str) -> bool:
-    """Return whether the tenant is empty, or is the schema that all tenants share."""
+    """Return whether the tenant is empty, or names the schema that all tenants share."""
     is_schema = isinstance(thread_context(), DjangoTenants)
     return not tenant or (is_schema and tenant == _shared_schema())
 
@@ -405,9 +405,9 @@ def _shared_schema() -> str:
 
 @cache
 def user_middleware() -> str:
-    """Return the middleware that takes the tenant from the user of the session; empty without.
+    """Return the path of the middleware that takes the tenant from the session's user, or ``""``.
 
-    It runs before the caller of a request with a token is known.
+    Such middleware runs before the caller of a request with a token is known.
     """
     used = _USER_MIDDLEWARE.intersection(django_settings.MIDDLEWARE) if thread_context() else ()
     return next(iter(used), "")
@@ -424,7 +424,7 @@ _USER_MIDDLEWARE = frozenset(
 
 
 def has_tenant_users() -> bool:
-    """Return whether each tenant has a table of users of its own.
+    """Return whether each tenant has its own table of users.
 
     Call it in the thread of a request, since a database router may depend on the tenant.
     """
@@ -432,7 +432,7 @@ def has_tenant_users() -> bool:
 
 
 def is_tenant_app(name: str) -> bool:
-    """Return whether each tenant has tables of its own for the models of an app.
+    """Return whether each tenant has its own tables for the models of an app.
 
     If tenants are schemas, the settings list their apps. Otherwise the tables belong to a tenant
     if they are in another database than the tables of this package, which all tenants share.
@@ -451,7 +451,7 @@ def is_tenant_app(name: str) -> bool:
 
 @cache
 def _tenant_apps() -> frozenset[str] | None:
-    """Return the apps that settings list as those of tenants, ``None`` without such settings."""
+    """Return the apps that the settings list for tenants, ``None`` without such settings."""
     own: Iterable[str] | None = getattr(django_settings, "TENANT_APPS", None)
     listed: list[Iterable[str]] = [] if own is None else [own]
     # django-pgschemas, and django-tenants with several types of tenants.
@@ -462,7 +462,7 @@ def _tenant_apps() -> frozenset[str] | None:
                 listed.append(schema.get("APPS", ()))
     if not listed:
         return None
-    return frozenset(AppConfig.create(entry).name for entries in listed for entry in entries)
+    return frozenset(AppConfig.create(app).name for app_list in listed for app in app_list)
 
 
 @receiver(setting_changed, dispatch_uid="mcp_django.tenants")

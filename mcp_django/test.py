@@ -1,4 +1,4 @@
-"""``MCPClient`` and what tests of a site use with it; ``mcp_django.testing`` is where it lives."""
+"""``MCPClient`` and the names that tests use with it, imported from ``mcp_django.testing``."""
 
 from __future__ import annotations
 

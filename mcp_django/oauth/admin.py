@@ -96,7 +96,7 @@ class ConsentAdmin(RevocableAdmin):
 
     @admin.display(description=_("client name"), ordering="client_id")
     def client_name(self, consent: Consent) -> str:
-        """Return the client's name and its badge, which tells how the site knows the client."""
+        """Return the client's name and its badge, which shows how the client was registered."""
         client = _client_display(consent)
         return f"{client.name} ({client.badge})"
 
@@ -112,7 +112,7 @@ class ConsentAdmin(RevocableAdmin):
 
     @admin.display(description=_("last used"))
     def last_used(self, consent: Any) -> str:
-        """Return when the client last called the server or got a token, to a minute."""
+        """Return when the client last called the server or got a token, to the minute."""
         loaded = vars(consent).get("last_uses")
         uses = last_uses([consent.user_id]) if loaded is None else loaded
         at = uses.get((consent.user_id, consent.client_id, consent.resource))
@@ -124,13 +124,13 @@ class ConsentAdmin(RevocableAdmin):
         return " ".join(consent.scopes)
 
     def describe_rows(self, rows: Iterable[Consent]) -> list[str]:
-        """Return user, client and server of each row, for the page that asks."""
+        """Return user, client and server of each row, for the confirmation page."""
         consents = list(rows)
         clients = client_displays({row.client_id for row in consents})
         return [f"{row.user}: {clients[row.client_id].name}, {row.resource}" for row in consents]
 
     def is_ended(self, row: Consent) -> bool:
-        """Return false: access that is revoked has no row any more."""
+        """Return false: revoking access deletes its row."""
         return False
 
     def end(self, request: HttpRequest, rows: Sequence[Consent]) -> None:
@@ -141,7 +141,7 @@ class ConsentAdmin(RevocableAdmin):
 
     @admin.action(description=_("Revoke access"), permissions=["end"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> HttpResponse | None:
-        """Ask, then revoke the access in the selected rows: one client, user and server each."""
+        """Revoke the access in the selected rows (a client, user and server each), if confirmed."""
         return self.end_selected(
             request,
             queryset,
@@ -154,7 +154,7 @@ class ConsentAdmin(RevocableAdmin):
     def revoke_users(
         self, request: HttpRequest, queryset: QuerySet[Consent]
     ) -> HttpResponse | None:
-        """Ask, then revoke the access of every client for the users in the selected rows."""
+        """Revoke the access of every client for the users in the selected rows, if confirmed."""
         users = {row.user for row in queryset.select_related("user")}
         rows = Consent.objects.filter(user__in=users).select_related("user")
         page = self.confirm_action(
@@ -175,10 +175,10 @@ class ConsentAdmin(RevocableAdmin):
 
 
 class _KeysField(forms.JSONField):
-    """A JSON Web Key Set; empty for none."""
+    """A form field for a JSON Web Key Set, empty without keys."""
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the keys as JSON, and no text for none."""
+        """Return the keys as JSON, an empty string without keys."""
         return "" if value is None else super().prepare_value(value)
 
 
@@ -203,7 +203,7 @@ class ClientProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic i
 
     class Meta:
         model = ClientProfile
-        # The admin adds the others, with what it sets for each kind of field.
+        # The admin adds the other fields, with the form fields and widgets that it sets for each.
         fields = ["client_id"]
         field_classes: ClassVar[dict[str, Any]] = {"jwks": _KeysField}
 
@@ -215,7 +215,7 @@ class ClientProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic i
             if name not in self.fields:
                 continue
             field: Any = self.fields[name]
-            # What the site no longer has stays selected until it is cleared.
+            # Scopes and servers that the site no longer has stay selected until they are cleared.
             stored = [
                 value for value in getattr(self.instance, name) or () if isinstance(value, str)
             ]
@@ -241,13 +241,13 @@ class ClientProfileAdmin(DelegationAdmin):
         return _ClientChangeList
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return the form class with the servers of the site, as this request reaches them."""
+        """Return the form class with the servers of the site, by their URLs in this request."""
         form = super().get_form(request, obj, *args, **kwargs)
         form.resources = all_resources(request)
         return form
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        """Return the fields; the name of the client is known once the profile exists."""
+        """Return the fields; only an existing profile shows the name of its client."""
         client = ["client_id", "client_name"] if obj else ["client_id"]
         names = ("service_user", "allowed_scopes", "allowed_resources", "jwks", "jwks_url")
         return [*client, *names, "last_used_at"]
@@ -257,7 +257,7 @@ class ClientProfileAdmin(DelegationAdmin):
         return [*(["client_id", "client_name"] if obj else []), "last_used_at"]
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may delete consents, which revoking also requires."""
+        """Return whether the user may delete consents, as revoking access does."""
         return bool(request.user.has_perm("mcp_oauth.delete_consent"))
 
     @admin.display(description=_("client name"))
@@ -269,7 +269,7 @@ class ClientProfileAdmin(DelegationAdmin):
     def revoke(
         self, request: HttpRequest, queryset: QuerySet[ClientProfile]
     ) -> HttpResponse | None:
-        """Ask, then revoke the access of the selected clients for all users."""
+        """Revoke the access of the selected clients for all users, if confirmed."""
         rows = list(queryset)
         page = self.confirm_action(request, "revoke", rows, question=ConsentAdmin.confirmation_text)
         if page is not None:
@@ -333,14 +333,14 @@ class UpstreamGrantAdmin(NoEditAdmin):
         return bool(get_settings().oauth.upstream) and super().has_module_permission(request)
 
     def has_disconnect_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may delete upstream access, which ending it also requires."""
+        """Return whether the user may delete upstream access, which also allows ending it."""
         return self.has_delete_permission(request)
 
     @admin.action(description=_("Disconnect"), permissions=["disconnect"])
     def disconnect(
         self, request: HttpRequest, queryset: QuerySet[UpstreamGrant]
     ) -> HttpResponse | None:
-        """Ask, then end the selected access here, the tokens that depend on it, and upstream."""
+        """End the selected access, here and upstream, with the tokens based on it, if confirmed."""
         rows = list(queryset.select_related("user").filter(status=UpstreamGrant.Status.LIVE))
         question = _(
             "The access ends here and at the service, and the tokens of the assistants that depend "
@@ -364,7 +364,7 @@ class UpstreamGrantAdmin(NoEditAdmin):
         super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[UpstreamGrant]) -> None:
-        """Delete several rows, after ending each and every token that depends on it."""
+        """Delete several rows, after ending their access and every token that depends on it."""
         for row in queryset.select_related("user"):
             self._disconnect(request, row)
         super().delete_queryset(request, queryset)

@@ -29,9 +29,9 @@ class OAuthConfig(AppConfig):
         """Import the models.
 
         Raises:
-            ImproperlyConfigured: if the toolkit is not installed and the admin is, whose
+            ImproperlyConfigured: if the admin is installed and the toolkit is not: the admin's
                 autodiscovery would fail on the toolkit's models. Without the admin, the system
-                check E001 reports it.
+                check E001 reports the missing toolkit.
         """
         super().import_models()
         if apps.is_installed("django.contrib.admin") and not apps.is_installed("oauth2_provider"):

@@ -110,8 +110,8 @@ class AuthorizationRequest:
 # Reading and checking a request -------------------------------------------------------------------
 
 # The toolkit checks that the client and its redirect URI are registered; until both are known,
-# nothing is sent to that URI. Then come the rules of OAuth 2.1 and MCP that it does not enforce:
-# PKCE with S256 for every client, scopes that the client may request, servers of this site
+# nothing is sent to that URI. Then come the rules of OAuth 2.1 and MCP that the toolkit does not
+# enforce: PKCE with S256 for every client, scopes that the client may request, servers of this site
 # (RFC 8707).
 
 # No assistant sends a longer request: all of its parameters except `state` are short.
@@ -171,10 +171,11 @@ def parse_request(query: QueryDict, request: HttpRequest) -> tuple[Authorization
 
 
 def check_query(request: HttpRequest) -> None:
-    """Reject a query of more than 16 KiB before any of it is repeated, as to the login page.
+    """Reject a query of more than 16 KiB before it is repeated, as in the login URL.
 
     Raises:
-        UntrustedRequest: if it is longer, or has a NUL in the client id, which databases reject.
+        UntrustedRequest: if the query is longer, or has a NUL in the client id, which databases
+            reject.
     """
     if len(request.META.get("QUERY_STRING", "")) > MAX_QUERY:
         raise UntrustedRequest(_("The request is too long."))
@@ -309,7 +310,7 @@ def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
 def _default_scopes(
     resources: tuple[str, ...], request: HttpRequest, application: Any
 ) -> tuple[str, ...]:
-    """Return the scopes for a request without any: those that the servers require."""
+    """Return the scopes for a request that names none: those that the servers require."""
     if resources:
         return tuple(
             clients.required_scopes(find_server(resource, request) for resource in resources)
@@ -400,7 +401,8 @@ class WrongAccount(AuthorizationError):
 def add_code(redirect_uri: str, issued: str, *, state: str = "") -> str:
     """Return the redirect URI with the code from ``issued``, the toolkit's redirect location.
 
-    The toolkit re-encodes the client's own query, and a client may compare it.
+    The location itself is not used: the toolkit re-encodes the query of the redirect URI, and a
+    client may compare the URI with the registered one.
     """
     code = parse_qs(urlsplit(issued).query)["code"][-1]
     return _add_to_query(redirect_uri, {"code": code} | ({"state": state} if state else {}))

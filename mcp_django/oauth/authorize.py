@@ -93,7 +93,7 @@ class AuthorizeView(View):
             return _answer_prompt_none(request, auth_request, application, prompts)
         _check_user(request, auth_request)
         if "login" in prompts:
-            # Login pages do not ask a user who is signed in: Django's admin shows its front page.
+            # Login pages do not ask a signed-in user to sign in: Django's admin shows its index.
             # Only a POST signs the user out, since any page can send a user here.
             return consent.sign_in_again_page(request, auth_request)
         response = (
@@ -172,7 +172,7 @@ def _report_errors(
 ) -> HttpResponse:
     """Return the response, or an error: as a page for the user, or a redirect to the client.
 
-    ``may_switch``: users whose account is the problem may first choose another one.
+    With ``may_switch``, a user whose account is the problem may first choose another account.
     """
     try:
         with _allow_document_fetch(request):
@@ -236,10 +236,10 @@ def _rate_limit_response(
 
 # Signing in --------------------------------------------------------------------------------------
 
-# Django's login pages ignore a ``next`` of more than 2048 characters, and the user would never come
-# back. A longer request waits in the session, and ``next`` has only its digest. Strangers can store
-# little: the newest few requests of a session, which ends after an hour unless its user signs in,
-# and few sessions from one address.
+# Django's login pages ignore a ``next`` of more than 2048 characters, so the user would not return
+# here. A longer request waits in the session, and ``next`` has only its digest. Anonymous users can
+# store little: the newest few requests of a session, which ends after an hour unless its user signs
+# in, and few sessions from one address.
 
 PENDING = "pending"
 SESSION_KEY = "mcp_oauth_pending"
@@ -248,8 +248,8 @@ MAX_NEXT, MAX_DJANGO_NEXT = 1500, 2048
 MAX_PENDING = 4
 # New pending requests of signed-out users from one address per minute.
 PENDING_LIMIT = 10
-# What browsers leave as it is in a query (URL Standard, query percent-encode set). If more were
-# quoted, a request could become longer than the one that ``check_query`` has accepted.
+# Characters that browsers do not quote in a query (URL Standard, query percent-encode set). If they
+# were quoted, the request could become longer than the one that ``check_query`` has accepted.
 UNQUOTED = "/:@!$()*,;?[]\\^`{|}~"
 COOKIE_SESSIONS = "django.contrib.sessions.backends.signed_cookies"
 
@@ -302,7 +302,7 @@ def _resume(request: HttpRequest, digest: str) -> HttpResponse:
         )
     _began, text = pending.pop(digest)
     request.session[SESSION_KEY] = pending
-    # Django's own redirects are shorter.
+    # ``HttpResponseRedirect`` may reject a URL of this length.
     return HttpResponse(status=302, headers={"Location": f"{request.path}?{text}"})
 
 

@@ -82,7 +82,7 @@ class OAuthBackend(BaseBackend):
     def confirm(
         self, keys: Collection[CallerKey], alias: str
     ) -> dict[CallerKey, Confirmed[Principal]]:
-        """Return the users of valid tokens, with one query."""
+        """Return the principal of each key whose token is valid, with one query."""
         checksums = padded([*{key.digest for key in keys if not key.is_site_token}])
         if not checksums:
             return {}
@@ -100,7 +100,7 @@ class OAuthBackend(BaseBackend):
         return principals
 
     def why_not_confirmable(self) -> str:
-        """Return which model of the site decides by itself; empty if none does."""
+        """Return which model of the site has its own check of validity; empty if none has."""
         for model, base, name in (
             (get_application_model(), AbstractApplication, "is_usable"),
             (get_access_token_model(), AbstractAccessToken, "is_expired"),
@@ -151,8 +151,8 @@ def _token_query(model: Any, count: int) -> CompiledQuery[Any]:
 def _is_valid_for(token: Any, resource: str, request: HttpRequest | None) -> bool:
     """Return whether a token is valid for this resource now.
 
-    Without a request, the application is not asked; callers of a site with an application model
-    that has a rule of its own are not cached.
+    Without a request, ``is_usable`` of the application is not called. If the site's application
+    model overrides it, callers are not cached.
     """
     application, user = token.application, token.user
     return bool(

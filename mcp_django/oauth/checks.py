@@ -321,7 +321,7 @@ def _has_middleware(base: type) -> bool:
 
 @_check()
 def check_issuer(**kwargs: Any) -> Iterator[CheckMessage]:
-    """E010: the issuer is not valid. W002: clients of 2025-03-26 do not find one with a path.
+    """E010: the issuer is not valid. W002: clients of 2025-03-26 do not find it if it has a path.
 
     W010: the site is below a prefix, and the issuer is not.
     """
@@ -406,7 +406,7 @@ def check_templates(**kwargs: Any) -> Iterator[CheckMessage]:
 
 @_check()
 def check_use(**kwargs: Any) -> Iterator[CheckMessage]:
-    """W004: no server accepts the tokens that are issued. W011: none of those has a URL."""
+    """W004: no server accepts the issued tokens. W011: no server that accepts them has a URL."""
     taking = [server for server in all_servers() if "oauth" in server.auth]
     mounted = list(_mounted_servers(get_resolver().url_patterns))
     if not taking:
@@ -462,7 +462,7 @@ def check_providers(**kwargs: Any) -> Iterator[CheckMessage]:
             id="mcp_oauth.E014",
         )
     elif oauth.upstream:
-        # Needs an optional dependency.
+        # Imported here since it needs an optional dependency.
         from mcp_django.oauth.upstream.conf import find_problems
 
         for message, hint in find_problems():

@@ -81,7 +81,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             return validate_document(_document(response), client_id), _document_lifetime(response)
         except (CIMDError, outbound.FetchFailed) as exc:
             _record_problem(client_id, str(exc))
-            # Kept until the toolkit tries again.
+            # The reason is kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
             cache.set(outbound.cache_key("document", client_id), str(exc), seconds)
             raise CIMDError(str(exc)) from exc
@@ -142,7 +142,12 @@ def _check_permitted(client_id: str) -> None:
 
 
 def _parse_client_id(client_id: str) -> SplitResult:
-    """Return the parts of a client id that is an https URL with host and path, without tricks."""
+    """Return the parts of a client id.
+
+    Raises:
+        CIMDError: if it is not an https URL with a host and a path, or has a user name or dot
+            segments.
+    """
     if len(client_id) > MAX_URL_LENGTH or not _URL.fullmatch(client_id):
         raise CIMDError("The client id is too long, or has characters that a URL cannot have.")
     try:

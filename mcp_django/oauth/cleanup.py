@@ -54,7 +54,7 @@ def expired_rows() -> dict[str, QuerySet[Any]]:
 def _expired_toolkit_rows() -> dict[str, QuerySet[Any]]:
     expired = Q(expires__lt=Now()) & ~Q(resource=_UNBOUND)
     querysets = {
-        # An expired access token with a refresh token is deleted together with it.
+        # An expired access token with a refresh token is deleted with the refresh token.
         "codes": get_grant_model()._default_manager.filter(expired),
         "access_tokens": get_access_token_model()._default_manager.filter(
             expired, refresh_token__isnull=True
@@ -63,8 +63,8 @@ def _expired_toolkit_rows() -> dict[str, QuerySet[Any]]:
     lifetime = refresh_token_expire_timedelta()
     if lifetime is not None:
         since = seconds_ago(lifetime.total_seconds())
-        # A rotated refresh token is kept for its full lifetime, so that its reuse is detected. One
-        # without an access token cannot be used.
+        # A rotated refresh token is kept for its full lifetime, so that its reuse is detected. A
+        # refresh token without an access token cannot be used.
         over = (
             Q(revoked__lt=since)
             | Q(revoked=None, access_token__expires__lt=since)
@@ -117,7 +117,7 @@ def _unused_clients() -> QuerySet[Any]:
 
 
 class _ClientUses:
-    """Subqueries for the traces of a client's use, in a query of clients."""
+    """Subqueries that find what a client has used, for a query of clients."""
 
     def __init__(self) -> None:
         mine = Q(application=OuterRef("pk"))

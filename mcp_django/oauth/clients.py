@@ -28,7 +28,7 @@ from mcp_django.storage.writer import note_use
 
 
 def authenticate_client(request: HttpRequest) -> Any:
-    """Authenticate the client of a form; a public client only has to name itself.
+    """Authenticate the client of a form; a public client only has to send its client id.
 
     Raises:
         OAuthError: if the client is unknown or not authenticated (401, ``invalid_client``).
@@ -51,7 +51,7 @@ def authenticate_client(request: HttpRequest) -> Any:
 
 
 def find_client(client_id: str) -> Any:
-    """Return the client of exactly this id, ``None`` if there is none."""
+    """Return the client with exactly this id, ``None`` if there is none."""
     client = get_application_model().objects.filter(client_id=client_id).first()
     # The column is the toolkit's, so the database may ignore case, accents and blanks.
     return client if client is not None and client.client_id == client_id else None
@@ -70,7 +70,7 @@ def authenticate_confidential_client(request: HttpRequest) -> Any:
 
 
 class OAuthlibHttpRequest(HttpRequest):
-    """A Django request made of an oauthlib request, with ``META`` and method only."""
+    """A Django request made from an oauthlib request, with ``META`` and method only."""
 
     def __init__(self, request: Any) -> None:
         super().__init__()
@@ -96,8 +96,7 @@ def _as_oauthlib(request: HttpRequest) -> Request:
 # Client and destination in words ------------------------------------------------------------------
 
 # The client and the redirect host, as users see them on the consent page. A client chooses its own
-# name, so the name is cleaned and always shown with a badge that tells how the site knows the
-# client.
+# name, so the name is cleaned and always shown with a badge for how the client was registered.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +213,7 @@ class Scopes(BaseScopes):  # type: ignore[misc]  # has no types
     def get_default_scopes(
         self, application: Any = None, request: Any = None, *args: Any, **kwargs: Any
     ) -> list[str]:
-        """Return the scopes for a request without any: those that the site's servers require.
+        """Return the scopes for a request that names none: those that the site's servers require.
 
         A client of the site's other APIs that names no server (RFC 8707) gets the toolkit's
         ``DEFAULT_SCOPES``.

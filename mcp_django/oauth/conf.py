@@ -17,7 +17,7 @@ from mcp_django.conf import Settings, get_settings, use_defaults_if_invalid
 class RedirectSchemes(Sequence[str]):
     """``http``, ``https`` and the schemes of ``OAUTH["APP_REDIRECTS"]``.
 
-    ``http`` is for loopback addresses; clients that register themselves get no other
+    ``http`` is for loopback addresses; clients that register themselves can use it only for these
     (``oauth.clients``).
     """
 
@@ -113,7 +113,7 @@ def _read_settings() -> Settings:
 # The entries of ``APP_REDIRECTS`` -----------------------------------------------------------------
 
 MAX_REDIRECT = 2000
-# Schemes that the browser handles itself, or that are not those of an application.
+# Schemes that the browser handles itself, or that do not belong to an application.
 FORBIDDEN_SCHEMES = frozenset(
     (
         *("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "http", "https"),

@@ -60,7 +60,7 @@ def connections(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def disconnect(request: HttpRequest, pk: int) -> HttpResponse:
-    """Disconnect one assistant from one server; 404 for that of another user."""
+    """Disconnect one assistant from one server; 404 for a connection of another user."""
     user: Any = request.user
     row = Consent.objects.filter(user=user, pk=pk).first()
     if row is None:
@@ -102,9 +102,9 @@ def _server_title(resource: str, request: HttpRequest) -> str:
 def last_uses(users: Collection[Any]) -> dict[tuple[Any, str, str], datetime]:
     """Return when each client last called each server as a user, or got a token for it.
 
-    Two queries. ``users`` are primary keys; the keys are the user's, the client id and the URL of
-    the server. ``OAuthBackend`` stores the time of a call in the access token, which each refresh
-    replaces.
+    ``users`` are primary keys. A key of the result is the primary key of the user, the client id
+    and the URL of the server. It takes two queries. ``OAuthBackend`` stores the time of a call in
+    the access token, which each refresh replaces.
     """
     uses: dict[tuple[Any, str, str], datetime] = {}
     columns = ((get_access_token_model(), "updated"), (get_refresh_token_model(), "created"))
@@ -129,7 +129,7 @@ def _back(request: HttpRequest, text: str) -> HttpResponse:
 
 
 def _accounts_of(user: Any) -> list[dict[str, Any]]:
-    """Return the providers, and whether the user has connected an account; at most one query."""
+    """Return the providers, each with whether the user is connected to it; at most one query."""
     configured = get_settings().oauth.upstream
     # Without Authlib there are no URLs to connect accounts; the system check E014 reports it.
     if not configured or not find_spec("authlib"):

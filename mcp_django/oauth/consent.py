@@ -35,7 +35,7 @@ from mcp_django.oauth.revoking import revoke_access
 
 
 def servers_of(auth_request: AuthorizationRequest, request: HttpRequest) -> list[tuple[str, Any]]:
-    """Return the resources of a request, each with its server and its current catalog."""
+    """Return the resources of a request, each with its server; the catalogs are refreshed."""
     pairs: list[tuple[str, Any]] = [
         (resource, find_server(resource, request)) for resource in auth_request.resources
     ]
@@ -53,7 +53,7 @@ def title_of(server: Any) -> str:
 def consent_servers(
     auth_request: AuthorizationRequest, request: HttpRequest
 ) -> list[dict[str, Any]]:
-    """Return the servers of a request for the page, with what each makes available to this user."""
+    """Return the servers of a request for the page, each with the number of visible components."""
     principal = principal_for(request.user)
     servers = []
     for resource, server in servers_of(auth_request, request):
@@ -106,7 +106,7 @@ def _needed_by(tools: int) -> str:
 def chosen_scopes(
     auth_request: AuthorizationRequest, request: HttpRequest, ticked: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return the approved scopes: of the requested ones, those that are fixed or ticked."""
+    """Return the approved scopes: the requested scopes that are fixed or ticked."""
     chosen = _fixed_scopes(auth_request, request) | set(ticked)
     return tuple(scope for scope in auth_request.scopes if scope in chosen)
 

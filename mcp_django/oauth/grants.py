@@ -93,8 +93,8 @@ def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
     """Return the resources of the token: the requested ones, or the only allowed one.
 
     Raises:
-        OAuthError: if one is not allowed, several are possible, or the account may not connect
-            (``invalid_target``).
+        OAuthError: if a requested resource is not allowed, none is requested and not exactly one is
+            allowed, or the account may not connect (``invalid_target``).
     """
     allowed = {canonicalize_url(resource) for resource in profile.allowed_resources} or {
         *all_resources(request)
@@ -144,8 +144,8 @@ def _scopes_for(
 # An Identity Assertion JWT Authorization Grant ("ID-JAG", RFC 7523, section 2.1) replaces the
 # user's consent: with it, a company's identity provider authorizes one of its users to use a client
 # at a server of this site (``io.modelcontextprotocol/enterprise-managed-authorization``). It can be
-# used once, for one client and one resource. The issued token is short-lived, so the identity
-# provider has to authorize the user again for the next one.
+# used once, by one client, for the resources that it names. The issued token is short-lived, so the
+# identity provider has to authorize the user again for the next one.
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -268,7 +268,8 @@ def _asserted_scopes(
 ) -> list[str]:
     """Return the scopes of the assertion that are requested and exist here.
 
-    If neither names any, these are the scopes that the servers require of every caller.
+    If the assertion has no scope claim, the scopes that the servers require of every caller are
+    used instead.
     """
     vouched, requested = claims.get("scope"), request.POST.get("scope", "").split()
     if vouched is None:
@@ -334,7 +335,7 @@ def _check_upstream(user: Any, resources: Sequence[str]) -> None:
 
     Raises:
         OAuthError: if a server needs an account that the user has not connected
-        (``invalid_target``).
+            (``invalid_target``).
     """
     if missing := bindings.missing_provider(user, resources):
         raise OAuthError(

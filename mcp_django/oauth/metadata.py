@@ -87,7 +87,7 @@ def metadata(request: HttpRequest) -> dict[str, Any]:
 def _endpoint(request: HttpRequest, name: str) -> str:
     """Return the absolute URL of a view of this app, on the origin of the issuer."""
     issuer = urlsplit(issuer_of(request))
-    # The script name of the request and not of the thread, which not every handler sets.
+    # The script name comes from the request, since not every handler sets that of the thread.
     route = reverse(f"mcp_oauth:{name}").removeprefix(get_script_prefix())
     prefix = quote_path(prefix_of(request))
     return f"{issuer.scheme}://{issuer.netloc}{prefix}/{route}"
@@ -104,9 +104,9 @@ def _metadata_response(
 
 
 def _matches_issuer(request: HttpRequest, path: str | None) -> bool:
-    """Return whether the URL was derived from the issuer, whose path may precede or follow.
+    """Return whether the URL was derived from the issuer, with its path before or after the rest.
 
-    The script name is part of that path but not of the path in the URLconf.
+    The script name is part of the issuer's path, but not of ``path``, which the URLconf captures.
     """
     issuer_path = urlsplit(issuer_of(request)).path.strip("/")
     requested_path = (path or "").strip("/")

@@ -94,7 +94,7 @@ def _is_public(jwks: Any) -> bool:
 
 
 def _model_of_toolkit(name: str) -> str:
-    """Return the name of a model that the site may have swapped."""
+    """Return the name of a model of the toolkit, which the site may have swapped."""
     setting = f"OAUTH2_PROVIDER_{name.upper()}_MODEL"
     default = "".join(part.capitalize() for part in name.split("_"))
     return str(getattr(settings, setting, f"oauth2_provider.{default}"))

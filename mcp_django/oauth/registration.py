@@ -4,8 +4,8 @@ Public and confidential clients of the authorization code grant can register. Ot
 metadata is replaced where RFC 7591, section 2, allows it, since assistants request whatever some
 server may support. Metadata that would not work, or would grant more, is rejected.
 
-Registration access tokens and endpoints to read or change a client (RFC 7592) are missing: a
-client that lost its id registers again, and unused clients are deleted (``oauth.cleanup``).
+Registration access tokens and endpoints to read or change a client (RFC 7592) are not implemented:
+a client that lost its id registers again, and unused clients are deleted (``oauth.cleanup``).
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ def _auth_method(metadata: dict[str, Any]) -> str:
 
 
 def _application_type(metadata: dict[str, Any], uris: Sequence[str]) -> str:
-    """Return the type by the redirect URIs: some ``web`` clients listen on the user's machine."""
+    """Return the application type, which the redirect URIs can change to ``native``.
+
+    Some clients register as ``web`` although they listen on the user's machine.
+    """
     application_type = _string(metadata, "application_type")
     if application_type not in ("", "native", "web"):
         raise RegistrationError("application_type must be 'native' or 'web'.")
@@ -134,7 +137,10 @@ def _application_type(metadata: dict[str, Any], uris: Sequence[str]) -> str:
 
 
 def _scopes(metadata: dict[str, Any]) -> tuple[str, ...]:
-    """Return the requested scopes that exist, or all; each authorization requests its own."""
+    """Return the requested scopes that exist, or all scopes if there are none.
+
+    Each authorization request names its own scopes.
+    """
     supported = [*get_settings().scopes, OFFLINE_ACCESS]
     requested = _string(metadata, "scope")[:MAX_SCOPE_LENGTH].split()
     return tuple(scope for scope in supported if scope in requested) or tuple(supported)
@@ -145,7 +151,7 @@ def _scopes(metadata: dict[str, Any]) -> tuple[str, ...]:
 MAX_BYTES = 32 * 1024
 HOUR = 3600
 PER_ADDRESS_PER_HOUR = 20
-# Lower than the site's limit, so that one network with many addresses cannot use that up.
+# Lower than the site's limit, so that one network with many addresses cannot use it up.
 PER_NETWORK_PER_HOUR = 100
 PER_SITE_PER_HOUR = 1000
 _BEARER = re.compile(rf"bearer +({TOKEN_PREFIX}[A-Za-z0-9\-._~+/]{{1,200}}=*)", re.IGNORECASE)
@@ -247,7 +253,8 @@ def _initial_token(request: HttpRequest) -> AccessToken | None:
     token = AccessToken.objects.find(match[1])
     if token is None or REGISTER_SCOPE not in token.scopes:
         return None
-    # Registration is not for a server; the address limits of the token apply here as well.
+    # A registration is not for one server, so any server of the token is passed to ``allows``,
+    # which checks the address limits of the token.
     server = next(iter(token.servers), "")
     return token if token.allows(server=server, address=client_ip(request)) else None
 

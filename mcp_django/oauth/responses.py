@@ -84,8 +84,8 @@ def issuer_of(request: HttpRequest) -> str:
 
 # Path converters ----------------------------------------------------------------------------------
 
-# They do not match paths that the authorization server does not serve, so that the site's other URL
-# patterns can match them.
+# They match only the paths that the authorization server serves, so that the site's other URL
+# patterns can match the rest.
 
 
 class OIDCPath(StringConverter):

@@ -30,12 +30,14 @@ def revoke_access(
     request: HttpRequest | None = None,
     by: str = "",
 ) -> int:
-    """Revoke a client's access for a user, at all servers or one; return how much was revoked.
+    """Revoke a client's access for a user, at all servers or one.
 
     Deletes or revokes the consent, authorization codes, refresh tokens and access tokens in one
     transaction; open streams are notified afterwards. A token for several servers is revoked with
-    any of them. Calling it again has no effect. ``by`` is the name of the user who revokes, if it
-    is another one.
+    any of them. Calling the function again has no effect. ``by`` is the name of the user who
+    revokes the access of another user.
+
+    Returns the number of consents, token families and access tokens without a family that ended.
     """
     consents = Consent.objects.filter(user=user, client_id=client_id)
     if resource is not None:
@@ -56,14 +58,14 @@ def revoke_access(
 
 
 def revoke_everything(user: Any, *, request: HttpRequest | None = None, by: str = "") -> int:
-    """Revoke the access of every client for a user; return how much was revoked."""
+    """Revoke the access of every client for a user; return the number as ``revoke_access`` does."""
     return sum(
         revoke_access(user, client_id, request=request, by=by) for client_id in _clients_of(user)
     )
 
 
 def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str = "") -> int:
-    """Revoke the access of a client for all users; return how much was revoked."""
+    """Revoke the access of a client for all users; return the number as ``revoke_access`` does."""
     users = {
         row.user
         for model in (get_refresh_token_model(), get_access_token_model())

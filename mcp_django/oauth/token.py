@@ -142,7 +142,7 @@ class _FormEndpoint(View):
         """Return the keys that failures are counted for, each with its limit."""
         address = limits.limit_source(request)
         if address is None:
-            # Not by client as well: any caller could then block a client by naming it.
+            # Not counted by client as well: any caller could then block a client by sending its id.
             return [limits.limit_key(request, limit=MAX_FAILURES_OF_ADDRESS)]
         try:
             claimed = request.POST.get("client_id", "") or request.headers.get("Authorization", "")
@@ -155,7 +155,7 @@ def _check_form(request: HttpRequest) -> None:
     """Check that a form is well-formed, before it is processed.
 
     Raises:
-        OAuthError: if it is not.
+        OAuthError: if the form is not well-formed.
     """
     if request.GET:
         raise OAuthError("invalid_request", "Send all parameters in the body and none in the URL.")
@@ -233,7 +233,8 @@ class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it ha
         """Return the toolkit's token response.
 
         Raises:
-            OAuthError: if that is an error; its description is dropped, as it may repeat values.
+            OAuthError: if the toolkit responds with an error. Its description is dropped, since it
+                may repeat values of the request.
         """
         try:
             response = self.authorization_flow_token_response(request)
@@ -328,11 +329,12 @@ def _revoke(token: str, client: Any, request: HttpRequest) -> None:
 def _idempotent_refresh(request: HttpRequest, exchange: Grant) -> dict[str, Any]:
     """Return the response of ``exchange``, or its recent response for the same refresh token.
 
-    Of concurrent requests, one exchanges the token and the others wait for its response: only one
-    can insert the row of a digest, and the database blocks the others until it is committed.
+    One of several concurrent requests exchanges the token, and the others wait for its response:
+    only one can insert the row of a digest, and the database blocks the others until the row is
+    committed.
 
     Raises:
-        OAuthError: if the token is not valid, for this client or this request.
+        OAuthError: if the token is not valid, or not for this client or this request.
     """
     refresh_token = request.POST.get("refresh_token", "")
     checksum = token_digest(refresh_token)
@@ -385,7 +387,7 @@ def _replay_response(request: HttpRequest, checksum: str, exchange: Grant) -> di
         )
     token = _issued_token(payload["answer"])
     if token is None:
-        # It has since been refreshed again or revoked; the validator handles both.
+        # The issued tokens have since been refreshed or revoked; the validator handles both.
         return exchange(request)
     if token.user is None or not token.user.is_active:
         raise OAuthError("invalid_grant")

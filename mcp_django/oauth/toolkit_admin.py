@@ -1,7 +1,7 @@
 """Admin classes for the toolkit's models, with the permission checks of ``DelegationAdmin``.
 
-With the toolkit's own classes, a staff user who may change access tokens can assign one to a
-superuser, and one who may change applications can set the secret of a machine client.
+With the toolkit's own classes, a staff user who may change access tokens can assign a token to a
+superuser, and a staff user who may change applications can set the secret of a machine client.
 
 ``provider_settings()`` configures these classes. Only the toolkit imports this module, when it
 registers its models; importing it earlier would be a circular import.
@@ -26,7 +26,7 @@ class _UserAdmin(DelegationAdmin):
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
         """Return the actions, without the toolkit's revocation if the user may only view rows."""
-        # Django 6.1 passes ``action_location``; without it, it assumes the old signature.
+        # Django 6.1 passes a location; it deprecates overrides that do not pass it on.
         where = {} if action_location is None else {"action_location": action_location}
         actions: dict[str, Any] = super().get_actions(request, **where)
         if not self.has_change_permission(request):
@@ -54,7 +54,7 @@ class ApplicationAdmin(MCPModelAdmin, toolkit.ApplicationAdmin):  # type: ignore
     """Clients; changing a machine client requires the right to give access to its account."""
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether the user may change clients and give access to this one's account."""
+        """Return whether the user may change clients and give access to this client's account."""
         may: bool = super().has_change_permission(request, obj)
         return may and (obj is None or _may_manage_client(request.user, obj.client_id))
 

@@ -1,4 +1,4 @@
-"""The pages of upstream providers: the return from one, connecting an account and ending it."""
+"""Views for upstream providers: callback, connecting and disconnecting an account, logout."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
     """Show the page where a user connects an account, also for URL elicitation of a running call.
 
     With ``interaction`` in the query, only the user who was asked may continue; this protects
-    against phishing with the link (MCP, URL mode elicitation). Other users may change the account.
+    against phishing with the link (MCP, URL mode elicitation). Another user may sign in with
+    another account.
     """
     _settings_or_404(provider)
     if request.POST.get("decision") == "switch":
@@ -151,7 +152,7 @@ def _settings_or_404(name: str) -> ProviderSettings:
 
 
 def _ended_grants(provider: str, claims: dict[str, Any]) -> list[UpstreamGrant]:
-    """Return the grants of the session, or of every session of the subject."""
+    """Return the live grants that a logout token ends: of its session, or of its subject."""
     rows = UpstreamGrant.objects.filter(provider=provider, status=UpstreamGrant.Status.LIVE)
     if claims.get("sub"):
         rows = rows.filter(subject=claims["sub"])

@@ -36,10 +36,10 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     # Clients
 
     def _load_application(self, client_id: str | None, request: Any) -> Any:
-        """Return the client of exactly this id, ``None`` if there is none that is usable.
+        """Return the usable client with exactly this id, ``None`` if there is none.
 
         The column is the toolkit's, so the database may ignore case, accents and blanks. URLs of
-        metadata documents that differ in them are different clients.
+        metadata documents that differ only in these are different clients.
         """
         client = super()._load_application(client_id, request)
         if client is not None and client.client_id != client_id:
@@ -160,10 +160,11 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     # Tokens
 
     def validate_bearer_token(self, token: str, scopes: list[str], request: Any) -> bool:
-        """Return whether the token is valid for an API of the site; MCP tokens are not.
+        """Return whether the token is valid for the requested URL.
 
-        The toolkit accepts a token for all URLs below its audience, which for an MCP server at the
-        root of the site is every URL.
+        Tokens of clients that were not registered manually are valid only for MCP servers. The
+        toolkit accepts a token for all URLs below its audience, which for an MCP server at the root
+        of the site is every URL.
         """
         if not super().validate_bearer_token(token, scopes, request):
             return False
@@ -177,7 +178,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         if granted is None:
             return
         request.granted_resource = granted
-        # The toolkit only reduces resources that were bound; binding others would extend the grant.
+        # The toolkit allows any resource if the grant has none, which would extend the grant.
         wider = {canonicalize_url(resource) for resource in request.resource} - {
             canonicalize_url(resource) for resource in granted
         }
@@ -204,8 +205,8 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         """Mark the code as exchanged, which only one of several concurrent requests can do.
 
         Raises:
-            InvalidGrantError: if another request did. No family is revoked: a concurrent request
-                with the same PKCE verifier is a retry of the same client.
+            InvalidGrantError: if another request has done so. No family is revoked: a concurrent
+                request with the same PKCE verifier is a retry of the same client.
         """
         redeemed = RedeemedCode(digest=request.code)
         if not redeemed.mark_used():

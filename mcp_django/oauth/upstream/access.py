@@ -31,7 +31,9 @@ def upstream_of(ctx: Context, name: str) -> Upstream:
     """Return the caller's access at a provider; ask the user to connect if there is none.
 
     Raises:
-        UpstreamNotConnected: if there is none, and the client does not support URL elicitation.
+        UpstreamNotConnected: if the caller is anonymous, or is not connected and cannot be sent to
+            the page to connect: the client does not support URL elicitation, or the URL of the site
+            is unknown.
         ImproperlyConfigured: if the provider is not configured.
     """
     label, user = provider_settings(name).label, ctx.user
@@ -132,7 +134,7 @@ class Upstream(httpx.Auth):
         except UpstreamUnavailable:
             raise ToolError(f"{self.label} does not respond. Try again in a moment.") from None
         except DatabaseError as exc:
-            # SQLite allows one writer, which is the transaction of the call.
+            # SQLite allows only one writer, and the transaction of the call already is the writer.
             raise ToolError(
                 f"The access to {self.label} could not be renewed. The tool has to request it "
                 "before it writes to the database."

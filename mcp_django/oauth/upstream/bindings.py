@@ -86,8 +86,8 @@ def check_token(token: Any, upstream: str) -> None:
 def renew_before_refresh(refresh_token: str) -> None:
     """Renew stale upstream access before a refresh token is used, outside of any transaction.
 
-    If the access has ended, the token family is revoked here, so the refresh then fails like that
-    of any revoked family. For an unknown token, no request is sent to the provider.
+    If the access has ended, the token family is revoked here, so the refresh fails as it does for
+    any revoked family. For an unknown token, no request is sent to the provider.
 
     Raises:
         OAuthError: if the provider does not respond (503, ``temporarily_unavailable``).
@@ -119,7 +119,7 @@ def has_live_access(family: uuid.UUID | None) -> bool:
 
 
 def missing_provider(user: Any, resources: Iterable[str]) -> str:
-    """Return a provider that these resources need and the user has not connected, or empty."""
+    """Return a provider that these resources need and the user has not connected, or ``""``."""
     if not get_settings().oauth.upstream:
         return ""
     names = _providers_for_resources(resources)
@@ -171,7 +171,7 @@ def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
         UpstreamRefused: if any of it has ended.
         UpstreamUnavailable: if a provider does not respond.
     """
-    # Grants of a provider that is not configured anymore are ignored.
+    # Grants of a provider that is no longer configured are ignored.
     grants = UpstreamGrant.objects.filter(provider__in=get_settings().oauth.upstream)
     for grant in grants.filter(pk__in=bindings.values("grant_id")):
         renew_grant(grant)

@@ -66,7 +66,7 @@ class ProviderSettings(ProviderEndpoints):
     authorize_parameters: dict[str, str] = field(default_factory=dict)
     """Extra parameters of the authorization request, such as ``{"access_type": "offline"}``."""
     probe: Literal["introspection", "userinfo"] | None = None
-    """How to check that the access is still valid; with ``None``, only a refresh detects it."""
+    """How to check that the access is still valid; ``None``: only a refresh detects its end."""
     probe_seconds: Annotated[float, Gt(0)] = 300
 
     @property

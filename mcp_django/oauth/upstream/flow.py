@@ -38,7 +38,7 @@ MAX_PENDING = 5
 
 
 class InvalidCallback(Exception):
-    """A callback does not match a transaction of the user; the message is for the page."""
+    """A callback does not match a transaction of the user; the page shows the message."""
 
 
 @sensitive_variables()
@@ -48,7 +48,7 @@ def begin_authorization(
     """Create a transaction and return the redirect to the provider.
 
     Raises:
-        UpstreamUnavailable: if the provider's metadata is needed and it does not respond.
+        UpstreamUnavailable: if the provider's metadata is needed and the provider does not respond.
     """
     provider = Provider(name)
     state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
@@ -82,7 +82,7 @@ def pop_transaction(request: HttpRequest, name: str) -> UpstreamTransaction:
 
     Raises:
         InvalidCallback: if the state is unknown, used or expired, or of another session, user or
-        provider.
+            provider.
     """
     digest = token_digest(request.GET.get("state", ""))
     pending = list(request.session.get(SESSION_KEY, []))
@@ -94,7 +94,7 @@ def pop_transaction(request: HttpRequest, name: str) -> UpstreamTransaction:
         pending_digest for pending_digest in pending if pending_digest != digest
     ]
     transaction = UpstreamTransaction.objects.filter(digest=digest).first()
-    # Of two requests that found the row, only one can delete it.
+    # If two requests have read the row, only one of them can delete it.
     if transaction is None or not UpstreamTransaction.objects.filter(pk=transaction.pk).delete()[0]:
         raise InvalidCallback(_("This sign-in is already finished."))
     if transaction.expires_at <= timezone.now():

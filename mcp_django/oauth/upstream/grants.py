@@ -53,7 +53,10 @@ POLL_SECONDS = 0.05
 
 
 def live_condition(prefix: str = "") -> Q:
-    """Return the condition for grants not revoked, whose user signed in recently enough."""
+    """Return the condition for grants that can be used.
+
+    They are not revoked, and the user authorized them within the last ``UPSTREAM_MAX_AGE`` seconds.
+    """
     oldest = timezone.now() - timedelta(seconds=get_settings().oauth.upstream_max_age)
     return Q(**{f"{prefix}status": UpstreamGrant.Status.LIVE, f"{prefix}authorized_at__gt": oldest})
 
@@ -94,12 +97,12 @@ def live_grant(user: Any, provider: str) -> UpstreamGrant | None:
 def save_grant(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant:
     """Store the access that the user granted at a provider; it replaces an earlier one.
 
-    Tokens that depend on another account of the user there are revoked.
+    If the user had connected another account there, the tokens that depend on it are revoked.
     """
     settings = provider_settings(provider)
     account, now = (settings.issuer[:255], claims.get("sub", "")), timezone.now()
     before = UpstreamGrant.objects.filter(user=user, provider=provider).first()
-    # Without OpenID Connect, the provider does not say whose account it is.
+    # Without OpenID Connect, the provider does not identify the account.
     if before is not None and before.subject and (before.issuer, before.subject) != account:
         revoke_grant(before, reason="another account")
     session_id = claims.get("sid")
@@ -109,7 +112,7 @@ def save_grant(user: Any, provider: str, tokens: Tokens, claims: Any) -> Upstrea
         defaults={
             "issuer": account[0],
             "subject": account[1],
-            # Without one, a logout at the provider ends all sessions of the subject.
+            # Without a session id, any logout of the subject at the provider ends the access.
             "session_id": session_id if is_external_id(session_id) else "",
             "scopes": list(settings.scopes if tokens.scopes is None else tokens.scopes),
             "access_cipher": encrypt(tokens.access_token),
@@ -157,7 +160,7 @@ def _renew_with_lease(pk: int) -> UpstreamGrant:
         if grant.last_error or time.monotonic() > deadline:
             raise UpstreamUnavailable("The provider did not respond to another request just now.")
         time.sleep(POLL_SECONDS)
-    # Another process may have renewed it before this one got the lease.
+    # Another process may have renewed the grant before this process got the lease.
     grant = _get_grant(pk)
     try:
         if not _is_fresh(pk):
@@ -213,7 +216,7 @@ def _provider_of(grant: UpstreamGrant) -> Provider:
     """Return the provider of a grant.
 
     Raises:
-        ImproperlyConfigured: if it is not configured anymore.
+        ImproperlyConfigured: if the provider is no longer configured.
     """
     from mcp_django.oauth.upstream.provider import Provider
 
@@ -227,7 +230,7 @@ def _store_tokens(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> N
         "expires_at": tokens.expires_at,
         "checked_at": timezone.now(),
     }
-    # A provider without rotation sends none, or the old one.
+    # A provider that does not rotate refresh tokens sends none, or the old one.
     if tokens.refresh_token:
         changes["refresh_cipher"] = encrypt(tokens.refresh_token)
         changes["refresh_expires_at"] = tokens.refresh_expires_at or grant.refresh_expires_at
@@ -235,7 +238,7 @@ def _store_tokens(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> N
         changes["scopes"] = list(tokens.scopes)
     rows = UpstreamGrant.objects.filter(pk=grant.pk, status=UpstreamGrant.Status.LIVE)
     if not rows.update(**changes):
-        # It was disconnected in the meantime, so the new tokens are revoked at the provider too.
+        # The access ended in the meantime, so the new tokens are revoked at the provider too.
         _revoke_at_provider(provider, tokens.access_token, tokens.refresh_token)
         raise UpstreamRefused("The access was revoked.")
 
@@ -243,8 +246,8 @@ def _store_tokens(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> N
 # Encryption of upstream tokens --------------------------------------------------------------------
 
 # Tokens of a provider are encrypted with ``OAUTH["FIELD_KEYS"]``. These keys are separate from
-# ``SECRET_KEY``, since they are rotated for other reasons: the first one encrypts, all of them
-# decrypt. A row that none of them decrypts counts as revoked.
+# ``SECRET_KEY``, since they are rotated for other reasons. The first key encrypts, and every key
+# decrypts. A row that no key decrypts counts as revoked.
 
 
 @sensitive_variables()
@@ -276,7 +279,7 @@ def _cipher() -> MultiFernet:
 # rotates refresh tokens no longer accepts the old one. The transaction of a read-only tool cannot
 # write at all.
 
-# Longer than waiting for a renewal and doing one can take.
+# Longer than the wait for the lease and the renewal can take together.
 MAX_SECONDS = 45
 T = TypeVar("T")
 
@@ -285,7 +288,7 @@ def run_outside_transaction(work: Callable[[], T]) -> T:
     """Call ``work`` in a thread with its own database connections, and return the result.
 
     Raises:
-        UpstreamUnavailable: if it is not done within 45 seconds.
+        UpstreamUnavailable: if ``work`` does not end within 45 seconds.
     """
     done: list[T] = []
     failed: list[BaseException] = []
@@ -302,7 +305,7 @@ def run_outside_transaction(work: Callable[[], T]) -> T:
     thread.start()
     thread.join(MAX_SECONDS)
     if thread.is_alive():
-        # It waits for a row that the caller's transaction has locked.
+        # The thread waits for a row that the caller's transaction has locked.
         raise UpstreamUnavailable("The database is busy.")
     if failed:
         raise failed[0]

@@ -228,7 +228,7 @@ MAX_BYTES = 512 * 1024
 
 
 def open_client() -> httpx.Client:
-    """Return a client for one request, without redirects and proxies of the environment."""
+    """Return a client for one request that follows no redirects and ignores environment proxies."""
     return httpx.Client(follow_redirects=False, timeout=TOTAL_SECONDS / 2, trust_env=False)
 
 
@@ -306,7 +306,8 @@ class FormSession:
 
 # The provider's endpoints -------------------------------------------------------------------------
 
-# From the settings, or from the provider's metadata (OpenID Connect Discovery 1.0, RFC 8414).
+# They come from the settings, or from the provider's metadata (OpenID Connect Discovery 1.0,
+# RFC 8414).
 
 CACHE_SECONDS = 600
 
@@ -374,7 +375,7 @@ def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
 
 LEEWAY_SECONDS = 30
 KEYS_SECONDS = 600
-# Tokens with invented key ids must not cause a fetch each.
+# For unknown key ids, the keys are fetched again at most this often: a token may invent an id.
 REFETCH_SECONDS = 30
 MAX_LENGTH = 16_384
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -404,9 +405,10 @@ def _read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str)
 
 @sensitive_variables()
 def read_logout_token(settings: ProviderSettings, token: str) -> dict[str, Any]:
-    """Validate a logout token and return its claims, without a ``sub`` or ``sid`` of no use.
+    """Validate a logout token and return its claims.
 
-    A session whose ``sid`` cannot be stored has none here, so the logout of its subject ends it.
+    A ``sub`` or ``sid`` that cannot be stored is left out. A session with such a ``sid`` is stored
+    without one, so the logout of its subject ends it.
 
     Raises:
         UpstreamRefused: if it is not a valid logout token.

@@ -25,7 +25,7 @@ class Command(BaseCommand):
                 done += 1
             else:
                 lost += 1
-        # They live for ten minutes, and their users can start again.
+        # Transactions expire after ten minutes, and their users can start again.
         UpstreamTransaction.objects.all().delete()
         self.stdout.write(f"Upstream access re-encrypted with the first key: {done}.")
         if lost:
