@@ -2,8 +2,8 @@
 
 An invalid token is an error, never an anonymous request: its owner has to learn that it does not
 work. A caller that the database confirmed a moment ago is not looked up (``caller_cache``).
-``LocalCaller`` is the caller of a process that serves one client (stdio),
-and ``authorization_extensions`` returns the authorization extensions of a server.
+``LocalCaller`` is the caller of a process that serves one client (stdio), and
+``authorization_extensions`` returns the authorization extensions of a server.
 """
 
 from __future__ import annotations
@@ -126,14 +126,14 @@ def _identify(names: Sequence[str], credentials: Credentials) -> Principal | Non
     return None
 
 
-# The apps whose tables have a user and no tenant.
+# The apps whose tables have a column for the user and none for the tenant.
 OAUTH_APPS = ("oauth2_provider", "mcp_django.oauth")
 
 
 def has_shared_oauth() -> bool:
     """Return whether tenants with users of their own share the tables of the OAuth toolkit.
 
-    A token names a primary key, which is another user at another tenant.
+    A token refers to a user by primary key, which belongs to another user at another tenant.
     """
     return has_tenant_users() and not all(map(is_tenant_app, OAUTH_APPS))
 
@@ -142,7 +142,7 @@ def _check_tables(name: str) -> None:
     """Check that a credential of a backend names a user of this tenant.
 
     Raises:
-        AuthenticationRequired: that cannot be told; E018 reports it.
+        AuthenticationRequired: tenants share the tables, so that is not known; E018 reports it.
     """
     if name == "oauth" and has_shared_oauth():
         raise AuthenticationRequired(
@@ -156,14 +156,14 @@ def confirm_principal(
 ) -> Principal | None:
     """Return the caller of a request that was admitted earlier, as it is now.
 
-    ``None`` if the credential has expired or the caller is not authorized any more. As for a new
-    request, a caller that was confirmed a moment ago costs no query, and its backend is asked for
-    another one. A login with the session cookie stays known to its request, so of such a caller
-    only the user is looked up again.
+    ``None`` if the credential has expired or the caller is no longer authorized. As for a new
+    request, a caller that was confirmed a moment ago costs no query; any other caller is looked up
+    by its backend. A login with the session cookie stays stored on its request, so for such a
+    caller only the user is looked up again.
 
     Raises:
         AuthenticationUnavailable: the issuer of the credential does not respond.
-        SynchronousOnlyOperation: the caller has to be asked for, which an event loop cannot do.
+        SynchronousOnlyOperation: the caller has to be looked up, which an event loop cannot do.
     """
     if not principal.backend:
         return principal
@@ -179,7 +179,7 @@ def confirm_principal(
         current = _known_in_thread(key) or _ask_for_caller(key, credentials)
         if current is not None and current.key == principal.key:
             return current
-        # A refresh replaces an access token of OAuth, whose sign-in goes on.
+        # A refresh replaces an OAuth access token, but its sign-in stays valid.
         return refresh_principal(principal) if principal.backend == "oauth" else None
     try:
         current = get_backend(principal.backend).authenticate(credentials)
@@ -204,7 +204,7 @@ def refresh_principal(principal: Principal) -> Principal | None:
 def reload_user(principal: Principal) -> Principal | None:
     """Return the principal with its user loaded again; ``None`` if the user does not exist.
 
-    The user object caches its permissions. Uses the database.
+    A user object caches its permissions, so a new one is loaded. Uses the database.
     """
     if not principal.backend or not principal.is_authenticated:
         return principal
@@ -215,10 +215,11 @@ def reload_user(principal: Principal) -> Principal | None:
 
 # Callers that the database confirmed a moment ago ----------------------------------------------
 
-# What is cached is a decision, not a user: the scopes of the credential, and what permissions
-# depend on (``Account``). A user is loaded if the site's code uses it, and no two requests share
-# one. A credential that is not valid is never cached. Callers are cached only if everything that
-# decides about them is known here; otherwise each request is authenticated (``why_not_cached``).
+# The cache holds the data for decisions, not users: the scopes of the credential, and what
+# permissions depend on (``Account``). A user is loaded if the site's code uses it, and no two
+# requests share a user object. A credential that is not valid is never cached. Callers are cached
+# only if everything that their authorization depends on is known here; otherwise each request is
+# authenticated (``why_not_cached``).
 
 _MODEL_BACKEND = ["django.contrib.auth.backends.ModelBackend"]
 
@@ -251,7 +252,7 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
 
 
 def _issuers_in_both(backends: tuple[str, ...]) -> list[str]:
-    """Return the issuers whose JWTs are introspected, so that their signature does not decide."""
+    """Return the issuers whose JWTs are introspected instead of verified by their signature."""
     if not {"jwt", "introspection"}.issubset(backends):
         return []
     if backends.index("jwt") < backends.index("introspection"):
@@ -262,7 +263,7 @@ def _issuers_in_both(backends: tuple[str, ...]) -> list[str]:
 
 
 def _why_model_is_unknown(user: Any, backends: tuple[str, ...]) -> str:
-    """Return what a model of the site decides by itself; empty if it does not."""
+    """Return what the site's models decide by code of their own; empty if they do not."""
     from django.contrib.auth.models import Group, Permission, PermissionsMixin
 
     for name in ("has_perm", "has_perms", "get_all_permissions"):
@@ -318,7 +319,7 @@ def _with_account(
 
 
 def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:
-    """Return what permissions of these users depend on, as ``ModelBackend`` does: three queries."""
+    """Return the accounts of users, with permissions as in ``ModelBackend``; three queries."""
     limited = padded([pk for pk, user in users.items() if not user.is_superuser])
     codenames: defaultdict[Any, set[str]] = defaultdict(set)
     groups: defaultdict[Any, set[str]] = defaultdict(set)
@@ -348,7 +349,7 @@ def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:
 
 @cache
 def _account_queries(users: Any, count: int) -> tuple[CompiledQuery[Any], ...]:
-    """Return the queries for the permissions and groups of so many users."""
+    """Return the queries for the permissions and groups of ``count`` users."""
     from django.contrib.auth.models import Group, Permission
 
     def query(model: Any, owner: str, *columns: str) -> CompiledQuery[Any]:
@@ -395,22 +396,23 @@ def caller_key(names: Sequence[str], credentials: Credentials) -> CallerKey | No
         resource=resource,
         issuer=issuer,
         backends=backends,
-        # As the router decides for this request; the thread that asks has no request.
+        # The router decides here, for this request: the thread that queries has no request.
         alias=router.db_for_write(tables.AccessToken),
     )
 
 
-# The process owns it; a changed setting clears it. It is small: a client may send any host.
+# A cache of this process; a changed setting clears it. It is small: a client may send any host.
 _places: dict[tuple[Any, ...], tuple[str, str]] = {}
 MAX_PLACES = 1000
-# The maximum length of a place that is kept; headers may be much longer.
+# The maximum length of a key of that cache (its ``repr``); headers may be much longer.
 MAX_PLACE = 1000
 
 
 def _place_of(backends: tuple[str, ...], credentials: Credentials) -> tuple[str, str]:
     """Return the resource that a request is for, and the issuer of the tokens of this site, if any.
 
-    Both depend on URL, headers and settings only, and computing them takes a Django request.
+    Both depend on URL, headers and settings only, and are cached: computing them needs a Django
+    request.
     """
     lines = credentials.headers.lines
     hosts = lines.get(b"host"), lines.get(b"x-forwarded-host"), lines.get(b"x-forwarded-port")
@@ -430,7 +432,7 @@ def _place_of(backends: tuple[str, ...], credentials: Credentials) -> tuple[str,
 
 
 def known_caller(key: CallerKey) -> Principal | None:
-    """Return a caller that was confirmed a moment ago, on an event loop; never asks."""
+    """Return a caller that was confirmed a moment ago, on an event loop; never queries."""
     return _with_own_user(caller_cache.get(key))
 
 
@@ -438,18 +440,18 @@ def _known_in_thread(key: CallerKey) -> Principal | None:
     return _with_own_user(caller_cache.get_in_thread(key))
 
 
-# How many credentials of callers that were never accepted a process asks for from event loops in a
-# minute, if none of them is valid. After that they are asked for in threads, where the attempts of
-# each address are counted.
+# How many invalid credentials that were not accepted recently a process looks up from event loops
+# in a minute. Further credentials are looked up in threads, where the attempts of each address are
+# counted.
 unknown_callers = limits.PerMinute(100)
 
 
 async def ask_for_caller(key: CallerKey, headers: Headers) -> Principal | None:
-    """Ask for a caller from an event loop; ``None`` if that has to be done in a thread.
+    """Look up a caller from an event loop; ``None`` if that has to be done in a thread.
 
     Raises:
-        Error: the database could not be asked.
-        Busy: too many requests wait for an answer.
+        Error: the database could not be queried.
+        Busy: too many requests wait for a query.
     """
     is_proven = limits.presumed_caller(headers) != limits.UNPROVEN
     if not is_proven and not unknown_callers.has_room():
@@ -463,7 +465,7 @@ async def ask_for_caller(key: CallerKey, headers: Headers) -> Principal | None:
 
 
 def _ask_for_caller(key: CallerKey, credentials: Credentials) -> Principal | None:
-    """Ask for a caller from a thread."""
+    """Look up a caller from a thread."""
     for name in key.backends:
         get_backend(name).prepare(key, credentials)
     return _with_own_user(caller_cache.fetch(key))
@@ -480,13 +482,13 @@ def _with_own_user(caller: Principal | None) -> Principal | None:
 
 
 def _load_user(confirmed: Any) -> Any:
-    """Return the user as it is now; on an event loop a copy, which is up to a second old.
+    """Return the user as it is now; on an event loop a copy of data that is up to a second old.
 
     Raises:
-        AuthenticationRequired: the user was deleted or deactivated meanwhile.
+        AuthenticationRequired: the user was deleted or deactivated in the meantime.
     """
     if is_on_loop():
-        # Deep, since a field may have a value that can be changed, such as a dictionary.
+        # A deep copy, since a field may have a mutable value, such as a dictionary.
         return copy.deepcopy(confirmed)
     users = type(confirmed)._default_manager.using(confirmed._state.db)
     user = users.filter(pk=confirmed.pk, is_active=True).first()

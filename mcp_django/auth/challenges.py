@@ -51,8 +51,8 @@ PUBLIC_HEADERS = {
 def protected_resource(request: HttpRequest, path: str | None = None) -> HttpResponse:
     """Return the metadata of the endpoint whose path follows the well-known name, or a 404.
 
-    Without a path: of the only endpoint. ``resource`` is spelled as in the request, with or without
-    a trailing slash, since clients compare it as a string.
+    Without a path, it is the metadata of the only endpoint. ``resource`` is spelled as in the
+    request, with or without a trailing slash, since clients compare it as a string.
     """
     if request.method == "OPTIONS":
         return HttpResponse(status=204, headers={"Allow": METHODS, **PUBLIC_HEADERS})
@@ -77,7 +77,7 @@ protected_resource.csrf_exempt = True  # type: ignore[attr-defined]
 def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
     """Return the URL of an endpoint's metadata, ``None`` if this site serves none.
 
-    ``path`` is that of the endpoint as the client called it, script name included.
+    ``path`` is the path of the endpoint as the client requested it, including the script name.
     """
     if not _issuers_of(server, request):
         return None
@@ -101,14 +101,14 @@ def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
 
 def _build_metadata(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
     with suppress(Busy):
-        # Of this document, only the title depends on overrides.
+        # Only the title in this document depends on overrides.
         server.refresh()
     identity = server.identity()
     return {
         "resource": url,
         "authorization_servers": issuers,
         # The minimum for using the server. A client whose challenge names no scopes requests all
-        # of these; it requests what a tool needs beyond them when it calls that tool.
+        # of these; it requests the further scopes of a tool when it calls that tool.
         "scopes_supported": list(server.scopes),
         "bearer_methods_supported": ["header"],
         "resource_name": str(identity.get("title") or identity["name"]),
@@ -133,7 +133,7 @@ def _requested_endpoint(request: HttpRequest, path: str) -> tuple[str, ServerEnd
 
 
 def _issuers_of(server: Any, request: HttpRequest) -> list[str]:
-    """Return the issuers whose tokens a server accepts, of all its backends."""
+    """Return the issuers whose tokens a server accepts, for all of its backends."""
     issuers = [
         issuer for name in server.auth for issuer in get_backend(name).issuers(request, server.name)
     ]
@@ -172,7 +172,7 @@ def build_challenge(
     if rejection.error:
         values["error"] = rejection.error
     needed = [scope for scope in (scopes or rejection.scopes) if scope and scope != OFFLINE_ACCESS]
-    # Clients read an empty scope as one whose name is two quotes.
+    # Clients read an empty value as a scope whose name is two quotes.
     if needed:
         values["scope"] = " ".join(needed)
     values |= parameters or {}
@@ -185,6 +185,6 @@ def build_challenge(
 
 
 def _quoted_string(value: str) -> str:
-    """Return a quoted-string that can end neither its quotes nor its header line."""
+    """Return a value as a quoted-string, without characters that could end it or its header."""
     printable = "".join(c for c in value if " " <= c <= "~")
     return '"' + printable.replace("\\", "").replace('"', "'") + '"'

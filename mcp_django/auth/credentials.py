@@ -31,7 +31,7 @@ MAX_BEARER = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The headers and query of a request, and its Django form for backends that need one."""
+    """The headers and query of a request; ``request`` builds the Django request if it is needed."""
 
     headers: Headers
     query: str
@@ -142,10 +142,10 @@ def _make_auser(principal: Principal) -> Callable[[], Any]:
 
 
 def carry_caller(request: HttpRequest, principal: Principal) -> Callable[[], HttpRequest]:
-    """Let the request that middleware keeps name the caller, as ``user``, ``auser`` and ``auth``.
+    """Set the caller as ``user``, ``auser`` and ``auth`` of the request that middleware holds.
 
-    Nothing is stored: no session, no cookie and no login. Return a function that returns the
-    request as it was, by which the caller can be authenticated again.
+    Nothing is stored: no session, no cookie and no login. Return a function that returns a copy of
+    the request as it was before, with which the caller can be authenticated again.
     """
 
     async def auser() -> Any:
@@ -158,7 +158,7 @@ def carry_caller(request: HttpRequest, principal: Principal) -> Callable[[], Htt
     }
     before = {name: request.__dict__[name] for name in carried if name in request.__dict__}
     for name, value in carried.items():
-        # Packages may watch the assignment.
+        # Not by ``__dict__``: packages may observe the assignment.
         setattr(request, name, value)
 
     def received() -> HttpRequest:
@@ -172,7 +172,7 @@ def carry_caller(request: HttpRequest, principal: Principal) -> Callable[[], Htt
 
 
 def copy_request(request: HttpRequest) -> HttpRequest:
-    """Return a request with the same attributes, which can be set without changing the first."""
+    """Return a copy of a request, whose attributes can be set without changing the original."""
     # copy.copy() uses pickling, which leaves out some attributes of a request.
     copied: HttpRequest = object.__new__(type(request))
     copied.__dict__.update(request.__dict__)
@@ -206,8 +206,8 @@ class CallerToken:
 
 # The address of a request -------------------------------------------------------------------------
 
-# The two caches below depend on their argument alone, so a process and its forks keep them. No
-# address is longer; without a limit, a header could fill them.
+# The results of the two cached functions below depend on their argument alone, so forked processes
+# keep them. No address is longer than this; without a limit, a header could fill the caches.
 MAX_ADDRESS = 100
 # Some proxies (Azure's among them) add the port, and then IPv6 needs its brackets.
 _WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d+)?|([0-9.]+):\d+")
@@ -224,7 +224,7 @@ def client_ip(request: HttpRequest) -> str | None:
 
 
 def find_client_ip(peer: str, forwarded: str) -> str | None:
-    """Do the same for the address of the connection and the header ``X-Forwarded-For``."""
+    """Return the ``client_ip`` for the address of the connection and for ``X-Forwarded-For``."""
     proxies = get_settings().proxies
     address = peer
     if proxies:
@@ -246,7 +246,7 @@ def _normalize_address(text: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def rate_limit_source(address: str) -> str:
-    """Return what limits count an address by: the address itself, or the /64 of an IPv6 address.
+    """Return the source by which limits count an address: itself, or the /64 of an IPv6 address.
 
     One subscriber has all of a /64. An IPv4-mapped IPv6 address, as dual-stack sockets report it,
     counts as the IPv4 address.

@@ -1,8 +1,8 @@
 """Endpoints as OAuth resources (RFC 8707): each endpoint is a resource, identified by its URL.
 
 A token is valid only for the resource it was issued for, so all spellings of one URL have to become
-the same name, and different URLs must not. The two URLs of HTTP+SSE belong to the endpoint beside
-them. Finding an endpoint uses the URLconf and not the database.
+the same name, and different URLs must not. The two URLs of HTTP+SSE belong to the endpoint whose
+URL is their parent. Finding an endpoint uses the URLconf and not the database.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ def _view_at(path: str, prefix: str, urlconf: Any) -> Any | None:
 
 
 def _resolve_view(path: str, urlconf: Any) -> Any | None:
-    # Under i18n_patterns a path resolves only in its own language, whatever the active one is;
-    # without LocaleMiddleware in the site's, which need not be one of LANGUAGES.
+    # Under i18n_patterns, a path resolves only if its own language is active or, without
+    # LocaleMiddleware, the site's language, which need not be one of LANGUAGES.
     default = settings.LANGUAGE_CODE
     for language in dict.fromkeys((translation.get_language_from_path(path) or default, default)):
         with translation.override(language), suppress(Resolver404):
@@ -216,7 +216,7 @@ def find_resources(urls: Iterable[str], request: HttpRequest) -> list[str] | Non
 def all_resources(request: HttpRequest) -> dict[str, Any]:
     """Return the server of each resource of this site whose URL has no variables.
 
-    For an endpoint under ``i18n_patterns``: the URL in the site's own language.
+    An endpoint under ``i18n_patterns`` is listed by its URL in the site's own language.
     """
     servers = dict(_declared_servers)
     start = origin_of(request) + quote_path(prefix_of(request))

@@ -1,11 +1,11 @@
 """Rate limits: count events in fixed windows, in Django's default cache or in this process.
 
-In the process, ``PerMinute`` needs no cache. In the cache, ``count_event`` counts for the site.
+``PerMinute`` counts in the process, without a cache; ``count_event`` counts in the cache.
 Accuracy: the windows of one key begin at multiples of their length, so around a boundary up to
-twice the limit may pass within one length. With the local-memory cache each process counts
-separately, and a limit applies per process; with a shared cache it applies to the site. Some caches
-increment in two steps (the file and database caches), and may count slightly too few events under
-load. If the cache fails or stores nothing, nothing is limited: the site keeps serving.
+twice the limit may pass within the length of one window. With the local-memory cache each process
+counts separately, and a limit applies per process; with a shared cache it applies to the site. Some
+caches increment in two steps (the file and database caches), and may count slightly too few events
+under load. If the cache fails or stores nothing, nothing is limited: the site keeps serving.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mcp_django.tenants import by_tenant
 
 logger = logging.getLogger("mcp_django.security")
 
-# A problem of the site affects every request, so it is logged once in this time.
+# A problem of the site affects every request, so it is logged only once in this time.
 LOG_INTERVAL_SECONDS = 60
 MINUTE_SECONDS = 60
 _logged_at: dict[str, float] = {}
@@ -47,7 +47,7 @@ _lock = threading.Lock()
 def count_event(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
     """Count an event; return 0 if it is within the limit, else the seconds until the next window.
 
-    ``count`` counts several events together, all of which have to be within the limit.
+    Several events (``count``) are counted together, and all of them have to be within the limit.
     """
     window_key, remaining = _current_window(name, key, seconds)
     try:
@@ -84,15 +84,15 @@ def uncount_event(name: str, key: str, *, seconds: int, count: int = 1) -> None:
 
 
 class PerMinute:
-    """A limit in this process of ``total`` events a minute, and of ``each`` that share a key.
+    """A limit in this process of ``total`` events a minute, and of ``per_key`` for each key.
 
-    A minute begins with its first event. The cache is not used, so the limit applies whatever
-    fails, but to each process.
+    A minute begins with its first event. The cache is not used: the limit applies even if the cache
+    fails, but to each process separately.
     """
 
-    def __init__(self, total: int, each: int | None = None) -> None:
+    def __init__(self, total: int, per_key: int | None = None) -> None:
         self.total = total
-        self.each = total if each is None else each
+        self.per_key = total if per_key is None else per_key
         self._lock = threading.Lock()
         self._ends = 0.0
         self._counts: Counter[Hashable] = Counter()
@@ -104,7 +104,7 @@ class PerMinute:
             if now >= self._ends:
                 self._ends = now + MINUTE_SECONDS
                 self._counts.clear()
-            if self._counts.total() >= self.total or self._counts[key] >= self.each:
+            if self._counts.total() >= self.total or self._counts[key] >= self.per_key:
                 return False
             self._counts[key] += 1
             return True
@@ -173,9 +173,10 @@ ANONYMOUS, UNPROVEN = "anonymous", "unproven"
 
 
 class Member(NamedTuple):
-    """One of several callers that together count as one, such as an address of anonymous callers.
+    """A member of a group of callers, such as one address of anonymous callers.
 
-    The name of the group alone stands for callers of the group that are not told apart.
+    Each member has a share of its own, and the share of the group limits all of them together.
+    Callers of the group that cannot be distinguished use the name of the group alone as their key.
     """
 
     group: str
@@ -183,7 +184,7 @@ class Member(NamedTuple):
 
 
 ShareKey: TypeAlias = str | Member | None
-"""Whose share of something that callers share is used; ``None`` for the process's own work."""
+"""The caller whose share of a common resource is used; ``None`` for the process's own work."""
 
 
 class AcceptedCredentials:
@@ -267,8 +268,9 @@ def remember_login(headers: Headers, owner: str) -> None:
 def presumed_caller(headers: Headers) -> str:
     """Return the presumed caller before authentication: a user's key or one of two constants.
 
-    A caller whose credentials were not accepted recently is ``UNPROVEN``. Those without credentials
-    are counted separately, so they cannot use up what a user needs to authenticate.
+    A caller whose credentials were not accepted recently is ``UNPROVEN``. Callers without
+    credentials are counted separately (``ANONYMOUS``), so they cannot use up what a user needs to
+    authenticate.
     """
     if "authorization" not in headers and "cookie" not in headers:
         return ANONYMOUS
@@ -278,8 +280,8 @@ def presumed_caller(headers: Headers) -> str:
 def presumed_share(headers: Headers, source: Callable[[], str | None]) -> str | Member:
     """Return whose share a request uses before authentication.
 
-    It is that of the presumed caller; if this is not a user, only that of the request's source
-    (``limit_source``), which is found only then.
+    It is the share of the presumed user. Without one, it is that of the request's source
+    (``limit_source``), which is determined only in this case.
     """
     caller = presumed_caller(headers)
     return _share_of_source(caller, source()) if caller in (ANONYMOUS, UNPROVEN) else caller
@@ -293,12 +295,12 @@ def share_of(principal: Principal, network: Callable[[], str | None]) -> str | M
 
 
 def _share_of_source(group: str, source: str | None) -> str | Member:
-    # Callers of unknown source are not told apart, and limited only together with all others.
+    # Callers of unknown source cannot be distinguished, so they are limited only as a group.
     return Member(group, source) if source else group
 
 
 def count_rejected(request: HttpRequest, fingerprint: bytes) -> bool:
-    """Count a rejected credential; return whether its address may not try any other now."""
+    """Count a rejected credential; return whether its address has now reached the limit."""
     accepted_credentials.discard(fingerprint)
     key, limit = limit_key(request, limit=MAX_ATTEMPTS)
     return bool(count_event(LIMIT_NAME, key, limit=limit - 1, seconds=WINDOW_SECONDS))
@@ -317,7 +319,8 @@ def limit_key(request: HttpRequest, *, limit: int) -> tuple[str, int]:
 def limit_source(request: HttpRequest) -> str | None:
     """Return the source that the limits of a request are counted for; ``None`` if it is unknown.
 
-    Behind a proxy that ``PROXIES`` does not count, all clients would share the proxy's address.
+    Behind a proxy that ``PROXIES`` does not count, it is unknown: all clients would share the
+    proxy's address.
     """
     is_forwarded = any(name in request.META for name in FORWARDING)
     return _source_at(client_ip(request), is_forwarded=is_forwarded)
@@ -340,7 +343,7 @@ def _source_at(address: str | None, *, is_forwarded: bool) -> str | None:
 def anonymous_network(
     principal: Principal, request: Callable[[], HttpRequest | None]
 ) -> str | None:
-    """Return what limits count an anonymous caller by: an IPv4 address or an IPv6 /64.
+    """Return the source by which limits count an anonymous caller: an IPv4 address or an IPv6 /64.
 
     ``None`` for an authenticated caller, empty if the address is unknown; ``"local"`` without a
     request, as over stdio.
@@ -352,7 +355,7 @@ def anonymous_network(
 
 
 def _is_public_address(address: str | None) -> bool:
-    """Return whether an address is public, so that it is not that of the site's own proxy."""
+    """Return whether an address is public, and therefore not that of the site's own proxy."""
     if address is None:
         return False
     ip = ip_address(address)

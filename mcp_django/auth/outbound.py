@@ -4,8 +4,8 @@
 metadata, introspection responses. It uses the standard library, so that checking a token needs no
 HTTP client package and the system's proxy settings apply. The URLs come from the settings or from
 an issuer that the settings trust, never from a token or a client, so private addresses are allowed.
-The remaining risk is a server that misbehaves: https with a verified certificate, no redirects, a
-deadline, a size limit, JSON objects only. Nothing is fetched on an event loop.
+The remaining risk is a server that misbehaves. Therefore: https with a verified certificate, no
+redirects, a deadline, a size limit, JSON objects only. Nothing is fetched on an event loop.
 
 ``https_get`` is for addresses that an untrusted client chose, and is protected against SSRF.
 """
@@ -168,7 +168,7 @@ logger = logging.getLogger("mcp_django.security")
 
 
 def get_signed(kind: str, name: str) -> Any:
-    """Return the cached value, ``None`` if it is missing or expired."""
+    """Return the cached value; ``None`` if it is missing, expired or not signed by this site."""
     key = cache_key(kind, name)
     try:
         signed = cache.get(key)
@@ -185,7 +185,7 @@ def get_signed(kind: str, name: str) -> Any:
 
 
 def put_signed(kind: str, name: str, value: Any, *, seconds: float) -> None:
-    """Cache a JSON-serializable value for so many seconds."""
+    """Cache a JSON-serializable value for ``seconds``."""
     key = cache_key(kind, name)
     try:
         cache.set(key, signing.dumps(value, salt=key, compress=True), timeout=seconds)
@@ -194,7 +194,7 @@ def put_signed(kind: str, name: str, value: Any, *, seconds: float) -> None:
 
 
 def mark_first(kind: str, name: str, *, seconds: float) -> bool:
-    """Return whether this is the first call within so many seconds; true if the cache fails."""
+    """Return whether this is the first call within ``seconds``; true if the cache fails."""
     try:
         return bool(cache.add(cache_key(kind, name), "1", timeout=seconds))
     except Exception:  # as above
@@ -231,7 +231,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTarget:
-    """Where to send a request: the connection goes to ``address``, which has to prove ``host``."""
+    """Where to send a request: to ``address``, with a certificate that is valid for ``host``."""
 
     address: str
     host: str
@@ -257,7 +257,7 @@ def resolve_host(host: str, port: int) -> list[str]:
     """Return the IP addresses of a host.
 
     Raises:
-        OSError: it has none.
+        OSError: the host has none.
     """
     infos = socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)
     return list(dict.fromkeys(str(info[4][0]) for info in infos))
@@ -315,7 +315,7 @@ def https_get(
     """Send a GET request to one address over TLS; the body has at most ``max_bytes`` + 1 bytes.
 
     Raises:
-        FetchFailed: no response, or not within ``seconds`` from the first packet to the last.
+        FetchFailed: there is no response, or not all of it arrives within ``seconds``.
     """
     deadline = time.monotonic() + seconds
     context = context or ssl.create_default_context()

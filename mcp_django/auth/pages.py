@@ -39,8 +39,8 @@ SHEETS = ("mcp_django/page.css", "mcp_django/approval.css", "mcp_django/oauth/pa
 def protect_page(view: View) -> View:
     """Return a view with the headers of a consent page on each response and a CSRF check on POST.
 
-    The view does the check, so it also works without Django's CSRF middleware. The view is exempt
-    from that middleware, so that a rejection has the headers as well.
+    The returned view does the check itself, so it also works without Django's CSRF middleware. It
+    is exempt from that middleware, so that a rejection has the headers as well.
     """
     protected = csrf_protect(view)
 
@@ -78,7 +78,7 @@ def page_headers() -> dict[str, str]:
 
 
 def inline_style(path: str) -> str:
-    """Return the text of one of the ``SHEETS`` under ``DEBUG``, where pages inline it; else empty.
+    """Return the text of a style sheet if pages inline it (with ``DEBUG``), else an empty string.
 
     A site's own file of the same name takes precedence, as with ``collectstatic``.
     """
@@ -99,7 +99,7 @@ def _inline_sources() -> str:
 
 
 def _static_origin() -> str:
-    """Return the origin of static files as a source if they are on another host, else empty."""
+    """Return the origin of static files as a CSP source; empty if they are on this host."""
     # Storages do not look up a directory in their manifest, so this works without one.
     parts = urlsplit(static("mcp_django/"))
     return f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
@@ -107,9 +107,9 @@ def _static_origin() -> str:
 
 # Interaction ids ----------------------------------------------------------------------------------
 
-# How a page verifies that its visitor is the caller who was sent there. An interaction's id is part
-# of a URL that other people may obtain. It does not name its user, and can only be verified for the
-# one user it belongs to.
+# A page uses the id of an interaction to verify that its visitor is the caller who was sent there.
+# The id is part of a URL that other people may obtain. It does not name its user, and can only be
+# verified for the one user it belongs to.
 
 
 def new_interaction(principal: Principal) -> str:

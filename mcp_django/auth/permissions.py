@@ -30,9 +30,9 @@ class BasePermission:
         return True
 
     def filter_users(self, users: QuerySet[Any]) -> QuerySet[Any] | None:
-        """Return those of the users whom the permission allows; ``None`` if no query can tell.
+        """Return the users whom the permission allows; ``None`` if a query cannot determine them.
 
-        The admin says with it how many users can use a component.
+        The admin uses this to show how many users can use a component.
         """
         return None
 
@@ -121,9 +121,9 @@ class InGroups(BasePermission):
 
 
 def filter_allowed(permission: BasePermission, users: QuerySet[Any]) -> QuerySet[Any] | None:
-    """Return those of the users whom a permission allows; ``None`` if no query can tell.
+    """Return the users whom a permission allows; ``None`` if a query cannot determine them.
 
-    A subclass that only has another ``has_permission`` does not inherit the query.
+    A subclass that overrides only ``has_permission`` does not inherit the query.
     """
     query, rule = (
         next(base for base in type(permission).__mro__ if name in vars(base))
@@ -145,7 +145,7 @@ _OWN = frozenset({AllowAny, IsAuthenticated, IsStaff, HasCodename, InGroups})
 
 
 def needs_only_account(permission: BasePermission) -> bool:
-    """Return whether a permission decides by what is cached of a caller (``Account``).
+    """Return whether a permission depends only on the cached data of a caller (``Account``).
 
     A permission of the site may use the database, and therefore needs a thread.
     """
@@ -153,7 +153,7 @@ def needs_only_account(permission: BasePermission) -> bool:
 
 
 def parse_permissions(declared: Any) -> tuple[BasePermission, ...]:
-    """Return what was declared as permission objects; ``None`` requires no permission.
+    """Return the permission objects of a declaration; ``None`` requires no permission.
 
     Raises:
         ImproperlyConfigured: something other than a permission class or codename was declared.
@@ -188,7 +188,7 @@ def _invalid_permission(declared: object) -> ImproperlyConfigured:
 
 
 def find_codenames(declared: Any) -> list[str]:
-    """Return the codenames among what was declared; anything but a permission has none."""
+    """Return the codenames in a declaration; a value that is not a permission has none."""
     if isinstance(declared, str):
         return [declared]
     if isinstance(declared, HasCodename):

@@ -15,7 +15,7 @@ from django.contrib.auth import get_user_model
 
 from mcp_django.conf import get_settings
 
-# Together with the part of a client (at most 61 characters) it fits the columns of 255.
+# With the part of a client (at most 61 characters), a key fits the columns of 255 characters.
 _MAX_ID = 120
 ANONYMOUS = "anonymous"
 """The key of callers without credentials."""
@@ -23,11 +23,11 @@ ANONYMOUS = "anonymous"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user as the database confirmed it a moment ago, with what permissions depend on."""
+    """A user as the database confirmed it a moment ago, with the data that permissions need."""
 
     pk: Any
     key: str
-    """The key of the user, whatever the client."""
+    """The key of the user, the same for all clients."""
     username: str
     is_active: bool
     is_staff: bool
@@ -40,8 +40,8 @@ class Account:
 class Claims(Mapping[str, Any]):
     """The claims of a verified token, read from their JSON when they are used.
 
-    What is cached of a caller has their text only, so that no two requests share a value that can
-    be changed.
+    A cached caller contains only their text, so that no two requests share a value that can be
+    changed.
     """
 
     __slots__ = ("_read", "text")
@@ -71,7 +71,7 @@ class Claims(Mapping[str, Any]):
         return {**other, **self}
 
     def copy(self) -> dict[str, Any]:
-        """Return them as a dictionary, which can be changed."""
+        """Return the claims as a dictionary, which can be changed."""
         return dict(self)
 
 
@@ -81,9 +81,9 @@ class Principal:
 
     ``key`` identifies the caller in tables and counters, and differs between two clients of one
     user; ``scopes`` is ``None`` for a credential without scopes (a session, the in-memory client);
-    ``expires_at`` ends streams. ``credential`` names what can be revoked: all tokens of one sign-in
-    share it. ``audience`` is the resource that an OAuth token was issued for. The token itself is
-    not stored here, so it cannot be passed on.
+    streams end at ``expires_at``. ``credential`` names what can be revoked: all tokens of one
+    sign-in share it. ``audience`` is the resource that an OAuth token was issued for. The token
+    itself is not stored here, so it cannot be passed on.
     """
 
     key: str
@@ -98,7 +98,7 @@ class Principal:
     claims: Mapping[str, Any] = field(default_factory=dict, repr=False)
     credential: str = field(default="", repr=False)
     may_sign_in: bool = True
-    """For a caller without credentials: whether the server accepts any that it could present."""
+    """Whether a caller without credentials could present any that the server accepts."""
     expires_at: datetime | None = None
     account: Account | None = field(default=None, repr=False)
     """The user as the database confirmed it a moment ago; then ``user`` is loaded only if it is
@@ -106,7 +106,7 @@ class Principal:
 
     @property
     def user_key(self) -> str:
-        """The key of the user, whatever the client."""
+        """The key of the user, the same for all clients."""
         return key_of(self.user) if self.account is None else self.account.key
 
     @property
@@ -172,7 +172,7 @@ def _group_names(user: Any) -> frozenset[str]:
 
 
 def find_user_by_name(name: str) -> Any:
-    """Return the user of this name, ``None`` if there is none; a NUL is never queried for."""
+    """Return the user of this name; ``None`` if there is none, or if the name contains a NUL."""
     users = get_user_model()
     try:
         return None if "\0" in name else users._default_manager.get_by_natural_key(name)
@@ -195,7 +195,7 @@ def _anonymous_user_class() -> Any:
 
 
 def _encode_pk(pk: Any) -> str:
-    """Return a primary key of limited length, without ``@``, which separates the client's name.
+    """Return a primary key as a short text without ``@``, which separates the client's name.
 
     A quoted key contains no colon, so it cannot look like a digest.
     """

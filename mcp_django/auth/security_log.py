@@ -1,10 +1,10 @@
 """The security log: consents, authorized and rejected access, and revocations, without secrets.
 
-Each event is written to the log ``mcp_django.security`` first and then to the table. An error there
-never reaches the request. A row that is written within a transaction shares its outcome: if the
-transaction is rolled back, only the log has the event. So code that records the use of a stolen
-credential (reuse, replay) does so after its own transaction; a second connection would wait for
-the first one's locks.
+Each event is written to the log ``mcp_django.security`` first and then to the table. A database
+error never reaches the request. A row that is written within a transaction shares its outcome: if
+the transaction is rolled back, only the log has the event. So code that records the use of a stolen
+credential (reuse, replay) does so after its own transaction; a second connection would wait for the
+first one's locks.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def record_limited(
 ) -> None:
     """Record an event that clients can cause at will: only the first few of each source.
 
-    Counted in this process and without a cache, so that the rows are limited whatever fails.
+    Events are counted in this process, so that the rows are limited even if the cache fails.
     """
     source = f"user:{user.pk}" if user is not None else client_ip(request) or ""
     if event_limiter.allows((kind, source)):

@@ -28,9 +28,10 @@ from mcp_django.protocol.uritemplate import lower_scheme
 class Catalog:
     """The catalog: the components of a server by kind and name, and the overrides of the server.
 
-    It never changes, but for what ``execution`` keeps with it (``plans`` and below): prepared when
-    it is first needed, read by all threads, and gone with the catalog, of which every decision in
-    the admin and every registration makes a new one. A forked child keeps it.
+    It never changes, except for the data that ``execution`` caches on it (``plans`` and below):
+    computed at its first use, read by all threads, and dropped together with the catalog. Every
+    override in the admin and every registration creates a new catalog. A forked child keeps the
+    cached data.
 
     ``extra_permissions`` are permissions required in addition to the server's own. ``title`` and
     ``instructions`` are empty unless they are overridden. ``declared_catalog`` is the catalog
@@ -119,9 +120,9 @@ class Catalog:
         self.plans: Final[dict[tuple[str, str | None, str], Any]] = {}
         """The plan of each method, component and revision (``execution.plan``)."""
         self.access: Any = None
-        """Who may use the server, as far as an event loop can tell (``execution.plan``)."""
+        """Who may use the server, as far as an event loop can decide it (``execution.plan``)."""
         self.lists: Final[dict[str, Any]] = {}
-        """What the pages of each list method have in common (``execution.handlers.listing``)."""
+        """The data that all pages of a list method depend on (``execution.handlers.listing``)."""
         self.encoded_identity: Any = None
         """``serverInfo``, encoded, if it is the same in every language (``execution.results``)."""
 

@@ -279,7 +279,7 @@ class Component:
     def problem(self) -> str:
         """Why the component cannot be described, so that lists leave it out; empty if it can.
 
-        It may run code of the site, which builds a form or a serializer.
+        Reading it may run code of the site that builds a form or a serializer.
         """
         return str(getattr(getattr(self, "arguments", None), "problem", ""))
 

@@ -99,7 +99,7 @@ class _ClientRequests:
     def interaction_id(self) -> str:
         """The id of the interaction: unique, and the same in every round.
 
-        Store side effects that must happen only once under it, so that a repeated run of the
+        Store side effects that must happen only once under this id, so that a repeated run of the
         function detects them. ``mcp_django.auth.pages.belongs_to`` checks its owner.
         """
         return self._asker.interaction_id

@@ -120,9 +120,9 @@ def build_completion(
 
 
 def check_options(what: str, typed_dict: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of options that ``typed_dict`` declares.
+    """Return a copy of the options, if ``typed_dict`` declares all of them.
 
-    ``what`` begins the message for one that it does not, such as ``A tool``.
+    ``what`` begins the error message, such as ``A tool``.
 
     Raises:
         ImproperlyConfigured: there is no such option; the message names similar ones.

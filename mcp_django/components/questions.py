@@ -36,7 +36,7 @@ class InvalidAnswer(Exception):
 
 
 class IncompleteAnswer(InvalidAnswer):
-    """The user accepted but has not completed the page; asked again, without a limit."""
+    """The user accepted without completing the page; the question is asked again, without limit."""
 
 
 class MalformedAnswer(Exception):
@@ -96,7 +96,7 @@ ANSWERABLE: Mapping[str, Any] = {
     "sampling": {},
     "roots": {},
 }
-"""The capabilities of a client whose requests a person answers; sampling without tools."""
+"""The capabilities of a client where a person answers all requests; sampling without tools."""
 
 
 # Elicitation --------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Elicit(Question):
     an instance of it.
 
     Raises:
-        ImproperlyConfigured: elicitation forms cannot have such a field, or it requests a secret.
+        ImproperlyConfigured: elicitation forms do not support a field, or it requests a secret.
     """
 
     method = "elicitation/create"
@@ -156,8 +156,8 @@ class ElicitURL(Question):
     """Ask the user to visit a page, for data that must not pass through the client.
 
     Accepting means that the user agrees to open the page, not that it is completed: ``done``
-    returns whether it is, and the question is asked again until it does. If it returns true
-    before the question, the user is not asked.
+    returns whether it is completed, and the question is asked again until ``done`` returns true.
+    If it returns true before the question, the user is not asked.
 
     Raises:
         ValueError: the URL is not absolute, not HTTPS or contains credentials.
@@ -219,8 +219,8 @@ def _check_content(content: Any) -> None:
     """Check the content as a whole, before its members are validated.
 
     Raises:
-        MalformedAnswer: it is not an object, or contains a list longer than
-        ``MAX_SELECTED_VALUES``.
+        MalformedAnswer: the content is not an object, or contains a list longer than
+            ``MAX_SELECTED_VALUES``.
     """
     if not isinstance(content, Mapping):
         raise MalformedAnswer("content must be an object")
@@ -267,7 +267,7 @@ class Root:
 
     @property
     def path(self) -> Path:
-        """The path on the user's machine, which may be another one than the server's."""
+        """The path on the user's machine, which may not be the server's machine."""
         return Path(url2pathname(urlsplit(self.uri).path))
 
 
@@ -517,10 +517,10 @@ def _message_to_wire(message_input: Any) -> dict[str, Any]:
 
 
 def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Check that the message after each tool use contains its results and nothing else.
+    """Check that the message after each tool use contains its results and no others.
 
     Raises:
-        ValueError: it does not.
+        ValueError: a result is missing, or belongs to another message.
     """
     used: list[str] = []
     for message in messages:

@@ -53,7 +53,7 @@ class Registry:
         """Incremented by each change, so that caches derived from the tables can detect it."""
 
     def add(self, component: Component) -> UIResource | None:
-        """Register a component; return the page of a tool's MCP App, which is to be added next.
+        """Register a component; return the page of a tool's MCP App, which must be added next.
 
         Raises:
             AlreadyRegistered: a component of this kind has the same name or alias.
@@ -119,7 +119,7 @@ class Registry:
         self.generation += 1
 
     def unregister(self, target: Callable[..., Any] | Component) -> None:
-        """Unregister a component, given itself or its function, and its completions.
+        """Unregister a component and its completions; ``target`` is the component or its function.
 
         Raises:
             NotRegistered: it is not registered.
@@ -183,9 +183,9 @@ def _matches_target(component: Component, target: Callable[..., Any] | Component
 
 
 class Registrar:
-    """What components are added to: ``MCPServer``, or what stands for a server for a while.
+    """The base class of ``MCPServer``, and of temporary substitutes for a server.
 
-    Its registry has what code declares.
+    Its registry contains the components that are added to it.
     """
 
     name: str

@@ -63,7 +63,7 @@ class ReadableComponent(Component):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource(ReadableComponent):
-    """A resource with a fixed URI, whose scheme is kept in lower case."""
+    """A resource with a fixed URI, whose scheme is stored in lower case."""
 
     kind: ClassVar[str] = "resource"
 
@@ -269,7 +269,7 @@ class UIResource(Resource):
     """The page of an MCP App: the Django template of a tool's ``UI``, rendered for the caller.
 
     A host may fetch the page long before the tool is called and cache it, so it contains no data
-    of a call: the host passes those to the page later (MCP Apps, SEP-1865, 2026-01-26, "UI
+    of a call: the host passes the data to the page later (MCP Apps, SEP-1865, 2026-01-26, "UI
     Resource Format"). A caller who may not see the tool may not read its page.
     """
 

@@ -171,7 +171,7 @@ class Tool(Component):
 UI_SCHEME = "ui://"
 APP_MIME_TYPE = "text/html;profile=mcp-app"
 LEGACY_RESOURCE_URI_KEY = "ui/resourceUri"
-"""The key that hosts of before 2026 read the page's URI from; deprecated by SEP-1865."""
+"""The key from which hosts before 2026 read the page's URI; deprecated by SEP-1865."""
 
 Audience = Literal["model", "app"]
 Feature = Literal["camera", "microphone", "geolocation", "clipboard_write"]

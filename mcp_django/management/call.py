@@ -246,7 +246,7 @@ class _Attempt:
         return answers
 
     def raise_if_failed(self, response: Message, exceptions: Sequence[Exception]) -> None:
-        """Raise the error of a call that failed, if it did."""
+        """Raise an error if the call failed."""
         if exceptions:
             raise self._component_error(exceptions[-1]) from exceptions[-1]
         if error := response.get("error"):

@@ -96,7 +96,7 @@ def _database_error_text(exc: BaseException, alias: str) -> str:
 def _database_alias(exc: BaseException) -> str:
     """Return the alias of the database that raised an exception, found in its traceback frames.
 
-    Database exceptions themselves do not contain it; empty if it is not found.
+    Database exceptions themselves do not contain the alias. It is empty if it is not found.
     """
     alias = ""
     for frame, _ in walk_tb(exc.__traceback__):

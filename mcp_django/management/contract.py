@@ -145,7 +145,7 @@ def _compare_with_file(
 
 
 def _count_text(level: Level, count: int) -> str:
-    """Return ``3 changes need approval``, or the same of another level."""
+    """Return a number of changes with their level, such as ``3 changes need approval``."""
     changes = "1 change" if count == 1 else f"{count} changes"
     if level is Level.APPROVAL:
         return f"{changes} {'needs' if count == 1 else 'need'} approval"
@@ -324,7 +324,8 @@ def _output_changes(before: ContractEntry, after: ContractEntry) -> Iterator[Lev
     if new is None and old is not None:
         yield Level.BREAKING, "output: the schema was removed"
     elif old is None and new is not None:
-        # No result can violate an earlier schema, but hosts show the new texts to the model.
+        # There was no schema that a result could violate, but hosts show the new texts to the
+        # model.
         yield Level.APPROVAL, "output: a schema was added"
     elif old is not None:
         yield from schema_changes(old, new, "output")

@@ -128,9 +128,9 @@ RULES: Mapping[str, Callable[[Any, Any], Effect]] = {
     **dict.fromkeys(_UPPER_LIMITS, _compare_upper_limits),
     **dict.fromkeys(_INDEPENDENT, _cannot_compare),
 }
-"""The effect of another value of a keyword, for keywords whose meaning depends on no other keyword.
+"""The effect of changing a keyword's value, for keywords whose meaning depends on no other keyword.
 
-To add such a keyword makes a schema narrower, and to remove it makes it wider.
+Adding such a keyword makes a schema narrower, and removing it makes it wider.
 """
 _IGNORED = frozenset({"$schema", "$comment", "$defs", "definitions"})
 _DIALECTS = ("2020-12", "2019-09", "draft-07", "draft-06")
@@ -160,7 +160,7 @@ def _compare(old: Any, new: Any, direction: Direction) -> Iterator[LeveledChange
     """Yield the changes from one whole schema to the other.
 
     Raises:
-        ValueError: they cannot be compared.
+        ValueError: the schemas cannot be compared.
     """
     is_same = _text(_constraints(old)) == _text(_constraints(new))
     dialects = {_check_dialect(schema, is_same=is_same) for schema in (old, new)}
@@ -175,23 +175,23 @@ def _compare(old: Any, new: Any, direction: Direction) -> Iterator[LeveledChange
 
 
 def _check_dialect(schema: Any, *, is_same: bool) -> str:
-    """Return the dialect of a schema, whose keywords mean what they mean in 2020-12.
+    """Return the dialect of a schema that can be compared by the rules of 2020-12.
 
     Raises:
-        ValueError: they may not, or its references cannot be inlined.
+        ValueError: its keywords may have another meaning, or its references cannot be inlined.
     """
     dialect = str(_as_object(schema).get("$schema", "2020-12"))
     dialect = next((name for name in _DIALECTS if name in dialect), dialect)
     if is_same:
         return dialect
     for path, part in walk(schema):
-        # A nested $id changes the base of references, and the target of a dynamic one varies.
+        # A nested $id changes the base of references, and a dynamic reference has no fixed target.
         if part.keys() & _DYNAMIC or (path and "$id" in part):
             raise ValueError("References with another base are not supported.")
         # Older dialects ignore the siblings of a reference.
         if dialect not in _DIALECTS or ("$ref" in part and dialect != "2020-12"):
             raise ValueError(f"The dialect {dialect} is not supported.")
-        # Some keywords mean something else in one object with those of the target.
+        # Some keywords would change their meaning if they were merged with those of the target.
         if "$ref" in part and any(
             not is_annotation(keyword) and keyword not in _BESIDE_REFERENCES for keyword in part
         ):
@@ -216,7 +216,7 @@ def _text(value: Any) -> str:
 
 
 def _definitions(schema: Schema) -> str | None:
-    """Return the definitions as a text, or ``None`` if a reference has another target."""
+    """Return the definitions as a text, or ``None`` if a reference points to anything else."""
     for _, part in walk(schema):
         reference = str(part.get("$ref", "#/$defs/"))
         if not reference.startswith(("#/$defs/", "#/definitions/")):
@@ -233,7 +233,7 @@ class _Comparison:
         self.old = old
         self.new = new
         self.direction = direction
-        # Only recursive types are still references, and an equal one may have another target.
+        # Only recursive types are still references. Equal references may have different targets.
         definitions = _definitions(old)
         self.has_same_targets = is_same or None is not definitions == _definitions(new)
         self._followed: set[str] = set()
@@ -246,7 +246,7 @@ class _Comparison:
             return
         yield from self._annotation_changes(old, new, path)
         if _DEPENDING_ON_OTHERS & (old.keys() | new.keys()) and not self._is_same(old, new):
-            # They depend on all keywords beside them.
+            # The meaning of these keywords depends on all others in the schema.
             yield self._unknown(path, "unevaluated members or items")
             return
         old, new = self._as_alternatives(old, new), self._as_alternatives(new, old)
@@ -265,7 +265,7 @@ class _Comparison:
         return is_equal and (self.has_same_targets or '"$ref"' not in text)
 
     def _as_alternatives(self, schema: Schema, other: Schema) -> Schema:
-        """Return ``anyOf`` with the schema, if the other one consists of such alternatives."""
+        """Return the schema as ``anyOf``, if the other schema is an ``anyOf`` that contains it."""
         is_alternative = "anyOf" not in schema and _constraints(other).keys() == {"anyOf"}
         if is_alternative and any(
             self._is_same(schema, alternative) for alternative in other["anyOf"]

@@ -234,7 +234,7 @@ def diagnose(
 
     ``is_sure`` says that hosts use this URL, so that problems with the URL itself are failures.
     ``is_chosen`` says that these hosts have to connect; otherwise, a host that cannot use tokens is
-    not a failure of a site that has nothing else.
+    skipped on a site without OAuth.
     """
     probe = Probe(slug="every-host", title="Every host", transport=transport)
     _diagnose_all_hosts(probe, url)
@@ -382,7 +382,7 @@ def _check_compression(probe: Probe, url: str) -> None:
 
 
 def _check_chunks(probe: Probe, url: str) -> None:
-    """Check that a body without Content-Length arrives, by a form that is rejected when it is read.
+    """Check that a body without Content-Length arrives, with a form that is rejected once read.
 
     A token in a form is rejected before the caller is authenticated, so no token is needed.
     """
@@ -504,7 +504,7 @@ def _diagnose_endpoint(probe: Probe, url: str, host: HostProfile) -> ProbeRespon
     """Return the response to the first request.
 
     Raises:
-        StepFailed: the host is stopped there.
+        StepFailed: the response stops the host, or no response arrives.
     """
     try:
         answer = _probe_endpoint(probe, url, host.revision)

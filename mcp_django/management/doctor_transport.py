@@ -164,7 +164,7 @@ class NetworkTransport:
 
 
 def _opener(host: str) -> urllib.request.OpenerDirector:
-    # No proxy for this machine. After a redirect, a host would lose the body of its POST.
+    # No proxy for this machine. Redirects are not followed: a host would lose the body of its POST.
     direct = [urllib.request.ProxyHandler({})] if is_loopback(host) else []
     return urllib.request.build_opener(NoRedirect(), *direct)
 
@@ -277,7 +277,7 @@ MARKS: dict[str, str] = {"ok": "✓", "failed": "✗", "warned": "!", "skipped":
 
 
 class StepFailed(Exception):
-    """A step of a host failed: its name, what was found, and how to fix it."""
+    """A step of a host failed; the arguments are its name, what was found, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,7 @@ class HostReport:
 
 @dataclass(slots=True, kw_only=True)
 class Probe(HostReport):
-    """A report about a site, by what it answers to the requests that are sent to it."""
+    """A report about a site, based on its responses to the requests that are sent to it."""
 
     transport: HttpTransport
 
@@ -344,7 +344,7 @@ class Probe(HostReport):
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record the step that fails within the block, which ends there."""
+        """Record a step that fails within the block; the failure ends the block."""
         try:
             yield
         except StepFailed as exc:

@@ -250,7 +250,7 @@ class ComponentReport:
 
     @property
     def portability(self) -> list[str]:
-        """What hosts reject or misread in a tool's schemas, as they are in its list entry."""
+        """What hosts reject or misread in a tool's schemas, in the form of its list entry."""
         problems = []
         if "inputSchema" in self.wire:
             problems = [f"input: {text}" for text in lint(dict(self.wire["inputSchema"]))]

@@ -66,7 +66,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 def _visible_components(
     server: MCPServer, principal: Principal | None, kinds: Sequence[ComponentType]
 ) -> Grouped:
-    """Return the components by kind that the caller may see; all of them if it is ``None``."""
+    """Return the components by kind that the caller may see; all of them without a caller."""
     return {
         kind: [
             component

@@ -58,7 +58,7 @@ def known_name(what: str, name: str, choices: Iterable[str]) -> str:
     """Return the name if it is one of the choices.
 
     Raises:
-        CommandError: it is not; the text suggests similar names.
+        CommandError: the name is not one of them; the text suggests similar names.
     """
     names = list(choices)
     if name not in names:
@@ -357,7 +357,7 @@ def check_url(url: str) -> str:
     """Return the URL if it is an absolute HTTP URL.
 
     Raises:
-        CommandError: it is not.
+        CommandError: the URL is not absolute, or is not an HTTP URL.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -378,7 +378,7 @@ def stdio_command(*, server: str | None, user: str | None) -> tuple[str, ...]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables of the process: the current settings module."""
+    """Return the environment variables for ``mcp stdio``: the current settings module."""
     module = os.environ.get(ENVIRONMENT_VARIABLE)
     return {ENVIRONMENT_VARIABLE: module} if module else {}
 
@@ -407,7 +407,7 @@ def check_connection(server: MCPServer, principal: Principal) -> Verdict:
     """Return whether a caller may connect to a server.
 
     Raises:
-        CommandError: the first reason is a permission that failed, whose exception the caller gets.
+        CommandError: the first permission that denies access raised an exception; callers get it.
     """
     verdict = explain_connection(server, principal)
     _raise_failure(server, verdict.reasons[:1])
@@ -420,7 +420,7 @@ def check_access(
     """Return whether a caller may see or use a component of a server.
 
     Raises:
-        CommandError: as ``check_connection``; for a call, if any permission failed.
+        CommandError: as for ``check_connection``; for a call, any permission raised an exception.
     """
     own = Verdict(reasons=(Reason(kind="disabled", principal=principal, component=component),))
     if is_in_catalog(server, component):

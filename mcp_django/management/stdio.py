@@ -67,7 +67,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     server = find_server(options["server"])
     caller = replace(_read_caller(options["user"]), server=server.name)
     authorized = _authorized_principal(command, server, caller)
-    # This thread needs no database connection any more: requests run in other threads.
+    # This thread no longer needs a database connection: requests run in other threads.
     connections.close_all()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
@@ -102,7 +102,7 @@ def _authorized_principal(
     # Raises an error that names a permission that fails.
     check_connection(server, principal)
     try:
-        # Not `admit_caller`, which needs the database; each request asks again.
+        # Not `admit_caller`, which needs the database; each request is authorized again.
         authorize_connection(server, principal)
     except REFUSALS as exc:
         reason = str(exc) if principal.is_authenticated else HINT

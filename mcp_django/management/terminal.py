@@ -42,7 +42,7 @@ ClientResult = dict[str, Any]
 FORM, PAGE, SAMPLING, ROOTS = "form", "page", "sampling", "roots"
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 DECLINED = {SAMPLING: "sampling request", ROOTS: "request for roots"}
-"""The requests for which the protocol has no result that says that they are declined."""
+"""The requests for which the protocol has no result that means that the user declined."""
 
 SAMPLES = {
     "boolean": "yes",
@@ -286,7 +286,7 @@ def _declined(kind: str, action: str) -> ClientResult:
     """Return the result of a declined elicitation.
 
     Raises:
-        RequestDeclined: it is another request.
+        RequestDeclined: the request is not an elicitation.
     """
     if kind in DECLINED:
         raise RequestDeclined(f"The {DECLINED[kind]} was declined, so the call ended.")
@@ -297,7 +297,7 @@ def _parse_answer(kind: str, text: str) -> ClientResult:
     """Return the result for a whole request of a kind.
 
     Raises:
-        CommandError: the text is not valid for it.
+        CommandError: the text is not valid for this kind.
     """
     if text in (DECLINE, CANCEL):
         return _declined(kind, text)

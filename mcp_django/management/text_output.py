@@ -124,7 +124,7 @@ def indented_json(value: Any) -> str:
 
 WIDTH = 80
 GAP = "  "
-# The minimum width of a squeezed column, so that its texts can still be told apart.
+# The minimum width of a squeezed column, so that its texts can still be distinguished.
 MIN_COLUMN_WIDTH = 8
 
 
@@ -213,7 +213,7 @@ class OutputStream:
         self._attempt(self._stream.write, text.encode(encoding, ESCAPES).decode(encoding))
 
     def flush(self) -> None:
-        """Write buffered text; at process exit, a failure would print a traceback.
+        """Write buffered text now, since a failure at process exit would print a traceback.
 
         Raises:
             CommandError: the stream cannot be written to.

@@ -24,7 +24,7 @@ from mcp_django.tenants import of_tenant
 
 # A century, so that the expiry time stays below datetime.max.
 MAX_DAYS = 36_525
-# What the security log has as the one who created or revoked a token.
+# Recorded in the security log as the author of a created or revoked token.
 COMMAND = "manage.py mcp token"
 
 

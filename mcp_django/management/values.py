@@ -2,7 +2,7 @@
 
 The argument's schema determines how a value is parsed:
 
-``key=value``   strings as they are; numbers; booleans as true, yes, on, 1 or their opposites;
+``key=value``   strings, unchanged; numbers; booleans as true, yes, on, 1 or their opposites;
                 arrays and objects as JSON
 ``key=@FILE``   the contents of a file, parsed in the same way
 ``key:=JSON``   JSON, regardless of the schema
@@ -98,7 +98,7 @@ def parse_json(text: str) -> Any:
     """Parse JSON as strictly as a server does.
 
     Raises:
-        ValueError: the text is not JSON; NaN and numbers that overflow are not.
+        ValueError: the text is not JSON, or contains NaN or a number that overflows.
         RecursionError: the value is nested too deeply.
     """
     return json.loads(text, parse_float=_finite, parse_constant=_finite)
@@ -232,11 +232,11 @@ def _article(noun: str) -> str:
 
 
 class InvalidFieldText(ValueError):
-    """The typed text is not valid for the field; the message says what is."""
+    """The typed text is not valid for the field; the message says what to write."""
 
 
 def has_default(field: FormField) -> bool:
-    """Return whether an empty input has a default value, and not only that of optional text."""
+    """Return whether an empty input means a default value other than the empty string."""
     return bool(field.shape.schema.get("default", "") != "")
 
 

@@ -60,7 +60,7 @@ class CallResult:
 
 
 class ToolFailed(AssertionError):
-    """A tool returned an error result; the message has its name and text, ``result`` the result.
+    """A tool returned an error ``result``; the message has the tool's name and the result's text.
 
     A tool error is not a protocol error: the model reads it. A test that expects it calls the tool
     with ``check=False``, as with ``subprocess.run``, or catches this exception.
@@ -150,7 +150,7 @@ def _elicited(params: Mapping[str, Any], answer: Any) -> dict[str, Any]:
 def build_answers(
     requests: Mapping[str, Mapping[str, Any]], answers: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the answers to client requests by key; ``answers`` are in their order.
+    """Return the answers to client requests by key; ``answers`` are in the order of the requests.
 
     Raises:
         AssertionError: there are fewer answers than requests.

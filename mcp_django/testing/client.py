@@ -50,7 +50,7 @@ class _TaskMethods(Rounds):
     ) -> CallResult:
         """Send the ``answers`` to a task, wait for it and return the result of its call.
 
-        If the task asks more than there are answers, the result has ``questions``.
+        If the task asks more questions than there are answers, the result has ``questions``.
 
         Raises:
             ToolFailed: the tool returned an error; with ``check=False`` it is returned instead.
@@ -121,12 +121,12 @@ class MCPClient(_TaskMethods):
     ``ACCEPT``, ``DECLINE`` or ``CANCEL``, text for sampling, URIs for roots.
 
     ``transport`` is ``memory`` (no transport), ``http``, ``stdio`` or ``sse`` (only 2024-11-05);
-    all run in this process. Except ``memory`` they run functions in their own threads and keep
+    all run in this process. All except ``memory`` run functions in their own threads and keep
     resources open: use ``with MCPClient(...) as client``, or call ``close``.
 
     Raises:
         ToolFailed: a tool returned an error and the call did not have ``check=False``.
-        ValueError: the revision or transport is unknown, or they do not fit together.
+        ValueError: the revision or transport is unknown, or they cannot be combined.
         MCPError: the server returned a JSON-RPC error (``.code``, ``.message``, ``.data``).
         AccessRefused: the caller is not authorized, has to authenticate or lacks a scope.
         AssertionError: answers are missing or left over, or a component wrote to the database
@@ -185,9 +185,9 @@ class MCPClient(_TaskMethods):
     ) -> CallResult:
         """Call a tool; with ``check=False`` a failure is returned as a result with ``is_error``.
 
-        If the tool asks more than there are ``answers``, the result has ``questions``. With
-        ``as_task`` the client supports tasks: a call that runs as one returns a ``task_id``, for
-        ``task_result``. In memory, the task has then run as far as it can without an answer.
+        If the tool asks more questions than there are ``answers``, the result has ``questions``.
+        With ``as_task`` the client supports tasks: a call that runs as one returns a ``task_id``,
+        for ``task_result``. In memory, the task has then run as far as it can without an answer.
 
         Raises:
             ToolFailed: the tool returned an error, or the arguments are invalid.

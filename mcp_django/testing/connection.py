@@ -172,7 +172,7 @@ class _ServingLoop:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, block this thread and return the result.
 
-        It works for the tenant that this thread is in.
+        The coroutine runs for the tenant of this thread.
         """
         with as_tenant(current_tenant()):
             return self._submit(coroutine).result()

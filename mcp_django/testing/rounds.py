@@ -128,7 +128,7 @@ class Rounds:
     ) -> dict[str, Any]:
         """Send a request with any method; ``request`` for async tests."""
         writes = self._begin(params)
-        # In the thread in which a synchronous function runs.
+        # Started in the thread in which a synchronous function runs.
         if self._is_watched:
             await sync_to_async(writes.start)()
         recording = _recording.set(writes)
@@ -156,7 +156,9 @@ class Rounds:
 
     @contextmanager
     def _answering(self, answers: Sequence[Any]) -> Iterator[None]:
-        """Answer questions with these; none may be left over, or kept for a later request.
+        """Answer questions with ``answers``, all of which have to be used within the block.
+
+        None of them is kept for a later request.
 
         Raises:
             AssertionError: an answer was not used.
@@ -170,7 +172,7 @@ class Rounds:
             self._left = []
 
     def _begin(self, params: Mapping[str, Any] | None) -> _WriteRecorder:
-        """Return the recorder of what the request writes."""
+        """Return a recorder for the write statements of the request."""
         request_params = params or {}
         self._recorder = NotificationRecorder()
         return _WriteRecorder(str(request_params.get("name") or request_params.get("uri")))
@@ -240,8 +242,9 @@ _OWN = re.compile(r"[\"`]?mcp_django_", re.IGNORECASE)
 class _WriteRecorder:
     """Records the SQL statements that write, in this thread and on new connections.
 
-    A function that asks is run again from the start when it is answered. The writes of a
-    synchronous one are rolled back; those of an async one stay and are made again.
+    A function that asks a question runs again from the start when it is answered. The writes of
+    the first run are rolled back if the function is synchronous; if it is async, they stay and are
+    made again.
     """
 
     def __init__(self, name: str) -> None:

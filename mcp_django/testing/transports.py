@@ -124,7 +124,7 @@ class HTTPChannel:
             del self._headers[names.SESSION_ID]
 
     async def _resume(self, decoder: sse.EventDecoder) -> Any:
-        """Return a request for the rest of a stream, when the server said to reconnect."""
+        """Return a request that resumes the stream, or ``None`` if none of its events had an id."""
         if decoder.last_event_id is None:
             return None
         await asyncio.sleep((decoder.retry or 0) / 1000)
@@ -224,7 +224,7 @@ class _SharedChannel(ABC):
             return
         coming = self._open.get(_owner(message))
         if coming is None and "method" in message and self._open:
-            # The message does not name its call; a test has only one at a time.
+            # The message does not name its call; a test has only one call at a time.
             coming = list(self._open.values())[-1]
         if coming is not None:
             coming.put_nowait(message)
@@ -340,7 +340,7 @@ def check_transport(name: str, version: str) -> None:
     """Check that a transport exists and supports the revision.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the transport is unknown, or does not support the revision.
     """
     if name != "memory" and name not in CHANNELS:
         transports = ", ".join(["memory", *CHANNELS])
@@ -521,7 +521,7 @@ class ServerUnderTest:
 
     An override made in the admin applies from the next request on, even if the test's transaction
     is never committed. The queries for it are not counted in the test. In a test that may not use
-    the database, everything is as in code. No override is left for the next test.
+    the database, the server has no overrides. No override is left for the next test.
     """
 
     def __init__(self, server: MCPServer) -> None:

@@ -37,7 +37,7 @@ SESSION_BACKENDS = frozenset({"session", SHORT_NAMES["session"]})
 
 
 class CallerKey(NamedTuple):
-    """A bearer, and what else decides whom it identifies."""
+    """A bearer, and everything else that determines which caller it identifies."""
 
     digest: str
     """The SHA-256 of the bearer."""
@@ -55,7 +55,7 @@ class BaseBackend:
     """Identifies the caller of a request. Runs in a worker thread and may use the database."""
 
     def prepare(self, key: CallerKey, credentials: Credentials) -> None:
-        """Check what ``confirm`` needs and does not ask the database for; by default nothing.
+        """Check what ``confirm`` needs besides the database; by default nothing.
 
         Raises:
             AuthenticationUnavailable: it cannot be checked at the moment.
@@ -66,21 +66,21 @@ class BaseBackend:
     ) -> Mapping[CallerKey, Confirmed[Principal]]:
         """Return the callers of the bearers that are valid now, with a few queries for all.
 
-        ``alias`` is the database to ask. Each comes with tags of the rows that it depends on,
-        beside its user and its credential. By default there are none, so that each request is
-        authenticated.
+        ``alias`` is the database to query. Each caller is returned with tags of the rows that it
+        depends on, besides its user and its credential. By default no caller is returned, so that
+        each request is authenticated.
         """
         return {}
 
     def why_not_confirmable(self) -> str:
-        """Return why its callers have to be authenticated on each request; empty if not."""
+        """Return why callers have to be authenticated on each request; empty if they do not."""
         return ""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
         """Return the caller, or ``None`` if the request has no credential for this backend.
 
         Raises:
-            AuthenticationRequired: it has a credential for this backend that is not valid.
+            AuthenticationRequired: the request's credential for this backend is not valid.
         """
         return None
 

@@ -35,8 +35,8 @@ class DRFBackend(BaseBackend):
                 token for another resource.
         """
         authenticators = [cls() for cls in authentication_classes()]
-        # REST framework sets the user on it, whom its session class would then take for one who
-        # has signed in with a browser, when a call that waited is authenticated again.
+        # A copy, since REST framework sets the user on the request. When a call that waited is
+        # authenticated again, the session class would take that user for a browser login.
         received = copy_request(credentials.request())
         request = Request(received, parsers=[_NullParser()], authenticators=authenticators)
         try:
@@ -73,7 +73,7 @@ def authentication_classes() -> list[type[BaseAuthentication]]:
 
 
 def _is_oauth_token(auth: Any) -> bool:
-    """Return whether the credential is a row of the OAuth toolkit, without importing that."""
+    """Return whether the credential is a row of the OAuth toolkit, without importing it."""
     if not isinstance(auth, Model) or not apps.is_installed("oauth2_provider"):
         return False
     default = "oauth2_provider.AccessToken"

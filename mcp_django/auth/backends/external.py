@@ -4,8 +4,8 @@ A token is verified by its signature or by its issuer. Claims are those of RFC 7
 RFC 7662, and those that Entra, Okta, Keycloak and Cognito use instead. No claim is trusted before
 the token is verified.
 
-What a token says is remembered by the process for a while after it was verified (``Verified``), so
-that only its user is looked up again.
+The process remembers the data of a verified token for a while (``Verified``), so that only its user
+is looked up again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ _KIND_CLAIMS = {"typ": {"bearer", "at+jwt", "jwt"}, "token_use": {"access", "acc
 
 # The maximum number of tokens that a backend remembers; those verified first are forgotten.
 MAX_VERIFIED = 10_000
-# The maximum length of the claims of such a token; an introspected one may have more.
+# The maximum length of the claims of such a token, as JSON. Introspected claims may be longer;
+# their token is not remembered.
 MAX_CLAIMS = 8_000
 
 IssuerT = TypeVar("IssuerT", bound=ExternalIssuer)
@@ -76,7 +77,7 @@ def entries_for(entries: Iterable[IssuerT], server: str) -> list[IssuerT]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a token says that was verified for one endpoint; not who its user is."""
+    """The data of a token that was verified for one endpoint, without its user."""
 
     entry: ExternalIssuer
     subject: str
@@ -84,22 +85,22 @@ class Verified:
     """The client that the token was issued to; empty if the token does not name it."""
     scopes: frozenset[str]
     groups: frozenset[str]
-    """The groups that the entry maps the token's to."""
+    """The site's groups that the entry maps the token's groups to."""
     claims: Claims
     credential: str
     audience: str
     expires_at: datetime
     until: float
-    """When it has to be verified again, in seconds since the epoch."""
+    """When the token has to be verified again, in seconds since the epoch."""
     source: object
-    """What it was verified with."""
+    """What the token was verified with, such as its issuer's keys."""
 
     def is_worth_remembering(self) -> bool:
-        """Return whether it may be used for a while, and is small enough to be kept."""
+        """Return whether the data can be used again, and is small enough to be remembered."""
         return self.until > time.time() and len(self.claims.text) <= MAX_CLAIMS
 
     def principal(self, user: Any, backend: str) -> Principal:
-        """Return the caller, if the token's subject is this user."""
+        """Return the principal of this user, whom the token's subject identifies."""
         return principal_for(
             user,
             key=f"{key_of(user)}@{_key_client(self.entry.issuer, self.client)}",
@@ -126,7 +127,7 @@ def read_verified(
     is_typed: bool,
     source: object = None,
 ) -> Verified:
-    """Return what verified claims say.
+    """Check and return the data of a verified token's claims.
 
     ``expires_at`` and ``until`` are seconds since the epoch; ``is_typed`` means that the token
     declares itself an access token (RFC 9068).
@@ -158,8 +159,8 @@ _backends: WeakSet[ExternalBackend] = WeakSet()
 class ExternalBackend(BaseBackend):
     """Base class of the backends for tokens of other issuers.
 
-    The process owns what they remember, and changed settings clear it. A forked child may use it:
-    the database decides about nothing of it.
+    The process owns the verified tokens that they remember, and changed settings clear them. A
+    forked child may use them, since their data does not depend on the database.
     """
 
     name: ClassVar[str]
@@ -182,17 +183,17 @@ class ExternalBackend(BaseBackend):
 
     @abstractmethod
     def verify(self, issuer: Any, bearer: str, resource: str) -> Verified | None:
-        """Return what a token says; ``None`` if the issuer does not know it.
+        """Return the data of a token; ``None`` if the issuer does not know it.
 
         Raises:
             AuthenticationRequired: the token is not a valid access token for the resource.
-            AuthenticationUnavailable: it cannot be verified at the moment.
+            AuthenticationUnavailable: the token cannot be verified at the moment.
         """
 
     def is_current(self, principal: Principal) -> bool:
         """Return whether the issuer is still trusted and the subject an active user: one query.
 
-        Only requests are checked with the issuer: its tokens are not stored.
+        Tokens are not stored, so a token is checked with its issuer only on requests.
         """
         if all(issuer.issuer != principal.issuer for issuer in self.entries()):
             return False
@@ -211,7 +212,7 @@ class ExternalBackend(BaseBackend):
     def authenticate(self, credentials: Credentials) -> Principal | None:
         """Return the user of the token's subject; ``None`` if no issuer of the site knows it.
 
-        With one query for a known subject, one more if the entry maps groups.
+        Uses one query for a known subject, and one more if the entry maps groups.
 
         Raises:
             AuthenticationRequired: the token is not valid here, or its subject has no active user.
@@ -231,7 +232,7 @@ class ExternalBackend(BaseBackend):
 
     @sensitive_variables("bearer")
     def _presented(self, credentials: Credentials) -> tuple[Any, str]:
-        """Return the issuer's entry and the token; ``None`` as entry if it is for other backends.
+        """Return the issuer's entry and the token; no entry if the token is for other backends.
 
         Raises:
             AuthenticationRequired: the credential is malformed.
@@ -245,12 +246,12 @@ class ExternalBackend(BaseBackend):
     def _verify(
         self, issuer: ExternalIssuer, bearer: str, credentials: Credentials
     ) -> Verified | None:
-        """Verify a token, and remember what it says."""
+        """Verify a token, and remember its data."""
         resource = credentials.resource
         verified = self.verify(issuer, bearer, resource)
         if verified is not None and confirm_seconds() and verified.is_worth_remembering():
             place = (token_digest(bearer), credentials.server)
-            # Its claims are read for this request; the text alone is kept.
+            # This request parses the claims of ``verified``; only their text is remembered.
             stored = replace(verified, claims=Claims(verified.claims.text))
             with self._lock:
                 self._verified.pop(place, None)
@@ -260,11 +261,11 @@ class ExternalBackend(BaseBackend):
         return verified
 
     def is_proven(self, verified: Verified) -> bool:
-        """Return whether what a token was verified with still holds; by default it does."""
+        """Return whether what a token was verified with is still valid; true by default."""
         return True
 
     def find_verified(self, key: CallerKey) -> Verified | None:
-        """Return what the bearer of a key says, ``None`` if it has to be verified first."""
+        """Return the remembered data of a key's bearer; ``None`` if it has to be verified first."""
         verified = self._verified.get((key.digest, key.server))
         if verified is None or verified.audience != key.resource or verified.until <= time.time():
             return None
@@ -305,7 +306,7 @@ class ExternalBackend(BaseBackend):
 
 
 def _replace_locks() -> None:
-    """Let a forked child go on, whatever another thread of its parent was doing."""
+    """Replace the locks in a forked child, since a thread of its parent may have held them."""
     for backend in list(_backends):
         backend._lock = threading.Lock()
 
@@ -401,7 +402,7 @@ def _to_datetime(seconds: float) -> datetime:
 
 
 def _key_client(issuer: str, client: str) -> str:
-    """Return a name of a client that is unique among issuers, of ``MAX_KEY_CLIENT`` at most."""
+    """Return a client's name that is unique among issuers, at most ``MAX_KEY_CLIENT`` long."""
     name = f"{issuer.partition('://')[2]}#{client}"
     return name if len(name) <= MAX_KEY_CLIENT else token_digest(name)[:40]
 
@@ -418,7 +419,7 @@ MAX_SUBJECT = 255
 def find_user(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     """Return the active user that the ``sub`` of verified claims identifies.
 
-    One query for a known subject, one more if the entry maps groups.
+    Uses one query for a known subject, and one more if the entry maps groups.
 
     Raises:
         AuthenticationRequired: the user does not exist or is inactive. The response does
@@ -437,7 +438,7 @@ def find_user(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
 def is_external_id(value: object) -> TypeGuard[str]:
     """Return whether a claim can identify a subject or session of an issuer.
 
-    It is a text of 1 to 255 characters (OpenID Connect Core, section 2) that databases can store.
+    Such a claim has 1 to 255 characters (OpenID Connect Core, section 2) that databases can store.
     """
     return isinstance(value, str) and 0 < len(value) <= MAX_SUBJECT and value == storable(value)
 
@@ -470,7 +471,7 @@ def _no_account_error() -> AuthenticationRequired:
 def _link_identity(
     issuer: ExternalIssuer, subject: str, claims: Mapping[str, Any]
 ) -> ExternalIdentity:
-    """Return the identity of an unknown subject, which is stored if the entry allows the user."""
+    """Store and return the identity of an unknown subject, if the entry allows its user."""
     with suppress(IntegrityError), transaction.atomic(using=router.db_for_write(ExternalIdentity)):
         user = import_string(issuer.user)(dict(claims), issuer.issuer) if issuer.user else None
         user = user or _find_or_create_user(issuer, claims)
@@ -484,7 +485,7 @@ def _link_identity(
 
 
 def link_identity(issuer: str, subject: str, user: Any) -> ExternalIdentity:
-    """Store that the subject is the user, and return the identity.
+    """Store and return an identity that links the subject to the user.
 
     Raises:
         IntegrityError: the subject has an identity already.
@@ -497,8 +498,8 @@ def link_identity(issuer: str, subject: str, user: Any) -> ExternalIdentity:
 def _find_or_create_user(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     """Return the user whose name is in a claim: an existing or a new one, as the entry allows.
 
-    The name is a user's if it is the same, character for character: a database may ignore case,
-    accents and blanks, and Unicode has names that only look alike.
+    A user's name has to be equal, character for character: a database may ignore case, accents and
+    blanks, and Unicode has names that only look alike.
     """
     name = claims.get(issuer.username_claim)
     if issuer.unknown_users == "refuse" or not isinstance(name, str) or not name:
@@ -518,7 +519,7 @@ def _find_or_create_user(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> A
 
 
 def _create_user(name: str, claims: Mapping[str, Any]) -> Any:
-    """Create a user without a password and permissions; return ``None`` if it is not valid.
+    """Create a user without a password or permissions; return ``None`` if it is not valid.
 
     An address that another user has is left out: two users with one address can no longer be
     identified by it.
@@ -557,7 +558,7 @@ def _sync_groups(issuer: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -
 
 
 def _read_groups(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the groups that the entry maps the token's to."""
+    """Return the names of the site's groups that the entry maps the token's groups to."""
     names = _as_list(_read_claim(claims, issuer.groups_claim))
     return frozenset(
         issuer.groups[name] for name in names if isinstance(name, str) and name in issuer.groups

@@ -1,8 +1,8 @@
 """Opaque access tokens of other issuers, verified by token introspection (RFC 7662).
 
 A response is cached for the entry's ``cache_seconds`` (60 by default), and a token that is revoked
-meanwhile is accepted for as long. Each bearer is sent to one issuer only, the first whose entry
-matches: a token is a secret of its issuer.
+in the meantime is accepted until the response expires. Each bearer is sent to one issuer only, the
+first whose entry matches: a token is a secret of its issuer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class IntrospectionBackend(ExternalBackend):
 
     @sensitive_variables("bearer")
     def find_entry(self, bearer: str, server: str) -> IntrospectionIssuer | None:
-        """Return the issuer's entry for a bearer; no other one if the token names its issuer."""
+        """Return the first entry of the bearer's prefix and, if it names one, of its issuer."""
         issuer_url = read_issuer(bearer)
         for issuer in entries_for(self.entries(), server):
             if bearer.startswith(issuer.prefix) and issuer_url in (None, issuer.issuer):
@@ -64,7 +64,7 @@ class IntrospectionBackend(ExternalBackend):
 
     @sensitive_variables("bearer")
     def verify(self, issuer: IntrospectionIssuer, bearer: str, resource: str) -> Verified | None:
-        """Ask the issuer about a token, unless a cached response says what it is."""
+        """Introspect a token, unless a response is cached; ``None`` if the token is not active."""
         digest = token_digest(bearer)
         claims, until = _introspect(issuer, bearer, digest)
         if claims.get("active") is not True:
@@ -121,7 +121,7 @@ def _request_introspection(issuer: IntrospectionIssuer, bearer: str) -> dict[str
     """Send an introspection request and return the response.
 
     Raises:
-        AuthenticationUnavailable: it failed, or another one failed less than ``DOWN_SECONDS`` ago.
+        AuthenticationUnavailable: the request failed, or one failed in the last ``DOWN_SECONDS``.
     """
     if outbound.get_signed("introspection-down", issuer.url) is not None:
         raise _unavailable_error()

@@ -62,14 +62,14 @@ class JWTBackend(ExternalBackend):
 
     @sensitive_variables("bearer")
     def prepare(self, key: CallerKey, credentials: Credentials) -> None:
-        """Verify the signature, in the calling thread, so that only the user has to be read.
+        """Verify the signature in the calling thread, so that ``confirm`` only queries the user.
 
         Raises:
             AuthenticationUnavailable: the issuer's keys cannot be fetched.
         """
         if self.find_verified(key) is not None:
             return
-        # ``authenticate`` rejects it, unless another backend knows it.
+        # ``authenticate`` rejects an invalid token, unless another backend accepts it.
         with suppress(AuthenticationRequired):
             issuer, bearer = self._presented(credentials)
             if issuer is not None:
@@ -150,7 +150,7 @@ def _error_text(exc: Exception) -> str:
 
 
 def _credential_of(claims: Mapping[str, Any], bearer: str) -> str:
-    """Return the name by which the token could be revoked: a digest of its id or of itself."""
+    """Return the name by which the token could be revoked: a digest of its id or of the token."""
     jti = claims.get("jti")
     name = f"{claims['iss']} {jti}" if isinstance(jti, str) and jti else bearer
     return f"jwt:{token_digest(name)}"
@@ -159,8 +159,9 @@ def _credential_of(claims: Mapping[str, Any], bearer: str) -> str:
 # The public keys of issuers -----------------------------------------------------------------------
 
 # Cached per issuer and fresh for ten minutes; if they cannot be fetched again, the old ones are
-# used for a day. An unknown key is looked for once in thirty seconds, however many tokens name one,
-# so made-up keys cannot make this site flood an issuer with requests.
+# used for up to a day. For an unknown key they are fetched at most once in thirty seconds, however
+# many tokens name one, so tokens with made-up key ids cannot make this site flood an issuer with
+# requests.
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -192,7 +193,7 @@ class IssuerKeys:
         return self._published(kid, algorithm) is not None
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """Return that key, ``None`` also if it is not valid or too short."""
+        """Return that key; ``None`` if there is none, or if it is not valid or too short."""
         published = self._published(kid, algorithm)
         if published is None:
             return None
@@ -253,7 +254,7 @@ class KeyStore:
     def renewal_of(self, keys: IssuerKeys) -> float:
         """Return when these keys have to be fetched again, in seconds since the epoch."""
         due, now = keys.fetched_at + FRESH_SECONDS, self._clock()
-        # Outdated ones are used only because they cannot be fetched now.
+        # Outdated keys are used only because newer ones cannot be fetched now.
         return due if due > now else now + REFRESH_SECONDS
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
@@ -294,7 +295,8 @@ class KeyStore:
     def _renew(self, seen: IssuerKeys | None) -> IssuerKeys | None:
         """Return newer keys than ``seen`` if there are any, else the current ones.
 
-        One thread fetches; threads that have keys do not wait for it, the others not for long.
+        One thread fetches. Threads that have keys do not wait for it; the others wait at most
+        ``TIMEOUT_SECONDS``.
         """
         if not self._lock.acquire(timeout=outbound.TIMEOUT_SECONDS if seen is None else 0):
             return seen
@@ -314,12 +316,12 @@ class KeyStore:
         if keys is None or (held is not None and keys.fetched_at <= held.fetched_at):
             return
         if held is not None and held.keys == keys.keys:
-            # Tokens that were verified with them stay verified.
+            # The same tuple of keys, so that tokens that were verified with it stay verified.
             keys = replace(held, fetched_at=keys.fetched_at)
         self._keys = keys
 
     def _read_shared(self, seconds: float) -> IssuerKeys | None:
-        """Return newer keys that another process has fetched, within so many seconds."""
+        """Return newer keys that another process fetched less than ``seconds`` ago."""
         stored = outbound.get_signed("jwks", self._name)
         if not isinstance(stored, dict):
             return None
@@ -380,7 +382,7 @@ def _find_jwks_url(issuer: str) -> str:
     """Return the URL of an issuer's keys from its metadata. Fetches up to two documents.
 
     Raises:
-        FetchFailed: neither document can be fetched, is the issuer's and has a ``jwks_uri``.
+        FetchFailed: no document was fetched that is the issuer's and has a ``jwks_uri``.
     """
     reasons = []
     for url in outbound.metadata_urls(issuer):

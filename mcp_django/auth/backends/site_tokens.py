@@ -33,7 +33,7 @@ from mcp_django.tenants import current_tenant
 
 @cache
 def _tokens(count: int) -> CompiledQuery[AccessToken]:
-    """Return the query for the tokens with so many digests, and their users."""
+    """Return the query for the tokens of ``count`` digests, with their users."""
     return CompiledQuery(
         lambda alias: (
             AccessToken.objects.using(alias)
@@ -70,7 +70,7 @@ class TokenBackend(BaseBackend):
     def confirm(
         self, keys: Collection[CallerKey], alias: str
     ) -> dict[CallerKey, Confirmed[Principal]]:
-        """Return the users of valid tokens, with one query; none of tokens bound to networks."""
+        """Return the users of valid tokens, with one query; leave out tokens bound to networks."""
         digests = padded([*{key.digest for key in keys if key.is_site_token}])
         if not digests:
             return {}
@@ -81,7 +81,7 @@ class TokenBackend(BaseBackend):
             token = tokens.get(key.digest)
             if token is None or not token.is_usable:
                 continue
-            # No network contains an address that is not known.
+            # The address is not known here, so a token bound to networks is not allowed.
             if token.allows(server=key.server, address=None):
                 note_use(token)
                 callers[key] = Confirmed(_principal(token), frozenset())
@@ -184,7 +184,7 @@ class _CsrfCheck(CsrfViewMiddleware):
 
 
 def _placeholder_view(request: HttpRequest) -> HttpResponse:
-    """A placeholder for the endpoint, which is exempt from the check; this view is not."""
+    """Return an empty response; replaces the endpoint's view, which is exempt from the check."""
     return HttpResponse()
 
 

@@ -98,7 +98,7 @@ class Command(BaseCommand):
         serves = options["subcommand"] == "stdio"
         if not serves and getattr(self.stdout, "is_closed", False):
             raise CommandError("The standard output is closed, so nothing was run.")
-        # A server keeps its log: it is where exceptions of components are reported.
+        # ``mcp stdio`` keeps its log, since exceptions of components are reported there.
         keeps_log = serves or options["traceback"] or options["verbosity"] > 1
         with (
             nullcontext() if keeps_log else without_tracebacks(self.stderr),
@@ -115,7 +115,7 @@ def _tenant_of(options: Mapping[str, Any]) -> str:
     """Return the tenant that the command works for, empty on a site without tenants.
 
     Raises:
-        CommandError: it is not known and needed, or the site has none.
+        CommandError: the tenant is needed but not known, or the site has no tenants.
     """
     tenant = str(options["tenant"])
     if thread_context() is None:
@@ -145,7 +145,7 @@ PAIR = re.compile(r"[^-=][^=]*=", re.DOTALL)
 def django_options() -> CommandParser:
     """Return a parser of the options that every Django command has, for argparse's ``parents``.
 
-    All subcommands share it, because most of the time to make a parser is that for these options.
+    All subcommands share it, because these options take most of the time to build a parser.
     An option that is omitted after the subcommand keeps its value from before the subcommand.
     """
     parser = BaseCommand().create_parser("", "", add_help=False)
