@@ -81,7 +81,7 @@ else:
         theme_problem = str(exc)
 
 
-# Django accepts a thousand fields of a form.
+# Django rejects forms with more than 1000 fields (``DATA_UPLOAD_MAX_NUMBER_FIELDS``).
 MAX_CONFIRMED = 900
 
 
@@ -94,12 +94,18 @@ class MCPModelAdmin(_Themed):
 
     @property
     def _has_tenant(self) -> bool:
-        """Whether rows belong to a tenant; the site's own models may have such a field too."""
+        """Whether the rows of this model have the tenant that they belong to.
+
+        A model of the site may have a field ``tenant`` too, with another meaning.
+        """
         return self.model._meta.app_label == "mcp_django" and hasattr(self.model, "tenant")
 
     @property
     def _is_closed(self) -> bool:
-        """Whether rows refer to users of any tenant: the same key may be another user here."""
+        """Whether the pages are closed, because the rows refer to users of all tenants.
+
+        The same primary key may be that of another user in the current tenant.
+        """
         return (
             not self._has_tenant
             and has_tenant_users()
@@ -127,7 +133,7 @@ class MCPModelAdmin(_Themed):
         return not self._is_closed and super().has_delete_permission(request, obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows, on a site with tenants those of the current one."""
+        """Return the rows; on a site with tenants, those of the current tenant."""
         rows = super().get_queryset(request)
         if thread_context() is None:
             return rows
@@ -226,7 +232,7 @@ class MCPModelAdmin(_Themed):
     ) -> HttpResponse:
         """Show the history of a row; the permission is checked before the row is fetched.
 
-        Django fetches it first: a redirect or a 403 then tells any staff user which keys exist.
+        Django fetches it first, so a redirect or a 403 would show any staff user which keys exist.
 
         Raises:
             PermissionDenied: the user may not view such rows, whether the row exists or not.
@@ -254,12 +260,12 @@ class MCPModelAdmin(_Themed):
         return message
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Save the row, and warn of its long texts."""
+        """Save the row, and warn about its long texts."""
         super().save_model(request, obj, form, change)
         self.warn_of_long_texts(request, form)
 
     def warn_of_long_texts(self, request: HttpRequest, form: Any) -> None:
-        """Show a message for each changed text that takes much of the context of models."""
+        """Show a message for each changed text that takes up much of a model's context."""
         for warning in getattr(form, "long_text_warnings", tuple)():
             self.message_user(request, warning, messages.WARNING)
 
@@ -327,8 +333,8 @@ class MCPModelAdmin(_Themed):
 
 # The history, with old and new values -------------------------------------------------------------
 
-# Django's entry names the changed fields. Entries of this package also have the old and the new
-# values, as JSON; Django ignores them.
+# Django's entries name the changed fields. Entries of this package also contain the old and the new
+# values, as JSON; Django ignores these values.
 
 
 def changed_values(form: Any) -> list[dict[str, Any]]:
@@ -341,7 +347,7 @@ def changed_values(form: Any) -> list[dict[str, Any]]:
                 continue
             old, new = form[name].initial, form.cleaned_data.get(name)
             if isinstance(field, ModelChoiceField) and not isinstance(old, Model):
-                # `to_python` looks only among the users that may be chosen.
+                # ``to_python`` searches the available choices only.
                 model: Any = field.queryset.model  # type: ignore[union-attr]  # never None
                 old = model._default_manager.filter(pk=old).first()
             label = _label_of(field) or name.replace("_", " ").capitalize()
@@ -365,23 +371,23 @@ def _label_of(field: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON; empty values are all ``None``."""
+    """Return a value that JSON can represent; ``None`` for each empty value."""
     if isinstance(value, bool | int | float):
         return value
     if isinstance(value, QuerySet | list | tuple | set | frozenset):
-        return [*map(_item_text, value)] or None
+        return [*map(_member_text, value)] or None
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value).replace("\r\n", "\n") if value not in (None, "") else None
 
 
-def _item_text(item: Any) -> str:
-    """Return an item of a list, such as a group, or an argument of a prompt with its properties."""
-    if not isinstance(item, Mapping):
-        return str(item)
+def _member_text(member: Any) -> str:
+    """Return the text of a member of a list, such as a group or an argument of a prompt."""
+    if not isinstance(member, Mapping):
+        return str(member)
     texts = {
         name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in item.items()
+        for name, value in member.items()
         if value
     }
     return "; ".join(f"{name}: {text}" for name, text in texts.items())
@@ -426,7 +432,7 @@ def described_choices(names: Iterable[str], described: Mapping[str, str]) -> lis
 
 
 def to_local_time(moment: datetime) -> datetime:
-    """Return a time in the current time zone; one without a zone, of ``USE_TZ=False``, as it is."""
+    """Return a time in the current time zone; a naive time (``USE_TZ=False``) is unchanged."""
     return localtime(moment) if is_aware(moment) else moment
 
 
@@ -448,7 +454,7 @@ NOT_DELEGABLE = gettext_lazy("Choose a user who has no more permissions and grou
 
 
 def may_delegate_access(by: Any, user: Any) -> bool:
-    """Return whether ``by`` may let others act as ``user``: by a token, an identity or a client.
+    """Return whether ``by`` may let others act as ``user``, by a token, an identity or a client.
 
     Users cannot delegate more access than they have. So ``user`` may not have a permission or a
     group that ``by`` lacks (components can require groups), and may be a superuser only if ``by``
@@ -467,26 +473,27 @@ def _groups(user: Any) -> set[Any]:
 
 
 class DelegationAdmin(MCPModelAdmin):
-    """Rows that let others act as a user, who is in the field ``acts_as``.
+    """Rows that let others act as a user; ``acts_as`` is the name of the field with this user.
 
-    To write a row, the requesting user must be allowed to give access to that user, and to the
-    previous one.
+    The requesting user must be allowed to delegate the access of this user, and of the previous one
+    if the form changes the user.
     """
 
     acts_as: ClassVar[str]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether the user may change such rows, and give access to the row's user."""
+        """Return whether the user may change such rows, and delegate the row's user's access."""
         user = getattr(obj, self.acts_as, None)
         return super().has_change_permission(request, obj) and (
             user is None or may_delegate_access(request.user, user)
         )
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return the form class with the requesting user, which hides names of other users.
+        """Return the form class for the requesting user, which hides the names of other users.
 
         Django renders the name of a user next to any submitted key, and has a different message for
-        an unknown key. Trying all keys would reveal all user names, and who has more permissions.
+        an unknown key. A client that tries all keys would learn all user names, and which users
+        have more permissions.
         """
         base = super().get_form(request, obj, *args, **kwargs)
         attributes = {"by": request.user, "acts_as": self.acts_as}
@@ -515,7 +522,7 @@ def _hide_other_labels(widget: Any, visible_key: Any) -> None:
 
 
 class _DelegationForm:
-    """A form mixin that rejects a user to whom the requesting user may not give access."""
+    """A form mixin that rejects a user whose access the requesting user may not delegate."""
 
     by: Any
     acts_as: str
@@ -560,7 +567,7 @@ class RevocableAdmin(MCPModelAdmin):
     A subclass names the action in ``action_name`` and implements it in ``end``.
     """
 
-    change_form_template = "admin/mcp_django/ending_change_form.html"
+    change_form_template = "admin/mcp_django/revocable_change_form.html"
     action_name: ClassVar[str]
     """The name of the action in URLs, such as ``revoke``."""
     action_label: ClassVar[Any]

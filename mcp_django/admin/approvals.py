@@ -1,4 +1,4 @@
-"""Approvals in the admin: the pending and past ones, and the page that grants or refuses one."""
+"""Approvals in the admin: the list of pending and past ones, and the page for a decision."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ MAX_RECENT = 1000
 
 
 def _find_tool(row: Approval) -> Any:
-    """Return the tool of a call as it is offered, or ``None`` if it is not."""
+    """Return the tool of a call from the catalog, or ``None`` if it is not there."""
     server = find_server(row.server)
     if server is None:
         return None
@@ -237,7 +237,7 @@ def _find_tool(row: Approval) -> Any:
 
 
 def _recent_calls(row: Approval) -> dict[str, Any]:
-    """Return what the user of a call has done in the hour before now, by component and outcome."""
+    """Return a summary of the user's calls in the last hour, by component and outcome."""
     since = timezone.now() - timedelta(hours=1)
     calls = of_tenant(Call).filter(user_key=row.user_key, at__gte=since).order_by("-pk")
     newest = [*calls.only("component", "outcome")[:MAX_RECENT]]

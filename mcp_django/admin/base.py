@@ -1,8 +1,8 @@
 """Code that several admin pages share: server pages, links, forms, filters, *Update from code*.
 
-``server_page`` registers a page of each server. A page with the slug ``try`` is served at
-``…/mcp_django/server/PK/try/`` and at all paths below it, is reversed as
-``admin:mcp_django_server_try``, and has a button on the change page of its server.
+``server_page`` registers a page of each server. The page ``playground``, whose slug is ``try``, is
+served at ``…/mcp_django/server/PK/try/`` and at all paths below it, is reversed as
+``admin:mcp_django_server_playground``, and has a button on the change page of its server.
 """
 
 from __future__ import annotations
@@ -68,9 +68,11 @@ View = Callable[[ServerPageRequest], HttpResponseBase]
 class ServerPage:
     """A page of each server; ``permission`` is a codename of this app, such as ``view_call``.
 
-    Without ``has_subpages``, paths below the page do not exist.
+    ``name`` is part of the name of the URL pattern, and ``slug`` of the path. Without
+    ``has_subpages``, paths below the page do not exist.
     """
 
+    name: str
     slug: str
     title: Any
     permission: str
@@ -79,17 +81,22 @@ class ServerPage:
 
 
 SERVER_PAGES: dict[str, ServerPage] = {}
-"""The registered pages by slug, in the order of their buttons."""
+"""The registered pages by name, in the order of their buttons."""
 
 
 def server_page(
-    slug: str, *, title: Any, permission: str, has_subpages: bool = False
+    name: str, *, title: Any, permission: str, slug: str = "", has_subpages: bool = False
 ) -> Callable[[View], View]:
-    """Register the decorated view as a page of each server."""
+    """Register the decorated view as a page of each server; ``slug`` is the name by default."""
 
     def decorator(view: View) -> View:
-        SERVER_PAGES[slug] = ServerPage(
-            slug=slug, title=title, permission=permission, view=view, has_subpages=has_subpages
+        SERVER_PAGES[name] = ServerPage(
+            name=name,
+            slug=slug or name,
+            title=title,
+            permission=permission,
+            view=view,
+            has_subpages=has_subpages,
         )
         return view
 
@@ -243,9 +250,9 @@ def _access_digest(row: Any) -> str:
 
 
 def saved_row(request: HttpRequest, context: dict[str, Any], row: Any) -> Any:
-    """Return a row as it is stored: a rejected form has changed the row that it shows.
+    """Return the stored row, since a rejected form has changed its instance in memory.
 
-    ``context["original"]``, which templates describe, becomes the stored row as well.
+    ``context["original"]``, which the templates use, becomes the stored row as well.
     """
     if row is None or row.pk is None or request.method != "POST":
         return row
@@ -343,7 +350,7 @@ class CodeSyncAdmin(MCPModelAdmin):
     Viewing the list writes nothing; ``overrides.sync`` documents what else writes the rows.
     """
 
-    change_list_template = "admin/mcp_django/from_code_list.html"
+    change_list_template = "admin/mcp_django/code_sync_list.html"
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the view that updates the rows."""
@@ -398,7 +405,7 @@ def _join_counts(words: Mapping[str, Any], difference: Difference) -> str:
 
 
 def _log_update(request: HttpRequest, difference: Difference) -> None:
-    """Log the update in the admin history of each row; new rows already have their keys."""
+    """Log the update in the admin history of each row; fetch new rows for their primary keys."""
     alias = router.db_for_write(Component)
     servers = of_tenant(Server).using(alias)
     components = of_tenant(Component).using(alias)

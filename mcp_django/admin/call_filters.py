@@ -124,10 +124,10 @@ def _match_client(text: str, *, using: str) -> list[Q]:
 
 
 def _any_of(conditions: Iterable[Q], *, using: str) -> Q | None:
-    """Return the conditions that have rows, joined by ``OR``; ``None`` if none has.
+    """Return the conditions that match any row, joined by ``OR``; ``None`` if none does.
 
-    Each column has an index. With an ``OR`` over columns without rows, the database would sort all
-    matches.
+    Each column has an index. If the ``OR`` included columns without matching rows, the database
+    would sort all matches.
     """
     calls = of_tenant(Call).using(using)
     matching = [
@@ -189,7 +189,7 @@ def parse_search(text: str) -> list[Term]:
 def search_calls(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
     """Return the rows that match each term of a search.
 
-    Words without a name match the whole value of a column together, or else one value each.
+    Words without a name are searched as one value; if no call has it, each word has to match.
 
     Raises:
         InvalidFilter: a term has an invalid value.
@@ -317,7 +317,7 @@ class OutcomeFilter(admin.SimpleListFilter):
         return queryset.filter(outcome__in=chosen) if chosen else queryset
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        """Yield the choices; the link of an outcome adds it to the others, or takes it away."""
+        """Yield the choices; the link of an outcome adds it to the chosen ones, or removes it."""
         value = self.value() or ""
         chosen = list(filter(None, value.split(",")))
         remove = changelist.get_query_string(remove=[self.parameter_name])
@@ -340,8 +340,8 @@ class OutcomeFilter(admin.SimpleListFilter):
 class FieldsFilter(admin.ListFilter):
     """A filter whose values are typed: component, user, client, first and last day.
 
-    ``from`` and ``to`` are dates, of which the last one is included, or dates with a time, in the
-    current time zone.
+    ``from`` and ``to`` are dates, or dates with a time, in the current time zone. If ``to`` is a
+    date, that day is included.
     """
 
     title = _("details")

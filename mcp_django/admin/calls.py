@@ -73,7 +73,7 @@ class CallList(ChangeList):
     """The change list, whose cells link to the calls with the same value."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Fetch the rows, which then know their list."""
+        """Fetch the rows, and set this list on each of them."""
         super().get_results(request)
         # Records are inserted up to a second after their call, in any order.
         self.result_list = sorted(self.result_list, key=lambda row: (row.at, row.pk), reverse=True)
@@ -232,7 +232,7 @@ class CallAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Show the call, with links to its component and to a new try with its arguments."""
+        """Show the call, with a link to the playground with the same arguments."""
         row = self.get_object(request, unquote(object_id))
         pages = [] if row is None else _pages_of(request, row)
         return super().change_view(
@@ -258,7 +258,7 @@ class CallAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("client"))
     def client_link(self, row: Call) -> SafeString | str:
-        """Return what the client calls itself, and a link to all calls of such clients."""
+        """Return the name that the client sent, and a link to all calls with this name."""
         return _with_calls(row.client, client=row.client) if row.client else EMPTY_VALUE
 
     @admin.display(description=_("component"))
@@ -293,7 +293,7 @@ class CallAdmin(ReadOnlyAdmin):
         return link_tasks_of_call(row) or EMPTY_VALUE
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Add the task links if the user may view the task, and an anonymous caller's result."""
+        """Add the task links if the user may view tasks, and the results of anonymous callers."""
         is_shown = request.user.has_perm("mcp_django.view_task")
         if obj is not None and obj.user_key == ANONYMOUS:
             is_shown = is_shown and request.user.has_perm(READ_RESULT_PERMISSION)
@@ -335,7 +335,7 @@ def _pages_of(request: HttpRequest, row: Call) -> list[tuple[str, Any]]:
     if server is None or row.arguments is None or not user.has_perm("mcp_django.try_components"):
         return []
     query = urlencode({"kind": row.kind, "key": row.component, "call": row.pk})
-    url = f"{reverse('admin:mcp_django_server_try', args=[server])}?{query}"
+    url = f"{reverse('admin:mcp_django_server_playground', args=[server])}?{query}"
     return [(url, _("Try it with these arguments"))]
 
 

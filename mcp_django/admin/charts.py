@@ -70,7 +70,7 @@ def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
 
 
 def _urls_of(server: str, kind: str, key: str, *, since: datetime) -> dict[str, str]:
-    """Return the URLs of the calls of a component since then, by what is counted."""
+    """Return the URLs of the calls of a component since a time, by what the number counts."""
     query = {"server__exact": server, "kind__exact": kind, "component": key}
     outcomes = {"errors": "failures", "refused": "refusals", "invalid": Call.Outcome.INVALID.value}
     return {
@@ -124,7 +124,7 @@ def _report_row(component: ComponentQuality, server: str, since: datetime) -> di
     """Return a component of the report for the template, with its URLs in the admin."""
     page = "admin:mcp_django_component_change"
     return {
-        "one": component,
+        "component": component,
         "url": "" if component.pk is None else reverse(page, args=[component.pk]),
         "urls": _urls_of(server, component.kind, component.key, since=since),
         "failure_percent": 100 * component.failure_rate,

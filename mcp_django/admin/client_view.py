@@ -1,8 +1,8 @@
 """The page "What a client sees": the lists of one server for any user, client and revision.
 
 The lists come from the same handlers that serve clients, over an in-memory connection. The reasons
-why a component is hidden come from the policy that hides it. Of the site's own code only the
-permissions run: the rows that another user may see are not fetched.
+why a component is hidden come from the policy that hides it. The only code of the site that runs is
+its permissions: the rows that another user may see are not fetched.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from mcp_django.tenants import of_tenant
 from mcp_django.transports.memory import LocalClient
 
 
-@server_page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
+@server_page(
+    "client_view", slug="seen", title=gettext_lazy("What a client sees"), permission="view_server"
+)
 def client_view_page(page_request: ServerPageRequest) -> HttpResponseBase:
     """Show the form and the lists for its choices; log a view as another user in the history."""
     request = page_request.request
@@ -59,24 +61,24 @@ def client_view_page(page_request: ServerPageRequest) -> HttpResponseBase:
     form = PerspectiveForm(request, page_request.server)
     context: dict[str, Any] = {"form": form, "clients": form.suggested_clients()}
     if form.is_valid():
-        viewpoint = form.perspective()
-        if viewpoint.other_user:
+        perspective = form.perspective()
+        if perspective.other_user:
             # Logged before anything is shown: the page reveals what another user may do.
             text = _("Viewed what clients of the user “%(user)s” see.")
-            message = text % {"user": viewpoint.other_user}
+            message = text % {"user": perspective.other_user}
             LogEntry.objects.log_actions(
                 me.pk, [page_request.row], CHANGE, message, single_object=True
             )
-        context |= {"viewpoint": viewpoint}
-        context |= _page_of(client_view_of(page_request.server, viewpoint), request.GET)
-    return page_request.render("seen", **context)
+        context |= {"perspective": perspective}
+        context |= _page_of(client_view_of(page_request.server, perspective), request.GET)
+    return page_request.render("client_view", **context)
 
 
 PAGE_SIZE = 100
 
 
 def _page_of(client_view: ClientView, query: QueryDict) -> dict[str, Any]:
-    """Return the context with one page of each list, of the entries that a search finds."""
+    """Return the context with one page of each list, filtered by the search."""
     words = query.get("q", query.get("key", "")).lower().split()
     page = query.get("p", "")
     number = max(int(page), 1) if page.isdecimal() and len(page) < 7 else 1
@@ -94,13 +96,13 @@ def _page_of(client_view: ClientView, query: QueryDict) -> dict[str, Any]:
         kinds.append(
             replace(
                 kind,
-                found=entries[start:end],
-                found_hidden=hidden[start:end],
+                page_entries=entries[start:end],
+                page_hidden=hidden[start:end],
                 total=len(entries),
             )
         )
     return {
-        "sight": replace(client_view, kinds=tuple(kinds)),
+        "client_view": replace(client_view, kinds=tuple(kinds)),
         "number": number,
         "previous_url": _url_of_page(query, number - 1) if number > 1 else "",
         "next_url": _url_of_page(query, number + 1) if more else "",
@@ -134,13 +136,13 @@ class ListedEntry:
 
     key: str
     title: str
-    entry: str
+    json_text: str
     size: int
     needs: tuple[str, ...]
 
 
 class HiddenComponent(NamedTuple):
-    """One component that is not on the list."""
+    """A component that is not on the list, and the reasons."""
 
     key: str
     reasons: tuple[str, ...]
@@ -148,7 +150,7 @@ class HiddenComponent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedKind:
-    """One list; ``rows`` are the templates whose rows a client finds in its list of resources."""
+    """One list; ``rows`` has the templates whose rows are in a client's list of resources."""
 
     kind: str
     label: str
@@ -156,11 +158,11 @@ class ListedKind:
     hidden: tuple[HiddenComponent, ...]
     rows: tuple[str, ...] = ()
     error: str = ""
-    found: Sequence[ListedEntry] = ()
-    """The entries of this page of the search."""
-    found_hidden: Sequence[HiddenComponent] = ()
+    page_entries: Sequence[ListedEntry] = ()
+    """The entries on the requested page that match the search."""
+    page_hidden: Sequence[HiddenComponent] = ()
     total: int = 0
-    """How many entries the search found, on all pages."""
+    """The number of entries that match the search, on all pages."""
 
     @property
     def size(self) -> int:
@@ -196,17 +198,17 @@ class ClientView:
 
     @property
     def size(self) -> int:
-        """The estimated tokens of a client that loads everything."""
+        """The estimated tokens that a client uses if it loads everything."""
         return self.instructions + sum(kind.size for kind in self.kinds)
 
 
-def client_view_of(server: MCPServer, viewpoint: Perspective) -> ClientView:
-    """Return what a server shows to the caller of a viewpoint."""
+def client_view_of(server: MCPServer, perspective: Perspective) -> ClientView:
+    """Return what a server shows to the caller of a perspective."""
     snapshot = _CatalogSnapshot(server)
-    closed = _server_denials(snapshot, viewpoint)
+    closed = _server_denials(snapshot, perspective)
     if closed:
         return ClientView(denials=closed)
-    lists = _ListClient(snapshot, viewpoint)
+    lists = _ListClient(snapshot, perspective)
     instructions = server.instructions
     return ClientView(
         denials=(),
@@ -215,9 +217,9 @@ def client_view_of(server: MCPServer, viewpoint: Perspective) -> ClientView:
     )
 
 
-def _server_denials(server: _CatalogSnapshot, viewpoint: Perspective) -> tuple[str, ...]:
-    principal = viewpoint.principal
-    if viewpoint.is_inactive:
+def _server_denials(server: _CatalogSnapshot, perspective: Perspective) -> tuple[str, ...]:
+    principal = perspective.principal
+    if perspective.is_inactive:
         return (_("The user is not active, so no credentials are accepted."),)
     reasons = explain_connection(cast(Server, server), principal).reasons
     for reason in reasons:
@@ -231,10 +233,10 @@ def _server_denials(server: _CatalogSnapshot, viewpoint: Perspective) -> tuple[s
 class _ListClient:
     """The lists of one client, and what is hidden from them."""
 
-    def __init__(self, server: _CatalogSnapshot, viewpoint: Perspective) -> None:
+    def __init__(self, server: _CatalogSnapshot, perspective: Perspective) -> None:
         self._server = server
-        self._principal, self._revision = viewpoint.principal, viewpoint.revision
-        self._biggest_first = viewpoint.biggest_first
+        self._principal, self._revision = perspective.principal, perspective.revision
+        self._biggest_first = perspective.biggest_first
         self._client = LocalClient(
             cast(Server, server),
             self._principal,
@@ -284,7 +286,7 @@ class _ListClient:
         return ListedEntry(
             key=component.key,
             title=str(component.title),
-            entry=json.dumps(wire, indent=2, ensure_ascii=False),
+            json_text=json.dumps(wire, indent=2, ensure_ascii=False),
             size=estimate_tokens(wire),
             needs=tuple(_describe_needs(component, self._principal)),
         )
@@ -313,7 +315,7 @@ class _ListClient:
 
 
 def _without_rows(call: Call) -> dict[str, Any]:
-    """Return the fixed resources of a list; the rows after them are for their user only."""
+    """Return the response with the fixed resources of a list, without the rows for its user."""
     book: ResourceListing = call.arguments["book"]
     resources, _after = book.section_page(
         call.context(), FIXED_SECTION, None, _CatalogSnapshot.page_size
@@ -351,7 +353,7 @@ class Perspective:
 
 
 class PerspectiveForm(forms.Form):
-    """The choices, kept in the query string so that the page can be shared."""
+    """The form of the page; its data is the query string, so that the URL can be shared."""
 
     who = forms.ChoiceField(label=gettext_lazy("Who"), widget=forms.RadioSelect)
     user = forms.CharField(
@@ -425,7 +427,7 @@ class PerspectiveForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """Look up the chosen user and client, and report one that does not exist."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        cleaned["found_user"] = self._found_user(cleaned)
+        cleaned["found_user"] = self._find_user(cleaned)
         cleaned["found_client"] = None
         if cleaned.get("credential") == OAUTH_CLIENT and "client" in cleaned:
             client = _applications().filter(client_id=cleaned["client"]).first()
@@ -434,7 +436,7 @@ class PerspectiveForm(forms.Form):
             cleaned["found_client"] = client
         return cleaned
 
-    def _found_user(self, cleaned: dict[str, Any]) -> Any:
+    def _find_user(self, cleaned: dict[str, Any]) -> Any:
         me: Any = self._request.user
         if cleaned.get("who") != ANOTHER:
             return me
@@ -478,7 +480,7 @@ class PerspectiveForm(forms.Form):
         )
 
     def _audience(self) -> str:
-        """Return the audience of a token for this server; never empty, as in such a token."""
+        """Return the audience of a token for this server, which is never empty."""
         servers_by_url = all_resources(self._request)
         urls = (url for url, server in servers_by_url.items() if server.name == self._server.name)
         return self._server.resource_url or next(urls, "unmounted:")

@@ -93,7 +93,7 @@ class OverriddenFilter(_YesNoFilter):
 
 
 class MissingFilter(_YesNoFilter):
-    """A filter for components that the code does not declare anymore."""
+    """A filter for components that the code no longer declares."""
 
     title = _("missing")
     parameter_name = "missing"
@@ -125,7 +125,7 @@ class ComponentList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         """Fetch the rows, then their figures from the call log."""
         super().get_results(request)
-        # Evaluated once: the forms of the list are made of the same objects.
+        # Evaluated once: the forms of the list use the same objects.
         figures = component_figures(list(self.result_list))
         off = servers_that_are_off()
         for row in self.result_list:
@@ -253,7 +253,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: Component) -> str:
-        """Return whether clients cannot use it, and why, or whether it is overridden."""
+        """Return why clients cannot use the component, or whether it is overridden."""
         if row.missing_since is not None:
             return gettext("missing")
         if getattr(row, "is_server_off", False):
@@ -363,7 +363,7 @@ def _figures(row: Any) -> ComponentFigures:
 
 
 def _audience_of(server: MCPServer | None, row: Component | None) -> list[str]:
-    """Return whom the component of a row is offered to; nothing if it is not offered."""
+    """Return sentences on who can use the component of a row; empty if it is not in the catalog."""
     if server is None or row is None:
         return []
     offered = server.catalog.by_kind.get(row.kind, {}).get(row.key)
@@ -394,7 +394,7 @@ def _rows_described_by(text: str) -> list[int]:
 def _source_pages(
     request: HttpRequest, server: MCPServer | None, row: Component
 ) -> list[tuple[str, Any]]:
-    """Return the page of the exposure, prompt or skill of the admin that a component is made of."""
+    """Return the page of the exposure, prompt or skill that the component is built from."""
     user: Any = request.user
     name = row.key.removeprefix("skill://").partition("/")[0]
     sources = [

@@ -85,14 +85,14 @@ class ListEntry:
     files: list[str]
     """The form fields that the component leaves out, since JSON cannot carry files."""
     is_visible: bool
-    """Whether the user of the admin would find it in their own list."""
+    """Whether the list of the admin's user contains the component."""
     audience: str
     """How many users can use it, and what it requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSample:
-    """The first rows that the current user sees, as texts; ``note`` says why there are none."""
+    """The first rows that the current user sees, as texts; ``note`` is the reason without rows."""
 
     names: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
@@ -114,7 +114,7 @@ class ExposurePreview:
 
 
 def build_preview(spec: ExposureSpec, user: Any) -> ExposurePreview:
-    """Return the components of a row, as this user would see them; saves nothing."""
+    """Return the preview of a row, as this user would see its components; nothing is saved."""
     server = find_server(spec.server)
     server_overrides = state.read_overrides().get(spec.server, state.NO_OVERRIDES)
     others = [exposure for exposure in server_overrides.exposures if exposure.pk != spec.pk]
@@ -198,8 +198,9 @@ PREVIEW = "_preview"
 class ExposureForm(RestrictedForm):
     """Base form: permissions, and a check that the row can be built.
 
-    ``choice`` is the server and target of a new row. A form whose user requested a preview has it
-    in ``preview``, and is never valid, so the admin shows it again and saves nothing.
+    ``choice`` has the server and target of a new row. If the user requested a preview,
+    ``preview`` contains it and the form is never valid, so that the admin saves nothing and shows
+    the form again.
     """
 
     help_of_names: ClassVar[Mapping[str, Any]] = {
@@ -226,7 +227,7 @@ class ExposureForm(RestrictedForm):
             setattr(self.instance, name, value)
         self.instance.kind = self.kind
         if self.instance.pk is None and self.kind == Exposure.Kind.VIEW:
-            # What a view does is not known here, so it is looked at before clients see it.
+            # The form cannot know what a view does, so a user has to enable it.
             self.initial["is_enabled"] = False
         self.stored = _stored_options(self.instance, self.options_class)
         self.initial.update(asdict(self.stored))
@@ -263,7 +264,7 @@ class ExposureForm(RestrictedForm):
         )
 
     def clean(self) -> dict[str, Any]:
-        """Report why the row cannot be built, with the errors that the same code would raise."""
+        """Report why the row cannot be built, with the errors of the same registration in code."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if not self.errors:
             self.check_rights()
@@ -285,10 +286,10 @@ class ExposureForm(RestrictedForm):
         """Report what the user does not have the permission to expose."""
 
     def check_choices(self) -> None:
-        """Report usual mistakes beside the field to change, before the row is built."""
+        """Report common mistakes at the field to correct, before the row is built."""
 
     def _owner_reason(self, problem: BuildProblem) -> str:
-        """Return the reason without the prefixes that name the row, which the form shows."""
+        """Return the reason without its prefix: the form already shows which row it is about."""
         target = self.instance.target
         before, call = f"exposure of {target}: ", f"register_view({target!r}): "
         return problem.reason.removeprefix(before).removeprefix(call)
@@ -300,7 +301,7 @@ class ExposureForm(RestrictedForm):
 
 
 def _build_problems(spec: ExposureSpec) -> list[BuildProblem]:
-    """Return why a row cannot be built beside the existing rows."""
+    """Return why a row cannot be built together with the existing rows."""
     others = [
         exposure for exposure in read_exposures().get(spec.server, ()) if exposure.pk != spec.pk
     ]
@@ -522,7 +523,7 @@ class ModelExposureForm(ExposureForm):
         self.add_error(place, forms.ValidationError(message, params=params))
 
     def _has_key(self, field_paths: Sequence[str]) -> bool:
-        """Return whether a shown column identifies an object; also for a column that is gone."""
+        """Return whether a shown column identifies an object; true if a column no longer exists."""
         assert self._model is not None
         try:
             paths = [resolve_path(self._model, path, label="") for path in field_paths]
@@ -618,7 +619,7 @@ class ViewExposureForm(ExposureForm):
             field.choices = [(method, method.upper()) for method in methods]
 
     def check_choices(self) -> None:
-        """Require a URI of a resource, and of nothing else, and check the name."""
+        """Check that a resource has a URI and nothing else has one, and check the name."""
         values = self.cleaned_data
         is_resource = values.get("becomes") == "resource"
         if is_resource and not values.get("uri"):
@@ -630,7 +631,7 @@ class ViewExposureForm(ExposureForm):
             self.add_error("name", message)
 
     def _may_have_form(self) -> bool:
-        """Return whether the view has a form, or the row says so already."""
+        """Return whether the view has a form, or the row already exposes it as a form."""
         try:
             route = route_of(self.instance.target)
         except ImproperlyConfigured:

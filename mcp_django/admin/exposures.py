@@ -84,7 +84,7 @@ def _name_of(view: Any) -> str:
 
 
 class ExposureList(ChangeList):
-    """The change list, with whether each row is in the catalog."""
+    """The change list, with the state of each row."""
 
     def get_results(self, request: HttpRequest) -> None:
         """Fetch the rows, then determine their states."""
@@ -131,7 +131,7 @@ class ExposureAdmin(SwitchableAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
-        """Return whether the row is in the catalog, and why not."""
+        """Return whether the row is in the catalog, or why it is not."""
         return getattr(row, "mcp_state", "") or _describe_states([row])[row.pk]
 
     @admin.display(description=_("options"))
@@ -296,7 +296,7 @@ KINDS = {ModelExposure: Exposure.Kind.MODEL, ViewExposure: Exposure.Kind.VIEW}
 
 
 def broken_exposures(model: type[Exposure]) -> Iterator[tuple[Any, str]]:
-    """Yield the enabled rows of a kind that are not available as a whole, with their states."""
+    """Yield the enabled rows of a kind that are not completely available, with their states."""
     rows = [*of_tenant(model).filter(kind=KINDS[model], is_enabled=True)]
     states = _describe_states(rows)
     for row in rows:

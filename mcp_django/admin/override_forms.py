@@ -261,7 +261,7 @@ class RestrictedForm(OptimisticLockForm):
         return scopes
 
     def long_text_warnings(self) -> Iterator[str]:
-        """Yield what long texts cost, for those that were changed."""
+        """Yield a warning for each changed text that is long, with its estimated tokens."""
         for name in {*LONG_TEXTS}.intersection(self.changed_data):
             text = str(self.cleaned_data.get(name) or "")
             if len(text) > LONG_TEXTS[name]:

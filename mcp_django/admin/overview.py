@@ -1,7 +1,7 @@
 """The front page of this app in the admin: what is exposed, what happened, what needs attention.
 
-The template of the app's index shows it above the models, which are in groups. Each part needs the
-permission to view what it is about. The cost is bounded, whatever the size of the call log.
+The template of the app's index shows it above the models, which are in groups. Each part requires
+the permission to view its rows. The cost is bounded, whatever the size of the call log.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ APPS = ("mcp_django", "mcp_oauth")
 DAY = timedelta(hours=24)
 MAX_CHANGES = 5
 MAX_VALUE = 200
-"""The characters of a value that the last changes show; the history of a row has all of it."""
-# With ``?changes=1`` the page shows this many, and with higher numbers the ones before.
+"""The maximum length of a value in the last changes; the history of a row has all of it."""
+# With ``?changes=1`` the page shows this many changes; higher numbers show older ones.
 CHANGES_PER_PAGE = 50
 MAX_PROBLEMS = 10
-# The models of the index; those that are not named are below, among the rarely used ones.
+# The models of the index by group; the group ``others`` has all models that are not named here.
 GROUPS: Mapping[str, tuple[Any, Sequence[str]]] = {
     "exposed": (
         _("What is exposed"),
@@ -68,12 +68,12 @@ GROUPS: Mapping[str, tuple[Any, Sequence[str]]] = {
     "happened": (_("What happened"), ("Call", "Approval", "Task", "AuthEvent")),
     "others": (_("Rarely used"), ()),
 }
-BUTTONS = ("connect", "try", "seen")
+BUTTONS = ("connect", "playground", "client_view")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSummary:
-    """A server on the front page: its addresses, what it offers, and its pages."""
+    """A server on the front page: its addresses, its components, and its pages."""
 
     name: str
     title: str
@@ -126,7 +126,7 @@ class DaySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentChange:
-    """An entry of the admin history of one of these models."""
+    """An entry of the admin history, for a model of ``APPS``."""
 
     at: datetime
     user: str
@@ -138,7 +138,7 @@ class RecentChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What the front page shows; a part is empty if its reader may not view it."""
+    """What the front page shows; a part is empty if the user may not view it."""
 
     servers: Sequence[ServerSummary] = ()
     day: DaySummary | None = None
@@ -156,7 +156,7 @@ class Overview:
 def build_overview(request: HttpRequest, app_list: Iterable[Any]) -> Overview:
     """Return what this user may see of the front page, and the models of ``app_list`` in groups."""
     if getattr(request, "current_app", "admin") != "admin":
-        # The pages of this package have their addresses in the default site only.
+        # The URLs of this package's pages are reversed for the default admin site only.
         return Overview(groups=_groups(app_list))
     page = request.GET.get("changes", "")
     number = int(page) if page.isdecimal() and len(page) < 6 else 0
@@ -203,9 +203,9 @@ def _summary(request: HttpRequest, row: Server, server: MCPServer) -> ServerSumm
     if not _may_view(request, Component):
         counts = [("", number, what) for _url, number, what in counts]
     pages = [
-        (reverse(f"admin:mcp_django_server_{slug}", args=[row.pk]), SERVER_PAGES[slug].title)
-        for slug in BUTTONS
-        if user.has_perm(f"mcp_django.{SERVER_PAGES[slug].permission}")
+        (reverse(f"admin:mcp_django_server_{name}", args=[row.pk]), SERVER_PAGES[name].title)
+        for name in BUTTONS
+        if user.has_perm(f"mcp_django.{SERVER_PAGES[name].permission}")
     ]
     return ServerSummary(
         name=row.name,
@@ -243,7 +243,7 @@ def _count_components(server: str, catalog: Catalog) -> list[tuple[str, int, Any
 
 
 def _day() -> DaySummary:
-    # From a full minute on, as the links to these calls.
+    # Starts at a full minute, as the links to these calls do.
     since = (timezone.now() - DAY).replace(second=0, microsecond=0)
     first = since.replace(minute=0)
     starts = [since, *(first + timedelta(hours=number) for number in range(1, 25))]
@@ -269,7 +269,7 @@ def _day() -> DaySummary:
 
 
 def _count_hours(calls: QuerySet[Call], starts: Sequence[datetime]) -> dict[int, int]:
-    """Return the number of calls from each start to the next, counted in the indexes at once."""
+    """Return the number of calls from each start to the next, from indexes, in one query."""
     ends = [*starts[1:], starts[-1] + timedelta(hours=1)]
     parts = [
         calls.filter(at__gte=at, at__lt=ends[number])
@@ -292,7 +292,7 @@ def _count_waiting() -> int:
 
 
 def _problems(request: HttpRequest) -> Iterator[tuple[str, str, str]]:
-    """Yield what is enabled and yet not offered."""
+    """Yield the enabled rows that are not in the catalog, as names, reasons and URLs."""
     for model, find in SOURCES_OF_PROBLEMS.items():
         if _may_view(request, model):
             for row, reason in find():
@@ -347,10 +347,11 @@ def _visible(
 ) -> list[LogEntry]:
     """Return the entries whose rows are in the lists of the user, and those of deleted rows.
 
-    The id of a task gives access to it, so the list of tasks leaves some out, and with it this one.
+    The id of a task gives access to it, so the list of tasks omits some tasks; their entries are
+    omitted too.
     """
     hidden: set[int] = set()
-    # The history is that of all tenants, and nothing says of which one a deleted row was.
+    # All tenants share the history, and an entry does not contain the tenant of a deleted row.
     is_strict = thread_context() is not None
     for model, content_type in types.items():
         model_entries = [

@@ -193,7 +193,7 @@ class ServerAdmin(CodeSyncAdmin):
             # A call manages its own transactions, and workers must see a task's row immediately.
             for using in connections:
                 view = transaction.non_atomic_requests(using)(view)
-            name = f"mcp_django_server_{page.slug}"
+            name = f"mcp_django_server_{page.name}"
             patterns += [
                 path(f"<int:pk>/{page.slug}/", view, name=name),
                 path(f"<int:pk>/{page.slug}/<path:rest>", view, name=name),
@@ -243,7 +243,7 @@ def _figures(row: Any) -> ServerFigures:
 
 def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
     pages = [
-        (reverse(f"admin:mcp_django_server_{page.slug}", args=[row.pk]), page.title)
+        (reverse(f"admin:mcp_django_server_{page.name}", args=[row.pk]), page.title)
         for page in SERVER_PAGES.values()
         if request.user.has_perm(f"mcp_django.{page.permission}")
     ]
@@ -258,9 +258,10 @@ def component_pages(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
     user: Any = request.user
     pk = of_tenant(Server).filter(name=row.server).values_list("pk", flat=True).first()
     query = urlencode({"kind": row.kind, "key": row.key})
-    pages = [SERVER_PAGES[slug] for slug in ("try", "charts", "seen")] if pk is not None else []
+    names = ("playground", "charts", "client_view")
+    pages = [SERVER_PAGES[name] for name in names] if pk is not None else []
     links = [
-        (f"{reverse(f'admin:mcp_django_server_{page.slug}', args=[pk])}?{query}", page.title)
+        (f"{reverse(f'admin:mcp_django_server_{page.name}', args=[pk])}?{query}", page.title)
         for page in pages
         if user.has_perm(f"mcp_django.{page.permission}")
     ]
@@ -272,7 +273,7 @@ def component_pages(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
 def pages_of_made(
     request: HttpRequest, server: str, components: Collection[tuple[str, str]]
 ) -> list[tuple[str, Any]]:
-    """Return URLs and titles of the pages of the components that a row of the admin makes.
+    """Return URLs and titles of the pages of the components that an admin-defined row creates.
 
     ``components`` has their kinds and keys.
     """
@@ -301,7 +302,7 @@ class ClientSetup:
 
 
 def server_url(server: MCPServer, request: HttpRequest) -> str:
-    """Return the URL of a server, below ``BASE_URL`` or this host; empty if it is not fixed."""
+    """Return the URL of a server, below ``BASE_URL`` or this host; empty without a fixed URL."""
     if server.resource_url:
         return server.resource_url
     try:

@@ -1,4 +1,4 @@
-"""Sessions of the handshake revisions in the admin: the list, the page of one, and termination."""
+"""Sessions of the handshake revisions in the admin: the list, one session, and termination."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class SessionAdmin(RevocableAdmin):
 
     @admin.action(description=_("Terminate selected sessions"), permissions=["end"])
     def terminate(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
-        """Ask, then terminate the selected sessions in every process."""
+        """Ask for confirmation, then terminate the selected sessions in every process."""
         return self.end_selected(
             request,
             queryset,

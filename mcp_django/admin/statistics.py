@@ -1,12 +1,12 @@
 """Statistics of the call log: counts, medians and 95th percentiles, in a few queries per page.
 
-The cost is bounded, whatever the size of the log: the figures of
-components and servers take a few queries, a page of charts at most five, and the quality report at
-most six. If there are more calls, charts and report count only the newest ``MAX_CALLS``.
+The cost is bounded, whatever the size of the log: the figures of components and servers take a few
+queries, a page of charts at most five, and the quality report at most six. Charts and report count
+at most the newest ``MAX_CALLS`` calls.
 
 The counts and medians of components and servers read only the last day of the log, and no rows of
 other components. Counts come from an index alone. The median is that of the latest calls, since an
-exact one would read all of them.
+exact median would need all calls.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _kinds(names: Sequence[str]) -> dict[str, dict[str, int]]:
 # Databases have no common percentile function, and sorting a million rows takes too long for a
 # page. So the database counts the rows in bins. The bounds of the bins grow by the factor
 # 10^(1/5), about 1.6, so a quantile is within that factor of the true value, and usually much
-# closer. Of at most ``MAX_EXACT`` calls the values themselves are read, and quantiles are exact.
+# closer. If there are at most ``MAX_EXACT`` calls, their values are read, and quantiles are exact.
 
 PER_DECADE = 5
 NOT_COUNTED = -1
@@ -220,7 +220,7 @@ class LogScale:
         )
 
     def quantile(self, bins: Mapping[int, int], share: float) -> float | None:
-        """Return the value below which this share of the rows is, or ``None`` without rows."""
+        """Return the value below which this share of the rows lies, or ``None`` without rows."""
         counted = sorted((number, n) for number, n in bins.items() if number != NOT_COUNTED and n)
         rank = share * sum(n for _, n in counted)
         for number, n in counted:
@@ -259,7 +259,7 @@ class Distribution:
         self.values += other.values
 
     def use_bins(self) -> None:
-        """Replace the values by their bins, so that quantiles are those of other pages."""
+        """Replace the values by their bins, so that quantiles agree with those of the charts."""
         self.bins.update(bisect_right(self.scale.bounds, value) for value in self.values)
         self.values.clear()
 
@@ -272,12 +272,12 @@ class Distribution:
 
     @property
     def median(self) -> float | None:
-        """The median, approximate if it is of bins; ``None`` without values."""
+        """The median, which is approximate if computed from bins; ``None`` without values."""
         return median(self.values) if self.values else self.scale.quantile(self.bins, 0.5)
 
     @property
     def p95(self) -> float | None:
-        """The 95th percentile; ``None`` of fewer than ``MIN_PERCENTILE`` values."""
+        """The 95th percentile; ``None`` if there are fewer than ``MIN_PERCENTILE`` values."""
         if self.count < MIN_PERCENTILE:
             return None
         if self.values:
@@ -409,10 +409,10 @@ class ChartData:
 
 
 def _newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], datetime | None]:
-    """Return the calls since then, and the time of the cut if there are more than ``MAX_CALLS``.
+    """Return the calls since a time, and the time of the cut if there are more than ``MAX_CALLS``.
 
     The index by time does not contain the server. So the cut for one server is that of the whole
-    log: it leaves fewer calls than possible, but finding it takes no scan.
+    log: it leaves fewer calls than possible, but finding the cut takes no scan.
     """
     calls = calls.filter(at__gte=since).order_by()
     if calls[: MAX_CALLS + 1].count() <= MAX_CALLS:
@@ -430,7 +430,7 @@ def build_chart_data(
     component: Mapping[str, str] | None = None,
     now: datetime | None = None,
 ) -> ChartData:
-    """Return the numbers of a range that ends now, of all servers, one, or one of its components.
+    """Return the numbers of a range that ends now, of all servers, one server or one component.
 
     ``component`` has the ``kind`` and the ``key`` of a component.
     """
@@ -458,7 +458,7 @@ def build_chart_data(
 
 
 class CallValues(NamedTuple):
-    """The columns of a call that the statistics of few calls are made of."""
+    """The columns of a call from which the statistics of few calls are computed."""
 
     at: datetime
     server: str
@@ -492,14 +492,15 @@ def _components_of(calls: Iterable[CallValues]) -> list[ComponentCounts]:
             name, ComponentCounts(server=name[0], kind=name[1], key=name[2])
         )
         component.add_call(call.outcome, call.ms)
-    ranking = sorted(components.items(), key=lambda item: (-item[1].calls, item[0]))
+    ranking = sorted(components.items(), key=lambda pair: (-pair[1].calls, pair[0]))
     return [component for _name, component in ranking[:MAX_COMPONENTS]]
 
 
 def _of_components(calls: QuerySet[Call]) -> QuerySet[Call]:
-    """Return the calls of components, without those that name none: clients can send any name.
+    """Return the calls without those of unknown names: clients can send any name.
 
-    Calls of a component that is hidden from the caller have the same outcome, and are counted.
+    Calls of an existing component that is hidden from the caller have the same outcome as calls of
+    an unknown name, but are counted.
     """
     if router.db_for_read(Call) != router.db_for_read(Component):
         # One query cannot read two databases.
@@ -523,7 +524,7 @@ def _over_time(
     points = [
         TimelinePoint(at=at) for at in _steps(span, since) if cut is None or at + span.step > cut
     ]
-    # Comparisons are faster than Django's truncation, which SQLite leaves to Python.
+    # Comparisons are faster than Django's truncation, which SQLite runs in Python.
     step = Case(
         *(
             When(at__lt=point.at + span.step, then=Value(number))
@@ -740,7 +741,7 @@ def build_quality_report(
 
 
 class _Qualities(dict[Name, ComponentQuality]):
-    """The components of a report; one that the code does not declare anymore is added."""
+    """The components of a report; one that the code no longer declares is added on first access."""
 
     def __missing__(self, name: Name) -> ComponentQuality:
         quality = self[name] = ComponentQuality(kind=name[0], key=name[1])
@@ -750,8 +751,8 @@ class _Qualities(dict[Name, ComponentQuality]):
 def _add_calls(calls: QuerySet[Call], qualities: _Qualities) -> int:
     """Add the outcomes, durations and sizes of calls, and return their number.
 
-    They are read, since counting the outcomes and bins of each component in the database takes
-    three times as long.
+    The rows are counted in Python: to count the outcomes and bins of each component, the database
+    takes three times as long.
     """
     number = 0
     rows = calls.values_list("kind", "component", "outcome", "ms", "bytes")

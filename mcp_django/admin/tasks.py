@@ -1,7 +1,7 @@
-"""Tasks in the admin: the list with the progress of each, the page of one, and cancellation.
+"""Tasks in the admin: the list with their status, the page of one task, and cancellation.
 
 A task is a call that continues after its request. Its page shows no more than the call log would,
-and never what a user answered.
+and never the answers of a user.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from mcp_django.tenants import of_tenant
 
 READ_RESULT_PERMISSION = "mcp_django.read_task_result"
 ANONYMOUS = anonymous_principal().key
-# Clients and functions choose the size of these, and no column of the list shows them.
+# Clients and functions choose the size of these columns, and the list does not show them.
 LONG_COLUMNS = [
     *("arguments", "scopes", "caller", "capabilities", "trace", "state", "questions"),
     *("answers", "keys", "result", "error"),
@@ -164,7 +164,7 @@ class TaskAdmin(RevocableAdmin):
 
     @admin.action(description=_("Cancel selected tasks"), permissions=["end"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
-        """Ask, then cancel the selected tasks in every process."""
+        """Ask for confirmation, then cancel the selected tasks in every process."""
         return self.end_selected(
             request,
             queryset,
@@ -307,7 +307,7 @@ def _cancel(rows: Sequence[Task]) -> None:
 
 # From a call record to its task -------------------------------------------------------------------
 
-# A call record links to the task that the call started, or that it was a run of. It does not
+# A call record links to the task that the call started, or that it ran. The record does not
 # contain the id of the task, since the id gives access to the task. Both are matched by caller,
 # tool and digest of the arguments, so two identical calls link to the tasks of both.
 

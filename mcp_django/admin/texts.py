@@ -84,9 +84,9 @@ INVALID_MESSAGE = _("The %(noun)s is invalid: %(why)s")
 class TextForm(RestrictedForm):
     """The form of a prompt or skill; ``based_on`` is the version that its user is editing.
 
-    An edit by another user is not overwritten unseen: the form is rejected once if there is a newer
-    version than the one it started from. A name that code already uses is rejected too, since the
-    prompt or skill in code takes precedence.
+    An edit by another user is not silently overwritten: if there is a newer version than the one
+    that the form started from, the form is rejected once. A name that code already uses is rejected
+    too, since the prompt or skill in code takes precedence.
     """
 
     kind: ClassVar[AdminTextType]
@@ -384,7 +384,7 @@ class TextAdmin(SwitchableAdmin, TextPages):
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
-        """Return whether the row is in the catalog, and why not."""
+        """Return whether the row is in the catalog, or why it is not."""
         return self.kind.error_of(row) or (
             gettext("available") if row.is_enabled else gettext("disabled")
         )
@@ -417,7 +417,7 @@ class TextAdmin(SwitchableAdmin, TextPages):
         """Enable or disable the rows, and publish the change."""
         with transaction.atomic(using=queryset.db):
             rows = list(queryset)
-            # An update leaves the version alone, so it does not conflict with an open form.
+            # ``update`` does not change the version, so it does not conflict with an open form.
             tenant_rows = of_tenant(queryset.model, queryset.db)
             tenant_rows.filter(pk__in=[row.pk for row in rows]).update(is_enabled=is_enabled)
             self.log_changed_fields(request, rows, {"is_enabled": is_enabled})

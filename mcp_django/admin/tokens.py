@@ -108,7 +108,7 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
         help_text=_("Leave empty for a token that never expires."),
     )
 
-    # A form creates one token only: reloading the page after saving submits it again.
+    # Identifies the form, which creates one token only: reloading the saved page submits it again.
     once = forms.CharField(
         required=False, max_length=64, initial=new_code, widget=forms.HiddenInput
     )
@@ -121,10 +121,11 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
         fields = ["username", "name", "scopes", "servers", "networks", "expires_at"]
 
     def clean_username(self) -> str:
-        """Return the name of a user whom the requesting user may create a token for.
+        """Return the name of a user for whom the requesting user may create a token.
 
         Raises:
-            ValidationError: the user does not exist; it does not reveal whether the name exists.
+            ValidationError: no user with this name may be chosen; whether the name exists is not
+                revealed.
         """
         name = str(self.cleaned_data["username"])
         self.user = find_user_by_name(name)
@@ -311,7 +312,7 @@ class AccessTokenAdmin(RevocableAdmin):
 
     @admin.action(description=_("Revoke selected tokens"), permissions=["end"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> HttpResponse | None:
-        """Ask, then revoke the selected tokens."""
+        """Ask for confirmation, then revoke the selected tokens."""
         return self.end_selected(
             request,
             queryset,
@@ -327,7 +328,7 @@ class AccessTokenAdmin(RevocableAdmin):
 
     @admin.display(description=_("scopes"))
     def scope_list(self, token: AccessToken) -> str:
-        """Return the scopes as written in settings."""
+        """Return the scopes, separated by spaces."""
         return " ".join(token.scopes) or gettext("no scopes")
 
     @admin.display(description=_("servers"))
@@ -377,7 +378,7 @@ class AuthEventAdmin(ReadOnlyAdmin):
 
 @admin.register(ExternalIdentity)
 class ExternalIdentityAdmin(DelegationAdmin):
-    """The user of this site as whom each subject of an external issuer acts."""
+    """The subjects of external issuers, each with the user of this site as whom it acts."""
 
     acts_as = "user"
     list_display = ["subject", "issuer", "user", "created_at", "last_used_at"]

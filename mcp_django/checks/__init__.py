@@ -20,7 +20,7 @@ def _skip_all_if_settings_invalid(*functions: Check) -> tuple[Check, ...]:
 
 
 def _of_no_tenant(check: Check) -> Check:
-    """Return a check that looks at the code, whatever a tenant of the site has decided."""
+    """Return a check that runs without a tenant, so that no overrides of a tenant apply."""
 
     @wraps(check)
     def inner(app_configs: Any, **kwargs: Any) -> list[checks.CheckMessage]:

@@ -97,7 +97,7 @@ def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
             )
 
 
-@system_check(checks.Warning, "mcp_django.W020", each=itself)
+@system_check(checks.Warning, "mcp_django.W020", declarations=itself)
 def check_open_servers(server: MCPServer) -> Iterator[Problem]:
     """W020: anonymous callers are not rate limited; checked with ``--deploy``."""
     if not server.rates_in_code and any(True for _ in server.registry) and _is_open(server):
@@ -145,7 +145,7 @@ def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
         yield component, component.permission
 
 
-@system_check(checks.Warning, "mcp_django.W007", each=itself)
+@system_check(checks.Warning, "mcp_django.W007", declarations=itself)
 def check_codenames(server: MCPServer) -> Iterator[Problem]:
     """W007: no model defines a required permission, so only superusers have it."""
     codenames = _model_codenames()
@@ -173,7 +173,7 @@ def _suggest_codename(codename: str, codenames: Iterable[str]) -> str:
     return f"Did you mean {close!r}?" if close else "Write 'app_label.codename'."
 
 
-@system_check(checks.Warning, "mcp_django.W001", each=_components)
+@system_check(checks.Warning, "mcp_django.W001", declarations=_components)
 def check_descriptions(component: Component) -> Iterator[Problem]:
     """W001: a component has no description, so models have to guess its purpose."""
     # The files of a skill are described in the skill.
@@ -182,7 +182,7 @@ def check_descriptions(component: Component) -> Iterator[Problem]:
         yield f"The {component} has no description.", hint
 
 
-@system_check(checks.Warning, "mcp_django.W002", each=_components)
+@system_check(checks.Warning, "mcp_django.W002", declarations=_components)
 def check_async_transactions(component: Component) -> Iterator[Problem]:
     """W002: an async function is declared atomic, which has no effect."""
     if component.atomic and component.function.is_async:
@@ -211,7 +211,7 @@ def check_read_only_databases() -> Iterator[Problem]:
             yield f"The database {alias!r} ({vendor}) {what} {limited[0]}.", hint
 
 
-@system_check(Error, "mcp_django.E007", each=lambda server: server.prompts.values())
+@system_check(Error, "mcp_django.E007", declarations=lambda server: server.prompts.values())
 def check_prompt_templates(prompt: Prompt) -> Iterator[Problem]:
     """E007: the Django template of a prompt does not exist or is invalid."""
     if problem := _template_problem(prompt.template):
@@ -232,7 +232,7 @@ def _template_problem(name: str | None) -> str:
     return ""
 
 
-@system_check(checks.Warning, "mcp_django.W009", each=_tools)
+@system_check(checks.Warning, "mcp_django.W009", declarations=_tools)
 def check_validation(tool: Tool) -> Iterator[Problem]:
     """W009: without a library, values are not validated against hand-written schemas."""
     output = tool.output
@@ -246,10 +246,10 @@ def check_validation(tool: Tool) -> Iterator[Problem]:
         )
 
 
-@system_check(Error, "mcp_django.E009", each=_components)
+@system_check(Error, "mcp_django.E009", declarations=_components)
 def check_views(component: Component) -> Iterator[Problem]:
     """E009: a view is not in the URLconf, or its URL lacks variables that the component needs."""
-    # Found by its module, since an isinstance() check would import REST framework.
+    # Recognized by its module, since an isinstance() check would import REST framework.
     source: Any = component.callable
     if not type(source).__module__.startswith("mcp_django.integrations."):
         return
@@ -291,7 +291,9 @@ def _exception_of(component: Component) -> Exception | None:
     return getattr(getattr(component, "arguments", None), "exception", None)
 
 
-@system_check(checks.Info, "mcp_django.I001", each=lambda server: server.registry.declarations)
+@system_check(
+    checks.Info, "mcp_django.I001", declarations=lambda server: server.registry.declarations
+)
 def check_admin_sources(declaration: Any) -> Iterator[Problem]:
     """I001: some options of a ``ModelAdmin`` are left out of its tools."""
     hint = "Add it to fields= of register_admin() if callers may see it, or ignore this."
@@ -299,7 +301,9 @@ def check_admin_sources(declaration: Any) -> Iterator[Problem]:
         yield f"{declaration}: {reason}.", hint
 
 
-@system_check(checks.Info, "mcp_django.I003", each=lambda server: server.registry.declarations)
+@system_check(
+    checks.Info, "mcp_django.I003", declarations=lambda server: server.registry.declarations
+)
 def check_missing_columns(declaration: Any) -> Iterator[Problem]:
     """I003: create does not set columns that the model requires, unless it sets them itself."""
     if "create" not in getattr(declaration, "tools", ()):
@@ -329,7 +333,7 @@ def check_previews() -> Iterator[Problem]:
 
 
 def _has_processor(app: str, setting: str, default: str = "") -> bool:
-    """Return whether an app is installed whose signal processor works at once."""
+    """Return whether an app is installed whose signal processor updates its index immediately."""
     processor = str(getattr(settings, setting, default))
     return apps.is_installed(app) and "realtime" in processor.lower()
 
@@ -365,10 +369,10 @@ _OUTSIDE: dict[str, Callable[[], bool]] = {
         and bool(getattr(settings, "WAGTAILFRONTENDCACHE", {}))
     ),
 }
-"""What works at once when an object is saved, by how a sentence names it."""
+"""Whether a service is updated as soon as an object is saved, by its name in the message."""
 
 
-@system_check(checks.Info, "mcp_django.I002", each=_components)
+@system_check(checks.Info, "mcp_django.I002", declarations=_components)
 def check_uri_schemes(component: Component) -> Iterator[Problem]:
     """I002: a resource has an http(s) URI, which hosts may fetch directly from the web."""
     is_readable = isinstance(component, ReadableComponent)
@@ -447,7 +451,7 @@ def _stored_permissions() -> set[str]:
 LONGEST_NAME = 40
 
 
-@system_check(checks.Warning, "mcp_django.W023", each=_tools)
+@system_check(checks.Warning, "mcp_django.W023", declarations=_tools)
 def check_tool_names(tool: Tool) -> Iterator[Problem]:
     """W023: the name of a tool is longer than some hosts accept with their prefix."""
     if len(tool.name) > LONGEST_NAME:
@@ -459,7 +463,7 @@ def check_tool_names(tool: Tool) -> Iterator[Problem]:
         yield f"The name of the {tool} has {len(tool.name)} characters.", hint
 
 
-@system_check(checks.Warning, "mcp_django.W024", each=itself)
+@system_check(checks.Warning, "mcp_django.W024", declarations=itself)
 def check_lists(server: MCPServer) -> Iterator[Problem]:
     """W024: a list needs a second page, which several clients do not read."""
     catalog, most = server.declared_catalog, max_page_bytes()
@@ -481,7 +485,7 @@ def check_lists(server: MCPServer) -> Iterator[Problem]:
             yield f"{what}; a page has at most {most}.", hint
 
 
-@system_check(checks.Warning, "mcp_django.W017", each=_components)
+@system_check(checks.Warning, "mcp_django.W017", declarations=_components)
 def check_sensitive(component: Component) -> Iterator[Problem]:
     """W017: ``sensitive`` names an unknown argument, so nothing is hidden."""
     source: Any = getattr(component, "arguments", None)

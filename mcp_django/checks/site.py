@@ -59,26 +59,26 @@ def system_check(
     message: Callable[..., CheckMessage],
     id: str,
     *,
-    each: Callable[[MCPServer], Iterable[Any]] | None = None,
+    declarations: Callable[[MCPServer], Iterable[Any]] | None = None,
 ) -> Callable[[Callable[..., Iterable[Problem]]], Check]:
     """Decorate a function that yields problems: make it a system check that reports them.
 
-    With ``each``, the check calls the function for each declaration of every server that ``each``
-    returns, and the server is the object of the messages.
+    ``declarations`` returns the declarations of a server. The check then calls the function with
+    each declaration of every server, and the server is the object of the messages.
     """
 
     def decorator(find_problems: Callable[..., Iterable[Problem]]) -> Check:
         def check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-            if each is None:
+            if declarations is None:
                 return [message(what, hint=hint, id=id) for what, hint in find_problems()]
             return [
                 message(what, hint=hint, obj=server, id=id)
                 for server in all_servers()
-                for declaration in each(server)
+                for declaration in declarations(server)
                 for what, hint in find_problems(declaration)
             ]
 
-        # Not ``functools.wraps``: Django looks at the signature of the function behind it.
+        # Not ``functools.wraps``: Django inspects the signature of the wrapped function.
         check.__name__, check.__doc__ = find_problems.__name__, find_problems.__doc__
         return check
 
@@ -134,7 +134,7 @@ def _admin_class_problems() -> Iterator[Problem]:
         yield problem, "Write the path of the theme's ModelAdmin class, and install the theme."
 
 
-@system_check(Error, "mcp_django.E003", each=lambda server: server.auth)
+@system_check(Error, "mcp_django.E003", declarations=lambda server: server.auth)
 def check_backends(name: str) -> Iterator[Problem]:
     """E003: an authentication backend cannot be imported."""
     if name == "oauth" and not apps.is_installed(OAUTH_APP):
@@ -248,7 +248,7 @@ def check_persistent_connections() -> Iterator[Problem]:
 
 @system_check(Error, "mcp_django.E018")
 def check_tenants() -> Iterator[Problem]:
-    """E018: the tenants of a site cannot be told, or something would mix them."""
+    """E018: the tenant of a request cannot be determined, or a setting would mix tenants."""
     hint = f"See {docs_url('topics/tenants')}."
     context = thread_context()
     if isinstance(context, UnknownContext):
@@ -281,9 +281,9 @@ def _mixes_tenants() -> Iterator[str]:
         )
 
 
-@system_check(checks.Info, "mcp_django.I003", each=lambda server: [server])
+@system_check(checks.Info, "mcp_django.I004", declarations=lambda server: [server])
 def note_uncached_callers(server: MCPServer) -> Iterator[Problem]:
-    """I003: callers are looked up on each request; noted with ``--deploy``."""
+    """I004: callers are looked up on each request; noted with ``--deploy``."""
     try:
         reason = why_not_cached(tuple(server.auth), server.upstream)
     except ImproperlyConfigured:  # reported by E003
@@ -307,8 +307,8 @@ def check_issuers() -> Iterator[Problem]:
     """E013: a backend has no issuers, or a dotted path cannot be imported."""
     settings = get_settings()
     for server in all_servers():
-        for name, entries in _issuers(settings).items():
-            if name in server.auth and not entries_for(entries, server.name):
+        for name, issuers in _issuers(settings).items():
+            if name in server.auth and not entries_for(issuers, server.name):
                 what = f"uses {name!r}, but no issuer is configured for it"
                 hint = f"Add one to MCP_DJANGO[{name.upper()!r}], or remove {name!r} from AUTH."
                 yield f"The server {server.name!r} {what}.", hint
@@ -320,13 +320,13 @@ def check_issuers() -> Iterator[Problem]:
 @system_check(checks.Warning, "mcp_django.W014")
 def check_unused_issuers() -> Iterator[Problem]:
     """W014: no server uses an issuer, so its tokens are rejected."""
-    for name, entries in _issuers(get_settings()).items():
+    for name, issuers in _issuers(get_settings()).items():
         using = {server.name for server in all_servers() if name in server.auth}
-        for number, entry in enumerate(entries):
-            if using.intersection(entry.servers or using):
+        for number, issuer in enumerate(issuers):
+            if using.intersection(issuer.servers or using):
                 continue
             key = f"MCP_DJANGO[{name.upper()!r}][{number}]"
-            whose = f" (for {', '.join(map(repr, entry.servers))})" if entry.servers else ""
+            whose = f" (for {', '.join(map(repr, issuer.servers))})" if issuer.servers else ""
             hint = f"Add {name!r} to MCP_DJANGO['AUTH'], or to MCPServer(auth=[…])."
             if using:
                 names = ", ".join(map(repr, sorted(using)))
@@ -345,10 +345,10 @@ def _path_problem(path: str, kind: str) -> str:
 
 def _iter_import_paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Yield the dotted paths in the settings: the key, the path, and the required type."""
-    for name, entries in _issuers(settings).items():
-        for number, entry in enumerate(entries):
-            if entry.user:
-                yield f"MCP_DJANGO[{name.upper()!r}][{number}]['USER']", entry.user, "function"
+    for name, issuers in _issuers(settings).items():
+        for number, issuer in enumerate(issuers):
+            if issuer.user:
+                yield f"MCP_DJANGO[{name.upper()!r}][{number}]['USER']", issuer.user, "function"
     for number, path in enumerate(settings.drf):
         yield f"MCP_DJANGO['DRF'][{number}]", path, "class"
     if settings.audit_context:
@@ -500,7 +500,7 @@ def check_can_connect() -> Iterator[Problem]:
         yield what, hint
 
 
-@system_check(checks.Warning, "mcp_django.W011", each=itself)
+@system_check(checks.Warning, "mcp_django.W011", declarations=itself)
 def check_metadata(server: MCPServer) -> Iterator[Problem]:
     """W011: tokens of other issuers are accepted, but clients cannot discover the issuers."""
     # Wrong backends are reported by ``check_backends``, which imports those of every server.
@@ -538,10 +538,10 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     running = _tools_with("task")
     alias = get_settings().task_backend
     if alias:
-        hindrance = _task_backend_problem(alias)
-        if hindrance is None:
+        problem = _task_backend_problem(alias)
+        if problem is None:
             return []
-        what, hint = hindrance
+        what, hint = problem
         return [Error(f"MCP_DJANGO['TASK_BACKEND'] {what}", hint=hint, id="mcp_django.E017")]
     if not running or django_settings.DEBUG:
         return []

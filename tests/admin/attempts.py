@@ -229,12 +229,15 @@ def _make_special_attempts(
     yield ("server", "report csv"), like("server", "report", "csv", shows='"component","used"')
     run: dict[str, Any] = {"data": {"do": "run", "arg.where": "there"}, "shows": "mcp-done"}
     tool = "?kind=tool&key=look"
-    yield ("server", "try!"), like("server", "try", tool, **run)
+    yield ("server", "playground!"), like("server", "playground", tool, **run)
     for who, name in (("another user", "eve"), ("a superuser", "root")):
-        yield ("server", f"try! as {who}"), like("server", "try", f"{tool}&user={name}", **run)
+        yield (
+            ("server", f"playground! as {who}"),
+            like("server", "playground", f"{tool}&user={name}", **run),
+        )
         query = f"?who=user&user={name}"
-        seen = like("server", "seen", query, shows="Tokens (estimate)")
-        yield ("server", f"seen as {who}"), seen
+        client_view = like("server", "client_view", query, shows="Tokens (estimate)")
+        yield ("server", f"client_view as {who}"), client_view
     # Rows that would act as a superuser.
     root = users["root"]
     identity = ExternalIdentity.objects.create(issuer=ISSUER, subject="root", user=root)

@@ -101,8 +101,8 @@ def test_who_may_decide_does(verdict, state, is_superuser, ada):
     assert client.post(f"{LIST}{row.pk}/decide/", sent).status_code == 302
     row.refresh_from_db()
     assert (row.state, row.decided_by, row.reason) == (state, "boss", "Because.")
-    entry = LogEntry.objects.get()
-    assert (entry.user, entry.object_id) == (user, str(row.pk))
+    log_entry = LogEntry.objects.get()
+    assert (log_entry.user, log_entry.object_id) == (user, str(row.pk))
     # A second time it is too late.
     again = client.post(f"{LIST}{row.pk}/decide/", {"decision": "refuse"}, follow=True)
     assert "already decided, or has expired" in again.content.decode()

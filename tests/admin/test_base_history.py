@@ -151,9 +151,9 @@ def test_another_user_of_an_identity_is_told_by_name():
 
 def test_django_and_other_readers_have_the_names_of_the_fields(look):
     superuser().post(page_of(look), form(look, rate="2/m", groups=[]))
-    entry = LogEntry.objects.get()
-    assert entry.get_change_message() == "Changed Rate."
-    (part,) = json.loads(entry.change_message)
+    log_entry = LogEntry.objects.get()
+    assert log_entry.get_change_message() == "Changed Rate."
+    (part,) = json.loads(log_entry.change_message)
     assert part["changed"]["values"] == [
         {"name": "rate", "label": "Rate", "old": None, "new": "2/m"}
     ]

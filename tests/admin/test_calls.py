@@ -439,9 +439,9 @@ def test_an_export_has_the_rows_of_the_filter(monkeypatch):
 def test_who_took_it_out_is_in_the_history():
     client = staff("view_call", "export_call")
     client.post(f"{CSV}?outcome=ok")
-    entry = LogEntry.objects.get()
-    assert entry.change_message == "Exported as CSV: outcome=ok"
-    assert entry.user.get_username() == "staff-view_call-export_call"
+    log_entry = LogEntry.objects.get()
+    assert log_entry.change_message == "Exported as CSV: outcome=ok"
+    assert log_entry.user.get_username() == "staff-view_call-export_call"
 
 
 @pytest.mark.parametrize("query", ["writes__exact=xyz", "outcome=nope"])

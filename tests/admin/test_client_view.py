@@ -128,7 +128,7 @@ def kinds(client: Client, address: str, **chosen: Any) -> dict[str, ListedKind]:
     """The lists by kind."""
     response = client.get(address, chosen)
     assert response.status_code == 200
-    return {listing.kind: listing for listing in response.context["sight"].kinds}
+    return {listing.kind: listing for listing in response.context["client_view"].kinds}
 
 
 def hidden(client: Client, address: str, **chosen: Any) -> dict[str, str]:
@@ -156,17 +156,17 @@ def test_the_lists_are_those_that_such_a_client_gets(client, root, server, addre
             ("resource", real.list_resources),
             ("prompt", real.list_prompts),
         ):
-            shown = [json.loads(component.entry) for component in lists[kind].entries]
+            shown = [json.loads(component.json_text) for component in lists[kind].entries]
             assert shown == listing()
     assert lists["resource template"].entries == ()
 
 
 def test_sizes_are_bytes_by_four_and_add_up(client, root, address):
     response = client.get(address, {"order": "size"})
-    view = response.context["sight"]
+    view = response.context["client_view"]
     tools = view.kinds[0]
     for tool in tools.entries:
-        packed = json.dumps(json.loads(tool.entry), ensure_ascii=False, separators=(",", ":"))
+        packed = json.dumps(json.loads(tool.json_text), ensure_ascii=False, separators=(",", ":"))
         assert tool.size == -(-len(packed.encode()) // 4)
     sizes = [tool.size for tool in tools.entries]
     assert sizes == sorted(sizes, reverse=True)
@@ -287,7 +287,7 @@ def closed(browser: Client, server: MCPServer, **chosen: Any) -> str:
     """Why a server lets nobody in."""
     row, _made = Server.objects.get_or_create(name=server.name)
     response = browser.get(f"/admin/mcp_django/server/{row.pk}/seen/", chosen)
-    sight = response.context["sight"]
+    sight = response.context["client_view"]
     assert sight.kinds == () or not sight.denials
     return " ".join(sight.denials)
 
@@ -329,7 +329,7 @@ def test_an_oauth_client_needs_the_scopes_of_the_server(client, root):
     row = Server.objects.get(name="oauth")
     page = client.get(f"/admin/mcp_django/server/{row.pk}/seen/", {**chosen, "client": "x"})
     assert "No client of this id" in page.content.decode()
-    assert "sight" not in page.context
+    assert "client_view" not in page.context
     assert '<option value="client-7">Assistant</option>' in page.content.decode()
 
 
@@ -357,7 +357,7 @@ def nobody(user: Any, server: Any, client_id: str) -> bool:
 def test_what_cannot_be_chosen_shows_nothing(client, root, address, chosen):
     response = client.get(address, chosen)
     assert response.status_code == 200
-    assert "sight" not in response.context
+    assert "client_view" not in response.context
     assert response.context["form"].errors
     assert not LogEntry.objects.exists()
 
@@ -372,10 +372,10 @@ def test_looking_as_somebody_else_is_noted(client, root, address):
         kinds(client, address, **chosen)
     assert not LogEntry.objects.exists()
     kinds(client, address, who="user", user="ada")
-    entry = LogEntry.objects.get()
-    assert entry.user == root
-    assert "ada" in entry.get_change_message()
-    assert entry.object_repr.startswith("seen-")
+    log_entry = LogEntry.objects.get()
+    assert log_entry.user == root
+    assert "ada" in log_entry.get_change_message()
+    assert log_entry.object_repr.startswith("seen-")
 
 
 # Who may --------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def test_a_thousand_components_cost_no_more_queries(client, root, django_assert_
         response = client.get(
             f"/admin/mcp_django/server/{row.pk}/seen/", {"who": "user", "user": "ada"}
         )
-    assert len(response.context["sight"].kinds[0].hidden) == 1000
+    assert len(response.context["client_view"].kinds[0].hidden) == 1000
 
 
 def test_long_lists_are_paged_and_searched(client, root):
@@ -441,7 +441,7 @@ def test_long_lists_are_paged_and_searched(client, root):
 
     def names(**query: Any) -> list[str]:
         response = client.get(address, query)
-        return [tool.key for tool in response.context["sight"].kinds[0].found]
+        return [tool.key for tool in response.context["client_view"].kinds[0].page_entries]
 
     first, last = client.get(address), client.get(address, {"p": 3})
     assert len(first.content) < 200_000
@@ -460,5 +460,7 @@ def test_long_lists_are_paged_and_searched(client, root):
     assert "The search finds 13." in client.get(address, {"q": "number 24"}).content.decode()
     # As the page of a component links here.
     linked = client.get(address, {"kind": "tool", "key": "tool_017"})
-    assert [tool.key for tool in linked.context["sight"].kinds[0].found] == ["tool_017"]
+    assert [tool.key for tool in linked.context["client_view"].kinds[0].page_entries] == [
+        "tool_017"
+    ]
     assert 'value="tool_017"' in linked.content.decode()

@@ -300,7 +300,7 @@ def test_the_median_is_that_of_the_latest_calls(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ({"kind": "prompt"}, {"recommend"}),
         ({"app": "example"}, set()),
@@ -319,12 +319,12 @@ def test_the_median_is_that_of_the_latest_calls(monkeypatch):
         ({"q": "closely"}, {"look"}),
     ],
 )
-def test_the_list_is_filtered(query, found):
+def test_the_list_is_filtered(query, expected):
     missing()
     for key, changes in (("recommend", {"is_enabled": False}), ("clear", {"rate": "1/h"})):
         Component.objects.filter(pk=row_of(key).pk).update(**changes)
     Component.objects.filter(key="gone").update(missing_since=timezone.now())
-    assert names(superuser().get(LIST, {"server": "shelf", **query})) == found
+    assert names(superuser().get(LIST, {"server": "shelf", **query})) == expected
 
 
 @pytest.mark.parametrize(
@@ -369,9 +369,9 @@ def test_one_is_switched_off_in_the_list(look, django_capture_on_commit_callback
     shelf.refresh()
     assert "look" not in shelf.catalog.tools
     assert set(read_versions(ALL)) == {TOOLS}
-    entry = LogEntry.objects.get()
-    assert (entry.object_id, entry.action_flag) == (str(look.pk), CHANGE)
-    assert entry.get_change_message() == "Changed Enabled."
+    log_entry = LogEntry.objects.get()
+    assert (log_entry.object_id, log_entry.action_flag) == (str(look.pk), CHANGE)
+    assert log_entry.get_change_message() == "Changed Enabled."
 
 
 def test_the_list_of_a_thousand_opens_with_few_queries(django_assert_max_num_queries):
@@ -627,7 +627,7 @@ def test_a_theme_brings_the_class_of_all_screens():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "sentence"),
     [
         ({"rate": "5/h, 0/m"}, "0/m allows no calls: write a count of 1 or more"),
         ({"rate": "often"}, "is not a valid rate; write"),
@@ -636,11 +636,11 @@ def test_a_theme_brings_the_class_of_all_screens():
         ({"description": "x" * 10_001}, "at most 10000 characters (it has 10001)"),
     ],
 )
-def test_what_would_shut_everybody_out_or_flood_a_model_gets_a_sentence(changes, said):
+def test_what_would_shut_everybody_out_or_flood_a_model_gets_a_sentence(changes, sentence):
     look = row_of("look")
     answer = superuser().post(page_of(look), form(look, **changes))
     assert answer.status_code == 200
-    assert said in unescape(answer.content.decode())
+    assert sentence in unescape(answer.content.decode())
     look.refresh_from_db()
     assert (look.rate, look.scopes, look.description) == ("", [], "")
 

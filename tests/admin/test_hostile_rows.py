@@ -75,7 +75,7 @@ def test_every_page_of_such_a_row_opens(kind, column, value):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "values"),
     [
         ("component", {"rate": "often"}),
         ("component", {"approval": "nobody"}),
@@ -83,8 +83,8 @@ def test_every_page_of_such_a_row_opens(kind, column, value):
         ("server", {"rate": "often"}),
     ],
 )
-def test_what_means_nothing_does_not_close_the_page(kind, said):
-    row = row_of(kind, **said)
+def test_what_means_nothing_does_not_close_the_page(kind, values):
+    row = row_of(kind, **values)
     root = superuser()
     assert root.get(f"/admin/mcp_django/{kind}/").status_code == 200
     assert root.get(f"/admin/mcp_django/{kind}/{row.pk}/change/").status_code == 200

@@ -64,8 +64,8 @@ ALLOWS = {
     "mcp_django.delete_prompttext": f"prompttext: {DELETE}",
     "mcp_django.view_prompttext": f"prompttext: {LOOK_AND_VERSIONS}",
     "mcp_django.change_server": f"server: {LOOK}, change!, update!",
-    "mcp_django.try_components": "server: try, try!",
-    "mcp_django.view_server": f"server: {LOOK}, connect, seen",
+    "mcp_django.try_components": "server: playground, playground!",
+    "mcp_django.view_server": f"server: {LOOK}, connect, client_view",
     "mcp_django.view_session": f"session: {LOOK}",
     "mcp_django.add_skill": f"skill: {ADD}, preview_new!",
     "mcp_django.change_skill": f"skill: {LOOK_AND_VERSIONS}, change!, preview!, restore!, {SWITCH}",
@@ -114,8 +114,8 @@ TOGETHER = {
     "mcp_django.view_modelexposure shop.view_customer": "modelexposure: rows",
     "mcp_django.view_prompttext mcp_django.add_prompttext": "prompttext: duplicate*",
     "mcp_django.view_prompttext mcp_django.delete_prompttext": "prompttext: delete_selected*",
-    "mcp_django.try_components mcp_django.try_as_another": "server: try! as another user",
-    "mcp_django.view_server mcp_django.view_as_another": "server: seen as another user",
+    "mcp_django.try_components mcp_django.try_as_another": "server: playground! as another user",
+    "mcp_django.view_server mcp_django.view_as_another": "server: client_view as another user",
     "mcp_django.view_session mcp_django.delete_session": (
         "session: terminate, terminate!, terminate*"
     ),
@@ -145,7 +145,7 @@ SUPERUSERS_ONLY = """
     accesstoken: add! for a superuser;
     clientprofile: add! for a superuser, change! from a superuser, change! to a superuser;
     externalidentity: add! for a superuser, change! from a superuser, change! to a superuser;
-    server: seen as a superuser, try! as a superuser
+    server: client_view as a superuser, playground! as a superuser
 """
 
 # Refused for superusers too; so is every POST to a page without a form.
@@ -165,7 +165,7 @@ NEVER = f"""
 """
 PAGES_WITHOUT_FORM = (
     *("changelist", "history", "charts", "connect"),
-    *("report", "seen", "versions", "version"),
+    *("report", "client_view", "versions", "version"),
 )
 
 # ----------------------------------------------------------------------------------------------

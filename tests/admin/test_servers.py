@@ -100,7 +100,7 @@ def test_a_server_that_code_has_no_more_is_shown_as_such(row):
     assert "not in the code" in client.get(LIST).content.decode()
     assert "does not have this server any more" in client.get(page_of(gone)).content.decode()
     for page in SERVER_PAGES.values():
-        answer = client.get(reverse(f"admin:mcp_django_server_{page.slug}", args=[gone.pk]))
+        answer = client.get(reverse(f"admin:mcp_django_server_{page.name}", args=[gone.pk]))
         assert answer.status_code == 404
         assert "nothing to show" in answer.content.decode()
 
@@ -148,8 +148,8 @@ def test_what_is_saved_narrows_the_server(row, django_capture_on_commit_callback
     after = read_versions([ListTopic("shelf", kind) for kind in LISTS])
     assert all(after[topic] > before.get(topic, 0) for topic in after)
     assert len(after) == 3
-    entry = LogEntry.objects.get()
-    assert entry.object_repr == "shelf"
+    log_entry = LogEntry.objects.get()
+    assert log_entry.object_repr == "shelf"
 
 
 def test_what_clients_do_not_list_is_told_to_processes_alone(
@@ -218,7 +218,7 @@ def test_each_permission_opens_what_it_says(row, codenames, seen, changed):
 def test_a_user_who_is_no_staff_is_sent_to_sign_in(row, client):
     assert "/login/" in client.get(LIST)["Location"]
     for page in SERVER_PAGES.values():
-        url = reverse(f"admin:mcp_django_server_{page.slug}", args=[row.pk])
+        url = reverse(f"admin:mcp_django_server_{page.name}", args=[row.pk])
         assert "/login/" in client.get(url)["Location"]
 
 
@@ -226,7 +226,7 @@ def test_a_page_of_a_server_is_opened_by_its_own_permission_alone(row):
     stranger = staff("view_server")
     shown = stranger.get(page_of(row)).content.decode()
     for page in SERVER_PAGES.values():
-        url = reverse(f"admin:mcp_django_server_{page.slug}", args=[row.pk])
+        url = reverse(f"admin:mcp_django_server_{page.name}", args=[row.pk])
         if page.permission == "view_server":
             continue
         assert url not in shown
@@ -237,14 +237,14 @@ def test_a_page_of_a_server_is_opened_by_its_own_permission_alone(row):
 def test_a_superuser_finds_every_page_of_a_server_on_its_own_page(row):
     page = superuser().get(page_of(row)).content.decode()
     assert SERVER_PAGES
-    for slug in SERVER_PAGES:
-        assert f'href="{reverse(f"admin:mcp_django_server_{slug}", args=[row.pk])}"' in page
+    for name in SERVER_PAGES:
+        assert f'href="{reverse(f"admin:mcp_django_server_{name}", args=[row.pk])}"' in page
 
 
 def test_a_page_of_no_server_is_not_found():
     client = superuser()
-    for slug in SERVER_PAGES:
-        assert client.get(f"{LIST}999/{slug}/").status_code == 404
+    for server_page in SERVER_PAGES.values():
+        assert client.get(f"{LIST}999/{server_page.slug}/").status_code == 404
 
 
 def test_the_override_holds_for_a_client_in_the_same_test(row, unpinned):

@@ -115,10 +115,10 @@ def test_a_client_of_another_revision_is_told_so(settings):
 def test_links_carry_what_the_files_would_have():
     links = {setup.host.slug: setup.link for setup in client_setups(closed(), URL)}
     assert {slug for slug, link in links.items() if link} == {"vscode", "cursor"}
-    entry = json.loads(unquote(links["vscode"].removeprefix("vscode:mcp/install?")))
-    assert (entry["name"], entry["type"], entry["url"]) == ("inline", "http", URL)
-    assert entry["headers"] == {"Authorization": "Bearer ${input:inline-token}"}
-    assert entry["inputs"][0]["id"] == "inline-token"
+    config = json.loads(unquote(links["vscode"].removeprefix("vscode:mcp/install?")))
+    assert (config["name"], config["type"], config["url"]) == ("inline", "http", URL)
+    assert config["headers"] == {"Authorization": "Bearer ${input:inline-token}"}
+    assert config["inputs"][0]["id"] == "inline-token"
     parts = urlsplit(links["cursor"])
     query = parse_qs(parts.query)
     assert (parts.scheme, parts.netloc) == ("cursor", "anysphere.cursor-deeplink")

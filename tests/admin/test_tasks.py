@@ -268,7 +268,7 @@ def test_arguments_are_shown_as_the_call_log_shows_them():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "values",
     [
         {"arguments": "no JSON"},
         {"questions": [1]},
@@ -280,9 +280,9 @@ def test_arguments_are_shown_as_the_call_log_shows_them():
     ],
     ids=ascii,
 )
-def test_rows_that_were_written_past_the_package_open(said):
+def test_rows_that_were_written_past_the_package_open(values):
     row = begun()
-    rows(Task).filter(pk=row.pk).update(**said)
+    rows(Task).filter(pk=row.pk).update(**values)
     client = superuser()
     for page in range(3):
         answer = client.get(page_of(row, page))
@@ -379,8 +379,8 @@ def test_cancelling_ends_it_with_a_line_in_its_history():
     assert status_of(row) == "working"
     assert "Cancelled." in text_of(client.post(page_of(row, 2), follow=True))
     assert status_of(row) == "cancelled"
-    entry = LogEntry.objects.get()
-    assert (entry.object_id, entry.get_change_message()) == (row.pk, "Cancelled.")
+    log_entry = LogEntry.objects.get()
+    assert (log_entry.object_id, log_entry.get_change_message()) == (row.pk, "Cancelled.")
     assert "This has already ended." in text_of(client.get(page_of(row, 2)))
     client.post(page_of(row, 2))
     assert LogEntry.objects.count() == 1

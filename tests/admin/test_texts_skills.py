@@ -74,8 +74,8 @@ def test_a_skill_written_here_is_read_by_a_client(server):
     assert (row.version, row.versions.get().author.username) == (1, "root")
     reader = MCPClient(server=server)
     skills = {skill["uri"]: skill for skill in reader.request("skills/list")["skills"]}
-    entry = skills["skill://close-it/SKILL.md"]
-    assert entry["frontmatter"] == {
+    skill = skills["skill://close-it/SKILL.md"]
+    assert skill["frontmatter"] == {
         "name": "close-it",
         "description": "Closes it.\nUse it late.",
         "license": "MIT",

@@ -499,9 +499,9 @@ def test_an_index_that_previews_reach_is_found(monkeypatch, settings, app, value
     assert ids(components.check_previews(None)) == expected
 
 
-@pytest.mark.parametrize(("found", "expected"), [([], []), (["a.b.Middleware"], ["W003"])])
-def test_middleware_without_a_synchronous_form_is_found(monkeypatch, found, expected):
-    monkeypatch.setattr(site, "async_only_middleware", lambda: found)
+@pytest.mark.parametrize(("middleware", "expected"), [([], []), (["a.b.Middleware"], ["W003"])])
+def test_middleware_without_a_synchronous_form_is_found(monkeypatch, middleware, expected):
+    monkeypatch.setattr(site, "async_only_middleware", lambda: middleware)
     assert ids(site.check_middleware(None)) == expected
 
 
@@ -585,7 +585,7 @@ class Unfinished(ThreadContext):
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
-    ("packages", "values", "told"),
+    ("packages", "values", "message"),
     [
         (["django_pgschemas"], {}, "django_pgschemas chooses the rows of a request"),
         (["django_tenants"], {}, "django_tenants chooses the rows of a request"),
@@ -608,12 +608,12 @@ class Unfinished(ThreadContext):
         ([], {"THREAD_CONTEXT": "builtins.dict"}, "'builtins.dict', which is not a class derived"),
     ],
 )
-def test_tenants_that_cannot_be_told_or_kept_are_found(settings, packages, values, told):
+def test_tenants_that_cannot_be_told_or_kept_are_found(settings, packages, values, message):
     settings.MIDDLEWARE = [f"{package}.middleware.Tenants" for package in packages]
     settings.MCP_DJANGO = values
     problems = site.check_tenants(None)
-    assert ids(problems) == (["E018"] if told else [])
-    assert told in "".join(problem.msg for problem in problems)
+    assert ids(problems) == (["E018"] if message else [])
+    assert message in "".join(problem.msg for problem in problems)
 
 
 @pytest.mark.django_db
@@ -643,6 +643,13 @@ def test_what_mixes_tenants_is_found(settings):
     assert site.check_tenants(None) == []
 
 
+def test_each_id_belongs_to_one_check():
+    source = "".join(path.read_text() for path in Path(checks.__path__[0]).glob("*.py"))
+    ids_of_checks = re.findall(r'@system_check\(\s*[\w.]+,\s*"([^"]+)"', source)
+    assert len(ids_of_checks) == source.count("@system_check(")
+    assert len(ids_of_checks) == len({*ids_of_checks})
+
+
 @pytest.mark.django_db
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
@@ -667,10 +674,10 @@ def test_what_mixes_tenants_is_found(settings):
 def test_callers_that_are_looked_up_on_each_request_are_noted(settings, values, auth, reason):
     settings.MCP_DJANGO = values
     server = MCPServer("noted", auth=auth)
-    messages = [message for message in said_of_all() if message.id == "mcp_django.I003"]
+    messages = [message for message in said_of_all() if message.id == "mcp_django.I004"]
     without_deploy = django_checks.run_checks(tags=[checks.TAG])
-    assert "mcp_django.I003" not in [message.id for message in without_deploy]
-    assert ids(messages) == ([] if reason is None else ["I003"])
+    assert "mcp_django.I004" not in [message.id for message in without_deploy]
+    assert ids(messages) == ([] if reason is None else ["I004"])
     for note in messages:
         assert note.msg == (
             f"Callers of the server {server.name!r} are looked up on each request: {reason}."

@@ -82,7 +82,7 @@ class PlaygroundAnswer:
 
 def build_answer(target: PlaygroundTarget, outcome: RequestOutcome) -> PlaygroundAnswer:
     """Return the answer of a round without further client requests."""
-    attachments = AttachmentStore(target.visit, target.component.name)
+    attachments = AttachmentStore(target.page_request, target.component.name)
     error, result = outcome.response.get("error") or {}, outcome.result
     structured = result.get("structuredContent")
     return PlaygroundAnswer(
@@ -108,10 +108,10 @@ def _approval_url(target: PlaygroundTarget, result: Wire) -> str:
     texts = (str(block.get("text", "")) for block, _role in _blocks(result))
     codes = [code for text in texts for code in APPROVAL_PAGE.findall(text)]
     approvals = of_tenant(Approval).filter(
-        code__in=codes, server=target.visit.server.name, component=target.component.key
+        code__in=codes, server=target.page_request.server.name, component=target.component.key
     )
     row = approvals.filter(state=Approval.State.PENDING).first() if codes else None
-    if row is None or not target.visit.request.user.has_perm("mcp_django.view_approval"):
+    if row is None or not target.page_request.request.user.has_perm("mcp_django.view_approval"):
         return ""
     return reverse("admin:mcp_django_approval_change", args=[row.pk])
 
@@ -210,9 +210,9 @@ def _resource_form_url(target: PlaygroundTarget, uri: str) -> str:
         scheme = urlsplit(uri).scheme
     except ValueError:
         return ""
-    if not scheme or target.visit.server.catalog.find_resource(uri) is None:
+    if not scheme or target.page_request.server.catalog.find_resource(uri) is None:
         return ""
-    return url_for(target.visit, target.caller, target.revision, kind="resource", key=uri)
+    return url_for(target.page_request, target.caller, target.revision, kind="resource", key=uri)
 
 
 # Attachments at their own addresses ---------------------------------------------------------------

@@ -40,7 +40,7 @@ from mcp_django.schema.structure import Schema, number_bounds, number_keyword
 LEAVE, NULL, EMPTY = "leave", "null", "empty"
 BLANK = object()
 """The value of an empty field; an empty string can be a value that was entered."""
-# The prefix of option values, so that a value of the schema never equals a word above.
+# The prefix of option values, so that a value of the schema never equals one of these words.
 OPTION_PREFIX = "="
 MAX_FILE_BYTES = 5 * 1024 * 1024
 WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
@@ -139,7 +139,7 @@ def _to_option(value: Any) -> str:
 
 
 def _from_option(shape: FieldShape, option: str) -> Any:
-    """Return the value that an option stands for."""
+    """Return the value that an option represents."""
     if shape.kind == "boolean":
         return option == f"{OPTION_PREFIX}true"
     return next(value for value, _title in shape.choices if _to_option(value) == option)
@@ -202,9 +202,9 @@ def _to_initial(shape: FieldShape, value: Any) -> Any:
     if shape.kind in ("choice", "boolean"):
         return _to_option(value)
     if shape.kind == "choices" and isinstance(value, list):
-        return [_to_option(item) for item in value]
+        return [_to_option(element) for element in value]
     if shape.kind == "lines" and isinstance(value, list):
-        return "\n".join(display_text(item) for item in value)
+        return "\n".join(display_text(element) for element in value)
     if shape.kind in ("json", "whole", "mixed"):
         text = value if shape.kind == "mixed" and isinstance(value, str) else None
         return text or json.dumps(value, ensure_ascii=False, indent=2)
@@ -270,7 +270,7 @@ class ArgumentControl(FormField):
 
     @property
     def asks_about_empty(self) -> bool:
-        """Whether it has a field for the meaning; a choice has the meanings as options."""
+        """Whether a second field selects the meaning; a choice has the meanings as options."""
         return not self.is_choice and len(self.meanings) > 1
 
     # Fields ---------------------------------------------------------------------------------------
@@ -450,11 +450,11 @@ class FormRow:
 class SchemaForm(forms.Form):
     """A form whose ``values`` are an object of this schema.
 
-    ``initial_values`` are initial values; ``exclude`` names properties without a field;
-    ``is_prefilled`` uses the defaults of the schema as initial values. With ``is_whole`` the object
-    is entered as JSON; with ``is_unfinished`` the form is shown again without validation.
-    ``completed`` names the properties with completion, and ``suggestions`` has those that were
-    found.
+    ``initial_values`` has the initial values by property; ``exclude`` names properties without a
+    field; ``is_prefilled`` uses the defaults of the schema as initial values. With ``is_whole`` the
+    object is entered as JSON; with ``is_unfinished`` the form is shown again without validation.
+    ``completed`` names the properties with completion, and ``suggestions`` has the suggested values
+    by property.
     """
 
     def __init__(

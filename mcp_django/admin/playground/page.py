@@ -1,4 +1,4 @@
-"""The playground's page *Try it*: choose, enter, confirm, run, and the next page of each step.
+"""The playground's page *Try it*: choose a component, enter arguments, confirm and run.
 
 A GET request only chooses a component; running it takes a POST. Each step checks permissions
 again, whatever the previous page showed.
@@ -63,7 +63,13 @@ MAX_HISTORY = 10
 Step = Callable[[PlaygroundTarget], HttpResponseBase]
 
 
-@server_page("try", title=gettext_lazy("Try it"), permission="try_components", has_subpages=True)
+@server_page(
+    "playground",
+    slug="try",
+    title=gettext_lazy("Try it"),
+    permission="try_components",
+    has_subpages=True,
+)
 def playground_page(page_request: ServerPageRequest) -> HttpResponseBase:
     """Serve the playground of a server, and the attachments of its answers.
 
@@ -124,13 +130,13 @@ def _show_empty_form(target: PlaygroundTarget) -> HttpResponseBase:
 
 def _logged_arguments(target: PlaygroundTarget) -> Mapping[str, Any] | None:
     """Return the logged arguments of the call that the URL names, without hidden values."""
-    request = target.visit.request
+    request = target.page_request.request
     pk = request.GET.get("call", "")
     if not (pk.isdecimal() and len(pk) < 19 and request.user.has_perm("mcp_django.view_call")):
         return None
     calls = of_tenant(Call).filter(
         pk=pk,
-        server=target.visit.server.name,
+        server=target.page_request.server.name,
         kind=target.component.kind,
         component=target.component.key,
     )
@@ -166,7 +172,7 @@ def _run_preview(target: PlaygroundTarget) -> HttpResponseBase:
 
 def _show_suggestions(target: PlaygroundTarget) -> HttpResponseBase:
     """Show the same form with suggestions for one argument."""
-    post = target.visit.request.POST
+    post = target.page_request.request.POST
     name = post.get("suggest", "")
     form = _form(target, is_sent=True, is_unfinished=True)
     if name not in target.completed_arguments:
@@ -205,7 +211,7 @@ def _handle_state(page_request: ServerPageRequest) -> HttpResponseBase:
 
 
 def _continue_from_state(target: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
-    if target.visit.request.POST.get("do") == "edit":
+    if target.page_request.request.POST.get("do") == "edit":
         return screens.show_form(target, _form(target, arguments=state.params.get("arguments", {})))
     if state.step == CONFIRM:
         if not _use_confirmation(state):
@@ -213,7 +219,7 @@ def _continue_from_state(target: PlaygroundTarget, state: PlaygroundState) -> Ht
         return _send(target, state)
     if state.step == FOLLOW:
         return _poll_task(target, state)
-    forms = build_client_requests(state.questions, target.visit.request.POST)
+    forms = build_client_requests(state.questions, target.page_request.request.POST)
     # All forms are validated, so that each shows its errors.
     unanswered = [form for form in forms if not form.is_answered()]
     if unanswered:
@@ -227,7 +233,9 @@ def _continue_from_state(target: PlaygroundTarget, state: PlaygroundState) -> Ht
 
 def _show_already_run(target: PlaygroundTarget) -> HttpResponseBase:
     problem = _("This call was already run; start again.")
-    return screens.show_components(target.visit, target.caller, {}, problem=problem, status=400)
+    return screens.show_components(
+        target.page_request, target.caller, {}, problem=problem, status=400
+    )
 
 
 def _use_confirmation(state: PlaygroundState) -> bool:
@@ -291,7 +299,7 @@ def _find_target(
     kind, component, values = match
     revision = find_revision(page_request.server.protocol_versions, query.get("revision", ""))
     return PlaygroundTarget(
-        visit=page_request,
+        page_request=page_request,
         caller=caller,
         revision=revision,
         kind=kind,
@@ -308,7 +316,7 @@ def _form(
     is_unfinished: bool = False,
     suggestions: Mapping[str, list[str]] | None = None,
 ) -> SchemaForm:
-    request = target.visit.request
+    request = target.page_request.request
     return SchemaForm(
         target.form_schema,
         request.POST if is_sent else None,
@@ -323,7 +331,7 @@ def _form(
 
 
 def _request(target: PlaygroundTarget, form: SchemaForm) -> MethodCall | None:
-    """Return the request that was entered, or ``None`` with errors in the form."""
+    """Return the request for the entered values, or ``None`` and add the errors to the form."""
     if not form.is_valid():
         return None
     try:
@@ -350,8 +358,8 @@ def _task_in(outcome: RequestOutcome) -> Wire:
 def _poll_task(target: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
     """Send the entered answers, if any, and poll the task."""
     params, history = dict(state.params), list(state.history)
-    if state.questions and target.visit.request.POST.get("do") == "answer":
-        forms = build_client_requests(state.questions, target.visit.request.POST)
+    if state.questions and target.page_request.request.POST.get("do") == "answer":
+        forms = build_client_requests(state.questions, target.page_request.request.POST)
         # All forms are validated, so that each shows its errors.
         if [form for form in forms if not form.is_answered()]:
             return screens.show_client_requests(target, state, forms)
@@ -392,7 +400,7 @@ def _show_task(
 
 
 def _call_outcome(task: Wire, outcome: RequestOutcome) -> RequestOutcome:
-    """Return the round with the response that the call would have had without a task."""
+    """Return the outcome with the response that the call would have had without a task."""
     response = {name: task[name] for name in ("result", "error") if name in task}
     refusal = "" if response else str(task.get("statusMessage") or "")
     request, _ = outcome.exchanges[-1]
@@ -401,8 +409,8 @@ def _call_outcome(task: Wire, outcome: RequestOutcome) -> RequestOutcome:
 
 def _task_url(target: PlaygroundTarget, task: Wire) -> str:
     """Return the URL of the task's page, empty if the user may not view it."""
-    user: Any = target.visit.request.user
+    user: Any = target.page_request.request.user
     if not user.has_perm("mcp_django.view_task"):
         return ""
-    site = getattr(target.visit.request, "current_app", None)
+    site = getattr(target.page_request.request, "current_app", None)
     return reverse("admin:mcp_django_task_change", args=[quote(task["taskId"])], current_app=site)

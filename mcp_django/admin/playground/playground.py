@@ -97,9 +97,9 @@ class NoSuchUser(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaygroundCaller:
-    """The user who calls; ``acting`` is the signed-in user if that is another one, else empty.
+    """The user as whom calls run; ``acting`` is the signed-in user if another one, else empty.
 
-    Calling as another user than the signed-in one requires the permission ``try_as_another``.
+    A call as another user requires the permission ``try_as_another``.
     """
 
     principal: Principal
@@ -111,7 +111,7 @@ def caller_for(request: HttpRequest, username: str) -> PlaygroundCaller:
     """Return the caller with this name, or the signed-in user without a name.
 
     Raises:
-        PermissionDenied: another user was named without the permission for that.
+        PermissionDenied: another user was named without the permission ``try_as_another``.
         NoSuchUser: the user does not exist, is inactive, or is a superuser and the signed-in
             user is not.
     """
@@ -150,7 +150,7 @@ PREVIEW = "preview"
 class PlaygroundTarget:
     """A component with its caller and revision; ``values`` are template variables of the link."""
 
-    visit: ServerPageRequest
+    page_request: ServerPageRequest
     caller: PlaygroundCaller
     revision: Revision
     kind: str
@@ -159,13 +159,13 @@ class PlaygroundTarget:
 
     @property
     def key(self) -> str:
-        """The key of the component, as links name it."""
+        """The key of the component, which links contain."""
         return self.component.key
 
     @property
     def url(self) -> str:
         """The URL of this form."""
-        return url_for(self.visit, self.caller, self.revision, kind=self.kind, key=self.key)
+        return url_for(self.page_request, self.caller, self.revision, kind=self.kind, key=self.key)
 
     @property
     def schema(self) -> Schema:
@@ -195,12 +195,12 @@ class PlaygroundTarget:
 
     @property
     def may_write(self) -> bool:
-        """Whether running it requires a confirmation."""
+        """Whether running the component requires a confirmation."""
         return isinstance(self.component, Tool) and self.component.read_only is not True
 
     @property
     def is_task(self) -> bool:
-        """Whether it can only run as a task; a tool with optional task support runs without one."""
+        """Whether the tool can only run as a task; with optional support it runs without one."""
         component = self.component
         return (
             isinstance(component, Tool)
@@ -210,7 +210,7 @@ class PlaygroundTarget:
 
     @property
     def has_preview(self) -> bool:
-        """Whether it supports a dry run, as the write tools of models do.
+        """Whether the tool supports a dry run, as the write tools of models do.
 
         Other tools can have an argument of this name with another meaning, and may write.
         """
@@ -220,7 +220,7 @@ class PlaygroundTarget:
     @property
     def completed_arguments(self) -> list[str]:
         """The names of the arguments that the server has completions for."""
-        completions = self.visit.server.catalog.completions
+        completions = self.page_request.server.catalog.completions
         names = self.schema.get("properties", {})
         return [name for name in names if (KINDS[self.kind], self.key, name) in completions]
 
@@ -240,7 +240,7 @@ def _variables_schema(template: ResourceTemplate) -> Schema:
 def find_component(
     catalog: Catalog, kind: str, key: str
 ) -> tuple[str, Component, dict[str, str]] | None:
-    """Return the component of a link; a URI may be a resource's or match a template."""
+    """Return the component of a link, whose URI may be that of a resource or match a template."""
     if kind not in KINDS:
         return None
     component = catalog.by_kind[KINDS[kind]].get(key)
@@ -290,7 +290,9 @@ def url_for(
 def base_url(page_request: ServerPageRequest) -> str:
     """Return the URL of this page without a query."""
     site = getattr(page_request.request, "current_app", None)
-    return reverse("admin:mcp_django_server_try", args=[page_request.row.pk], current_app=site)
+    return reverse(
+        "admin:mcp_django_server_playground", args=[page_request.row.pk], current_app=site
+    )
 
 
 def read_query(request: HttpRequest) -> dict[str, str]:
@@ -371,7 +373,7 @@ def send_request(
         return remaining_answers.pop(0)
 
     client = LocalClient(
-        target.visit.server,
+        target.page_request.server,
         target.caller.principal,
         revision=target.revision,
         client_info=PLAYGROUND_CLIENT,
@@ -409,10 +411,9 @@ def send_request(
 def log_run(target: PlaygroundTarget) -> None:
     """Write an entry without values to the admin history of the server, before something runs.
 
-    There is one for each call that may write and is not a preview, and for each call as another
-    user.
+    Every call that may write and is not a preview gets an entry, and every call as another user.
     """
-    page_request, caller = target.visit, target.caller
+    page_request, caller = target.page_request, target.caller
     text = gettext("Tried the %(kind)s “%(key)s”.")
     if caller.acting:
         text = gettext("Tried the %(kind)s “%(key)s” as the user “%(user)s”.")

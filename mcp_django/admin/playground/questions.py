@@ -39,7 +39,7 @@ TEXT_ANSWERS: Mapping[str, tuple[Any, Any, int]] = {
     ROOTS: (_("Folders"), _("URIs that begin with file://, one per line."), 3),
 }
 """The label, help text and rows of answers that are texts."""
-# Clients refuse these with an error, for which the specification has this code.
+# Clients refuse sampling and roots with an error; the specification has a code for it.
 REFUSAL: Wire = {"error": {"code": -1, "message": "The user refused."}}
 
 
@@ -197,8 +197,8 @@ class PlaygroundState:
     """A request that waits for confirmation or for answers, or a task that is running.
 
     The server stores nothing between two pages, so the form contains what the next page needs.
-    The confirmed call is the one that was shown, and answers belong to the call that requested
-    them.
+    The signature ensures that the confirmed call is the one that was shown, and that answers belong
+    to the call that requested them.
 
     The state is valid for one user in one session, as long as a client request may be answered. It
     is not encrypted: it contains what the same user entered or was shown.

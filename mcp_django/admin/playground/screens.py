@@ -72,7 +72,7 @@ def show_components(
     ]
     context = _caller_context(page_request, caller, revision)
     return page_request.render(
-        "try", status=status, groups=groups, problem=problem, chosen=query, **context
+        "playground", status=status, groups=groups, problem=problem, chosen=query, **context
     )
 
 
@@ -88,13 +88,13 @@ def show_form(
     if outcome is not None:
         context["raw"] = format_exchanges(target, outcome.exchanges)
         context["has_suggestions"] = bool(outcome.result.get("completion", {}).get("values"))
-    return target.visit.render("try_form", **context)
+    return target.page_request.render("playground_form", **context)
 
 
 def show_confirmation(target: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
     """Show the request that is about to run, for confirmation."""
-    return target.visit.render(
-        "try_confirm",
+    return target.page_request.render(
+        "playground_confirm",
         **_component_context(target, state),
         arguments=format_arguments(target, state.params),
         is_destructive=getattr(target.component, "destructive", None) is not False,
@@ -111,8 +111,8 @@ def show_client_requests(
 ) -> HttpResponseBase:
     """Show client requests as a second form; ``url`` is the page of their task, if any."""
     notes = outcome.notes.kept if outcome is not None else ()
-    return target.visit.render(
-        "try_question",
+    return target.page_request.render(
+        "playground_question",
         **_component_context(target, state),
         is_of_task=state.step == FOLLOW,
         task_url=url,
@@ -132,8 +132,8 @@ def show_answer(
     state: PlaygroundState | None,
 ) -> HttpResponseBase:
     """Show the answer above the form; ``state`` is that of the run after a dry run."""
-    return target.visit.render(
-        "try_form",
+    return target.page_request.render(
+        "playground_form",
         **_component_context(target, state),
         answer=build_answer(target, outcome),
         is_dry=state is not None,
@@ -153,8 +153,8 @@ def show_task(
     url: str = "",
 ) -> HttpResponseBase:
     """Show the status of a task; ``outcome`` is its final outcome, or that of a failed poll."""
-    return target.visit.render(
-        "try_task",
+    return target.page_request.render(
+        "playground_task",
         **_component_context(target, state),
         task=task,
         task_status=dict(Task.Status.choices).get(task.get("status", "")),
@@ -179,12 +179,12 @@ def _component_context(
     target: PlaygroundTarget, state: PlaygroundState | None = None
 ) -> dict[str, Any]:
     """Return the context that every page of a component has, with the signed state if any."""
-    page_request = target.visit
+    page_request = target.page_request
     is_json = page_request.request.GET.get("as") == "json"
     return {
         **_caller_context(page_request, target.caller, target.revision),
         **(_state_context(state) if state is not None else {}),
-        "trial": target,
+        "target": target,
         "component": target.component,
         "kind_title": KIND_TITLES[KINDS[target.kind]],
         "choose_url": url_for(page_request, target.caller, target.revision),
@@ -217,8 +217,8 @@ def build_state(
     """Return the state of a request that waits for confirmation or answers."""
     method, params = request
     return PlaygroundState(
-        owner=session_digest(target.visit.request),
-        server=target.visit.server.name,
+        owner=session_digest(target.page_request.request),
+        server=target.page_request.server.name,
         kind=target.kind,
         key=target.key,
         user=target.caller.name if target.caller.acting else "",

@@ -218,7 +218,7 @@ def test_a_resource_is_read(trying):
 
 def test_a_uri_leads_to_the_template_that_it_fits(trying):
     response = trying.get(staff(), kind="resource", key="desk://groups/ops")
-    assert response.context["trial"].kind == "template"
+    assert response.context["target"].kind == "template"
     assert 'value="ops"' in response.content.decode() or ">\nops<" in response.content.decode()
 
 

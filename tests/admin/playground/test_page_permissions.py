@@ -81,9 +81,9 @@ def test_what_ran_as_another_user_is_in_the_history(trying):
     person("ada")
     client = other_tester()
     assert answer_text(trying.run(client, "whoami", user="ada")) == "ada None"
-    entry = LogEntry.objects.get()
-    assert entry.change_message == "Tried the tool “whoami” as the user “ada”."
-    assert entry.user.get_username() == "staff"
+    log_entry = LogEntry.objects.get()
+    assert log_entry.change_message == "Tried the tool “whoami” as the user “ada”."
+    assert log_entry.user.get_username() == "staff"
 
 
 def test_what_another_user_may_not_see_is_not_there(trying):

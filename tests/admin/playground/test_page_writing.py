@@ -136,9 +136,9 @@ def test_nothing_skips_the_question(trying):
 def test_each_run_that_may_write_leaves_an_entry_without_values(trying):
     client = staff()
     trying.run(client, "add_group", {"arg.name": "Ops"})
-    entry = LogEntry.objects.get()
-    assert entry.change_message == "Tried the tool “add_group”."
-    assert (entry.object_id, entry.user.get_username()) == (str(trying.row.pk), "staff")
+    log_entry = LogEntry.objects.get()
+    assert log_entry.change_message == "Tried the tool “add_group”."
+    assert (log_entry.object_id, log_entry.user.get_username()) == (str(trying.row.pk), "staff")
     trying.run(client, "later", {"arg.a": "1"})
     assert LogEntry.objects.count() == 1
 
