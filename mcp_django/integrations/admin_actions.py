@@ -58,7 +58,7 @@ DELETE = "delete_selected"
 
 
 class AdminDeclaration(FieldDeclaration, RowRules, Protocol):
-    """What stands for a ``ModelAdmin``: the declaration of its tools."""
+    """The declaration of the tools of a ``ModelAdmin``, as this module uses it."""
 
     model_admin: Any
     fields: Sequence[str]
@@ -122,7 +122,7 @@ class ActionPermission(BasePermission):
         return f"{type(self._declaration.model_admin).__name__}.{self._action}"
 
     def has_permission(self, principal: Principal) -> bool:
-        """Return whether the caller may open the admin's list and finds the action there."""
+        """Return whether the caller may open the admin's list and the list offers the action."""
         server = self._declaration.server
         ctx = Context(server=server, principal=principal, protocol_version="")
         admin = self._declaration.model_admin
@@ -219,7 +219,7 @@ def _messages_result(
 def _response_result(
     declaration: AdminDeclaration, ctx: Context, request: CallerRequest, response: HttpResponseBase
 ) -> ToolResult:
-    """Return a file that the action returned, or where it redirects.
+    """Return a result with the file that the action returned, or the target of its redirect.
 
     Raises:
         ToolError: the response is an HTML page, on which the admin asks for more input.
@@ -248,8 +248,8 @@ def _is_page(response: HttpResponseBase) -> bool:
 
 # The request for a ModelAdmin ---------------------------------------------------------------------
 
-# It is a request of the caller to the admin's list of the model. It does not pass through
-# middleware, so it has a user and messages, but no session.
+# Methods of a ``ModelAdmin`` receive a request of the caller to the admin's list of the model. This
+# request does not pass through middleware, so it has a user and messages, but no session.
 
 
 class CollectedMessages(BaseStorage):
@@ -269,9 +269,9 @@ class CollectedMessages(BaseStorage):
 
 
 class AdminRequest(CallerRequest):
-    """A request to the admin's list of a model; its URL is only looked up if it is read.
+    """A request to the admin's list of a model; its URL is resolved only when it is read.
 
-    The forms of an admin are built when tools are declared, and the URLconf may be what imports
+    The forms of an admin are built when tools are declared, and the URLconf itself may be importing
     the module that declares them.
     """
 
@@ -291,7 +291,7 @@ class AdminRequest(CallerRequest):
 
     @cached_property
     def resolver_match(self) -> ResolverMatch | None:  # type: ignore[override]  # like the others
-        """What the path resolves to, ``None`` if the admin has no URLs."""
+        """The match of the path, or ``None`` if no URL pattern matches it."""
         try:
             return resolve(self.path_info)
         except Resolver404:
@@ -312,7 +312,7 @@ def admin_request(
     request.user = ctx.user
     request._messages = CollectedMessages(request)  # type: ignore[attr-defined]  # of the message framework
     for name in ("path", "path_info", "resolver_match"):
-        # The properties, instead of what the base class has set.
+        # The cached properties replace the values that the base class has set.
         vars(request).pop(name)
     return request
 

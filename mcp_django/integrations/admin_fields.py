@@ -1,9 +1,9 @@
-"""What a ``ModelAdmin`` shows: the options that are derived from it, and the fields of a caller.
+"""Options that are derived from a ``ModelAdmin``, and the fields that it shows to each caller.
 
 The fields are those of the admin's list and of its form. A row of a list has the columns and the
 references to one object; an object that is read alone also has its many-to-many relations and the
-rows of the admin's inlines. What the admin's methods decide for each request is decided for each
-caller here.
+rows of the admin's inlines. Methods of the admin that decide for each request are called for each
+caller.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _TEXT = "__str__"
 
 
 class ShownFields:
-    """The fields of a model that its admin, or an inline of it, shows to a superuser.
+    """The fields of a model that its admin, or one of its inlines, shows to a superuser.
 
     Only columns and relations of the model are shown, and none that looks like a secret.
-    ``left_out`` says why others are not.
+    ``left_out`` lists the other fields, with reasons.
     """
 
     def __init__(self, admin: BaseModelAdmin[Any], server: Any, model_admin: Any) -> None:
@@ -76,7 +76,7 @@ class ShownFields:
             name for name in getattr(admin, "list_display", ()) if isinstance(name, str)
         ]
         self.varies = any(self._overrides(name) for name in (*_FIELD_HOOKS, _LIST_HOOK))
-        """Whether the admin may show less to some callers."""
+        """Whether the admin may show fewer fields to some callers."""
         if not (self.admin.fields or self.admin.fieldsets):
             self.varies |= self._overrides("get_readonly_fields")
 
@@ -102,11 +102,11 @@ class ShownFields:
         return hasattr(base, name) and getattr(type(self.admin), name) is not getattr(base, name)
 
     def _form_fields(self) -> dict[str, Any]:
-        """Return the names that the form shows, with its field or ``None``."""
+        """Return the names that the form shows, each with its form field or ``None``."""
         admin, request = self.admin, self._request
         problem = ""
         for obj in (self.model(), None):
-            # Some admins cannot show a form without an object, and others not with an unsaved one.
+            # Some admins cannot show a form without an object, others not with an unsaved object.
             try:
                 names = flatten_fieldsets(admin.get_fieldsets(request, obj))
                 form = _form_class(admin, request, obj)
@@ -148,7 +148,7 @@ def _form_class(admin: Any, request: Any, obj: Model | None) -> Any:
 
 
 def _hides_value(field: forms.Field | None, *, is_declared: bool) -> bool:
-    """Return whether a form field may show something else than the stored value."""
+    """Return whether a form field may show something other than the stored value."""
     if isinstance(field, ReadOnlyPasswordHashField) or isinstance(
         getattr(field, "widget", None), forms.PasswordInput
     ):
@@ -170,9 +170,9 @@ def find_path(model: type[Model], name: Any) -> FieldPath | None:
 
 # Options derived from a ModelAdmin ----------------------------------------------------------------
 
-# Search, filters and orders are those of the attributes, which the admin offers to everybody who
-# may open its list, unless a method decides about them for each request. Then they are limited to
-# what every caller sees.
+# Search, filters and orders come from the attributes of the admin, which apply to every user who
+# may open its list. If a method of the admin decides about them for each request, they are limited
+# to the fields that every caller sees.
 
 PREFIXES = "^=@"
 DATE_PARTS = ("year", "month", "day")
@@ -206,7 +206,7 @@ class _OptionReader:
         self._model = model_admin.model
         self._server = server
         self._shown = ShownFields(model_admin, server, model_admin)
-        # Orders and pages reveal values, so they use what every caller sees.
+        # Orders and pages reveal values, so they use only fields that every caller sees.
         self._always: set[str] | None = None
         self.left_out = self._shown.left_out
 
@@ -231,7 +231,7 @@ class _OptionReader:
         return fields
 
     def form_options(self) -> dict[str, Any]:
-        """Return what an object that is read alone also shows, and whether callers see less."""
+        """Return the options for an object that is read alone, and what all callers see."""
         return {
             "object_fields": [name for name in self._names if self._is_many(name)],
             "inlines": list(self._inlines()),
@@ -243,7 +243,7 @@ class _OptionReader:
         return self._shown.names()
 
     def _inlines(self) -> Iterator[tuple[str, str, ShownFields]]:
-        """Yield the inlines: the name in results, that of the foreign key, and the fields."""
+        """Yield the inlines: the name in results, the name of the foreign key, and the fields."""
         for inline_class in self._admin.inlines:
             inline = inline_class(self._model, self._admin.admin_site)
             what = f"inlines contains {inline_class.__name__}"
@@ -354,7 +354,7 @@ class _OptionReader:
     # Helpers --------------------------------------------------------------------------------------
 
     def _is_offered(self, hook: str, name: Any) -> bool:
-        """Return whether the admin offers every caller to search or filter by a name."""
+        """Return whether the admin lets every caller search or filter by a name."""
         is_fixed = getattr(type(self._admin), hook) is getattr(ModelAdmin, hook)
         return is_fixed or name in self._shown.always
 
@@ -390,7 +390,7 @@ class AdminFields(ExposedFields):
     """The exposed fields of one ``ModelAdmin``.
 
     A column that a method of the admin or of the model computes is shown if ``fields`` names it.
-    It cannot be filtered by, ordered by or written.
+    Rows cannot be filtered or ordered by it, and it cannot be written.
     """
 
     def __init__(
@@ -604,15 +604,15 @@ class _InlineRows:
 
 
 def is_protected(model: type[Model], name: str, *, is_change: bool) -> bool:
-    """Return whether an assistant does not write a field, unless the site names it.
+    """Return whether assistants cannot write a field unless the site names it.
 
-    These are secrets, such as tokens, and what gives every permission of the site. A new object
-    may need a secret that has no default.
+    Such fields are secrets, such as tokens, and ``is_superuser``, which gives every permission. A
+    new object may need a secret that has no default.
     """
     try:
         field = model._meta.get_field(name)
     except FieldDoesNotExist:
-        # A field of the form alone, such as a new password that is typed twice.
+        # Only the form has this field, such as a new password that is typed twice.
         return False
     if not is_secret_name(name):
         return name == "is_superuser"

@@ -2,7 +2,7 @@
 
 HTML is split into tags and text as in a browser (HTML, section 13.2.5). The parser of the
 standard library takes quadratic time for some malformed pages and fails for others, depending on
-the Python release. This one looks at each character a fixed number of times and accepts every
+the Python release. This parser looks at each character a fixed number of times and accepts every
 page: malformed markup ends where a browser ends it. The conversion takes time linear in the size
 of the page. Nothing is fetched.
 """
@@ -82,7 +82,7 @@ def _unescape(raw: str) -> str:
 
 
 def _read_markup(html: str, opening: int) -> tuple[int, Token | None]:
-    """Return where the markup at a ``<`` ends, and its piece; ``None`` if it is not rendered."""
+    """Return where the markup at a ``<`` ends, and its token; ``None`` if it is not rendered."""
     following = html[opening + 1 : opening + 3]
     if _LETTER.match(following):
         return _read_tag(html, opening + 1, is_end=False)
@@ -106,7 +106,7 @@ def _comment(html: str, start: int) -> int:
 
 
 def _read_tag(html: str, start: int, *, is_end: bool) -> tuple[int, Token | None]:
-    """Return where a tag ends, and the tag; ``None`` if the page ends inside it."""
+    """Return where a tag ends, and the tag; ``None`` for an unfinished or self-closing tag."""
     name = _TAG_NAME.match(html, start)
     assert name is not None
     position = name.end()
@@ -197,7 +197,7 @@ _CSS_NOISE = re.compile(r"/\*.*?(?:\*/|$)|\s+", re.DOTALL)
 
 
 def html_to_text(html: str) -> str:
-    """Return the text of a page, starting with its title without a first-level heading."""
+    """Return the text of a page; its title comes first if there is no first-level heading."""
     reader = _TextExtractor()
     for piece in split_html(html):
         if isinstance(piece, StartTag):
@@ -488,7 +488,7 @@ class MarkdownWriter:
         return "\n".join(" ".join(line.split()) for line in lines).strip()
 
 
-# What the writer does at the start and at the end of an element.
+# The methods of the writer for the start and for the end of each element.
 _STARTS: Mapping[str, Callable[[MarkdownWriter], None]] = {
     **dict.fromkeys(BLOCKS, MarkdownWriter.block),
     "li": MarkdownWriter.item,

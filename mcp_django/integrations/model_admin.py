@@ -1,9 +1,9 @@
 """A ``ModelAdmin`` as tools, with the fields, filters, permissions, forms and log of the admin.
 
-Each call uses the methods of the ``ModelAdmin`` with a request of the caller: which rows there
-are, what the caller may do, with which form, and how an object is saved and logged. The site's
-own admin is not changed. This module is imported when it is first used, because a site may not
-use the admin.
+Each call uses the methods of the ``ModelAdmin`` with a request of the caller. They determine the
+rows, the permissions of the caller, the form, and how an object is saved and logged. The site's own
+admin is not changed. This module is imported when it is first used, because a site may not use the
+admin.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from mcp_django.schema.arguments import (
 
 
 def _find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
-    """Return the instance that is registered for a model, or that of a ``ModelAdmin`` class.
+    """Return the registered ``ModelAdmin`` of a model, or the instance of a ``ModelAdmin`` class.
 
     Raises:
-        ImproperlyConfigured: there is none; the message suggests the closest one.
+        ImproperlyConfigured: none is registered; the message suggests the closest name.
     """
     if not apps.is_installed("django.contrib.admin"):
         raise ImproperlyConfigured(
@@ -173,8 +173,8 @@ M = TypeVar("M", bound=Model)
 class AdminTools(ModelTools[M]):
     """The tools of one ``ModelAdmin``; ``actions`` names the admin actions that become tools.
 
-    ``form_fields`` restricts which fields of its form can be written. ``left_out`` lists what could
-    not be derived from the admin, for a system check.
+    ``form_fields`` restricts which fields of the admin's form can be written. ``left_out`` lists
+    what could not be derived from the admin, for a system check.
     """
 
     model_admin: ModelAdmin[M]
@@ -183,14 +183,14 @@ class AdminTools(ModelTools[M]):
     inputs_class = AdminInputs
     left_out: Sequence[str] = ()
     object_fields: Sequence[str] = ()
-    """The relations that an object shows which is read alone."""
+    """The relations that are shown when an object is read alone."""
     inlines: Sequence[Any] = ()
-    """The inlines whose rows such an object shows."""
+    """The inlines whose rows are shown when an object is read alone."""
     always_shown: Collection[str] | None = None
-    """The fields that every caller sees, ``None`` if the admin hides none from some of them."""
+    """The fields that every caller sees; ``None`` if the admin shows all fields to all callers."""
 
     def components(self) -> Iterator[Component]:
-        """Yield the tools of the model, and one for each action."""
+        """Yield the components of the base class, and a tool for each admin action."""
         yield from super().components()
         for name in self.get_name_list("actions"):
             yield action_tool(self, name)
@@ -212,8 +212,8 @@ class AdminTools(ModelTools[M]):
     def checks_each_object(self) -> bool:
         """Whether the admin may allow or deny viewing for each object.
 
-        Its list shows the objects that may not be viewed, too, but here a row also has the values
-        that the admin shows only on the object's page.
+        The admin's list also shows objects that the caller may not view, but here a row also has
+        values that the admin shows only on the object's page.
         """
         return type(self.model_admin).has_view_permission is not ModelAdmin.has_view_permission
 
@@ -228,8 +228,8 @@ class AdminTools(ModelTools[M]):
             return False
         if action == "add":
             return bool(self.model_admin.has_add_permission(request))
-        ask = getattr(self.model_admin, f"has_{action}_permission")
-        return bool(ask(request, obj))
+        has_action_permission = getattr(self.model_admin, f"has_{action}_permission")
+        return bool(has_action_permission(request, obj))
 
     @cached_property
     def exposed(self) -> AdminFields:
@@ -238,7 +238,7 @@ class AdminTools(ModelTools[M]):
 
     @cached_property
     def depends_on_caller(self) -> bool:  # type: ignore[override]  # an attribute of the base
-        """Whether the admin may show another form to another caller."""
+        """Whether the admin may show different forms to different callers."""
         own = type(self.model_admin)
         return any(getattr(own, name) is not getattr(ModelAdmin, name) for name in FORM_HOOKS)
 
@@ -307,7 +307,7 @@ class AdminTools(ModelTools[M]):
 
     @property
     def has_own_deletion(self) -> bool:
-        """Whether the admin deletes in its own way."""
+        """Whether the admin overrides ``delete_model``."""
         return type(self.model_admin).delete_model is not ModelAdmin.delete_model
 
     def perform_delete(self, ctx: Context, obj: M) -> None:

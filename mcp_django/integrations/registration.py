@@ -93,7 +93,7 @@ class APIViewOptions(RestOptions, total=False):
 
 
 class PageOptions(TypedDict, total=False):
-    """The options of a component that is made of a view or a form."""
+    """The options of a component that is built from a view or a form."""
 
     name: str | None
     title: str
@@ -198,7 +198,7 @@ class SiteRegistrar(Registrar):
         """Remove a component, or all components of a model, a declaration class or a REST view.
 
         Raises:
-            NotRegistered: it is not registered.
+            NotRegistered: the target is not registered.
         """
         if _remove_rest(self, target):
             return
@@ -243,9 +243,9 @@ class SiteRegistrar(Registrar):
         """Register a model with the fields, search, permissions and log of its ``ModelAdmin``.
 
         The tools are ``list`` and ``get`` unless ``tools`` names others, and ``actions`` names the
-        admin actions that become tools. The other options are those of
-        ``ModelTools`` and replace what is derived from the admin; ``form_fields`` restricts which
-        fields of its form can be written, and ``uri`` also registers the objects as resources.
+        admin actions that become tools. The other options are those of ``ModelTools`` and replace
+        what is derived from the admin; ``form_fields`` restricts which fields of the admin's form
+        can be written, and ``uri`` also registers the objects as resources.
 
         Raises:
             AlreadyRegistered: a component of one of these names is already registered.
@@ -266,10 +266,11 @@ class SiteRegistrar(Registrar):
 
         The view itself handles a real request: its permissions, throttles, filters, pagination and
         serializers apply. Its authentication is skipped, because the caller is already known.
-        ``basename`` is that of the router, after its namespace if there is one. Tools are named
-        after it, or after ``name`` and ``plural``; ``names``, ``descriptions`` and ``serializers``
-        are by action. ``url_kwargs`` has the types of URL variables other than the object's own
-        (``{"order_pk": int}``), ``fixed`` sets URL variables, and ``version`` the API version.
+        ``basename`` is that of the router, prefixed with the URL namespace if there is one. Tools
+        are named after ``basename``, or after ``name`` and ``plural``; ``names``, ``descriptions``
+        and ``serializers`` map actions to values. ``url_kwargs`` has the types of URL variables
+        other than the object's own (``{"order_pk": int}``), ``fixed`` sets URL variables, and
+        ``version`` the API version.
         ``urlconf`` is the URLconf of the view, if a middleware selects one for some hosts.
 
         Raises:
@@ -306,8 +307,9 @@ class SiteRegistrar(Registrar):
         """Register the view of a URL name: as a resource with ``uri``, else as a read-only tool.
 
         The site's own middleware and view handle a new request of the caller. The variables of
-        the URL are arguments; ``query`` adds those of the query string (types by name, or a form),
-        and ``form`` those that are posted (``method="post"``). ``readable`` converts HTML to text.
+        the URL are arguments; ``query`` adds the parameters of the query string (types by name, or
+        a form), and ``form`` the fields that are posted (``method="post"``). ``readable`` converts
+        HTML to text.
         ``urlconf`` is the URLconf of the name, if a middleware selects one for some hosts.
 
         Raises:
@@ -428,7 +430,7 @@ def _register(server: SiteRegistrar, model: type[Model], cls: Any) -> None:
         if isinstance(instance, ModelTools):
             for tool in _build_operations(instance):
                 set_declaration(tool.callable, instance)
-                # The generic tools add it to the registry, or stand for it.
+                # ``generic_tools.update()`` adds the tool to the registry, or uses a generic tool.
                 added.append(tool)
         for component in _build_others(instance):
             set_declaration(component.callable, instance)

@@ -55,8 +55,8 @@ from mcp_django.tenants import by_tenant
 
 # Every call runs in a copied context (``contextvars``), so that the language, the time zone and
 # the URLconf that a middleware sets do not outlive the call. A session that a view starts is
-# deleted after the call. A view that runs for a call cannot call another one, because such calls
-# could recurse without end.
+# deleted after the call. A view that runs for a call cannot call another view, because such calls
+# could recurse forever.
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class SiteHandler(BaseHandler):
     def resolve_request(self, request: Any) -> Any:
         """Return the view of a request, unless another pattern matches the URL first.
 
-        Otherwise an argument could be chosen that makes the URL that of any page of the site.
+        Otherwise, a caller could choose an argument that turns the URL into that of any other page.
         """
         match = super().resolve_request(request)
         if not any(route.leads_to(match) for route in request.routes):
@@ -83,7 +83,10 @@ class SiteHandler(BaseHandler):
         return match
 
     def process_exception_by_middleware(self, exception: Any, request: Any) -> Any:
-        """Return a middleware's response to an exception; an error page is not for callers."""
+        """Return a middleware's response to an exception, and record whether it is an error page.
+
+        Callers do not receive the content of an error page.
+        """
         response: Any = super().process_exception_by_middleware(exception, request)
         request.is_error_page = response is not None and response.status_code >= 500
         return response
@@ -118,12 +121,12 @@ def send_isolated(
     *,
     handler_class: type[SiteHandler] = SiteHandler,
 ) -> T:
-    """Return what ``read`` returns for the site's response, whose files are closed afterwards.
+    """Return the result of ``read`` for the site's response, and close the files of the response.
 
     Nothing that the site sets outlives the call.
 
     Raises:
-        ToolError: a view that runs for a call tries to call another one.
+        ToolError: a view that runs for a call tries to call another view.
         Exception: any exception of the handler and of ``read``.
     """
     if _is_in_site_call.get():
@@ -178,9 +181,9 @@ def close_files(response: HttpResponseBase) -> None:
 
 # URL patterns -------------------------------------------------------------------------------------
 
-# The view and the variables of a URL name. The URLconf is searched when a component is first used
-# and never while components are declared, because the URLconf itself often imports the modules
-# that declare them.
+# A route has the view and the variables of a URL name. The URLconf is searched when a component is
+# first used and never while components are declared, because the URLconf itself often imports the
+# modules that declare them.
 
 Namespaces = tuple[tuple[str, str], ...]
 
@@ -196,13 +199,13 @@ class URLVariables:
 
 @dataclass(frozen=True, kw_only=True)
 class URLRoute:
-    """One URL pattern; its variables are read at first use, as most searches keep one of many."""
+    """One URL pattern; its variables are read at first use, as most searches keep few routes."""
 
     name: str | None = None
     namespaces: Namespaces = ()
     """The instance namespace and the application namespace of each level."""
     callback: Any = None
-    """The view, ``None`` for a level above it."""
+    """The view; ``None`` for a level above a view."""
     levels: tuple[Any, ...] = ()
     """The pattern objects of Django, outermost first."""
     urlconf: str | None = None
@@ -214,7 +217,7 @@ class URLRoute:
 
     @property
     def converters(self) -> Mapping[str, Any]:
-        """The variables with their converters, ``None`` for one of a regular expression."""
+        """The variables with their converters; ``None`` for a group of a regular expression."""
         return self._variables.converters
 
     @property
@@ -255,7 +258,7 @@ class URLRoute:
         return all(space in names for space, names in pairs)
 
     def leads_to(self, match: ResolverMatch) -> bool:
-        """Return whether a URL was resolved to this pattern, or to one of the same name.
+        """Return whether a URL was resolved to this pattern, or to another one of the same name.
 
         A middleware may select another URLconf for a request.
         """
@@ -296,13 +299,13 @@ def routes_by_name(name: str, urlconf: str | None = None) -> list[URLRoute]:
     """Return the patterns of a URL name.
 
     Raises:
-        ImproperlyConfigured: there is none; the message suggests the closest name.
+        ImproperlyConfigured: no pattern has the name; the message suggests the closest name.
     """
     routes = list(all_routes(urlconf))
     matches = [route for route in routes if route.matches_name(name)]
     if not matches:
         raise ImproperlyConfigured(f"There is no URL named {name!r}; {_hint(name, routes)}")
-    # An application namespace stands for the instance of the same name, or for the first one.
+    # An application namespace means the instance of the same name, or else the first instance.
     chosen = name if any(route.full_name == name for route in matches) else matches[0].full_name
     return [route for route in matches if route.full_name == chosen]
 
@@ -311,7 +314,7 @@ def routes_by_view(view_class: type[Any], urlconf: str | None = None) -> list[UR
     """Return the patterns that lead to a class-based view and can be reversed.
 
     Raises:
-        ImproperlyConfigured: there is none, or they have more than one name.
+        ImproperlyConfigured: there is no such pattern, or the patterns have several names.
     """
     routes = [
         route for route in all_routes(urlconf) if route.view is view_class and route.is_reversible
@@ -341,7 +344,7 @@ def _walk(patterns: Iterable[Any], above: URLRoute) -> Iterator[URLRoute]:
 
 
 def _add_level(above: URLVariables, pattern: Any) -> URLVariables:
-    """Add the variables of one level, as Django finds them to reverse its pattern."""
+    """Return the variables with those of one more level, as Django finds them for ``reverse``."""
     regex = pattern.regex
     if "(" not in regex.pattern:
         return above
@@ -398,11 +401,11 @@ class SiteRequest:
     body: Pairs | bytes = b""
     """The fields of a form, or the body itself, whose type and length are then in ``meta``."""
     routes: Sequence[URLRoute] = ()
-    """The patterns that the path may resolve to; any other one is rejected."""
+    """The patterns that the path may resolve to; any other pattern is rejected."""
     meta: Mapping[str, str] = field(default_factory=dict)
     """Headers by their WSGI names, in place of the usual ones."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments from which it was built."""
+    """The arguments from which the request was built."""
 
 
 class CallerRequest(WSGIRequest):
@@ -427,10 +430,10 @@ class CallerRequest(WSGIRequest):
     """The time zone of the view, which middleware may have set."""
 
     if not TYPE_CHECKING:
-        # For type checkers a class with this method has every attribute.
+        # For type checkers, a class with this method would have every attribute.
         def __setattr__(self, name: str, value: Any) -> None:
             if name == "__class__":
-                # The middleware of django-pghistory replaces the class of a request by its own.
+                # The middleware of django-pghistory replaces the class of a request with its own.
                 value = _with_base(type(self), value)
             super().__setattr__(name, value)
 
@@ -465,7 +468,7 @@ class CallerRequest(WSGIRequest):
 
 @cache
 def _with_base(request_class: type[CallerRequest], base: type) -> type:
-    """Return the class, made a subclass of another class of requests as well."""
+    """Return a class that inherits from both request classes."""
     if issubclass(base, CallerRequest):
         return base
     return type(request_class.__name__, (request_class, base), {"__module__": __name__})
@@ -475,7 +478,7 @@ R = TypeVar("R", bound=CallerRequest)
 
 
 def build_request(ctx: Context, sending: SiteRequest, request_class: type[R]) -> R:
-    """Return the request of a call, with the caller as the user that Django's middleware finds."""
+    """Return the request of a call, with the caller as the user for Django's middleware."""
     request = request_class(_environ(ctx.request, sending))
     request.routes = sending.routes
     request._cached_user = ctx.user
@@ -490,8 +493,8 @@ def build_request(ctx: Context, sending: SiteRequest, request_class: type[R]) ->
 def _separate_cache_keys(request: CallerRequest, ctx: Context) -> None:
     """Prevent cache hits on pages that were stored for visitors without a cookie.
 
-    The cache key of a page that varies by cookie includes the header. ``COOKIES`` is parsed before
-    the header is set, and stays empty.
+    The cache key of a page that varies by cookie includes the ``Cookie`` header. ``COOKIES`` is
+    parsed before the header is set, and stays empty.
     """
     assert request.COOKIES == {}
     caller = hashlib.sha256(by_tenant(ctx.principal.key).encode()).hexdigest()
@@ -546,7 +549,7 @@ def _proxy_ssl_header(*, is_secure: bool) -> dict[str, str]:
 
 
 def _origin(carrier: HttpRequest | None) -> tuple[str, str, bool]:
-    """Return the host, the port and whether it is HTTPS: of the request, else of the settings."""
+    """Return the host, port and use of HTTPS of the MCP request, or else of the settings."""
     if carrier is not None:
         try:
             return carrier.get_host(), str(carrier.get_port()), carrier.is_secure()
@@ -569,7 +572,7 @@ def _allowed_host() -> str:
 def superuser_context(server: Any) -> Context:
     """Return the context of a superuser, with which forms and schemas are built before a call.
 
-    It never gives access to rows: each call checks the permissions of its own caller.
+    This context never gives access to rows: each call checks the permissions of its own caller.
     """
     user: Any = get_user_model()()
     user.pk = user._meta.pk.get_default() or 0

@@ -68,7 +68,7 @@ class SiteResponse:
     body: bytes
     is_cut: bool
     is_from_view: bool
-    """Whether the view itself returned it, and not a middleware or Django in its place."""
+    """Whether the view itself returned the response, not a middleware or Django in its place."""
     location: str
     """The target of a redirect: a path, or a URL if it is on another host."""
     messages: tuple[str, ...]
@@ -79,7 +79,7 @@ class SiteResponse:
 
     @property
     def text(self) -> str:
-        """The body as text without invalid characters; UTF-8 if its charset is not a valid one."""
+        """The body as text without invalid characters; UTF-8 if the charset is not valid."""
         try:
             text = self.body.decode(self.charset, errors="replace")
         except (LookupError, ValueError, Warning):
@@ -89,7 +89,7 @@ class SiteResponse:
 
     @property
     def is_redirect(self) -> bool:
-        """Whether it is a redirect with a target."""
+        """Whether the response is a redirect with a target."""
         return 300 <= self.status < 400 and bool(self.location)
 
     @property
@@ -101,7 +101,7 @@ class SiteResponse:
 def read_response(
     request: CallerRequest, response: HttpResponseBase, *, is_over: Callable[[], bool]
 ) -> SiteResponse:
-    """Read a response; reading stops when ``is_over`` returns that the rest is not needed."""
+    """Read a response to its end, up to the size limit, or until ``is_over`` returns true."""
     described = EmailMessage()
     described["Content-Type"] = response.get("Content-Type", "")
     described["Content-Disposition"] = response.get("Content-Disposition", "")
@@ -141,7 +141,8 @@ def _read_body(
         content = cast(HttpResponse, response).content
         return content[:limit], len(content) > limit
     if mime_type.startswith("text/") and mime_type != "text/html":
-        # The text is passed on unchanged, so the limit of a result applies; HTML gets shorter.
+        # The text is passed on unchanged, so the limit of a result applies; HTML becomes
+        # shorter.
         limit = get_settings().max_result_bytes
     if response.is_async:
         return run_coroutine(partial(_aread, response, limit, is_over))
@@ -149,7 +150,10 @@ def _read_body(
 
 
 def _decompress(body: bytes, *, is_cut: bool) -> tuple[bytes, bool]:
-    """Return the body decompressed, up to the size limit; the request did not accept gzip."""
+    """Return the decompressed body, up to the size limit.
+
+    The request does not accept gzip, but a response may be compressed all the same.
+    """
     unpacking = zlib.decompressobj(DETECT_HEADER)
     try:
         content = unpacking.decompress(body, get_settings().max_body_bytes)
@@ -228,12 +232,13 @@ def check_status(answer: SiteResponse, *, method: str) -> None:
     Raises:
         Http404: the status is 404 or 410.
         PermissionDenied: the status is 403.
-        ToolError: any other error status, or a redirect to another page; the message names it.
+        ToolError: any other error status, a redirect to sign in, or any redirect of a GET; the
+            message names the target of a redirect.
     """
     if answer.is_redirect:
         _check_redirect(answer, method)
     elif answer.status in {404, 410}:
-        # From a middleware, because that of a view was raised before.
+        # From a middleware or an admin action, because a view's own is raised before.
         raise Http404("Not found.")
     elif answer.status == 403:
         raise PermissionDenied
@@ -300,7 +305,7 @@ def tool_result(answer: SiteResponse, *, is_readable: bool) -> ToolResult:
 
 
 def _cut_to_size(value: Any) -> results.CutStructure:
-    """Return the value cut to the size limit, without its next page if it was cut."""
+    """Return the value cut to the size limit, without a link to the next page if it was cut."""
     structure, text, note = results.cut_structure(value)
     if note and isinstance(structure, dict) and structure.get("next"):
         structure = {**structure, "next": None}
@@ -390,7 +395,7 @@ def _check_size(answer: SiteResponse) -> None:
 
 
 def _is_sign_in(answer: SiteResponse) -> bool:
-    """Return whether a redirect leads to ``LOGIN_URL``, or to a URL that leads back here."""
+    """Return whether a redirect leads to ``LOGIN_URL``, or names this page as its ``next`` page."""
     try:
         there = urlsplit(answer.location)
     except ValueError:
@@ -415,21 +420,21 @@ def _login_url() -> str:
 
 
 def is_value_resent(field: forms.Field) -> bool:
-    """Return whether the current value is sent again with the others, as all but passwords are.
+    """Return whether the current value of a field is sent again; that of a password is not.
 
-    A stored password hash that is sent would be taken for a new password and hashed again.
+    A stored password hash would be taken for a new password and hashed again.
     """
     widget = field.widget
     return not isinstance(widget, forms.PasswordInput) or widget.render_value
 
 
 def current_value(form: forms.BaseForm, name: str) -> Any:
-    """Return the value of a field; a date or time as stored, with the parts that its input cuts."""
+    """Return the value of a field; a datetime or time keeps microseconds that its input omits."""
     field = form.fields[name]
     value = form.get_initial_for_field(field, name)
     stored = form.initial.get(name, field.initial)
     if isinstance(stored, dt.datetime | dt.time) and stored.replace(microsecond=0) == value:
         value = stored
-    # As text it would depend on a time zone that is active only during the request.
+    # As text, the value would depend on a time zone that is active only during the request.
     is_moment = isinstance(value, dt.datetime | dt.time) and (value.tzinfo or value.microsecond)
     return value if is_moment else form[name].value()

@@ -198,7 +198,7 @@ def _segments(prefix: str) -> list[str]:
 
 
 def _find_roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of skills that are not nested in another one, and their paths in URIs."""
+    """Yield the folders of skills that are not nested in another skill, with their URI paths."""
     if (folder / SKILL_MD).is_file():
         yield folder, "/".join([*segments, folder.name])
         return
@@ -208,7 +208,7 @@ def _find_roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]
         if (child / SKILL_MD).is_file():
             yield child, "/".join([*segments, child.name])
         elif is_skill_name(child.name) and len(segments) < MAX_PREFIX:
-            # A folder of skills; its name is put before theirs in URIs.
+            # A folder of skills; its name is put before their names in URIs.
             yield from _find_roots(child, [*segments, child.name])
         elif any(child.rglob(SKILL_MD)):
             raise ImproperlyConfigured(
@@ -223,7 +223,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _read_files(root: Path) -> dict[str, bytes]:
-    """Return the content of every file below a folder that is not hidden, by relative path."""
+    """Return the content of every file in a folder, except hidden files, by relative path."""
     files: dict[str, bytes] = {}
     size = 0
     for path in _walk(root):
@@ -295,7 +295,7 @@ def _read_frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[
 
 
 def _watch_folder(folder: Path) -> None:
-    """Restart ``runserver`` when one of the files changes."""
+    """Restart ``runserver`` when a file in the folder changes."""
 
     def watch(sender: Any, **_: Any) -> None:
         sender.watch_dir(folder, "**/*")
@@ -305,8 +305,8 @@ def _watch_folder(folder: Path) -> None:
 
 # Frontmatter of a SKILL.md ------------------------------------------------------------------------
 
-# It is validated against the Agent Skills specification (agentskills.io/specification). Fields
-# that the specification does not define are kept.
+# Frontmatter is validated against the Agent Skills specification (agentskills.io/specification).
+# Fields that the specification does not define are kept.
 
 MAX_CHARACTERS = 16 * 1024
 

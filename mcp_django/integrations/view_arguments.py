@@ -90,7 +90,7 @@ class FormValues:
         self.json_schema: Schema = dict(self._arguments.json_schema)
         if is_partial:
             properties = self.json_schema["properties"].items()
-            # A default would mean that a field that is left out is set to it.
+            # A default would mean that a field that is left out is set to the default.
             self.json_schema["properties"] = {
                 name: {key: value for key, value in schema.items() if key != "default"}
                 for name, schema in properties
@@ -163,8 +163,8 @@ def _has_only_uniqueness_errors(form: forms.BaseForm) -> bool:
 
 def _value_texts(field: forms.Field | None, value: Any) -> Iterator[str]:
     if isinstance(value, list | tuple):
-        for item in value:
-            yield from _value_texts(field, item)
+        for element in value:
+            yield from _value_texts(field, element)
     elif isinstance(value, bool):
         yield from _boolean_texts(field, is_ticked=value)
     elif isinstance(value, dt.date | dt.time):
@@ -296,7 +296,7 @@ def _converter_validator(converter: Any) -> Callable[[str], Any]:
             value = converter.to_python(text)
             converter.to_url(value)
         except ValueError:
-            # Without its message: Django never shows it, so it was not written for users.
+            # Django never shows the message of the converter, so it was not written for users.
             raise ValueError("is not a value that the URL accepts") from None
         return value
 
@@ -307,8 +307,8 @@ def _query_texts(value: Any) -> Iterator[str]:
     if isinstance(value, bool):
         yield "true" if value else "false"
     elif isinstance(value, list):
-        for item in value:
-            yield from _query_texts(item)
+        for element in value:
+            yield from _query_texts(element)
     elif value is not None:
         yield str(value)
 
@@ -353,7 +353,7 @@ class ViewArguments:
     template: Sequence[str] | None = None
     urlconf: str | None = None
     what: str = "The view"
-    """What the log calls it."""
+    """The name of the view in the log."""
     is_published: bool = False
     """Whether the component is declared completely, so that the URLconf can be loaded."""
     query_schema: Schema = field(default_factory=dict)
@@ -382,16 +382,16 @@ class ViewArguments:
         if not (self.is_published and apps.ready):
             return ""
         deferred = self._deferred
-        # Published as far as it is declared; the system check reports it.
+        # The declared part of the schema is published; the system check reports the exception.
         return "" if isinstance(deferred.exception, ImproperlyConfigured) else deferred.problem
 
     @property
     def exception(self) -> Exception | None:
-        """What was raised when they were built, if anything."""
+        """The exception that was raised when the arguments were built, if any."""
         return self._deferred.exception
 
     def schema_state(self) -> object:
-        """Return what else the schema depends on; an equal result means an equal schema."""
+        """Return the state on which the schema depends; an equal state means an equal schema."""
         if not (self.is_published and apps.ready):
             return False
         resolver = resolver_of(self.urlconf)
@@ -404,7 +404,7 @@ class ViewArguments:
 
         Raises:
             ImproperlyConfigured: the URLconf has no such view, or not with these variables.
-            ToolError: code of the site raised something else, which is logged.
+            ToolError: code of the site raised another exception, which is logged.
         """
         deferred = self._deferred
         if isinstance(deferred.exception, ImproperlyConfigured):
@@ -421,7 +421,7 @@ class ViewArguments:
 
     @property
     def files(self) -> frozenset[str]:
-        """The fields of the form that no argument fills, because JSON cannot contain files.
+        """The file fields of the form, which no argument fills, because JSON cannot contain files.
 
         Raises:
             ImproperlyConfigured: the URLconf has no such view, or not with these variables.
@@ -438,7 +438,7 @@ class ViewArguments:
         try:
             _ = self.layout
         except ImproperlyConfigured:
-            # The call itself raises it, so it is logged as a server error.
+            # The call itself raises this exception, so it is logged as a server error.
             return {}
         return {"sending": self.build_request(decode_arguments(raw))}
 

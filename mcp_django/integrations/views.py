@@ -76,7 +76,7 @@ def view_component(
     urlconf: str | None = None,
     **options: Any,
 ) -> Component:
-    """Return the component of a URL name; ``options`` are those of every page.
+    """Return the component of a URL name; ``options`` are those that views and forms share.
 
     Raises:
         ImproperlyConfigured: the declaration is not valid; the URLconf is not used for this check.
@@ -102,7 +102,7 @@ def view_component(
     source = ViewRunner(arguments, kind=kind, is_readable=readable)
     name = target.rpartition(":")[2].replace("-", "_")
     if form is not None and not runs_own_code(form, "__init__"):
-        # Errors in the form are found without the URLconf.
+        # Errors in the form are raised now, without the URLconf.
         FormValues(form)
     return _build_component(source, kind=kind, name=name, template=template, options=options)
 
@@ -150,7 +150,7 @@ def _template(uri: str | None) -> URITemplate | None:
 
 
 def _query(target: str, query: Any) -> tuple[Callable[[], RequestValues | None], Schema]:
-    """Return what makes the values of the query string, and their schema if it is known already."""
+    """Return a factory of the values of the query string, and their schema if already known."""
     values: RequestValues | None = None
     if isinstance(query, type) and issubclass(query, forms.BaseForm):
         if runs_own_code(query, "__init__"):
@@ -211,7 +211,7 @@ class ViewRunner:
         except ImproperlyConfigured as exc:
             return str(exc)
         except ToolError:
-            # Another check reports what code of the site raised.
+            # Another check reports exceptions of the site's code.
             return ""
         return ""
 
@@ -245,7 +245,7 @@ def send_request(ctx: Context, sending: SiteRequest) -> SiteResponse:
     """Send a request to the site as the caller.
 
     Raises:
-        ToolError: a view that runs for a call tries to call another one.
+        ToolError: a view that runs for a call tries to call another view.
         Exception: any exception of the view.
     """
     request = build_request(ctx, sending, CallerRequest)
@@ -260,7 +260,7 @@ def _read_view_response(
 
 
 def _raise_failure(request: CallerRequest, response: HttpResponseBase) -> None:
-    """Raise what the view raised, unless a middleware returned a page instead (a flat page).
+    """Raise the exception of the view, unless a middleware returned a page, such as a flat page.
 
     A redirect does not count, because Django's ``LocaleMiddleware`` redirects URLs that were not
     found to those with a language prefix.
@@ -288,8 +288,8 @@ def _build_component(
 ) -> Component:
     """Return the component for a view.
 
-    It opens no transaction, because Django's handler opens one if ``ATOMIC_REQUESTS`` is set. The
-    read-only limits are off, because a page may count its visitors.
+    The component opens no transaction, because Django's handler opens one if ``ATOMIC_REQUESTS``
+    is set. The read-only limits are off, because a page may count its visitors.
     """
     given_options = {name: value for name, value in options.items() if value is not None}
     given_options.setdefault("name", name)
@@ -460,7 +460,7 @@ def _is_update_view(route: URLRoute) -> bool:
 
 
 def _form_class(route: URLRoute) -> FormClass:
-    """Return the form class of a view, found without a request."""
+    """Return the form class of a view, without a request."""
     initkwargs = getattr(route.callback, "view_initkwargs", {})
     view = route.view(**initkwargs)
     if view.form_class is not None:

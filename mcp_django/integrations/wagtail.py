@@ -44,7 +44,7 @@ P = TypeVar("P", bound=Model)
 
 PARENT = "parent"
 EDITING = frozenset({"add", "change", "publish"})
-"""The page permissions of which each lets a user edit some pages."""
+"""The page permissions that each let a user edit some pages."""
 
 
 class PageTools(ModelTools[P]):
@@ -54,7 +54,8 @@ class PageTools(ModelTools[P]):
     revision. ``page_actions`` names further tools: ``publish`` and ``unpublish``.
 
     Callers see the pages that are live and public, and those that they may edit in Wagtail's
-    admin; ``get`` shows them the newest draft. ``permission`` replaces the permission to view.
+    admin; ``get`` shows the newest draft of a page that the caller may edit. ``permission``
+    replaces the permission to view.
     """
 
     page_actions: Sequence[str] = ()
@@ -75,7 +76,7 @@ class PageTools(ModelTools[P]):
         return queryset
 
     def has_permission(self, ctx: Context, action: Action, obj: P | None = None) -> bool:
-        """Return whether Wagtail lets the caller do this to the page, or to some pages."""
+        """Return whether the caller may perform the action on the page, or on some pages."""
         if action == "view":
             return self.permission is None or all(
                 permission.has_permission(ctx.principal)
@@ -91,7 +92,7 @@ class PageTools(ModelTools[P]):
 
     @property
     def checks_each_object(self) -> bool:
-        """Whether viewing is decided for each object; the queryset decides it."""
+        """Always false: ``get_queryset`` already selects the pages that the caller may view."""
         return False
 
     @cached_property
@@ -103,15 +104,15 @@ class PageTools(ModelTools[P]):
 
     @property
     def inputs_class(self) -> type[Any]:  # type: ignore[override]  # an attribute of the base
-        """The class that reads values."""
+        """The class that validates the values of a page."""
         return PageInputs
 
     def perform_create(self, ctx: Context, form: Any) -> P:
         """Save a draft below its parent.
 
         Raises:
-            PermissionDenied: the caller may not add a page there.
-            ToolError: such a page cannot be there.
+            PermissionDenied: the caller may not add a page below the parent.
+            ToolError: the parent cannot have a page of this type.
         """
         parent = form.cleaned_data[PARENT].specific
         page = form.instance
@@ -132,7 +133,7 @@ class PageTools(ModelTools[P]):
         return saved
 
     def perform_update(self, ctx: Context, form: Any) -> P:
-        """Save a revision; the live page stays as it is."""
+        """Save a revision; the live page does not change."""
         page = form.instance
         _save_relations(form)
         page.save_revision(user=_user_of(ctx), log_action=True, clean=False)
@@ -140,13 +141,13 @@ class PageTools(ModelTools[P]):
         return saved
 
     def perform_delete(self, ctx: Context, obj: P) -> None:
-        """Delete the page and the pages below it, and log it in Wagtail."""
+        """Delete the page and the pages below it, and log the deletion in Wagtail."""
         obj.delete(user=_user_of(ctx))  # type: ignore[call-arg]  # a page
 
     # Actions --------------------------------------------------------------------------------------
 
     def components(self) -> Iterator[Component]:
-        """Yield the tools, and one for each action."""
+        """Yield the components of the base class, and a tool for each page action."""
         yield from super().components()
         for name in self.get_name_list("page_actions"):
             if name not in _ACTIONS:
@@ -197,7 +198,7 @@ class PageTools(ModelTools[P]):
 
 
 class _ActionPermission(BasePermission):
-    """Allow those who may edit some pages; the page itself decides about the action."""
+    """Allow callers who may edit some pages; the action itself checks the page."""
 
     def __init__(self, declaration: PageTools[Any]) -> None:
         self._declaration = declaration
@@ -266,7 +267,7 @@ class StreamFormField(forms.JSONField):
         """Return the blocks.
 
         Raises:
-            ValidationError: they are not a list of blocks of the field's types.
+            ValidationError: the value is not a list of blocks of the field's types.
         """
         blocks = super().to_python(value)
         if blocks in self.empty_values:
@@ -284,7 +285,7 @@ class StreamFormField(forms.JSONField):
         return self._block.to_python(blocks)
 
     def clean(self, value: Any) -> Any:
-        """Return the blocks, checked."""
+        """Return the validated blocks."""
         blocks = super().clean(value)
         try:
             return self._block.clean(blocks)
@@ -299,7 +300,7 @@ class StreamFormField(forms.JSONField):
 
 
 def _block_errors(error: Any, path: str = "") -> list[str]:
-    """Return the errors of nested blocks with their places."""
+    """Return the errors of nested blocks, each with the path of its block."""
     errors: list[str] = []
     inner = getattr(error, "block_errors", None) or {}
     for step, block_error in inner.items() if isinstance(inner, dict) else enumerate(inner):
@@ -320,7 +321,7 @@ def _block_errors(error: Any, path: str = "") -> list[str]:
 
 
 class PageInputs(FormInputs):
-    """Reads the values of a page; a new one also has a parent."""
+    """Validates the values of a page; a new page also has a parent."""
 
     def form_class(self, declaration: Any, *, is_change: bool) -> Any:
         """Return the class of the form."""
@@ -337,7 +338,7 @@ class PageInputs(FormInputs):
         )
         new: Any = type(form.__name__, (form,), {PARENT: parent, "__module__": __name__})
         if "slug" in new.base_fields:
-            # Wagtail makes one of the title.
+            # Wagtail derives the slug from the title.
             new.base_fields["slug"].required = False
         return new
 

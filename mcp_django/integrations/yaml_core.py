@@ -103,7 +103,7 @@ class _ValueBuilder:
         if isinstance(event, self._yaml.ScalarEvent):
             if _LONE_SURROGATE.search(event.value):
                 raise SkillError(f"line {line}: half of a surrogate pair is not a character.")
-            # A style means quotes or a block of text.
+            # A scalar with a style is quoted or a block, so it is always text.
             return event.value if event.style or event.tag else _resolve_scalar(event.value, line)
         if isinstance(event, self._yaml.SequenceStartEvent):
             return self._sequence(depth)

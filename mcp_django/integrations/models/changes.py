@@ -53,7 +53,7 @@ class PendingNotification:
         """Publish the topics."""
         self.is_published = True
         topics, lookups = self.topics, self.lookups
-        # ``_last`` refers to this object until the next one on the connection; free its contents.
+        # ``_last`` refers to this object until the connection has another one; free its contents.
         self.topics, self.lookups = {}, {}
         for find, values in lookups.items():
             for chunk in in_batches(list(values), CHUNK):
@@ -101,15 +101,15 @@ def _remember(notification: PendingNotification, using: str) -> None:
 def _pending(using: str) -> PendingNotification | None:
     """Return the last notification if it is pending and belongs to the current savepoint."""
     connection = connections[using]
-    entry, notification = _last.get(connection, (None, None))
+    commit_hook, notification = _last.get(connection, (None, None))
     if not connection.in_atomic_block or not connection.run_on_commit or notification is None:
         return None
-    if connection.run_on_commit[-1] is not entry or notification.is_published:
+    if connection.run_on_commit[-1] is not commit_hook or notification.is_published:
         return None
     # If a savepoint is rolled back, its notification is discarded, so it must not contain topics
     # from outside of the savepoint. A test may begin to capture callbacks in the middle of its
     # atomic block, so notifications that belong to this block are not reused.
-    is_same = entry[0] == set(connection.savepoint_ids)
+    is_same = commit_hook[0] == set(connection.savepoint_ids)
     return (
         notification if is_same and not is_test_transaction(connection.atomic_blocks[-1]) else None
     )
@@ -287,7 +287,7 @@ class TopicFinder:
     column: str
     using: str
     tenant: str
-    """The tenant that the thread was in when an object changed; it may be another one later."""
+    """The tenant of the thread when an object changed; the thread may leave it later."""
 
     def __call__(self, values: Sequence[Any]) -> list[TopicKey]:
         """Return the topics of the objects with these values."""
@@ -320,7 +320,7 @@ def _foreign_key_to_model(relation: Any) -> Any:
 
 
 def _column_names(declaration: PublishedModel) -> frozenset[str]:
-    """Return the names in ``update_fields`` that stand for exposed fields."""
+    """Return the names in ``update_fields`` that refer to exposed fields."""
     names = {path.names[0] for path in declaration.exposed.paths.values()}
     columns = declaration.model._meta.concrete_fields
     return frozenset(names | {column.attname for column in columns if column.name in names})

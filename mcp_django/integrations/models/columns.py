@@ -239,10 +239,10 @@ def _is_covered(model: type[Model], name: str, paths: Collection[str]) -> bool:
 
 # Limits of validators in the schema ---------------------------------------------------------------
 
-# The schema states what the validators of a model require, so that callers do not have to find it
-# out from errors.
+# The schema states what the validators of a model require, so that callers do not have to learn it
+# from errors.
 
-# Bounds from here on come from the type of the column, not from its meaning; they are left out.
+# Bounds of at least this size come from the column type, not from its meaning; they are left out.
 _LARGE = 2**31 - 1
 _BOUNDS: tuple[tuple[type[validators.BaseValidator], str, str], ...] = (
     (validators.MinValueValidator, "minimum", "at least"),
@@ -284,7 +284,7 @@ def _bounds(rules: Iterable[Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 def _patterns(rules: Iterable[Any]) -> Iterator[str]:
-    """Yield the messages of pattern validators; not every client reads Python's expressions."""
+    """Yield the messages of pattern validators; not all clients know Python's regex syntax."""
     for rule in rules:
         if isinstance(rule, validators.RegexValidator):
             yield str(rule.message)
@@ -507,7 +507,7 @@ class Column:
             return str(value)
 
     def _stored_json(self, value: Any) -> Any:
-        """Return what a field of another package stores as JSON for its own kind of value.
+        """Return the JSON that a field of another package stores for its own type of value.
 
         ``str()`` of such a value may render templates, as Wagtail's ``StreamField`` does.
         """
@@ -541,7 +541,7 @@ class Column:
             return Literal[tuple(self.choices)]
         if self.kind == "integer":
             low, high = self._integer_bounds()
-            # The bounds of 64 bits say nothing to a caller.
+            # The bounds of 64-bit integers do not help a caller.
             bounds = {"minimum": low, "maximum": high} if high < MAX_SAFE_INTEGER else {}
             schema = LARGE_INTEGER if self.is_large else {"type": "integer", **bounds}
             return Annotated[int, Rule(ge=low, le=high), WithJsonSchema(dict(schema))]
@@ -583,7 +583,7 @@ def _file(value: Any) -> dict[str, str] | None:
 # Regular-expression lookups are left out.
 
 MAX_IN = 100
-# The longest text columns that have an ``in`` lookup by default and fit into a cursor.
+# The maximum length of text columns that have an ``in`` lookup by default and fit into a cursor.
 SHORT_TEXT = 255
 
 _ORDERED = ("exact", "gt", "gte", "lt", "lte")

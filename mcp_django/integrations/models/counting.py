@@ -188,7 +188,7 @@ def _dump(row: dict[str, Any], chosen: dict[str, FieldPath]) -> dict[str, Any]:
 def _rounded(value: Any, kind: str, field: Any) -> Any:
     """Return a decimal rounded to the places of its column, so that all databases agree.
 
-    An average has two places more.
+    An average has two more places.
     """
     places = getattr(field, "decimal_places", None)
     if not isinstance(value, Decimal) or places is None or not value.is_finite():
@@ -226,7 +226,7 @@ _EXPRESSIONS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """A column, or a part of a date, to group by, since it has few distinct values."""
+    """A column, or a part of a date, with few distinct values, by which rows can be grouped."""
 
     path: FieldPath
     part: str = ""

@@ -69,7 +69,7 @@ class ModelComponents(Generic[M]):
     # Implemented by the subclasses in this package ----------------------------------------------
 
     def components(self) -> Iterator[Component]:
-        """Yield the components that the class has in addition, such as its actions."""
+        """Yield additional components of the class, such as its actions."""
         yield from ()
 
     def connect(self) -> None:
@@ -91,9 +91,9 @@ class ModelComponents(Generic[M]):
     def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
         """Return whether the caller may ``view``, ``add``, ``change`` or ``delete``.
 
-        It is called without an object first. It is called again with each object if a class
-        overrides it, or if it returned false and an authentication backend of the site may have
-        per-object permissions.
+        This method is first called without an object. It is called again with each object if a
+        class overrides it, or if it returned false and an authentication backend of the site may
+        have per-object permissions.
         """
         return has_default_permission(self, ctx, action, obj)
 
@@ -104,7 +104,7 @@ class ModelComponents(Generic[M]):
         return normalize_queryset(self.get_queryset(ctx), self)
 
     def may_have_permission(self, ctx: Context, action: Action) -> bool:
-        """Return whether the caller may do this to the model, or possibly to one of its objects."""
+        """Return whether the caller may perform the action on the model, or possibly an object."""
         return self.has_permission(ctx, action) or (
             ctx.principal.is_authenticated and has_object_permission_backend()
         )
@@ -128,7 +128,7 @@ class ModelComponents(Generic[M]):
         return tuple(dict.fromkeys((*self.get_name_list("scopes"), scope)))
 
     def access(self, action: Action) -> dict[str, Any]:
-        """Return the options of a component that performs the action, as to who may use it."""
+        """Return the access options of a component that performs the action."""
         return {
             "permission": self.permissions_for(action),
             "scopes": self.needed_scopes(action),
@@ -243,7 +243,7 @@ class ModelComponents(Generic[M]):
                 self.refuse(f"no option named {name!r}; did you mean {close!r}?")
 
     def _check_bases(self) -> None:
-        """Reject an option of a base class that is missing, which would otherwise be ignored."""
+        """Reject an option whose base class is missing; it would otherwise be ignored."""
         package_classes = [cls for cls in type(self).__mro__ if _is_package_class(cls)]
         names = {name for cls in package_classes for name in _public(cls)}
         written = {
@@ -302,7 +302,8 @@ class WriteHooks(ModelComponents[M]):
 
     The hooks run within the transaction, also in a preview: side effects that a preview must not
     have belong in ``transaction.on_commit``. With ``preview = False`` there are no previews, for
-    models whose signals reach outside of the database at once, such as a search index.
+    models whose signals immediately change something outside of the database, such as a search
+    index.
     """
 
     preview: bool = True
@@ -311,7 +312,7 @@ class WriteHooks(ModelComponents[M]):
     serializer: type[Any] | None = None
     inputs_class: type[Any] | None = None
     depends_on_caller: bool = False
-    """Whether the fields to write are other ones for other callers."""
+    """Whether the fields to write differ between callers."""
 
     def perform_create(self, ctx: Context, form: Any) -> M:
         """Save a new object from a valid form (or serializer) and return it.
@@ -328,7 +329,7 @@ class WriteHooks(ModelComponents[M]):
 
     @property
     def has_own_deletion(self) -> bool:
-        """Whether objects are deleted in another way than by their ``delete()``."""
+        """Whether objects are deleted by something other than their ``delete()``."""
         return self.is_overridden("perform_delete")
 
     def perform_delete(self, ctx: Context, obj: M) -> None:
@@ -358,7 +359,7 @@ class WriteHooks(ModelComponents[M]):
 class ModelResource(ModelComponents[M]):
     """A model as resources: one for each object, identified by the variables of ``uri``.
 
-    The variables are names in ``fields`` that are unique together. ``list`` says whether the
+    The variables are names in ``fields`` that are unique together. ``list`` sets whether the
     objects are listed, ``title`` and ``last_modified`` name the fields that the list shows,
     ``blobs`` the file fields that can be read; the texts of ``prompts`` contain ``{object}``. With
     ``subscribe``, saving an object notifies its subscribers after the commit; for changes without
@@ -375,7 +376,7 @@ class ModelResource(ModelComponents[M]):
     subscribe: bool = False
 
     def connect(self) -> None:
-        """Connect the receivers of change signals, with ``subscribe``."""
+        """Connect the receivers of change signals, if ``subscribe`` is set."""
         super().connect()
         if self.subscribe:
             self._changes.connect()
@@ -405,12 +406,13 @@ MAX_PAGE_SIZE = 1000
 
 
 class ModelTools(WriteHooks[M]):
-    """A model as tools, which ``tools`` names.
+    """A model as tools; ``tools`` lists them.
 
-    These are ``list`` and ``get`` by default, and ``count``, ``create``, ``update`` and ``delete``.
-    ``search_fields``, ``filter_fields`` and ``ordering_fields`` are paths in ``fields``;
-    ``filter_fields`` may name the lookups: ``{"placed_at": ["gte", "lt"]}``. ``write_fields`` are
-    the columns that ``create`` and ``update`` accept, by default the editable ones of ``fields``.
+    ``tools`` is ``list`` and ``get`` by default; ``count``, ``create``, ``update`` and ``delete``
+    can be added. ``search_fields``, ``filter_fields`` and ``ordering_fields`` are paths in
+    ``fields``; ``filter_fields`` may name the lookups: ``{"placed_at": ["gte", "lt"]}``.
+    ``write_fields`` are the columns that ``create`` and ``update`` accept, by default the editable
+    ones of ``fields``.
     """
 
     tools: Sequence[str] = ("list", "get")
@@ -423,7 +425,7 @@ class ModelTools(WriteHooks[M]):
 
     def __init__(self, model: type[M], server: Registrar) -> None:
         self.operations: dict[str, Tool] = {}
-        """The tools by their names in ``tools``; ``register`` makes them."""
+        """The tools by their names in ``tools``; ``register`` builds them."""
         super().__init__(model, server)
 
     def check(self) -> None:

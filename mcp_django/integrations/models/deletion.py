@@ -1,11 +1,11 @@
-"""What a deletion deletes: the rows that go with an object, and the rows that protect it.
+"""Counts of the rows that are deleted with an object, and of the rows that protect it.
 
 Django's collector finds the rows that cascade. A tree (django-treebeard, django-mptt, Wagtail), a
 signal or the site's own ``delete()`` may delete more, so the statements of the deletion itself are
 counted as well, and the larger number is returned.
 
-Only rows that the caller may see are counted, by model: callers must not learn how many rows that
-they may not view refer to an object.
+Only rows that the caller may see are counted, by model: callers must not learn how many hidden rows
+refer to an object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mcp_django.storage.databases import in_batches
 # The number of keys in one statement; SQLite limits the number of parameters.
 BATCH = 500
 MAX_COUNTED = 10_000
-"""The number of rows that are counted one by one, where a row rule decides about each."""
+"""The maximum number of visible rows of a model that are counted where a row rule decides."""
 
 Counts = dict[str, int]
 
@@ -53,7 +53,7 @@ class DeletionCounts:
     """Whether more rows may be affected than could be counted."""
 
     def as_result(self, name: str) -> dict[str, Any]:
-        """Return the members of a result; ``name`` is that of the deleted rows."""
+        """Return the members of a result; ``name`` is the member with the deleted rows."""
         detached = {DETACHED: self.detached} if self.detached else {}
         at_least = {AT_LEAST: True} if self.at_least else {}
         return {name: self.deleted, **detached, **at_least}
@@ -62,10 +62,11 @@ class DeletionCounts:
 class DeletionObserver:
     """Counts what a deletion deletes, while it runs.
 
-    ``server`` and ``ctx`` determine which rows the caller may see. A model whose rows the caller
-    may all see is counted by its statements, which costs nothing. Where a row rule decides, the
-    visible rows that Django's collector finds are counted before, and all visible rows before and
-    after, up to ``MAX_COUNTED``; the larger number is returned. Nothing depends on hidden rows.
+    ``server`` and ``ctx`` determine which rows the caller may see. If the caller may see all rows
+    of a model, they are counted by the statements of the deletion, without further queries. Where a
+    row rule decides, the visible rows that Django's collector finds are counted before the
+    deletion, and all visible rows before and after it, up to ``MAX_COUNTED``; the larger number is
+    returned. Nothing depends on hidden rows.
 
     With ``is_own`` the site deletes in its own way, so the collector may not know all rows.
     """
@@ -87,13 +88,13 @@ class DeletionObserver:
 
     @contextmanager
     def observe(self) -> Iterator[None]:
-        """Count the statements of the deletion that runs within."""
+        """Count the rows of the deletion that runs in the ``with`` block."""
         affected = _affected_models(self._model)
         ruled = [model for model in affected if self._visibility(model) is Visibility.SOME]
         if ruled:
             self._collected.collect(self._obj)
             self._visible_before = {model: self._count_visible(model) for model in ruled}
-        # The database itself deletes the rows of such relations, and does not report their number.
+        # With a database-level on_delete, the database itself deletes rows and reports no number.
         self._at_least = any(
             hasattr(getattr(relation, "on_delete", None), "on_delete_sql")
             for model in affected
@@ -106,8 +107,8 @@ class DeletionObserver:
     def counts(self) -> DeletionCounts:
         """Return the counts, after the deletion.
 
-        If the row still exists, the site only marks rows as deleted: what else it has deleted is
-        counted, and not what Django would delete.
+        If the row still exists, the site only marks rows as deleted: the other rows that it has
+        deleted are counted, not those that Django would delete.
         """
         is_gone = not self._model._base_manager.using(self._alias).filter(pk=self._key).exists()
         deleted: Counter[str] = Counter()
@@ -162,7 +163,7 @@ def protected_error(
 
 _DELETE: Final = re.compile(r"(?i)\s*DELETE\s+(?:\S+\s+)?FROM\s+(\S+)")
 _DETACH: Final = re.compile(r"(?i)\s*UPDATE\s+(\S+)\s+SET\s+(\S+)\s*=\s*(NULL|%s)\s+WHERE")
-# Statements that may delete rows without naming how many.
+# Statements that may delete rows without reporting how many.
 _UNKNOWN: Final = re.compile(r"(?is)\s*(?:WITH\b.*\bDELETE|TRUNCATE|CALL|EXEC)\b")
 _SAVEPOINT: Final = re.compile(r"(?i)\s*(SAVEPOINT|ROLLBACK\s+TO)\s+(?:SAVEPOINT\s+)?(\S+)")
 
@@ -197,7 +198,7 @@ class _StatementCounts:
         return result
 
     def _follow(self, action: str, name: str) -> None:
-        """Keep the counts of a savepoint, or go back to them."""
+        """Save the counts at a savepoint, or restore them when it is rolled back."""
         if action == "SAVEPOINT":
             self._savepoints[name] = (self._deleted.copy(), self._detached.copy())
         elif name in self._savepoints:
@@ -205,7 +206,7 @@ class _StatementCounts:
             self._deleted, self._detached = deleted.copy(), detached.copy()
 
     def deleted(self, model: type[Model]) -> dict[type[Model], int]:
-        """Return the numbers by model; a table of several models counts for ``model``."""
+        """Return the numbers by model; a table that models share counts for ``model``."""
         by_table = self._models_by_table(model)
         return {
             by_table[table]: number for table, number in self._deleted.items() if table in by_table
@@ -240,7 +241,7 @@ class _StatementCounts:
 
 
 def _affected_models(model: type[Model]) -> frozenset[type[Model]]:
-    """Return the model, its parents, and the models that refer to it, however indirectly."""
+    """Return the model, its parents, and the models that directly or indirectly refer to it."""
     affected: set[type[Model]] = set()
     waiting = [model]
     while waiting:
@@ -288,7 +289,7 @@ class _Collected:
         return self._detached.counts
 
     def collect(self, obj: Model) -> None:
-        """Count the rows, but none of a protected object: its deletion raises the error."""
+        """Count the rows; none for a protected object, whose deletion raises the error."""
         collector = Collector(using=self._alias, origin=obj)
         try:
             collector.collect([obj])
@@ -339,7 +340,7 @@ class _RowCounter:
 
 
 def _keys(rows: Any) -> Any:
-    """Return the rows of a bulk update (a queryset) as they are, and loaded rows as keys."""
+    """Return the rows of a bulk update (a queryset) unchanged, and loaded rows as keys."""
     if isinstance(rows, QuerySet) and rows._result_cache is None:
         return rows
     return [row.pk for row in rows]

@@ -267,7 +267,7 @@ def find_tie_breaker(declaration: FieldDeclaration) -> str:
     Its values are stored in cursors, so it must be a column that the rows show.
 
     Raises:
-        ImproperlyConfigured: there is none.
+        ImproperlyConfigured: there is no such column.
     """
     unique = _unique_columns(declaration)
     keys = [name for name in unique if declaration.exposed.columns[name].primary_key]
@@ -393,7 +393,7 @@ class RowLoader:
 
 
 def _can_be_prefetched(relation: Any) -> bool:
-    """Return whether the manager of another package can load the rows of many objects at once."""
+    """Return whether the manager of another package can prefetch the rows of many objects."""
     try:
         # Managers like Django's need an object that looks saved.
         manager = getattr(relation.model(pk=0), accessor_name(relation))
@@ -432,10 +432,7 @@ def _order(relation: Relation) -> list[str]:
 def load_labels(
     server: Registrar, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
 ) -> dict[Any, str]:
-    """Return the labels of those objects with these keys that the caller may view.
-
-    It takes one query.
-    """
+    """Return the labels of the objects with these keys that the caller may view, in one query."""
     present_keys = {key for key in keys if key is not None}
     if not present_keys:
         return {}
@@ -495,7 +492,7 @@ class LabelPlaceholders:
             for blank in blanks:
                 blank.fill(labels.get(blank.key))
         for items in self._lists:
-            items[:] = [item for item in items if item is not None]
+            items[:] = [row for row in items if row is not None]
 
 
 # Columns and relations ----------------------------------------------------------------------------
@@ -503,7 +500,7 @@ class LabelPlaceholders:
 
 @dataclass
 class Relation:
-    """A relation and the tree behind it; ``labelled`` is true if it is (also) named alone."""
+    """A relation and the tree behind it; ``labelled`` means that it is (also) named alone."""
 
     field: Any
     node: Node
@@ -511,7 +508,7 @@ class Relation:
 
     @cached_property
     def is_many(self) -> bool:
-        """Whether it leads to several objects."""
+        """Whether the relation leads to several objects."""
         return leads_to_many(self.field)
 
     @cached_property

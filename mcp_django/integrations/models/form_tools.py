@@ -29,7 +29,7 @@ Rows = QuerySet[Any] | Manager[Any] | Callable[[Context], QuerySet[Any]]
 
 
 class PageFormInputs(FormInputs):
-    """Reads the values of a form that was written for a page and may have file fields."""
+    """Validates the values of a form that was written for a page and may have file fields."""
 
     def excluded_fields(self, form_class: Any, *, is_change: bool) -> Collection[str]:
         """Return the file fields that may be missing; an object keeps the file that it has."""
@@ -41,7 +41,7 @@ class PageFormInputs(FormInputs):
 
 
 class FormTools(ModelTools[Any]):
-    """The declaration of a model form; ``key`` is empty for a form that creates."""
+    """The declaration of a model form; ``key`` is empty for a form that creates objects."""
 
     inputs_class = PageFormInputs
     # A permission that is passed in applies to every object.
@@ -77,7 +77,7 @@ class FormTools(ModelTools[Any]):
         return rows
 
     def has_permission(self, ctx: Context, action: Action, obj: Any = None) -> bool:
-        """Check the permission that was passed in, or Django's for the action of the form.
+        """Return whether the caller has the passed permission, or Django's for the form's action.
 
         A caller who may change an object sees the fields that the form shows, as in the admin.
         """
@@ -93,7 +93,7 @@ class FormTools(ModelTools[Any]):
 def form_tool(
     form: type[Any], *, server: Any, instance: Any = None, queryset: Any = None, **options: Any
 ) -> Tool:
-    """Return the tool of a model form; ``options`` are those of every page.
+    """Return the tool of a model form; ``options`` are those that views and forms share.
 
     Raises:
         ImproperlyConfigured: the form or an option is not valid.

@@ -1,10 +1,10 @@
 """Generic tools: one set of tools for all models of a server, instead of one set per model.
 
 A server opts in with ``generic=True`` or a number of models, above which ``GenericSet`` uses the
-generic tools. It decides whenever a model is registered or unregistered, so the result depends on
-the registered models and not on their order; the apps' ``mcp`` modules are all imported before the
-first client connects. The generic tools do not access rows themselves: each call is passed to the
-tool of the model, the same one that would otherwise be in the catalog.
+generic tools. ``GenericSet`` decides whenever a model is registered or unregistered, so the result
+depends on the registered models and not on their order; the apps' ``mcp`` modules are all imported
+before the first client connects. The generic tools do not access rows themselves: each call is
+passed to the tool of the model, the same one that would otherwise be in the catalog.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class GenericSet:
         self.generic = generic
 
     def update(self) -> None:
-        """Register the generic tools or the tools of each model, depending on their number.
+        """Register the generic tools or the tools of each model, depending on the number of models.
 
         Raises:
             AlreadyRegistered: the name of a tool, or of a model, is already used.
@@ -164,9 +164,9 @@ def _tools(members: Iterable[GenericModel]) -> list[Tool]:
 
 # Arguments of the generic tools -------------------------------------------------------------------
 
-# These name a model and contain the arguments of its own tool. They are parsed twice: first for
-# their structure, then by the model's tool, which knows its filters and fields. Errors of the
-# second pass are reported under the names that the caller used.
+# The arguments name a model and contain the arguments of the model's own tool. They are parsed
+# twice: first for their structure, then by the model's tool, which knows its filters and fields.
+# Errors of the second pass are reported under the names that the caller used.
 
 Raws = dict[str, bytes]
 
@@ -444,7 +444,7 @@ class GenericOperation:
         }
 
     def key_of(self, member: GenericModel) -> str:
-        """Return the argument of the model's tool that ``key`` stands for, ``""`` for none."""
+        """Return the argument of the model's tool that gets ``key``; ``""`` if there is none."""
         return member.declaration.lookup.name if "key" in self.required else ""
 
 

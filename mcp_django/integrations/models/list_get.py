@@ -150,7 +150,7 @@ class ListFunction:
         return {**self._filters.arguments, **self._ordering.arguments, **paging}
 
     def page(self, ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return a page, with the total if it is the first and with the cursor of the next.
+        """Return a page; the first page has the total, and every page except the last has a cursor.
 
         Raises:
             ToolError: the cursor belongs to another list.
@@ -189,7 +189,7 @@ class ListFunction:
     ) -> list[Model]:
         """Return at most ``limit`` objects, in order."""
         rows = rows.order_by(*(term.order for term in terms))
-        # A check of single objects may use any column of them.
+        # A permission check of an object may use any of its columns.
         rows = RowLoader(ctx).prepare(rows, self._declaration.exposed.tree, whole=not is_whole)
         if is_whole:
             rows = rows if behind is None else _rows_after(rows, terms, behind)
@@ -208,7 +208,7 @@ class ListFunction:
     def _iterate_rows(
         rows: QuerySet[Any], terms: Sequence[OrderTerm], behind: list[Any] | None, step: int
     ) -> Iterator[Model]:
-        """Yield every row, one page per query; the query limits of the call stop it."""
+        """Yield every row, one page per query; the query limits of the call end the iteration."""
         while True:
             batch = list((rows if behind is None else _rows_after(rows, terms, behind))[:step])
             yield from batch
@@ -283,7 +283,7 @@ def _rows_after(
 
 
 def _after_condition(term: OrderTerm, value: Any) -> Q | None:
-    """Return the condition for rows after a value in one column; ``None`` after missing values."""
+    """Return the condition for rows after a value in one column; ``None`` for a missing value."""
     if value is None:
         return None
     name = term.path.expression
@@ -293,13 +293,13 @@ def _after_condition(term: OrderTerm, value: Any) -> Q | None:
 
 # Results that are too long ------------------------------------------------------------------------
 
-# A page has fewer items; in a single row, the longest texts are cut.
+# A page that is too long gets fewer items; in a single row, the longest texts are cut.
 
 LENGTHS = (20_000, 5_000, 1_000, 200)
 
 
 def _fitted(items: list[Any], cut: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """Return the longest page that a result may have; ``cut`` makes a page of the first items."""
+    """Return the longest page that a result may have; ``cut`` builds a page of the first items."""
     number = len(items)
     page = cut(number)
     while number > 1 and not results.fits(page):
@@ -310,7 +310,7 @@ def _fitted(items: list[Any], cut: Callable[[int], dict[str, Any]]) -> dict[str,
 
 
 def shorten_result(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the result, with long texts cut if it is too long; they say how much is missing."""
+    """Return the result; if it is too long, long texts are cut, with a note of their length."""
     cut = answer
     for length in LENGTHS:
         if results.fits(cut):
@@ -328,7 +328,7 @@ def _cut(value: Any, length: int) -> Any:
     if isinstance(value, dict):
         return {name: _cut(member, length) for name, member in value.items()}
     if isinstance(value, list):
-        return [_cut(item, length) for item in value]
+        return [_cut(element, length) for element in value]
     return value
 
 

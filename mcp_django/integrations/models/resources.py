@@ -1,6 +1,7 @@
 """Objects of a model as resources: templates, files, ``resources/list``, completion and prompts.
 
-A ``ModelResource`` adds a resource template that reads one object, and what belongs to it.
+A ``ModelResource`` adds a resource template that reads one object, and templates for its files,
+list entries, completions and prompts.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def build_completions(declaration: ModelResource[Any]) -> Iterator[Completion]:
 
 def build_template(declaration: ModelResource[Any]) -> ResourceTemplate:
     """Return the template that reads an object as JSON."""
-    # Created even if it is not used, since it validates its options.
+    # Created even if the objects are not listed, since it validates the options for the list.
     listed = ObjectListing(declaration)
     names = ", ".join(declaration.exposed.tree.members)
     return ResourceTemplate(
@@ -98,7 +99,7 @@ def read_resource(declaration: ModelResource[Any], ctx: Context, values: Mapping
 
 
 def get_object(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Model:
-    """Return the object with these values, with all data that is shown of it loaded.
+    """Return the object with these values, and load all data that is shown.
 
     Raises:
         ObjectDoesNotExist: the object does not exist, or the caller may not see it.
@@ -218,8 +219,8 @@ def _check_blob(declaration: ModelResource[Any], name: str) -> None:
 
 # Entries of resources/list ------------------------------------------------------------------------
 
-# They are ordered by the variables of their URI, which are unique together and which the list shows
-# anyway. So the position in a cursor reveals nothing, and a hidden primary key is not needed.
+# Entries are ordered by the variables of their URIs, which are unique together and which the list
+# shows anyway. So the position in a cursor reveals nothing, and a hidden primary key is not needed.
 
 # The number of characters of text that fit into a cursor, shared by all text variables.
 MAX_LISTED_TEXT = 400
@@ -244,7 +245,7 @@ class ObjectListing:
             rows = rows.filter(self._behind(after))
         objects = viewable_rows(self._declaration, ctx, rows, limit + 1, paths=self._paths)
         page_objects = objects[:limit]
-        entries = [entry for entry in map(self._entry, page_objects) if entry is not None]
+        entries = [resource for resource in map(self._entry, page_objects) if resource is not None]
         return ListedResourcePage(
             entries=entries, after=self._place(page_objects[-1]) if len(objects) > limit else None
         )
@@ -360,7 +361,7 @@ HEX_DIGITS = 32
 
 
 def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
-    """Return a function whose first parameter is the typed value; the others are chosen values."""
+    """Return a function with the typed value as its first parameter, then the other variables."""
     component_function = declare.build_function(
         partial(complete_values, declaration, name), name=name
     )

@@ -29,14 +29,14 @@ logger = logging.getLogger("mcp_django")
 
 Action = Literal["view", "add", "change", "delete"]
 
-# The number of objects that are checked at most if permissions are per object.
+# The maximum number of objects that are checked if permissions are per object.
 MAX_CHECKED_OBJECTS = 1000
 # The authentication backends of Django and of this package have no per-object permissions.
 BACKENDS_WITHOUT_OBJECT_PERMISSIONS = frozenset({"django.contrib.auth.backends", "mcp_django.auth"})
 
 
 class RowRules(Protocol):
-    """A declaration, as far as it decides about the rows of a model."""
+    """The part of a declaration that determines the visible rows of a model."""
 
     model: Any
     server: Any
@@ -46,17 +46,17 @@ class RowRules(Protocol):
         """Return the rows that the caller may see, as a plain query."""
 
     def has_permission(self, ctx: Context, action: Action, obj: Any = None) -> bool:
-        """Return whether the caller may do this to the model, or to one object."""
+        """Return whether the caller may perform the action on the model, or on one object."""
 
     def may_have_permission(self, ctx: Context, action: Action) -> bool:
-        """Return whether the caller may do this to the model, or possibly to an object."""
+        """Return whether the caller may perform the action on the model, or possibly an object."""
 
     def is_overridden(self, name: str) -> bool:
         """Return whether the class overrides this option or hook."""
 
 
 class ModelPermission(BasePermission):
-    """Requires that the caller may do something to a model, or possibly to one of its objects."""
+    """Requires that the caller may perform an action on a model, or possibly on an object."""
 
     def __init__(self, declaration: RowRules, action: Action) -> None:
         self._declaration = declaration
@@ -95,8 +95,8 @@ def has_default_permission(
 def can_view_all(declaration: RowRules, ctx: Context) -> bool:
     """Return whether the caller may view every row of the row rule, without a check of each object.
 
-    A class that overrides ``has_permission`` is called for each object, since its result for the
-    model may be that of ``obj is None or …``.
+    If a class overrides ``has_permission``, the method is called for each object: its result
+    without an object may always be true, as with ``return obj is None or …``.
     """
     return not overrides_has_permission(declaration) and declaration.has_permission(ctx, "view")
 
@@ -269,9 +269,9 @@ def rows_with_visible_labels(
 
     The row rule of the model decides if it is registered, otherwise Django's view permission.
     """
-    gated = apply_row_rules(server, model, ctx, among=among)
-    if gated is not None:
-        return gated
+    visible = apply_row_rules(server, model, ctx, among=among)
+    if visible is not None:
+        return visible
     if ctx.user.has_perm(codename(model, "view")):
         return model._default_manager.filter(among)
     return None
@@ -340,7 +340,7 @@ def related_rows(server: Registrar, model: type[Model], ctx: Context) -> Related
 
 
 def limit_to_visible(rows: QuerySet[Any], server: Registrar, ctx: Context) -> QuerySet[Any]:
-    """Return the rows that the caller may see, for code that itself loads what it needs of them."""
+    """Return the rows that the caller may see; the calling code decides what is loaded of them."""
     registration = _find_checking_registration(server, rows.model, ctx)
     if registration is not None:
         seen = registration.rows(ctx).using(rows.db)

@@ -19,7 +19,7 @@ from mcp_django.schema.structure import Schema, without_null
 
 
 class SerializerInputs:
-    """Reads values through a serializer; ``without`` names a field that updates do not write."""
+    """Validates values with a serializer; ``without`` names a field that updates do not write."""
 
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration

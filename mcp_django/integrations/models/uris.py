@@ -1,7 +1,7 @@
 """The URI template of a ``ModelResource``: its variables are field paths that identify an object.
 
 The variables are arguments of the resource, of its prompts and of its completions. Each value has
-exactly one spelling, so that an object has one URI: reads and subscriptions use the same one.
+exactly one spelling, so that an object has one URI: reads and subscriptions use the same URI.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _integer(text: str) -> int:
-    # Parsing many more digits than any column has takes long.
+    # Parsing far more digits than any column can hold takes a long time.
     number = int(text[:20])
     if not -(2**63) <= number < 2**63:
         raise ValueError
@@ -60,7 +60,7 @@ READERS: Mapping[ColumnKind, tuple[Callable[[str], Any], str]] = {
 
 
 class URIVariables:
-    """The URI template of one declaration; it is also the arguments of its components."""
+    """The URI template of one declaration, and the arguments of its components."""
 
     def __init__(self, declaration: FieldDeclaration, uri: str) -> None:
         self.declaration = declaration
@@ -98,7 +98,7 @@ class URIVariables:
         return path
 
     def _check_query(self, uri: str) -> None:
-        # ``URITemplate`` does not tell which variables are optional.
+        # ``URITemplate`` does not report which variables are optional.
         if "{?" in uri:
             self.declaration.refuse(
                 f"uri = {uri!r}: variables in {{?…}} are optional, so they cannot identify an "
@@ -166,7 +166,7 @@ class URIVariables:
         return {name: str(value) for name, value in values.items()}
 
     def uri(self, texts: Mapping[str, str] | None) -> str | None:
-        """Return the URI for these values; ``None`` if there is none, as for the text ``..``."""
+        """Return the URI for these values; ``None`` if no URI can contain them, such as ``..``."""
         if texts is None:
             return None
         try:
@@ -176,7 +176,7 @@ class URIVariables:
 
 
 def parse_value(path: FieldPath, text: str) -> Any:
-    """Return the value that the text stands for.
+    """Return the value that the text represents.
 
     Raises:
         ValueError: the text is not a valid value, or not its only accepted spelling.
@@ -190,8 +190,8 @@ def parse_value(path: FieldPath, text: str) -> Any:
 def value_of(obj: Model, path: FieldPath) -> Any:
     """Return the value of an object at the end of a path to one object; ``None`` without a value.
 
-    It is converted to the type of the column: an object that was not loaded from the database may
-    have text in a number field.
+    The value is converted to the type of the column: an object that was not loaded from the
+    database may have text in a number field.
     """
     owner: Any = obj
     try:

@@ -1,4 +1,4 @@
-"""Around a write: preview (dry run), form errors, row locks and history.
+"""Helpers for writes: preview (dry run), form errors, row locks and history.
 
 A preview runs forms, hooks, ``save`` and signals as usual, inside transactions that are rolled
 back, so ``on_commit`` callbacks never run. Side effects that a transaction cannot roll back (an
@@ -38,7 +38,7 @@ NOT_SHOWN = "not_shown"
 
 @contextmanager
 def roll_back_writes(alias: str) -> Iterator[None]:
-    """Roll back at the end what was written to a database, and reject writes to others."""
+    """Roll back the writes to a database at the end, and reject writes to other databases."""
     reversible = _reversible(alias)
     with ExitStack() as stack:
         for name in connections:
@@ -279,7 +279,7 @@ def acquire_sqlite_write_lock(alias: str, model: type[Model]) -> None:
 
 
 def lock_row(obj: Model, alias: str) -> bool:
-    """Lock the row of an object until the transaction ends; return ``False`` without row locks.
+    """Lock the row of an object until the transaction ends; return ``False`` if unsupported.
 
     The row rule may join and group, which databases cannot lock, so the row is locked by its key.
     """

@@ -1,7 +1,8 @@
 """Model forms that validate what a write tool saves: the developer's own or a generated one.
 
 A generated form has only the fields that were sent. A developer's form may use all of its fields,
-so for an update it also gets the object's current values of the others, as from a browser.
+so for an update it also gets the object's current values of the fields that were not sent, as from
+a browser.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ FLAGS = ("true", "false")
 
 
 class FormInputs(FormArguments):
-    """Reads values through a model form; ``without`` names a field that updates do not write."""
+    """Validates values with a model form; ``without`` names a field that updates do not write."""
 
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration
@@ -187,7 +188,7 @@ def _datetimes_of(instance: Any) -> dict[str, Any]:
 
 
 def _restore_datetimes(form: Any, moments: Mapping[str, Any], written: Collection[str]) -> None:
-    """Restore datetimes and times that were not to be written and that the form truncated.
+    """Restore datetimes and times that the call does not write and that the form truncated.
 
     Inputs show no microseconds, and those with a format of their own possibly no seconds.
     """
@@ -196,7 +197,7 @@ def _restore_datetimes(form: Any, moments: Mapping[str, Any], written: Collectio
         if field is None or name in written:
             continue
         value = form[name].initial if field.disabled else form[name].data
-        # If the form has set another time itself, keep that one.
+        # If the form itself has set a different time, keep that time.
         if form.cleaned_data.get(name) == field.clean(value):
             form.cleaned_data[name] = moment
             setattr(form.instance, name, moment)
@@ -224,8 +225,8 @@ def _as_stored(value: Any) -> Any:
 
 # The generated form -------------------------------------------------------------------------------
 
-# It validates what Django's own model forms validate. An update has only some fields, so rules
-# about several fields are checked with the current values of the others.
+# The generated form validates what Django's own model forms validate. An update has only some
+# fields, so rules about several fields are checked with the current values of the other fields.
 
 
 class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
@@ -233,7 +234,7 @@ class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
 
     def __init__(self, *, only: Sequence[str] | None = None, **options: Any) -> None:
         if only is not None:
-            # The values of the others are not loaded: a many-to-many relation can have many rows.
+            # Values of other fields are not loaded: a many-to-many relation can have many rows.
             self._meta = copy(type(self)._meta)
             self._meta.fields = list(only)
         super().__init__(**options)
@@ -265,7 +266,7 @@ class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
             self._update_errors(exc)
 
     def save(self, commit: bool = True) -> Any:  # noqa: FBT001, FBT002 - Django's signature
-        """Save the object; a new one never overwrites a row that has got the same key meanwhile."""
+        """Save the object; a new object never overwrites a row that now has the same key."""
         if not commit or self.errors or not self.instance._state.adding:
             return super().save(commit)
         self.instance.save(force_insert=True)
@@ -280,7 +281,7 @@ class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
             self.instance.save()
 
     def _update_errors(self, errors: ValidationError) -> None:
-        """Add errors, also of fields that are not in the form, as a model's ``clean`` may raise."""
+        """Add errors, also those that a model's ``clean`` raises for fields not in the form."""
         if hasattr(errors, "error_dict"):
             errors_by_name: dict[str, list[Any]] = {}
             for name, field_errors in errors.error_dict.items():
@@ -305,7 +306,7 @@ def _validate_duration(value: dt.timedelta) -> None:
 
 # A form accepts only keys of rows that the caller may see. If the related model is registered on
 # the same server, its row rule (``get_queryset``) decides. The error for any other key is the same
-# as for one that does not exist.
+# as for a key that does not exist.
 
 MAX_KEYS = 1000
 # The largest integer that database drivers accept.
@@ -378,7 +379,7 @@ def _is_out_of_range(key: Any) -> bool:
 
 # Fields that callers may write --------------------------------------------------------------------
 
-# Fields that an HTML form could not have either, or that Django sets itself.
+# The problem of fields that an HTML form cannot have either, or that Django sets itself.
 _NOT_EDITABLE = "is not editable"
 
 
@@ -444,7 +445,8 @@ def _problem(model: type[Model], name: str) -> str:
 # Required columns that callers do not write -------------------------------------------------------
 
 # A generated form leaves such columns out, so it does not check that they have a value. Therefore a
-# class with such columns is rejected; if a hook is to set them, the saved object is checked.
+# class with such columns is rejected, unless ``perform_create`` is overridden and may set them:
+# then the saved object is checked.
 
 
 def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str]) -> None:
@@ -469,7 +471,7 @@ def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str])
 def possibly_missing_columns(declaration: WriteHooks[Any]) -> list[str]:
     """Return required columns that ``create`` does not set, if the model itself may set them.
 
-    A model with its own ``save`` or ``clean`` may do so, or each call fails.
+    A model with its own ``save`` or ``clean`` may set them; if it does not, each call fails.
     """
     is_made_here = not (declaration.form or declaration.serializer or declaration.inputs_class)
     has_hook = declaration.is_overridden("perform_create")

@@ -2,7 +2,7 @@
 
 A write runs in a transaction and ends with a check against the row rule (``get_queryset``): an
 object that the caller could not see afterwards is not saved, so that a caller cannot move an
-object into, or out of, another tenant. A preview does the same and rolls it back.
+object into, or out of, another tenant. A preview runs the same steps and rolls them back.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ logger = logging.getLogger("mcp_django")
 
 # Arguments of a write -----------------------------------------------------------------------------
 
-# The key of the object, the values, and whether the call is a preview. They are validated in two
-# steps. Names and types are checked before the call is authorized to run. Values are validated
-# within its transaction, by a form or serializer that has the object, since the rules may depend on
-# rows and on the caller.
+# The arguments are the key of the object, the values, and whether the call is a preview. They are
+# validated in two steps. Names and types are checked before the call is authorized to run. Values
+# are validated within its transaction, by a form or serializer that has the object, since the rules
+# may depend on rows and on the caller.
 
 PREVIEW = "preview"
 CLEAR = "clear"
@@ -103,7 +103,7 @@ class WriteCall:
     """The parsed arguments of a write.
 
     ``key`` identifies the object. ``clear`` names the fields to empty: ``null`` does not empty a
-    field, as some clients send it for every argument that they leave out.
+    field, because some clients send ``null`` for every argument that they leave out.
     """
 
     values: Mapping[str, Any]
@@ -111,7 +111,7 @@ class WriteCall:
     clear: Sequence[str] = ()
     preview: bool = False
     inputs: WriteInputs | None = None
-    """What validates the values; ``None`` for a deletion."""
+    """The validator of the values; ``None`` for a deletion."""
 
     @property
     def written(self) -> list[str]:
@@ -133,7 +133,7 @@ class WriteDryRun:
 
 
 WriteInputs: TypeAlias = "FormInputs | SerializerInputs"
-"""Validates the values, by a form or a serializer."""
+"""Validates the values with a form or a serializer."""
 
 
 class WriteArguments:
@@ -205,7 +205,10 @@ class WriteArguments:
         return {"call": call}
 
     def _unknown(self, values: dict[str, Any]) -> Iterator[ValidationProblem]:
-        """Yield problems for unknown names, and for a missing key, which one of them may mean."""
+        """Yield problems for unknown names, and for a missing key.
+
+        A missing key is reported here only with an unknown name, which may be its misspelling.
+        """
         plain_values = {name: value for name, value in values.items() if name not in self._files}
         for name in values.keys() - plain_values.keys():
             yield ValidationProblem(path=name, message="is a file, which cannot be written here")
@@ -238,7 +241,7 @@ def _head(
 
 
 def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
-    """Yield problems of text at any depth that databases cannot store."""
+    """Yield a problem for each text, at any depth, that databases cannot store."""
     if isinstance(value, str):
         try:
             validate_storable_text(value)
@@ -249,8 +252,8 @@ def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
             yield from _unstorable(name, path)
             yield from _unstorable(member, (*path, name))
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _unstorable(item, (*path, index))
+        for index, element in enumerate(value):
+            yield from _unstorable(element, (*path, index))
 
 
 # Writing ------------------------------------------------------------------------------------------
@@ -354,7 +357,7 @@ class ObjectWriter:
             ) from exc
 
     def _find(self, ctx: Context, call: WriteCall, action: WriteAction, alias: str) -> Model:
-        """Return the object, locked until the end; hidden and missing ones raise the same error."""
+        """Return the object and lock it; a hidden object raises the same error as a missing one."""
         declaration = self.declaration
         key = {declaration.lookup.name: call.key}
         rows = declaration.rows(ctx).using(alias).filter(**key)
@@ -437,7 +440,7 @@ class ObjectWriter:
         return declaration.exposed.dump(row, ctx)
 
     def _without_key(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the data without a generated key, which is another one when it is saved."""
+        """Return the values without a generated key, which will differ when the object is saved."""
         key = self.declaration.model._meta.pk
         # A key from a database sequence, which also advances if the row is rolled back.
         is_counted = isinstance(key, AutoField)
@@ -497,8 +500,8 @@ def _written_arguments(
 ) -> WriteArguments | DeferredArguments:
     """Return the arguments of a tool that writes values.
 
-    A form or a serializer that runs code of the site is created when it is first used. What code
-    of the site decides for each caller is described for each caller.
+    A form or a serializer that runs code of the site is created when it is first used. Fields that
+    depend on the caller are described for each caller.
     """
     key = declaration.lookup if is_change else None
     columns = declaration.exposed.columns
@@ -524,7 +527,7 @@ def _written_arguments(
         if not isinstance(exc.__cause__, DatabaseError):
             raise
     except DatabaseError:
-        # Before the tables exist.
+        # The tables do not exist yet.
         pass
     else:
         return deferred if declaration.depends_on_caller else built
@@ -593,7 +596,7 @@ def _tool(
 def _inputs(
     declaration: WriteHooks[Any], principal: Any, *, is_change: bool, without: str = ""
 ) -> WriteInputs:
-    # Only declarations that depend on the caller take one.
+    # Only inputs that depend on the caller take a principal.
     caller = {} if principal is None else {"principal": principal}
     # Untranslated: the language of callers is not known at registration.
     with override(None):
@@ -636,7 +639,7 @@ def _object_schema(
                 "from fields, or remove the write tools."
             )
     properties = {**schema["properties"], PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
-    # What a form that is created later writes is not known.
+    # The fields that a deferred form writes are not known yet.
     is_deferred = isinstance(arguments, DeferredArguments)
     written = () if is_deferred else arguments.inputs.properties  # type: ignore[union-attr]
     if is_deferred or hidden_fields(declaration, written):

@@ -119,7 +119,7 @@ class RestCall:
 def _version_parameters(
     view_class: type[APIView], version: str
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Return the query parameters and headers that select an API version, if its URL does not."""
+    """Return the query parameters and headers that select an API version, if the URL does not."""
     scheme = view_class.versioning_class
     if not version or scheme is None:
         return [], {}
@@ -135,7 +135,7 @@ def _version_parameters(
 
 
 class _FailureResponse(HttpResponse):
-    """Passes through the middleware if the view raised, in place of Django's error page."""
+    """The response that middleware gets if the view raised, in place of Django's error page."""
 
     def __init__(self) -> None:
         super().__init__(status=500)
@@ -207,8 +207,8 @@ def _authenticate(request: Any, principal: Principal) -> None:
     if not principal.is_authenticated:
         anonymous_class: Any = api_settings.UNAUTHENTICATED_USER
         user = anonymous_class() if anonymous_class else None
-    # What rest_framework.test.force_authenticate() sets. It overrides the view's authenticators,
-    # however they are declared, and leaves the view class unchanged.
+    # The attributes that rest_framework.test.force_authenticate() sets. They override the view's
+    # authenticators, however these are declared, and leave the view class unchanged.
     request._force_auth_user = user
     request._force_auth_token = _forced_token(principal, user)
 

@@ -1,7 +1,7 @@
 """Endpoints of a REST framework view: its actions or methods, and the names of their tools.
 
-A ``RestEndpoint`` is one action or method of a view, and can create the view as it is when it runs
-that action. A ``QueryParameter`` is a parameter of its query string.
+A ``RestEndpoint`` is one action or method of a view, and can create the view in the state in which
+it runs that action. A ``QueryParameter`` is a parameter of its query string.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mcp_django.schema.deferred import runs_own_code
 from mcp_django.schema.structure import Schema
 
 SAFE_METHODS = frozenset({"get", "head", "options"})
-# What a view raises if it uses its request, which does not exist yet.
+# The exceptions that a view raises if it uses the request, which does not exist yet.
 NEEDS_REQUEST = (AssertionError, AttributeError, KeyError, TypeError)
 _REQUEST_NAMES = frozenset(
     {"request", "user", "kwargs", "query_params", "headers", "version", "getattr"}
@@ -139,7 +139,7 @@ class RestEndpoint:
         return view.get_serializer()
 
     def make_serializer(self, serializer_class: Any, user: Any = None) -> Any:
-        """Return a serializer that was declared for the tool, in the context that the view gives.
+        """Return a serializer that was declared for the tool, with the context of the view.
 
         Raises:
             Exception: any exception of the site's code.
@@ -155,7 +155,7 @@ class RestEndpoint:
         return isinstance(serializer_class, type) and _runs_own_code(serializer_class)
 
     def depends_on_caller(self, declared: Any) -> bool:
-        """Return whether the serializer may be another one for another caller."""
+        """Return whether the serializer may differ between callers."""
         if self.runs_own_code(declared):
             return True
         if declared is not None or not issubclass(self.view_class, GenericAPIView):
@@ -244,7 +244,7 @@ def _names_in_code(function: Any) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryParameter:
-    """One parameter of the query string; ``list_style`` says how several values are written."""
+    """One parameter of the query string; ``list_style`` is the format of several values."""
 
     name: str
     schema: Schema
@@ -258,8 +258,8 @@ class QueryParameter:
         elif self.list_style == "comma":
             yield self.name, ",".join(map(_query_text, value))
         else:
-            for item in value:
-                yield self.name, _query_text(item)
+            for element in value:
+                yield self.name, _query_text(element)
 
 
 def _query_text(value: Any) -> str:
@@ -271,14 +271,14 @@ def _query_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StandardAction:
-    """An action that a router binds, and what its tool is called."""
+    """An action that a router binds, with the verb and the description of its tool."""
 
     method: str
     detail: bool
-    """Whether it is for one object."""
+    """Whether the action is for one object."""
     verb: str
     mixin: type
-    """The class with its method, for viewsets and generic views."""
+    """The class that defines the action, for viewsets and generic views."""
     description: str
 
 
@@ -315,7 +315,7 @@ def viewset_endpoints(
     """Return the endpoints of these actions, by default of ``list`` and ``retrieve``.
 
     Raises:
-        ImproperlyConfigured: it is not a viewset, or has no such action.
+        ImproperlyConfigured: ``viewset`` is not a viewset, or has no such action.
     """
     if not (isinstance(viewset, type) and issubclass(viewset, ViewSetMixin)):
         raise ImproperlyConfigured(
@@ -413,7 +413,7 @@ def api_view_endpoints(view: Any, methods: Iterable[str], *, url_name: str) -> l
     """Return the endpoints of an ``APIView`` class, or of a view from ``as_view`` or ``@api_view``.
 
     Raises:
-        ImproperlyConfigured: it is not such a view, or has no such method.
+        ImproperlyConfigured: ``view`` is not such a view, or has no such method.
     """
     view_class: Any = getattr(view, "cls", view)
     if not (isinstance(view_class, type) and issubclass(view_class, APIView)):

@@ -43,8 +43,10 @@ def _field(query_filter: Any) -> Any:
 
 def _field_parameters(name: str, field: Any, label: str) -> Iterator[QueryParameter]:
     if isinstance(field, BaseCSVField):
-        item = _schema(field)
-        yield _parameter(name, field, label, {"type": "array", "items": item}, several="comma")
+        element_schema = _schema(field)
+        yield _parameter(
+            name, field, label, {"type": "array", "items": element_schema}, several="comma"
+        )
     elif isinstance(field, forms.MultiValueField):
         for own, part in zip(_part_names(field.widget, name), field.fields, strict=True):
             yield _parameter(own, part, label, _schema(part))

@@ -52,14 +52,14 @@ class RestValues:
     query: list[tuple[str, str]] = field(default_factory=list)
     body: dict[str, Any] | None = None
     source: RestArguments | None = None
-    """What has parsed them."""
+    """The parser of the arguments."""
 
 
 class RestArguments:
     """Parses the arguments of one endpoint.
 
     ``serializer`` or ``input_schema`` describes the body (for a GET, the query string) if the view
-    itself does not. A serializer may have other fields for another ``user``.
+    itself does not. A serializer may have different fields for each ``user``.
     """
 
     def __init__(
@@ -207,11 +207,11 @@ class RestArguments:
         }
 
     def _without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments without those whose ``null`` means that they are left out."""
+        """Return the arguments, except those whose ``null`` means that they are left out."""
         arguments = drop_nulls(arguments, self.json_schema, self.json_schema)
         if not self._keeps_omitted:
             return arguments
-        # The schema of a member without a type allows null, too, which would empty the member.
+        # A member whose schema has no type also allows null, and null would empty the member.
         optional = self._names.keys() - self._shape["required"]
         return drop_optional_nulls(arguments, optional)
 
@@ -255,15 +255,17 @@ def _value_problems(name: str, value: Any, schema: Schema) -> Iterator[Validatio
     if schema.get("type") == "integer" and len(digits) > MAX_DIGITS:
         yield ValidationProblem(path=name, value=value, message="must have at most 18 digits")
         return
-    items = value if isinstance(value, list) else [value]
+    elements = value if isinstance(value, list) else [value]
     choices = (schema.get("items", {}) if isinstance(value, list) else schema).get("enum")
-    for item in items:
-        if isinstance(item, str) and not _is_text(item):
+    for element in elements:
+        if isinstance(element, str) and not _is_text(element):
             yield ValidationProblem(
                 path=name, message="must be text without control or broken characters"
             )
-        elif choices is not None and item not in choices and str(item) not in map(str, choices):
-            yield ValidationProblem(path=name, value=item, message=enum_rule(choices))
+        elif (
+            choices is not None and element not in choices and str(element) not in map(str, choices)
+        ):
+            yield ValidationProblem(path=name, value=element, message=enum_rule(choices))
 
 
 def _list_example(value: Any, schema: Schema) -> str:
@@ -298,7 +300,7 @@ def _as_query(shape: Schema) -> dict[str, QueryParameter]:
 
 
 def _query_parameters(endpoint: RestEndpoint) -> list[QueryParameter]:
-    """Return the query parameters of the view that its backends and its paginator declare."""
+    """Return the query parameters that the view's filter backends and paginator declare."""
     if not endpoint.is_safe or not issubclass(endpoint.view_class, GenericAPIView):
         return []
     view = endpoint.prototype()
@@ -440,12 +442,12 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         for member, inner in value.items():
             yield from _flat(f"{name}.{member}", inner)
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            if isinstance(item, dict):
-                for member, inner in item.items():
+        for index, element in enumerate(value):
+            if isinstance(element, dict):
+                for member, inner in element.items():
                     yield from _flat(f"{name}[{index}]{member}", inner)
             else:
-                yield from _flat(name, item)
+                yield from _flat(name, element)
     elif isinstance(value, bool):
         yield name, str(value).lower()
     else:
@@ -469,8 +471,8 @@ def _quoted(name: str) -> str:
 
 # Fields that a change empties ---------------------------------------------------------------------
 
-# They are passed as a list of names. ``null`` cannot express it, because some clients send
-# ``null`` for every argument that they leave out.
+# Fields to empty are passed as a list of names. ``null`` cannot express this, because some clients
+# send ``null`` for every argument that they leave out.
 
 CLEAR = "clear"
 
@@ -478,9 +480,9 @@ CLEAR = "clear"
 def empty_values(
     shape: Schema, serializer: serializers.BaseSerializer[Any] | None
 ) -> Mapping[str, Any]:
-    """Return the empty value of each optional member of a body that may be empty.
+    """Return the empty value of each optional body member that may be empty.
 
-    A required member is emptied by sending ``null``, as its schema says.
+    A required member is emptied by sending ``null``, if its schema allows it.
     """
     fields = {} if serializer is None else writable_fields(serializer)
     values: dict[str, Any] = {}

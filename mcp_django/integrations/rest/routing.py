@@ -34,14 +34,14 @@ logger = logging.getLogger("mcp_django")
 class Routes:
     """The patterns of one endpoint in the current URLconf.
 
-    ``urlconf`` is the URLconf that must have them, if it is not that of the site: a call from a
-    host without these URLs gets "not found".
+    ``urlconf`` is the URLconf that must contain the patterns, if it is not that of the site: a call
+    from a host without these URLs gets "not found".
     """
 
     endpoint: RestEndpoint
     namespace: str = ""
     urlconf: str | None = None
-    _found: WeakKeyDictionary[URLResolver, list[URLRoute]] = field(
+    _resolved: WeakKeyDictionary[URLResolver, list[URLRoute]] = field(
         default_factory=WeakKeyDictionary
     )
 
@@ -70,15 +70,15 @@ class Routes:
             # The message of Resolver404 would list every URL of the site.
             raise Http404 from None
         if match.func is not route.callback:
-            # The object's key makes the URL that of another action.
+            # With this key of an object, the URL belongs to another action.
             raise Http404
         return match
 
     def _routes(self, urlconf: str | None) -> list[URLRoute]:
         resolver = resolver_of(urlconf)
-        routes = self._found.get(resolver)
+        routes = self._resolved.get(resolver)
         if routes is None:
-            routes = self._found[resolver] = [
+            routes = self._resolved[resolver] = [
                 route
                 for route in all_routes(urlconf)
                 if route.is_reversible
@@ -144,9 +144,9 @@ def _unwraps_to(callback: Any, function: Any) -> bool:
 
 # Variables of the URL -----------------------------------------------------------------------------
 
-# Their names and types are found without the URLconf, which is imported later. The lookup of a
-# viewset, the parameters of the site's own handler and the options of the registration are known
-# when the tool is registered.
+# The names and types of URL variables are determined without the URLconf, which is imported later.
+# The lookup of a viewset, the parameters of the site's own handler and the options of the
+# registration are known when the tool is registered.
 
 TYPE_SCHEMAS: Mapping[Any, Schema] = {
     int: {"type": "integer"},

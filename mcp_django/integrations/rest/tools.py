@@ -57,7 +57,7 @@ class RestToolOptions:
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> RestToolOptions:
-        """Return those options that are not ``None``, which means that they are left out."""
+        """Return the options that are not ``None``; ``None`` means that an option is left out."""
         return cls(**{name: value for name, value in options.items() if value is not None})
 
     def __post_init__(self) -> None:
@@ -88,7 +88,8 @@ def _rest_tool(
     """Return the tool of one endpoint.
 
     Raises:
-        ImproperlyConfigured: it cannot be called with arguments; the message says what to write.
+        ImproperlyConfigured: the endpoint cannot be called with arguments; the message says what
+            to write.
     """
     fixed = _fixed_kwargs(endpoint, options)
 
@@ -112,9 +113,10 @@ def _rest_tool(
         except ImproperlyConfigured:
             raise
         except Exception:  # noqa: BLE001 - of the site
-            # Code of the site, perhaps before its tables exist: it is tried again when it is used.
+            # The site's code failed, perhaps because its tables do not exist yet. It runs again
+            # when the tool is used.
             is_dynamic = True
-    # What depends on code of the site is not certain.
+    # An output schema that depends on the site's code is not certain.
     schema = None if is_dynamic else output_schema(endpoint)
     call = RestCall(
         endpoint,
@@ -145,7 +147,7 @@ def _rest_tool(
 
 
 def _tool_hints(endpoint: RestEndpoint, *, read_only: bool | None) -> dict[str, Any]:
-    """Return the tool hints that follow from the HTTP method; any other POST may do anything."""
+    """Return the tool hints that the HTTP method implies; a POST except create may do anything."""
     if read_only is None and endpoint.is_safe:
         read_only = True
     if read_only:
@@ -226,7 +228,7 @@ def _tool_names(
 def _by_action(
     option: str, values: Mapping[str, Any] | None, endpoints: Iterable[RestEndpoint]
 ) -> dict[str, Any]:
-    """Return the values of an option by registered action; both updates name the one tool."""
+    """Return the values of an option by registered action; both update actions are one tool."""
     actions = list(dict.fromkeys(endpoint.action for endpoint in endpoints))
     values_by_action: dict[str, Any] = {}
     for name, value in (values or {}).items():
@@ -290,7 +292,7 @@ def api_view_tools(
 # does not match it. A tool has none if the site overrides a method, if the serializer has its own
 # output, if a renderer renames fields or if the paginator has its own envelope.
 
-# The methods that each of these actions uses for its response.
+# The methods that the standard actions use for their responses.
 RESPONSE_METHODS = ("get_serializer", "paginate_queryset", "get_paginated_response")
 PAGINATORS = (PageNumberPagination, LimitOffsetPagination, CursorPagination)
 
@@ -302,12 +304,12 @@ def output_schema(endpoint: RestEndpoint) -> Schema | None:
     serializer = endpoint.serializer()
     if not isinstance(serializer, serializers.Serializer):
         return None
-    item = _serializer_schema(serializer)
-    if not item:
+    row_schema = _serializer_schema(serializer)
+    if not row_schema:
         return None
     if endpoint.action != "list":
-        return portable_output(item, SchemaSource.COLUMNS)
-    several = _paginated_schema(endpoint, {"type": "array", "items": item})
+        return portable_output(row_schema, SchemaSource.COLUMNS)
+    several = _paginated_schema(endpoint, {"type": "array", "items": row_schema})
     return None if several is None else portable_output(several, SchemaSource.COLUMNS)
 
 
@@ -338,7 +340,7 @@ def _paginated_schema(endpoint: RestEndpoint, several: Schema) -> Schema | None:
                 getattr(type(paginator), name) is getattr(kind, name)
                 for name in ("get_paginated_response", "paginate_queryset")
             )
-            # Without a default page size, it may return the list without an envelope.
+            # Without a default page size, the paginator may return the list without an envelope.
             size = getattr(paginator, "default_limit", 0) or getattr(paginator, "page_size", 0)
             if not is_own or not size:
                 return None
@@ -357,7 +359,7 @@ def _to_json_schema(schema: Any) -> Any:
 
 
 def _serializer_schema(serializer: Any) -> Schema:
-    """Return the schema of a serializer's output; empty if it overrides how that is written."""
+    """Return the schema of a serializer's output; empty if the serializer overrides its output."""
     kind = type(serializer)
     if kind.to_representation is not serializers.Serializer.to_representation:
         return {}
@@ -402,7 +404,7 @@ def _field_schema(field: Any) -> Schema:
     kind: Any
     for kind in type(field).__mro__:
         if kind in _SCHEMAS:
-            # A custom field of the site may write anything.
+            # A field that overrides to_representation() may return anything.
             is_own = type(field).to_representation is kind.to_representation
             return _SCHEMAS[kind](field) if is_own else {}
     return {}
@@ -443,9 +445,12 @@ def _related_key_schema(field: Any) -> Schema:
 
 
 def _list_of(child: Any) -> Schema:
-    item = _field_schema(child)
-    # An item may be null.
-    return {"type": "array", "items": {"anyOf": [item, {"type": "null"}]} if item else {}}
+    element_schema = _field_schema(child)
+    # An element may be null.
+    return {
+        "type": "array",
+        "items": {"anyOf": [element_schema, {"type": "null"}]} if element_schema else {},
+    }
 
 
 _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
@@ -460,7 +465,7 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     ),
     fields.UUIDField: lambda field: {} if field.uuid_format == "int" else {"type": "string"},
     fields.IntegerField: constant_schema(type="integer"),
-    # Not every release of REST framework has it.
+    # Not every release of REST framework has this field.
     getattr(fields, "BigIntegerField", fields.IntegerField): _big,
     fields.FloatField: constant_schema(type="number"),
     fields.DecimalField: _decimal,
