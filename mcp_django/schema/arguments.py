@@ -95,7 +95,7 @@ class InvalidArguments(MCPDjangoError):
 
 
 def invalid_argument(path: str, message: str, *, value: Any = MISSING) -> InvalidArguments:
-    """Return the exception for one problem alone."""
+    """Return the exception for a single problem."""
     return InvalidArguments([ValidationProblem(path=path, value=value, message=message)])
 
 
@@ -157,8 +157,8 @@ def _single_type(schema: Mapping[str, Any]) -> Any:
 def with_objects(raw: bytes, schema: Any) -> bytes:
     """Return raw JSON with an empty object in place of each empty array that has to be an object.
 
-    PHP clients send such arrays. ``schema`` is portable; only what it takes as an object and not
-    as an array is replaced, and what it describes with a reference is left as it is.
+    PHP clients send such arrays. ``schema`` is portable. An array is replaced only where the schema
+    allows an object and no array; values that it describes with a reference are not changed.
 
     Raises:
         msgspec.MsgspecError: the text cannot be decoded.
@@ -185,7 +185,8 @@ def with_objects(raw: bytes, schema: Any) -> bytes:
     if raw.startswith(b"[") and types == ["array"]:
         items = msgspec.json.decode(raw, type=list[msgspec.Raw])
         fixed = [
-            msgspec.Raw(with_objects(bytes(item), alternatives[0].get("items"))) for item in items
+            msgspec.Raw(with_objects(bytes(element), alternatives[0].get("items")))
+            for element in items
         ]
         return raw if fixed == items else encode(fixed)
     return raw
@@ -201,7 +202,7 @@ class Header:
     Clients then also send it as `Mcp-Param-<name>`, so that a gateway can route a call without
     reading its body (MCP 2026-07-28, "x-mcp-header"). Every intermediary between client and server
     can read the value; do not use it for secrets or personal data. An integer is published with the
-    bounds ±(2^53-1); a call with another one is refused.
+    bounds ±(2^53-1); a call with an integer outside them is rejected.
     """
 
     name: str

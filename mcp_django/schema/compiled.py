@@ -127,9 +127,9 @@ def _check_names(value: Any, schema: Schema) -> Iterator[ValidationProblem]:
 
 # Violations in plain words ------------------------------------------------------------------------
 
-# Both libraries report the keyword and the schema that a value violates. The messages are made from
-# these, because the libraries' own messages differ. They use the same words as the messages that
-# ``schema.find_problems`` makes from pydantic's errors.
+# Both libraries report the keyword and the schema that a value violates. The messages are built
+# from these, because the libraries' own messages differ. They use the same words as the messages
+# that ``problems.explain_errors`` builds from pydantic's errors.
 
 _RULES: Mapping[str, str] = {
     "minimum": "must be at least {limit}",
@@ -172,7 +172,7 @@ def explain_violations(
         problem for violation in violations for problem in _explain_violation(violation, root)
     )
     problems = islice(all_problems, MAX_KEPT_PROBLEMS)
-    # There is a violation for each missing member, and each of them lists all missing members.
+    # A library reports a violation for each missing member, and each violation lists all of them.
     return tuple({str(problem): problem for problem in problems}.values())
 
 
@@ -315,7 +315,7 @@ def _compile_jsonschema(library: Any, schema: Schema) -> Validate:
     return validate
 
 
-# The faster one first.
+# The faster library first.
 _COMPILERS: dict[str, Callable[[Any, Schema], Validate]] = {
     "jsonschema_rs": _compile_jsonschema_rs,
     "jsonschema": _compile_jsonschema,
@@ -329,7 +329,7 @@ FindProblems = Callable[[Any], tuple[ValidationProblem, ...]]
 
 
 def _compiled_again(compiled: CompiledSchema, schema: Schema, *, what: str) -> CompiledSchema:
-    """Return the compiled form of a schema that was rewritten, which changes few schemas."""
+    """Return the compiled form of a rewritten schema; rewriting leaves most schemas unchanged."""
     return compiled if schema == compiled.schema else CompiledSchema(schema, what=what)
 
 
@@ -339,8 +339,8 @@ class JSONSchemaArguments:
     The schema is published unchanged except where clients could not read it
     (`portable.readable_by_clients`); `portable.lint` reports what hosts do not support.
 
-    `closed` rejects names that the schema does not list, even if it allows them: the function has
-    parameters only for the listed names, and the caller must not fill its other parameters.
+    `closed` rejects names that the schema does not list, even if the schema allows them: only the
+    listed names are arguments, and the caller must not set other parameters of the function.
     """
 
     def __init__(self, input_schema: Mapping[str, Any], *, closed: bool = False) -> None:
@@ -373,10 +373,10 @@ class JSONSchemaArguments:
 
 
 def require_fit(value: Any, find_problems: FindProblems) -> Any:
-    """Return plain JSON with digits for integers beyond 2^53-1, if a schema accepts them there.
+    """Return plain JSON, with integers beyond 2^53-1 as digits in text if the schema accepts that.
 
     Raises:
-        OutputMismatch: the value does not fit the schema with digits nor without.
+        OutputMismatch: the value fits the schema neither with digits nor without.
     """
     exact = exact_integers(value)
     problems = find_problems(exact)
@@ -390,7 +390,7 @@ def require_fit(value: Any, find_problems: FindProblems) -> Any:
 class JSONSchemaOutput:
     """Validates results against a JSON Schema and returns them as plain JSON values.
 
-    They are validated against the schema that is published, which clients validate them against.
+    Results are validated against the published schema, because clients validate against it, too.
     """
 
     def __init__(self, output_schema: Mapping[str, Any]) -> None:
@@ -412,4 +412,4 @@ class JSONSchemaOutput:
 
 
 class SerializerOutput(JSONSchemaOutput):
-    """The same for the schema of a serializer, which makes the values that it describes."""
+    """Validates the results of a serializer, which also provides the schema."""

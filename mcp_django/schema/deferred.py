@@ -3,8 +3,8 @@
 A form or a serializer of the site may run any code when it is created: it may query tables that do
 not exist before `migrate`, or read a request that does not exist before a call. So its schema is
 built when it is first listed or checked, and for each call. If that fails, the component is left
-out of lists, calls say that it is not available, and the system check, `mcp inspect` and the admin
-give the reason.
+out of lists, calls report that it is not available, and the system check, `mcp inspect` and the
+admin show the reason.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ logger = logging.getLogger("mcp_django")
 T = TypeVar("T")
 
 MAX_AGE = 60.0
-"""Seconds after which a schema is built again: its fields may be rows of the site."""
+"""Seconds after which a schema is built again, because its fields may be rows of the site."""
 RETRY_AFTER = 5.0
 """Seconds after which a schema that could not be built is tried again."""
 MAX_TENANTS = 1000
-"""The number of tenants whose schemas of one component are kept."""
+"""The number of tenants whose schemas of one component are cached."""
 MAX_LOGGED = 100
-"""The number of different problems of one component that are known to be logged."""
+"""The number of different problems of one component that are remembered as logged."""
 
 _NOTHING: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class _Built(Generic[T]):
-    """What was built last, or why it could not be."""
+    """The value that was built last, or the reason why it could not be built."""
 
     __slots__ = ("exception", "expires", "lock", "problem", "value", "version")
 
@@ -61,8 +61,8 @@ class _Built(Generic[T]):
 class Deferred(Generic[T]):
     """A value that is built when it is first used, and again after `MAX_AGE` seconds.
 
-    The component that it belongs to owns it. Threads share the value, and one at a time builds it;
-    a forked child keeps it. Each tenant has a value of its own, which may name its rows.
+    It belongs to one component. Threads share the value, and only one thread at a time builds it;
+    a forked child process keeps it. Each tenant has its own value, which may name its rows.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Deferred(Generic[T]):
     ) -> None:
         self._build = build
         self.what = what
-        # Each problem is logged once, also if it is met for several callers.
+        # Each problem is logged once, even if it occurs for several callers.
         self.logged: set[str] = set() if logged is None else logged
         self._built: _Built[T] = _Built()
         self._built_for: dict[str, _Built[T]] = {}
         _all_deferred.add(self)
 
     def renew_lock(self) -> None:
-        """Set the locks of building, which threads of the parent may have held."""
+        """Replace the locks, which threads of the parent process may have held."""
         for built in (self._built, *self._built_for.values()):
             built.lock = threading.Lock()
 
@@ -92,25 +92,25 @@ class Deferred(Generic[T]):
 
     @property
     def state(self) -> object:
-        """What a schema depends on: the same as long as the value is current and unchanged."""
+        """The version of the value: equal as long as the value is current and unchanged."""
         built = self._known()
         return built.version if time.monotonic() < built.expires else object()
 
     @property
     def problem(self) -> str:
-        """Why the value cannot be built; empty if it can. It is built if necessary."""
+        """The reason why the value cannot be built, or `""`; builds the value if necessary."""
         return self._refreshed().problem
 
     @property
     def exception(self) -> Exception | None:
-        """What was raised instead of the value, if anything. It is built if necessary."""
+        """The exception that the build raised, or `None`; builds the value if necessary."""
         return self._refreshed().exception
 
     def get(self) -> T:
         """Return the value.
 
         Raises:
-            ToolError: it cannot be built; the reason is logged.
+            ToolError: the value cannot be built; the reason is logged.
         """
         built = self._refreshed()
         if built.problem or built.value is None:
@@ -118,10 +118,10 @@ class Deferred(Generic[T]):
         return built.value
 
     def build(self) -> T:
-        """Return a value that is built now and not kept.
+        """Build a new value and return it without caching it.
 
         Raises:
-            ToolError: it cannot be built; the reason is logged.
+            ToolError: the value cannot be built; the reason is logged.
         """
         value, exception = self._try()
         if value is None:
@@ -134,7 +134,7 @@ class Deferred(Generic[T]):
         )
 
     def _try(self) -> tuple[T | None, Exception | None]:
-        """Return the value, or what was raised, which is logged once."""
+        """Return the value, or the exception that was raised; each problem is logged once."""
         try:
             with _savepoints():
                 return self._build(), None
@@ -143,7 +143,7 @@ class Deferred(Generic[T]):
         except Exception as exc:
             problem = _text_of(exc)
             if problem not in self.logged:
-                # The message of an error of the declaration is enough.
+                # For an error in the declaration, the message is enough.
                 traceback = not isinstance(exc, ImproperlyConfigured)
                 words = "%s cannot be described: %s"
                 logger.error(words, self.what, problem, exc_info=traceback)  # noqa: TRY400
@@ -162,7 +162,7 @@ class Deferred(Generic[T]):
             try:
                 value, exception = self._try()
             except SynchronousOnlyOperation:
-                # On an event loop, where it may not query the database; a thread builds it.
+                # An event loop may not query the database; a thread builds the value.
                 return built
             problem = "" if exception is None else _text_of(exception)
             if problem != built.problem or _schema_of(value) != _schema_of(built.value):
@@ -209,7 +209,7 @@ class DeferredArguments:
 
     @property
     def json_schema(self) -> Schema:
-        """The schema to publish; that of no arguments if it cannot be built."""
+        """The schema to publish; one without arguments if it cannot be built."""
         try:
             return self._built.json_schema
         except ToolError:
@@ -217,23 +217,23 @@ class DeferredArguments:
 
     @property
     def problem(self) -> str:
-        """Why the arguments cannot be described; empty if they can."""
+        """The reason why the schema cannot be built, or `""`."""
         return self.source.problem
 
     @property
     def exception(self) -> Exception | None:
-        """What was raised when they were built, if anything."""
+        """The exception that was raised when the schema was built, or `None`."""
         return self.source.exception
 
     def schema_state(self) -> object:
-        """Return what else the schema depends on; an equal result means an equal schema."""
+        """Return the version of the schema; an equal result means an equal schema."""
         return self.source.state
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return keyword arguments for the function, by what the site accepts now.
+        """Return keyword arguments for the function, by a schema that is built for this call.
 
         Raises:
-            InvalidArguments: the arguments are not valid, or cannot be described.
+            InvalidArguments: the arguments are not valid, or their schema cannot be built.
         """
         try:
             source: ArgumentSource = self.source.build()
@@ -250,8 +250,9 @@ class DeferredArguments:
 class CallerArguments(DeferredArguments):
     """Arguments that the site describes differently for its callers.
 
-    Without a caller they are those of a superuser, for the owner of the site. ``build_for`` returns
-    those of a principal, which are not kept: they may name what only this caller may see.
+    Without a caller, the schema is that of a superuser, for the site owner. ``build_for`` builds
+    the arguments of a principal. They are not cached, because they may name data that only this
+    caller may see.
     """
 
     def __init__(self, source: Deferred[Any], build_for: Callable[[Any], Any]) -> None:
@@ -268,10 +269,10 @@ _LIBRARIES = ("django.", "rest_framework.", "mcp_django.")
 
 
 def runs_own_code(cls: type, *methods: str) -> bool:
-    """Return whether a class or a base of it that is not a library's overrides one of the methods.
+    """Return whether the site's own code overrides one of the methods, in a class or a base class.
 
-    Libraries here are this package, Django and REST framework, whose forms and serializers run no
-    query when they are created.
+    This package, Django and REST framework are not the site's own code; their forms and serializers
+    run no query when they are created.
     """
     for base in inspect.getmro(cls):
         if base is object or base.__module__.startswith(_LIBRARIES):

@@ -141,10 +141,10 @@ def widget_entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]
 
 
 def form_fields(form_class: FormClass) -> dict[str, forms.Field]:
-    """Return the fields of a form: those of an instance if the site creates it in its own way.
+    """Return the fields of a form class, or of an instance if the site's code overrides `__init__`.
 
-    `__init__` may add fields, and set the queryset of a field that has none in the class. If the
-    form needs more than data, its fields are those of the class.
+    `__init__` may add fields, and set the queryset of a field that has none in the class. If it
+    requires arguments, the fields are those of the class.
     """
     fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
     if not runs_own_code(form_class, "__init__"):
@@ -160,7 +160,7 @@ def check_constructor(form_class: FormClass) -> None:
     """Check that a form can be created from data alone.
 
     Raises:
-        ImproperlyConfigured: it has other parameters without defaults.
+        ImproperlyConfigured: the form has other parameters without defaults.
     """
     try:
         inspect.signature(form_class).bind(data={})
@@ -248,7 +248,8 @@ def key_schema(field: models.Field[Any, Any]) -> Schema:
 def is_large_integer(field: models.Field[Any, Any]) -> bool:
     """Return whether a column may hold integers beyond 2^53-1, which JavaScript rounds.
 
-    A sequence does not get there, so a `BigAutoField` does only with the setting `LARGE_KEYS`.
+    A sequence does not reach such values, so a `BigAutoField` counts only with the setting
+    `LARGE_KEYS`.
     """
     if field.get_internal_type() == "BigAutoField":
         return get_settings().large_keys
@@ -284,7 +285,7 @@ def number_schema(kind: str) -> Callable[[Any], Schema]:
 
 
 def add_bounds(schema: Schema, **bounds: Any) -> Schema:
-    """Return the schema with those of the bounds that are not `None`."""
+    """Return the schema with the bounds that are not `None`."""
     return schema | {keyword: bound for keyword, bound in bounds.items() if bound is not None}
 
 
@@ -320,12 +321,12 @@ def field_schema(field: forms.Field) -> Schema:
 
 
 def _form_value(field: forms.Field, value: Any) -> Any:
-    """Return a JSON value in the form in which the field's widget would pass it on."""
+    """Return a JSON value in the form in which the field's widget would pass it to the field."""
     for kind in type(field).__mro__:
         if kind in _VALUE_CONVERTERS:
             return _VALUE_CONVERTERS[kind](value)
     return (
-        [_number_to_text(item) for item in value]
+        [_number_to_text(element) for element in value]
         if isinstance(value, list)
         else _number_to_text(value)
     )
@@ -358,15 +359,15 @@ def _choice(field: Any) -> Schema:
 
 def _model_choice(field: Any) -> Schema:
     if field.queryset is None:
-        # The form sets it when it is created with what only its view has.
+        # The form sets it in `__init__`, from arguments that only its view has.
         return {"type": ["integer", "string"], "description": "The key of one object."}
     options = field.queryset.model._meta
     name = field.to_field_name
     return key_schema(options.get_field(name) if name else options.pk)
 
 
-def _array_of(item: Callable[[Any], Schema]) -> Callable[[Any], Schema]:
-    return lambda field: {"type": "array", "items": item(field)}
+def _array_of(item_schema: Callable[[Any], Schema]) -> Callable[[Any], Schema]:
+    return lambda field: {"type": "array", "items": item_schema(field)}
 
 
 def _unsupported_field(field: Any) -> Schema:

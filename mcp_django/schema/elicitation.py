@@ -1,8 +1,8 @@
 """Elicitation forms: the schema that a host shows to the user, and the parser of the answer.
 
 A form is declared by a dataclass, a ``TypedDict``, a pydantic model, a Django form, a single type
-(one field, whose value is returned without its wrapping), a hand-written schema, or ``None`` for an
-elicitation that the user only accepts.
+(one field, whose value alone is the answer), a hand-written schema, or ``None`` for an elicitation
+that the user only accepts.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def build_elicitation_form(declared: Any) -> ElicitationForm:
     if isinstance(declared, Mapping):
         return _warn_about_names(_HandwrittenForm(declared), "written by hand")
     try:
-        # Python ignores the order of choices when it compares types, so the key has their source
-        # text. Labels depend on the language.
+        # Python ignores the order of choices when it compares types, so the key includes the
+        # source text of the type. Labels depend on the language.
         return _build_form_cached(declared, format_hint(declared), get_language())
     except TypeError:
         # The annotation contains an unhashable value.
@@ -87,7 +87,7 @@ def _build_form(declared: Any, *_key: Any) -> ElicitationForm:
     return _warn_about_names(form, format_hint(declared))
 
 
-# Names that FastMCP's client does not change when it makes a Python class of the form.
+# Names that FastMCP's client does not change when it builds a Python class from the form.
 _CLIENT_NAME = re.compile(r"(?!\w*__)[A-Za-z_]\w*", re.ASCII)
 
 
@@ -122,7 +122,7 @@ class _Form:
 
     uses_database = False
     json_schema: Schema
-    # Optional fields in which an empty text means that the user left them out.
+    # Optional fields that count as left out if their text is empty.
     _left_out_if_empty: frozenset[str] = frozenset()
 
     def _known_members(self, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,10 +141,10 @@ class _Form:
         }
 
     def _publish(self, form: Schema) -> None:
-        """Publish the form, with an empty text as the default of optional text.
+        """Set the published schema, with an empty text as the default of optional text fields.
 
-        FastMCP 3's client writes a field without a value and a default as null, which its own
-        check of the answer then rejects.
+        FastMCP 3's client writes null for a field that has neither a value nor a default, and its
+        own check of the answer then rejects the null.
         """
         required = form.get("required", ())
         empty = {
@@ -156,7 +156,7 @@ class _Form:
             and "" not in member.get("enum", ())
             and all(choice["const"] for choice in member.get("oneOf", ()))
         }
-        # Hosts may reject an empty text that does not fit these.
+        # Hosts may reject an empty text as the default of a field with one of these keywords.
         rules = {"enum", "oneOf", "format", "minLength"}
         texts = {
             name: {**member, "default": ""}
@@ -252,7 +252,7 @@ class _HandwrittenForm(_Form):
 
 
 def _function_with_parameter(hint: Any) -> Any:
-    """Return a function with the type as its only parameter, as `SignatureArguments` needs one."""
+    """Return a function with the type as its only parameter, for `SignatureArguments`."""
 
     def ask(value: Any) -> None:
         """Do nothing; this function is never called."""
@@ -273,7 +273,7 @@ def _add_labels(hint: Any, shape: Schema) -> Schema:
     """Return the schema with the titles of pydantic's `Field`, and with descriptions.
 
     Plain strings in `Annotated` are descriptions of the members. Schemas of tools have no titles,
-    which a model does not need; a form shows them to the user.
+    because a model does not need them; a form shows its titles to the user.
     """
     try:
         hints = get_type_hints(hint, include_extras=True)
@@ -433,7 +433,7 @@ def _form_field(name: str, member: Any) -> Schema:
 
 
 def _without_digits(member: Schema) -> Schema:
-    """Return the schema of an integer without its alternative in digits, which forms lack."""
+    """Return the schema of an integer without the alternative `DIGITS`, which forms cannot show."""
     members = member.get("anyOf", ())
     if DIGITS not in members:
         return member

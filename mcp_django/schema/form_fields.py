@@ -63,13 +63,13 @@ class FieldShape:
 
     @property
     def is_text(self) -> bool:
-        """Whether empty text is a value, different from none."""
+        """Whether empty text is a value, different from no value."""
         return self.kind in ("text", "long", "secret", "file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormField:
-    """One property of an object, as a person fills it in."""
+    """One property of an object, as a field that a user fills in."""
 
     name: str
     shape: FieldShape
@@ -86,7 +86,7 @@ def fields_of(
 ) -> tuple[FormField, ...]:
     """Return the fields of an object, in the order of its schema.
 
-    ``root`` is the schema that contains it, for references.
+    ``root`` is the schema that contains this schema, for references.
     """
     properties, required = schema.get("properties"), schema.get("required", ())
     shapes = {
@@ -179,12 +179,15 @@ def _text_kind(schema: Schema) -> str:
 
 
 def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
-    item = field_shape(schema.get("items"), root, can_nest=False)
-    if item.kind == "choice" and not item.is_nullable:
-        return "choices", {"choices": item.choices}
-    if item.kind in ("json", "object", "choices", "lines", "file", "secret") or item.is_nullable:
+    item_shape = field_shape(schema.get("items"), root, can_nest=False)
+    if item_shape.kind == "choice" and not item_shape.is_nullable:
+        return "choices", {"choices": item_shape.choices}
+    if (
+        item_shape.kind in ("json", "object", "choices", "lines", "file", "secret")
+        or item_shape.is_nullable
+    ):
         return "json", {}
-    return "lines", {"item": item}
+    return "lines", {"item": item_shape}
 
 
 def _resolve_schema(schema: Schema, root: Schema) -> tuple[Schema, bool]:
@@ -231,7 +234,7 @@ def _is_null(schema: Any) -> bool:
 
 
 def parse_input(shape: FieldShape, text: str) -> Any:
-    """Return the value that a text means for a shape.
+    """Return the value of an entered text for a shape.
 
     Raises:
         ValidationError: the text is not valid for the shape.
@@ -325,11 +328,11 @@ def _boolean(text: str, shape: FieldShape) -> bool:
 
 
 def _lines(text: str, shape: FieldShape) -> list[Any]:
-    item = shape.item
-    assert item is not None
+    item_shape = shape.item
+    assert item_shape is not None
     # Whitespace may be significant in text; empty lines are ignored.
     lines = [line for line in text.split("\n") if line.strip()]
-    return [parse_input(item, line) for line in lines]
+    return [parse_input(item_shape, line) for line in lines]
 
 
 def _json(text: str, shape: FieldShape) -> Any:

@@ -1,9 +1,10 @@
-r"""Regular expressions that every client reads: Python, Rust and ECMA-262 to what all three share.
+r"""Conversion of regular expressions to the syntax that Python, Rust and ECMA-262 share.
 
 Patterns come from Python (`re`), from pydantic (Rust's `regex`) and from hand-written schemas
 (ECMA-262, as JSON Schema 2020-12, core section 6.4, requires). Clients compile them with the flag
 `u` (Ajv 8 in the TypeScript SDKs), where an unknown escape is an error, or with Python's `re`
-(`jsonschema` in the Python SDK), which has no `\p{…}`. One error loses a whole list of tools.
+(`jsonschema` in the Python SDK), which has no `\p{…}`. One error makes a client reject a whole list
+of tools.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class UnportablePattern(ValueError):
 def portable_pattern(pattern: str, *, exact: bool, is_ecma: bool) -> str:
     r"""Return a pattern that Python, Rust and ECMA-262 with the flag `u` read alike.
 
-    With `exact` it matches everything that the original matches, in every engine; else it is
-    enough that all of them can compile it. Where `is_ecma`, classes such as `\d` are those of
-    ECMA-262, which are ASCII; elsewhere they are those of Unicode, which differ between engines.
+    With `exact` it matches everything that the original matches, in every engine; otherwise it is
+    enough that all engines can compile it. With `is_ecma`, classes such as `\d` are those of
+    ECMA-262, which are ASCII; otherwise they are those of Unicode, which differ between engines.
 
     Raises:
         UnportablePattern: there is no such pattern.
@@ -80,7 +81,7 @@ class _Rewriter:
         self.is_negated = False
         self.groups: dict[str, int] = {}
         self.group_count = 0
-        # For each open group, whether it only looks.
+        # For each open group, whether it is a lookaround.
         self.open: list[bool] = []
 
     def run(self) -> Iterator[str]:
@@ -183,7 +184,7 @@ class _Rewriter:
         if name not in self.groups:
             raise UnportablePattern(f"{match[0]!r} refers to a group that is not there")
         self.at = match.end()
-        # A group, so that a digit after it does not become a part of the number.
+        # In a group, so that a digit after the reference does not become a part of its number.
         return f"(?:\\{self.groups[name]})"
 
     def _escape(self) -> str:
@@ -247,7 +248,7 @@ class _Rewriter:
                 break
             is_last = self.text.startswith("-]", self.at)
             if is_last or (self.text[self.at] == "-" and not members):
-                # A hyphen at an end is itself everywhere.
+                # Every engine reads a hyphen at either end of a class literally.
                 self.at += 1
                 members.append("-")
             else:

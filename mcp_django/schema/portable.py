@@ -1,10 +1,10 @@
 """Conversion of schemas to the subset of JSON Schema that every host and client supports.
 
 A single schema with a reference, a type array or an array without ``items`` makes some hosts drop a
-tool, and others drop the whole server; the validators of clients reject results for a pattern, a
-format or a fraction. ``portable_input`` and ``portable_output`` rewrite schemas from pydantic or
-other sources by the table ``RULES``; ``to_strict`` converts a portable schema to the dialect in
-which every member is required; ``lint`` reports what hosts will still reject.
+tool, and others drop the whole server; the validators of clients reject results because of a
+pattern, a format or a fraction. ``portable_input`` and ``portable_output`` rewrite schemas from
+pydantic or other sources by the table ``RULES``; ``to_strict`` converts a portable schema to the
+dialect in which every member is required; ``lint`` reports what hosts will still reject.
 
 The functions return new dictionaries and are idempotent. The published schema may accept more than
 the original, but not less (except that it may allow only one of ``null`` and omitting an optional
@@ -51,7 +51,7 @@ class SchemaSource(Enum):
     TYPE = "type"
     """A Python type: pydantic validates and writes the values."""
     COLUMNS = "columns"
-    """The site's models, forms and filters: the values are made for the schema."""
+    """The site's models, forms and filters: the values are built to fit the schema."""
     BY_HAND = "by hand"
     """The author's JSON Schema, whose keywords are kept where possible."""
 
@@ -127,11 +127,11 @@ def without_nullable(schema: Schema) -> Schema:
 
 
 def _without_stricter_rules(schema: Any) -> Any:
-    """Return a schema without rules that reject more now that other parts of it accept more."""
+    """Return a schema without rules that reject more when other parts of the schema accept more."""
     if not isinstance(schema, dict):
         return schema
     result = map_subschemas(schema, _without_stricter_rules)
-    # `{"not": {}}` is what `false` was written as.
+    # `{"not": {}}` replaces `false`, so it is kept.
     for keyword in _STRICTER if result.get("not") != {} else _STRICTER - {"not"}:
         result.pop(keyword, None)
     if "oneOf" in result:
@@ -148,8 +148,9 @@ _STRICTER: Final = frozenset(
 def _plain_references(schema: Schema) -> Schema:
     """Return the schema with each reference by name as a pointer into `$defs`, or inlined.
 
-    The validators of clients differ in `$anchor`, `$dynamicRef` and `$recursiveRef`, which is the
-    same as `$ref` where there is one document, and in what stands beside a reference in draft-07.
+    The validators of clients differ in their support for `$anchor`, `$dynamicRef` and
+    `$recursiveRef`, and in how they treat keywords beside a reference in draft-07. In a single
+    document, `$dynamicRef` and `$recursiveRef` are the same as `$ref`.
     """
     paths_by_name = {
         member[keyword]: path
@@ -179,7 +180,7 @@ def _plain_references(schema: Schema) -> Schema:
 
     plain: Schema = rewrite(schema)
     pointers = {str(member["$ref"]) for _, member in walk(plain) if "$ref" in member}
-    # A rule may move what other pointers lead to.
+    # A rule may move the targets of other pointers, so these references are inlined.
     if not all(pointer == "#" or _DEFINITION.fullmatch(pointer) for pointer in pointers):
         plain = inline_references(plain)
     elif "#" in pointers and plain.get("type") != "object":
@@ -188,7 +189,7 @@ def _plain_references(schema: Schema) -> Schema:
 
 
 def _without_anchors(schema: Any) -> Any:
-    """Return a schema without the names of its parts, of which there may be copies."""
+    """Return a schema without its anchors, because there may be copies of a named part."""
     if not isinstance(schema, dict):
         return schema
     plain = {
@@ -198,7 +199,7 @@ def _without_anchors(schema: Any) -> Any:
 
 
 def _with_named_root(schema: Schema) -> Schema:
-    """Return a recursive schema with its root in `$defs`, where FastMCP 4 reads lists too."""
+    """Return a recursive schema with its root in `$defs`, where FastMCP 4 also reads lists."""
     taken_names = schema.get("$defs", {})
     name = next(
         f"Root{'_' * n}" for n in range(len(taken_names) + 1) if f"Root{'_' * n}" not in taken_names
@@ -222,7 +223,7 @@ _DEFINITION: Final = re.compile(r"#/(?:\$defs|definitions)/[^/]+")
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a schema is for, and the changes so far."""
+    """The use and the source of a schema, and the changes so far."""
 
     is_input: bool
     source: SchemaSource
@@ -241,7 +242,7 @@ def _rewrite(schema: Schema, use: _Use) -> tuple[Schema, tuple[SchemaChange, ...
 
 
 def _apply(schema: Any, use: _Use, path: Path, place: Path = ()) -> Any:
-    """Return the schema after all rules; `place` is where in its parent it is."""
+    """Return the schema with all rules applied; `place` is its place in the parent schema."""
     if isinstance(schema, bool):
         is_flag = place in _FLAGS and (use.source is SchemaSource.BY_HAND or not schema)
         if not is_flag and use.source is SchemaSource.BY_HAND:
@@ -256,7 +257,7 @@ def _apply(schema: Any, use: _Use, path: Path, place: Path = ()) -> Any:
         return _apply(child, use, (*path, *step), step)
 
     result = map_placed_subschemas(schema, apply)
-    # Every dialect supports `additionalProperties: true`, but not every one an empty schema.
+    # Every dialect supports `additionalProperties: true`, but not every dialect an empty schema.
     if schema.get("additionalProperties") is True:
         result["additionalProperties"] = True
     for rule in _RULES_BY_SOURCE[use.source]:
@@ -279,7 +280,7 @@ RULES_KEYWORD: Final = "x-rules"
 """Rules in words that portable keywords cannot express; added to the description."""
 
 LOCAL_DATETIME: Final = "local-date-time"
-"""The format of a date and time that may lack an offset; not one of JSON Schema."""
+"""The format of a date and time that may lack an offset; JSON Schema does not define it."""
 
 _FORMATS: Final = frozenset(
     {
@@ -295,10 +296,10 @@ _KEPT_OUTPUT_FORMATS: Mapping[SchemaSource, frozenset[str]] = {
     SchemaSource.COLUMNS: frozenset({"date", "date-time", "uuid", "ipv4"}),
     SchemaSource.BY_HAND: frozenset(),
 }
-"""The formats that every value of a result has, as ajv-formats 3 checks them.
+"""The formats to which every value of a result conforms, as ajv-formats 3 checks them.
 
-It requires an offset in times, and rejects fractions and signs in durations, zones in IPv6
-addresses, and what is not ASCII in URIs and e-mail addresses.
+ajv-formats requires an offset in times, and rejects fractions and signs in durations, zones in IPv6
+addresses, and characters that are not ASCII in URIs and e-mail addresses.
 """
 
 _FORMATS_IN_WORDS: Mapping[str, str] = {
@@ -442,7 +443,7 @@ _IN_PLACE_LISTS: Final = frozenset({"anyOf", "oneOf", "allOf"})
 
 
 def _flattened(keyword: str, members: list[Any]) -> list[Any]:
-    """Return the members, with those of a member that has only the same keyword in its place."""
+    """Return the members; one that has only the same keyword is replaced by its own members."""
     flat: list[Any] = []
     for member in members:
         is_nested = isinstance(member, dict) and member.keys() == {keyword}
@@ -479,7 +480,7 @@ def _add_items(schema: Schema) -> Schema:
 
 
 def _inclusive_bounds(schema: Schema) -> Schema:
-    """Replace numeric exclusive bounds, which fail in hosts that use draft 4 (a boolean there)."""
+    """Replace numeric exclusive bounds, which fail in hosts that use draft 4 (booleans there)."""
     if "exclusiveMinimum" not in schema and "exclusiveMaximum" not in schema:
         return schema
     result = dict(schema)
@@ -508,7 +509,7 @@ def _append_rule(rules: str | None, rule: str) -> str:
 
 
 def _standard_formats(schema: Schema, use: _Use) -> Schema:
-    """Replace a format by words if JSON Schema does not define it, or if values may not have it."""
+    """Replace a format by words if JSON Schema does not define it, or values may not have it."""
     name = schema.get("format")
     if name is None:
         return schema
@@ -532,7 +533,7 @@ def _standard_formats(schema: Schema, use: _Use) -> Schema:
 
 
 _ENCODED: Final = frozenset({"uri", "iri", "uri-reference", "multi-host-uri"})
-"""The formats whose values may be longer in results than what was validated."""
+"""The formats whose values may be longer in results than the validated values."""
 _LENGTHS: Final = ("minLength", "maxLength")
 
 
@@ -549,7 +550,7 @@ def _format_says(schema: Schema, use: _Use) -> str:
 
 
 def _readable_pattern(schema: Schema, use: _Use) -> Schema:
-    """Rewrite a pattern so that all clients can compile it; one that cannot be is left out."""
+    """Rewrite a pattern so that all clients can compile it, or remove it if that is impossible."""
     pattern = schema.get("pattern")
     if not isinstance(pattern, str):
         return schema
@@ -579,7 +580,7 @@ def _pattern_says(schema: Schema, use: _Use) -> str:
 
 
 def _readable_pattern_properties(schema: Schema, use: _Use) -> Schema:
-    """Do the same for patterns of names; where one cannot be written, any other name may follow."""
+    """Rewrite the patterns of names; if one cannot be rewritten, all other names are allowed."""
     members = schema.get("patternProperties")
     if members is None or not isinstance(members, Mapping):
         return schema
@@ -601,7 +602,7 @@ def _null_for_nullable(schema: Schema, use: _Use) -> Schema:
     rest = {key: value for key, value in schema.items() if key != "nullable"}
     if not schema["nullable"] or accepts_null(rest, rest):
         return rest
-    # Where its parts can stay in their places, references to them stay right.
+    # If the parts of the schema stay in their places, references to them stay valid.
     if isinstance(rest.get("type"), str) or "enum" in rest:
         if isinstance(rest.get("type"), str):
             rest["type"] = [rest["type"], "null"]
@@ -651,7 +652,7 @@ def _choices_in_words(schema: Schema, use: _Use) -> Schema:
 
 
 def _without_optional_contains(schema: Schema, use: _Use) -> Schema:
-    """Remove `contains` where nothing has to be contained, which draft-07 cannot say."""
+    """Remove `contains` with `minContains: 0`, which draft-07 does not have."""
     if use.is_input or schema.get("minContains") != 0:
         return schema
     return {
@@ -686,7 +687,7 @@ def _header_bounds(schema: Schema, use: _Use) -> Schema:
 
 
 def _digits_for_integers(schema: Schema, use: _Use) -> Schema:
-    """Allow digits in text where an integer may be beyond what JavaScript keeps exact."""
+    """Allow digits in text where an integer may be beyond the exact integers of JavaScript."""
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _may_be_integers(use):
         return schema
@@ -717,7 +718,7 @@ _NUMBERS: Final = frozenset({"integer", "number"})
 
 
 def _digits_in_type_lists(schema: Schema, use: _Use) -> Schema:
-    """Allow digits in text where one of several types, or a choice, is such an integer."""
+    """Allow digits in text where one of several types, or a choice, may be an inexact integer."""
     if "enum" in schema:
         return schema if use.is_input else _digits_in_enum(schema)
     if "const" in schema:
@@ -733,7 +734,7 @@ def _digits_in_type_lists(schema: Schema, use: _Use) -> Schema:
 
 
 def _is_beyond_exact(schema: Schema, *, is_open: bool) -> bool:
-    """Return whether an integer may be beyond ±(2^53-1); without bounds if `is_open`."""
+    """Return whether an integer may be beyond ±(2^53-1); with `is_open`, also without bounds."""
     return any(
         abs(bound) > MAX_SAFE_INTEGER and (is_open or abs(bound) != math.inf)
         for bound in number_bounds(schema)
@@ -797,10 +798,10 @@ _BY_HAND: Final = frozenset({SchemaSource.BY_HAND})
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rewriting step: for which schemas, and which client needs it.
+    """One rewriting step, with the sources of schemas that get it and the clients that need it.
 
-    `clients` is empty for a step that only makes schemas shorter or plainer for hosts. `says` is
-    what the step changed; it is told to the developer, by ``mcp inspect`` and in the admin.
+    `clients` is empty for a step that only makes schemas shorter or plainer for hosts. `says`
+    describes the change to the developer, in ``mcp inspect`` and in the admin.
     """
 
     rewrite: Callable[[Schema, _Use], Schema]
@@ -809,7 +810,7 @@ class Rule:
     clients: str = ""
 
     def change(self, before: Schema, use: _Use) -> str:
-        """Return the sentence about a schema that the rule changed, empty for none."""
+        """Return the text that describes the change of a schema, or an empty text."""
         text = self.says if isinstance(self.says, str) else self.says(before, use)
         return f"{text} (for {self.clients})" if text else ""
 

@@ -247,7 +247,7 @@ _SINGULAR = re.compile(r"\b1 (character|byte|item|member|digit|decimal place)s\b
 
 
 def format_rule(template: str, values: Mapping[str, Any]) -> str:
-    """Return the template with its values, with singular nouns and integers as such: `1 item`."""
+    """Return the template with its values; `1 items` becomes `1 item`, and `5.0` becomes `5`."""
     plain = {
         key: format_number(value) if isinstance(value, float) else str(value)
         for key, value in values.items()
@@ -278,7 +278,7 @@ def type_error_rule(value: Any, schema: Schema) -> str | None:
     if value is None:
         return "is required" if kind else None
     if kind == "array" and isinstance(value, list):
-        rules = (type_error_rule(item, schema["items"]) for item in value)
+        rules = (type_error_rule(element, schema["items"]) for element in value)
         return next((f"each item {rule}" for rule in rules if rule), None)
     fitting = _CONVERTIBLE.get(str(kind), object)
     is_flag = isinstance(value, bool) and kind in {"string", "integer", "number"}

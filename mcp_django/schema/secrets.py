@@ -29,7 +29,7 @@ HIDDEN = "[hidden]"
 
 Words = re.Pattern[str]
 
-# Of names in lower case, divided into words by spaces: "^" is the beginning, "$" the end.
+# Patterns for names in lower case, with spaces between words: "^" is the start, "$" the end.
 _ASKED = (
     *("password", "passwd", "passphrase", "secret", "apikey", "cvc", "cvv"),
     *("api key", "private key", "card number", "credit card"),
@@ -54,8 +54,8 @@ def _compile_words(*words: str) -> Words:
 FORM_WORDS = _compile_words(*_ASKED)
 """The words of field names that elicitation forms must not have."""
 VALUE_WORDS = _compile_words(*_ASKED, *_SHOWN)
-"""Also those that forms may have, such as a seed or a signature, but whose values are shown only
-to the user who entered them."""
+"""Also the words of fields that forms may have, such as a seed or a signature, but whose values are
+shown only to the user who entered them."""
 OAUTH_WORDS = _compile_words(*_ASKED, *_SHOWN, *_OAUTH)
 """Also the names of secrets in OAuth that are ordinary names elsewhere."""
 
@@ -112,8 +112,9 @@ def is_secret(root: Schema, path: Path, *, sensitive: Collection[str] = ()) -> b
 # Secrets in a text --------------------------------------------------------------------------------
 
 # The site's own tokens, JWTs, credentials after the name of an authentication scheme, and
-# credentials in the user info or the query of a URL. The last pattern finds a JWT after a hyphen;
-# it begins where the word does, since the time would otherwise grow with the square of the text.
+# credentials in the user info or the query of a URL. The last pattern matches a JWT after a
+# hyphen; it starts at the start of the word, because otherwise the time would grow with the square
+# of the length of the text.
 SECRET_VALUE = re.compile(
     r"\bmcp_[\w-]{20,}"
     r"|(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]*"
@@ -147,7 +148,7 @@ def _replace_unprintable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskLimits:
-    """What ``mask`` leaves of a value; without limits, everything but the secrets."""
+    """The limits to which ``mask`` cuts a value; by default, ``mask`` only hides secrets."""
 
     text: int = sys.maxsize
     """The characters of a text."""
@@ -184,9 +185,9 @@ LOG = MaskLimits(
     more="{more} more",
     clean=storable,
 )
-"""The call log and telemetry."""
+"""For the call log and telemetry."""
 PERSON = MaskLimits(escape=escape_invisible)
-"""A person who approves a call, and so has to see all of it."""
+"""For a person who approves a call, and so has to see all of it."""
 MESSAGE = MaskLimits(
     text=2000,
     members=200,
@@ -197,15 +198,15 @@ MESSAGE = MaskLimits(
     hidden=None,
     words=_compile_words("^$"),
 )
-"""The raw messages of the playground, with what the site answers; nothing is hidden."""
+"""For the raw messages of the playground, including the site's answers; nothing is hidden."""
 PAGE = replace(MESSAGE, depth=MESSAGE.depth - 1, hidden="•••", words=VALUE_WORDS)
-"""The arguments in them, which are a level deeper."""
+"""For the arguments in these messages, which are one level deeper."""
 FORM = MaskLimits(hidden=None)
-"""A form with the values that a user sent, who has to enter secrets again."""
+"""For a form with the values that a user sent; the user has to enter secrets again."""
 LOG_RECORD = MaskLimits(words=OAUTH_WORDS)
-"""The log records of the OAuth libraries."""
+"""For the log records of the OAuth libraries."""
 EVENT = replace(LOG_RECORD, text=500, clean=_replace_unprintable)
-"""The security log, whose texts have one line."""
+"""For the security log, whose texts have one line."""
 
 # A secret that is cut in the middle is not recognized, so more is searched than shown.
 _SEARCHED = 4
@@ -236,7 +237,7 @@ class _Place(NamedTuple):
 
 
 class _Masker:
-    """Masks one value; ``left`` is what is left of the total."""
+    """Masks one value; ``left`` is the rest of ``limits.total``."""
 
     __slots__ = ("left", "limits", "places", "root", "schema", "sensitive")
 
@@ -246,7 +247,8 @@ class _Masker:
         self.limits = limits
         self.left = limits.total
         self.root = _Place("", 0, list(alternatives(schema, schema)))
-        # By the surrounding place. All items of a list share one place, and so do their members.
+        # Keyed by the surrounding place. All items of a list share one place, and so do their
+        # members.
         self.places: dict[tuple[int, str | int], _Place] = {}
 
     def find_place(self, place: _Place, step: str | int) -> _Place:
@@ -265,13 +267,13 @@ class _Masker:
         is_secret = (
             is_inside
             or name in self.sensitive
-            # A name that is not declared may be a misspelling of one that is.
+            # An undeclared name may be a misspelling of a declared one.
             or any(is_hidden_field(name, schema, words) for schema in schemas or [_UNKNOWN])
         )
         return _Place(name, place.depth + 1, schemas, is_secret, is_inside)
 
     def mask(self, value: Any, place: _Place) -> Any:
-        """Return the value at a place as ``mask`` does."""
+        """Return the masked value at a place."""
         if place.is_secret:
             self.left -= len(HIDDEN)
             return self.limits.hidden
@@ -312,8 +314,8 @@ class _Masker:
             repeat(self.find_place(place, fixed)),
         )
         items = [
-            self.mask(item, inner)
-            for item, inner in zip(value[: self.limits.members], places, strict=False)
+            self.mask(element, inner)
+            for element, inner in zip(value[: self.limits.members], places, strict=False)
             if not self._is_left_out(inner)
         ]
         if len(value) > self.limits.members:

@@ -174,10 +174,10 @@ def _slug(field: Any) -> Schema:
     return key_schema(field.queryset.model._meta.get_field(field.slug_field))
 
 
-def _array_of(item: Schema, field: Any) -> Schema:
+def _array_of(item_schema: Schema, field: Any) -> Schema:
     shortest = getattr(field, "min_length", None) or (None if field.allow_empty else 1)
     longest = getattr(field, "max_length", None)
-    return add_bounds({"type": "array", "items": item}, minItems=shortest, maxItems=longest)
+    return add_bounds({"type": "array", "items": item_schema}, minItems=shortest, maxItems=longest)
 
 
 def _unsupported_field(field: Any) -> Schema:

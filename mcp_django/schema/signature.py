@@ -118,7 +118,7 @@ def read_parameters(
 ) -> tuple[DeclaredParameter, ...]:
     """Return the parameters of a function in order, without those named in `skip`.
 
-    Arguments that `functools.partial` has bound by name are not parameters any more.
+    Arguments that `functools.partial` has bound by name are no longer parameters.
 
     Raises:
         ImproperlyConfigured: a hint cannot be resolved, or the function has `*args` or `**kwargs`.
@@ -252,9 +252,9 @@ def typed_dict_adapter(
     """Return the adapter of a new `TypedDict` for JSON, and its schema, not yet portable.
 
     Raises:
-        TypeError: JSON cannot express a type, as with some of pydantic's errors.
+        TypeError: JSON cannot express a type; some types raise an error of pydantic instead.
     """
-    # pydantic applies it to nested dataclasses and TypedDicts too, but not to models.
+    # pydantic applies the configuration to nested dataclasses and TypedDicts, but not to models.
     arguments.__pydantic_config__ = config
     adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(arguments)
     shape = json_schema_of(adapter, "validation")
@@ -271,7 +271,7 @@ def _decodes_itself(shape: Schema) -> bool:
     `Base64Bytes` must get the text undecoded, `bytes` must not.
 
     Raises:
-        TypeError: there are both; pydantic can be told only one for a whole type.
+        TypeError: the type has both; pydantic has one setting for all bytes of a type.
     """
     members = [member for _, member in walk(shape)]
     is_any = any(member.get("format") in _OWN_BASE64 for member in members)
@@ -306,7 +306,7 @@ class _SchemaGenerator(GenerateJsonSchema):
         return {**result, BY_HAND_KEYWORD: True} if _has_own_keywords(schema) else result
 
     def encode_default(self, dft: Any) -> Any:
-        # For each default pydantic compiles a type, and most of them are plain JSON.
+        # pydantic compiles a type for each default, although most defaults are plain JSON.
         return dft if type(dft) in _PLAIN_TYPES else super().encode_default(dft)
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
@@ -314,7 +314,7 @@ class _SchemaGenerator(GenerateJsonSchema):
         pattern = schema.get("pattern")
         is_python = isinstance(pattern, re.Pattern) or self._config.regex_engine == "python-re"
         if is_python and self.mode == "serialization":
-            # Python's `$` and classes accept values that those of clients do not.
+            # Python's `$` and character classes match values that those of clients do not match.
             result.pop("pattern", None)
         elif isinstance(pattern, re.Pattern):
             names = "".join(name for name, flag in _FLAGS.items() if pattern.flags & flag)
@@ -324,7 +324,7 @@ class _SchemaGenerator(GenerateJsonSchema):
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
         result = super().enum_schema(schema)
         if issubclass(schema["cls"], Flag) and self.mode == "serialization":
-            # Flags together are a value of none of them.
+            # A combination of flags is not one of the enumerated values.
             result.pop("enum", None)
         return result
 
@@ -358,7 +358,7 @@ class _SchemaGenerator(GenerateJsonSchema):
     def ser_schema(self, schema: Any) -> JsonSchemaValue | None:
         result = super().ser_schema(schema)
         function = schema.get("function")
-        # A serializer without a return type may write anything, except pydantic's own.
+        # A serializer without a return type may write anything, unless it is pydantic's own.
         if result is None:
             return result if function is None or _is_pydantic(function) else {}
         is_for_some = "unless-none" in str(schema.get("when_used", ""))
@@ -389,7 +389,7 @@ def _forbid_extra(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
 
 
 def _has_own_keywords(schema: Mapping[str, Any]) -> bool:
-    """Return whether a part of a core schema has keywords that pydantic does not see to."""
+    """Return whether a part of a core schema has keywords that pydantic does not enforce."""
     metadata = schema.get("metadata") or {}
     config = getattr(schema.get("cls"), "model_config", {})
     functions = (
@@ -536,8 +536,8 @@ def _annotation(parameter: DeclaredParameter) -> Any:
     if get_origin(hint) is Annotated:
         hint, *metadata = get_args(hint)
     # A plain string is a description; a description in `Field` overrides it.
-    words = [Field(description=item) for item in metadata if isinstance(item, str)]
-    rules = [item for item in metadata if not isinstance(item, str)]
+    words = [Field(description=value) for value in metadata if isinstance(value, str)]
+    rules = [value for value in metadata if not isinstance(value, str)]
     if parameter.default is Parameter.empty:
         fallback = []
     elif isinstance(parameter.default, FieldInfo):
@@ -549,7 +549,7 @@ def _annotation(parameter: DeclaredParameter) -> Any:
 
 
 def _reading_digits(hint: Any) -> Any:
-    """Return the hint with each `Literal` of integers beyond 2^53-1 reading them as digits too."""
+    """Return the hint; each `Literal` in it accepts integers beyond 2^53-1 as digits, too."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is not Literal:
         inner = tuple(_reading_digits(argument) for argument in arguments)
@@ -606,7 +606,7 @@ _BOUNDS = frozenset(
         RULES_KEYWORD,
     }
 )
-# Without these, what pydantic writes fits the schema by its type alone.
+# If a schema has none of these, the type alone ensures that pydantic's output fits it.
 _CONSTRAINTS = _BOUNDS - {RULES_KEYWORD}
 _TYPE_KEYWORDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 _NOT_WRITABLE = (*_NOT_BUILDABLE, ValueError)
@@ -680,7 +680,7 @@ class TypedOutput:
             ) from exc
         members = [member for _, member in walk(self._shape)]
         self._has_bounds = any(
-            # A naive value in place of an aware one is found only by validation.
+            # Only validation detects a naive value in place of an aware one.
             _BOUNDS & member.keys() or member.get("format") == "date-time"
             for member in members
         )
@@ -690,7 +690,8 @@ class TypedOutput:
             member == DIGITS or _is_open(member) for member in published
         ) or choices != exact_integers(choices)
         self._may_be_infinite = any(_admits_floats(member) for member in members)
-        # Models are not validated again, and serializers and the author's keywords never are.
+        # pydantic does not validate models again, and it never validates the output of serializers
+        # or the author's keywords.
         self._check = None
         is_checked = any(
             _CONSTRAINTS & member.keys() for member in published if member != DIGITS
@@ -709,7 +710,7 @@ class TypedOutput:
         trusting, revalidating = self._adapters
         try:
             if self._decodes_itself:
-                # To validate bytes would be to decode them once more.
+                # Validation would decode the bytes a second time.
                 with suppress(PydanticSerializationError):
                     return self._write(trusting, box)
             if not self._has_bounds:
@@ -737,9 +738,10 @@ class TypedOutput:
 
 
 def _dict_adapter(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
-    """Return an adapter for a dict with the type, because some types accept no configuration.
+    """Return an adapter for a dict of values of the type.
 
-    pydantic applies the configuration to nested dataclasses and `TypedDict`s too.
+    The dict carries the configuration, because some types accept none. pydantic applies it to
+    nested dataclasses and `TypedDict`s too.
     """
     return TypeAdapter(dict[str, hint], config=config)
 

@@ -128,7 +128,7 @@ def accepts_null(root: Schema, schema: Any) -> bool:
 
 
 def without_null(schema: Any) -> Any:
-    """Return the only alternative to `null`, else the schema."""
+    """Return the only alternative to `null` if there is exactly one, else the schema."""
     members = schema.get("anyOf", ()) if isinstance(schema, dict) else ()
     others = [
         member
@@ -144,7 +144,7 @@ def without_null(schema: Any) -> Any:
 
 
 def number_bounds(schema: Schema) -> tuple[float, float]:
-    """Return the minimum and the maximum of a number, for integers with exclusive bounds too."""
+    """Return the minimum and the maximum of a number; for integers, exclusive bounds count, too."""
     low = number_keyword(schema, "minimum", -math.inf)
     high = number_keyword(schema, "maximum", math.inf)
     if schema.get("type") == "integer":

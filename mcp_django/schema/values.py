@@ -120,12 +120,13 @@ def is_too_deep(raw: bytes, value: Any) -> bool:
 def sorted_members(value: Any) -> Any:
     """Return a JSON value with the members of each object sorted by name.
 
-    Digests of arguments are computed from its `repr()`, so that their order does not matter.
+    Digests of arguments are computed from the `repr()` of the result, so that the order of the
+    arguments does not matter.
     """
     if isinstance(value, Mapping):
         return {name: sorted_members(value[name]) for name in sorted(value)}
     if isinstance(value, list):
-        return [sorted_members(item) for item in value]
+        return [sorted_members(element) for element in value]
     return value
 
 
@@ -138,10 +139,10 @@ def finite_float(text: str) -> float:
 
 
 def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:
-    """Return `value` without members that are `null`, are optional and must not be `null`."""
+    """Return `value` without members that are `null`, but are optional and must not be `null`."""
     if isinstance(value, list):
         items = schema.get("items") if isinstance(schema, dict) else None
-        return [drop_nulls(item, items, root) for item in value]
+        return [drop_nulls(element, items, root) for element in value]
     if not isinstance(value, dict):
         return value
     objects = [member for member in alternatives(root, schema) if "properties" in member]
@@ -159,7 +160,7 @@ def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:
 
 
 def drop_optional_nulls(arguments: Mapping[str, Any], optional: Collection[str]) -> dict[str, Any]:
-    """Return the arguments without optional ones that are `null`, which would empty a field."""
+    """Return the arguments without optional ones that are `null`; a null would empty a field."""
     return {
         name: value
         for name, value in arguments.items()
@@ -172,8 +173,8 @@ def unknown_members(value: Any, schema: Any, path: Path = ()) -> Iterator[Valida
     if not isinstance(schema, dict):
         return
     if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from unknown_members(item, schema.get("items"), (*path, index))
+        for index, element in enumerate(value):
+            yield from unknown_members(element, schema.get("items"), (*path, index))
     elif isinstance(value, dict) and "properties" in schema:
         properties = schema["properties"]
         for name, member in value.items():
@@ -206,7 +207,7 @@ class _InvalidNumberError(ValueError):
 # an unambiguous JSON form are rejected with an error that says what to return instead. A model
 # instance, for example, may have columns that the caller must not see.
 
-# What `get_type_hints` has for an annotation that says nothing.
+# The results of `get_type_hints` for annotations that name no type of data.
 _OPEN = (Any, object, NoneType, inspect.Signature.empty)
 
 _DATA_ADVICE = "a dict, a list, a dataclass or text"
@@ -235,7 +236,7 @@ def jsonable(value: Any) -> Any:
 
 
 def advice_for(hint: Any) -> str:
-    """Return what to return instead of a value of the type if no such value is data, else ``""``.
+    """Return advice for a type whose values are not data: what to return instead; else ``""``.
 
     Content blocks are not data, but may be returned. A value of an abstract class or protocol may
     be data, and so may one of a type that only pydantic knows, such as ``EmailStr``.
@@ -254,17 +255,17 @@ def advice_for(hint: Any) -> str:
 def exact_integers(value: Any) -> Any:
     """Return plain JSON with integers beyond ±(2^53-1) as digits in text.
 
-    Hosts in JavaScript would round them, and name another row with the key that they read (RFC
-    8259, section 6; RFC 7493, section 2.2).
+    Hosts in JavaScript would round them, and a rounded key identifies another row (RFC 8259,
+    section 6; RFC 7493, section 2.2).
     """
-    # To encode it and to look at the text takes a tenth of the time of the search.
+    # Encoding the value and checking the text takes a tenth of the time of a search in the value.
     with suppress(TypeError, ValueError, OverflowError):
         if _SAFE_DIGITS not in msgspec.json.encode(value).translate(_ONLY_DIGITS):
             return value
     return _digits(value) if _has_inexact(value) else value
 
 
-# A number of fewer digits than these is exact.
+# A number with fewer digits is exact.
 _SAFE_DIGITS = b"0" * len(str(MAX_SAFE_INTEGER))
 _ONLY_DIGITS = bytes(ord("0") if chr(byte).isdecimal() else ord(" ") for byte in range(256))
 
@@ -282,7 +283,7 @@ def _digits(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _digits(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_digits(item) for item in value]
+        return [_digits(element) for element in value]
     is_inexact = type(value) is int and abs(value) > MAX_SAFE_INTEGER
     return str(value) if is_inexact else value
 
@@ -293,8 +294,8 @@ def check_finite(value: Any) -> None:
     Raises:
         ValueError: the message names the place of the number.
     """
-    # To encode it takes a tenth of the time of the search. msgspec, which is faster than pydantic,
-    # writes these numbers as null.
+    # Encoding the value takes a tenth of the time of a search in the value. msgspec, which is
+    # faster than pydantic, writes these numbers as null.
     with suppress(TypeError, ValueError, OverflowError):
         if b"null" not in msgspec.json.encode(value):
             return
@@ -311,8 +312,8 @@ def _find_infinite(value: Any, path: Path) -> None:
         for name, member in value.items():
             _find_infinite(member, (*path, name))
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _find_infinite(item, (*path, index))
+        for index, element in enumerate(value):
+            _find_infinite(element, (*path, index))
 
 
 def _convert(value: Any, path: Path) -> Any:
@@ -372,7 +373,7 @@ def _key(key: Any, path: Path) -> str:
 
 
 def _items(value: Any, path: Path) -> list[Any]:
-    return [_convert(item, (*path, index)) for index, item in enumerate(value)]
+    return [_convert(element, (*path, index)) for index, element in enumerate(value)]
 
 
 def _set(value: AbstractSet[Any], path: Path) -> list[Any]:
