@@ -213,10 +213,10 @@ def _component_problem(component: Component) -> str:
 
 
 class StagingServer(SiteRegistrar):
-    """Stands for ``server`` while exposed components are built, with a registry of its own.
+    """A stand-in for ``server`` while exposed components are built, with a registry of its own.
 
     The registry of code stays unchanged. Attributes that a declaration reads from its server come
-    from the real one, which is ``None`` if this process does not have it. The rules for related
+    from the real server, which is ``None`` if this process does not have it. The rules for related
     objects are those of code, if code has any.
     """
 
@@ -325,7 +325,7 @@ class ExposedModel(ModelComponents[M]):
         )
 
     def permissions_for(self, action: Action) -> tuple[Any, ...]:
-        """Return the permissions of the row, of the model, and of related models it shows."""
+        """Return the permissions of the row, of the model, and of the related models shown."""
         beside = sorted(self._shown_related_models(), key=lambda model: model._meta.label)
         needed = (HasCodename(codename(model, "view")) for model in beside)
         by_code = (
@@ -596,7 +596,7 @@ def cached_build(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> Bui
     state = (server.registry.generation, specs)
     cached = _build_cache.get(server)
     if cached is None or cached[0] != state:
-        # Untranslated: the log is not for the user whose request builds them.
+        # The log is not translated: it is not for the user whose request builds the components.
         with override(None):
             cached = _build_cache[server] = state, build_exposures(server, name, specs)
         for problem in cached[1].problems:

@@ -52,8 +52,8 @@ MAX_WAITING = 200
 class PendingSignal:
     """The signal of an object that was saved before the exposed models were known to be current.
 
-    ``seen_sequence`` is the number of the newest listener at that time; later ones did not receive
-    it.
+    ``seen_sequence`` is the number of the newest listener at that time; later listeners did not
+    receive the signal.
     """
 
     sender: type[Model]
@@ -199,7 +199,7 @@ def _on_post_save(sender: Any, **details: Any) -> None:
 
 
 def _is_in_test(using: str) -> bool:
-    """Return whether a test case will roll back, and may count the callbacks on commit."""
+    """Return whether a test case will roll back the transaction, and may count its callbacks."""
     outermost = next(iter(connections[using].atomic_blocks), None)
     return outermost is not None and is_test_transaction(outermost)
 

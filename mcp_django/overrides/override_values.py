@@ -30,7 +30,7 @@ C = TypeVar("C", bound=Component)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """The override of one component; an empty value means as in code."""
+    """The override of one component; an empty value leaves the value of code unchanged."""
 
     is_enabled: bool = True
     title: str = ""
@@ -151,7 +151,7 @@ COLUMNS = ("pk", "kind", "server", "target", "name", "options", "groups", "permi
 def read_exposures(*, of_all: bool = False) -> dict[str, tuple[ExposureSpec, ...]]:
     """Return the enabled exposure rows by the name of their server, the oldest first.
 
-    On a site with tenants, they are those of the current one, or ``of_all``.
+    On a site with tenants, they are those of the current tenant, or with ``of_all`` of all tenants.
     """
     model, alias = tables.Exposure, router.db_for_write(tables.Exposure)
     all_rows = model._default_manager.using(alias) if of_all else of_tenant(model, alias)

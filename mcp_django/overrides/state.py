@@ -102,7 +102,7 @@ NO_OVERRIDES = ServerOverrides()
 def read_overrides() -> dict[str, ServerOverrides]:
     """Return the admin's overrides and additions by server name; unchanged servers are left out.
 
-    On a site with tenants, they are those of the current one.
+    On a site with tenants, they are those of the current tenant.
     """
     component_overrides = _read_component_overrides()
     servers = {
@@ -207,7 +207,7 @@ FRESH_SECONDS = 1.0
 
 Version: TypeAlias = tuple[int, Any, int]
 """The topic's version, its time of change (an opaque database value, only compared for equality),
-and how often this process has started over."""
+and how often this process has reset it."""
 
 NO_TABLES: Version = (0, None, 0)
 """Without a database or its tables, overrides do not exist."""
@@ -220,7 +220,7 @@ UNCOMMITTED: Version = (-2, None, 0)
 def list_seconds() -> float:
     """Return the maximum age of a list that a client requests; 0 if it must be current.
 
-    Clients are notified of a changed list when no process shows it as it was (``list_delay``).
+    Clients are notified of a changed list once no process returns the old list (``list_delay``).
     """
     return min(FRESH_SECONDS, confirm_seconds())
 
@@ -228,7 +228,7 @@ def list_seconds() -> float:
 class VersionCache:
     """The newest version of the overrides that this process has seen; thread-safe.
 
-    It is that of all tenants together, which changes with the overrides of any.
+    All tenants share one version, which changes with the overrides of any of them.
     """
 
     def __init__(self) -> None:
@@ -245,7 +245,7 @@ class VersionCache:
         """Whether a request used the version since it was read."""
 
     def is_in_use(self) -> bool:
-        """Return whether a request has used the version so recently that it is not too old."""
+        """Return whether the version was read recently; an unused version is not read again."""
         return not self.is_pinned and time.monotonic() - self.checked_at < 2 * FRESH_SECONDS
 
     def confirm(self) -> int:
@@ -342,8 +342,8 @@ class VersionCache:
 def has_no_tables() -> bool:
     """Return whether the tables are missing; false if the database is unavailable.
 
-    On a site with tenants they are not looked for: in the schema of a tenant, Django lists only
-    the tables of that schema.
+    Always false on a site with tenants: in the schema of a tenant, Django lists only the tables of
+    that schema.
     """
     if thread_context() is not None:
         return False
@@ -427,7 +427,7 @@ class OverrideCache:
 
 
 class Overrides:
-    """What the admin of a tenant overrides and adds on one server, and the catalog with it."""
+    """The overrides and additions of a tenant on one server, and the resulting catalog."""
 
     def __init__(self, server: Registrar, tenant: str = "") -> None:
         self._server = server
@@ -479,7 +479,7 @@ class Overrides:
         return built[1]
 
     def _refresh_first(self) -> None:
-        """Load the overrides of a tenant: what a process knew of it may have been dropped."""
+        """Load the overrides of a tenant, since this process may have dropped them."""
         if self._is_of_tenant and self._seen is None:
             self.refresh()
 
@@ -631,11 +631,11 @@ def publish_change(changed: Iterable[tuple[str, str]]) -> None:
 
     The change then applies in this process, and clients and other processes are notified.
 
-    The change is one of the current tenant.
+    The change applies to the current tenant.
 
-    Each item is the name of a server and a list: ``tools``, ``resources`` or ``prompts``. Code that
-    changes rows that ``read_overrides`` reads must call this, without lists if the lists stay the
-    same. ``changed`` is evaluated when the transaction commits.
+    Each member of ``changed`` is the name of a server and a list: ``tools``, ``resources`` or
+    ``prompts``. Code that changes rows that ``read_overrides`` reads must call this, without lists
+    if the lists stay the same. ``changed`` is evaluated when the transaction commits.
     """
     # The version changes in the same transaction, so that no process misses a disabled component.
     increment_versions([OVERRIDES])
@@ -683,5 +683,5 @@ def _apply_skill_overrides(
 
 
 def shares_skill_override(component: Component) -> bool:
-    """Return whether the component has no override of its own: a skill's file but ``SKILL.md``."""
+    """Return whether a component has no override of its own: a skill's file except ``SKILL.md``."""
     return isinstance(component, SkillFile) and component.frontmatter is None

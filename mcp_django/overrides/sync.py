@@ -114,7 +114,7 @@ def compare_rows(servers: Iterable[Server]) -> Difference:
 
 
 def read_declared(servers: Iterable[Server], *, is_fresh: bool = True) -> DeclaredCatalog:
-    """Return the declared catalog; without ``is_fresh``, as of the last request and without query.
+    """Return the declared catalog; without ``is_fresh``, that of the last request, without a query.
 
     Raises:
         Busy: the admin's additions to the catalog cannot be loaded.
@@ -283,7 +283,7 @@ CHECK_SECONDS = 60.0
 
 
 class CatalogRows:
-    """When this process last wrote the rows, and which catalog; thread-safe."""
+    """Writes the rows when the declared catalog has changed; thread-safe."""
 
     def __init__(self) -> None:
         self._find_servers: Callable[[], Iterable[Server]] = tuple
@@ -324,7 +324,7 @@ class CatalogRows:
     def schedule_check(self) -> None:
         """Compare the catalog in the database thread, unless this was done within a minute.
 
-        On a site with tenants, it is that of each one whose admin was used since then.
+        On a site with tenants, compare the catalog of each tenant whose admin was used since then.
         """
         if databases.is_inline():
             return

@@ -1,8 +1,8 @@
 """Versions of the prompts and skills that are written in the admin: saving and comparison.
 
 A version contains the content of a text, but neither its name nor who may see it: restoring an old
-version must not restore access that has been revoked since. ``TextType`` has what differs between
-prompts and skills.
+version must not restore access that has been revoked since. ``TextType`` describes how prompts and
+skills differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mcp_django.overrides.texts import (
 )
 from mcp_django.tenants import of_tenant
 
-# The time of a comparison is quadratic in this, at worst.
+# The time of a comparison is at worst quadratic in the number of lines.
 MAX_COMPARED_LINES = 2000
 
 
@@ -69,7 +69,7 @@ class TextType:
     """Returns the content of a version as lines to compare."""
 
     def build(self, row: Any) -> Any:
-        """Return what a row is built into.
+        """Return the result of ``build_row`` for a row.
 
         Raises:
             PromptError or SkillError: the row is invalid; the message is for its author.
@@ -87,7 +87,7 @@ class TextType:
         """
         alias = router.db_for_write(self.model)
         with transaction.atomic(using=alias):
-            # A row that was never saved has no primary key, so this finds none.
+            # A row that was never saved has no primary key, so no row matches.
             newest = self._locked(row.pk).first()
             if newest is not None and newest.version != based_on:
                 raise VersionConflict(newest.version)

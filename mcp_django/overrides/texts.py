@@ -395,7 +395,7 @@ MAX_CHARACTERS = 500_000
 
 _FILE = re.compile(r"^--- file: (.*)$", re.MULTILINE)
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,9}")
-# Not printable within quotes in YAML 1.2, or a line break there.
+# Characters that YAML 1.2 does not allow within quotes, or reads as line breaks.
 _UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 
 

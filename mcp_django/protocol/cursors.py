@@ -43,7 +43,7 @@ class Signer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """Reads and makes the cursors of one list, and cuts its pages.
+    """Reads and builds the cursors of one list, and cuts its pages.
 
     `scope` identifies the list and the caller who sees it; a cursor of any other scope is rejected.
     A page has at most `size` items.
@@ -81,8 +81,8 @@ class Pager:
     def page(self, items: Sequence[T], key: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
         """Return the first page of `items`, and the cursor of the next page.
 
-        The next cursor is `None` on the last page. To decide it, one item more than `size` is
-        enough.
+        The next cursor is `None` on the last page. To detect more pages, `items` needs only one
+        item more than `size`.
         """
         page = items[: self.size]
         return page, self.next([key(page[-1])]) if len(items) > self.size else None
@@ -96,7 +96,7 @@ def items_after(items: Iterable[T], position: Position | None, key: Callable[[T]
     """Return the items after a position, ordered by `key`, which is unique for each item.
 
     Raises:
-        InvalidParams: the position is not one of this kind of list.
+        InvalidParams: the position is not valid for this kind of list.
     """
     ordered = sorted(items, key=key)
     if position is None:

@@ -2,9 +2,9 @@
 
 A request of a stateless revision has an envelope: members of ``params._meta`` that name the
 revision and the client. A message without an envelope belongs to a handshake revision, which its
-session stores. The body is authoritative and the headers must agree with it, since a proxy may
-have removed them. MCP 2026-07-28, "Versioning" and "Transports"; the classification never depends
-on an earlier message.
+session stores. The body is authoritative, since a proxy may have removed the headers, and the
+headers must agree with it. The classification never depends on an earlier message. MCP 2026-07-28,
+"Versioning" and "Transports".
 
 This module also defines the rules for ``_meta``: reserved keys, the keys that authors may add, and
 trace context.
@@ -241,8 +241,8 @@ def classify(
     `enabled` are the versions that the server supports.
 
     Raises:
-        MCPError: the message cannot be served; `error_revision_of` says for which revision to
-            write the error.
+        MCPError: the message cannot be served; `error_revision_of` returns the revision for
+            the error.
     """
     if isinstance(message, Request):
         return classify_request(message, headers, enabled=enabled)

@@ -13,8 +13,8 @@
         ├── URLElicitationRequired      the user must visit a page before the call is repeated
         ├── UnsupportedProtocolVersion  the server does not support the requested revision
         ├── RequestCancelled            the client cancelled the request, but still gets a response
-        ├── Unauthorized                the caller of an admitted call is not valid any more
-        ├── Forbidden                   the caller of an admitted call may not make it any more
+        ├── Unauthorized                the caller of an admitted call is no longer valid
+        ├── Forbidden                   the caller of an admitted call may no longer make it
         ├── RateLimited                 too many calls
         ├── Busy                        no capacity left
         └── InternalError               a server error; the client gets no details
@@ -159,9 +159,9 @@ class RequestCancelled(MCPError):
 
 
 class Unauthorized(MCPError):
-    """The credential of a call that was admitted has become invalid before the call began.
+    """The credential of an admitted call became invalid before the call began.
 
-    Of a request by itself, HTTP says so by its status and a challenge.
+    An HTTP request with an invalid credential gets a status and a challenge instead.
     """
 
     code = UNAUTHORIZED
@@ -170,7 +170,7 @@ class Unauthorized(MCPError):
 
 
 class Forbidden(MCPError):
-    """The caller of a call that was admitted may not make it any more; it had not begun."""
+    """The caller of an admitted call may no longer make it; the call had not begun."""
 
     code = FORBIDDEN
     http_status = 403

@@ -52,7 +52,7 @@ _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0{1,16})?")
 class Headers:
     """The headers of one request: every line is kept, names are in lower case.
 
-    ``lines`` are the values as received, by name: bytes, or several for a repeated header.
+    ``lines`` maps each name to its value as received: bytes, or a tuple for a repeated header.
 
     A name with an underscore is a separate header. In frameworks that convert underscores to
     hyphens, a second, unchecked line can replace the checked one.
@@ -144,7 +144,7 @@ def _key(name: str) -> bytes:
 
 
 _CONTENT_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
-# A client may send names of its own, without end.
+# Longer names are not cached, since a client may send any number of them.
 _MAX_CACHED_NAME = 64
 
 
@@ -156,7 +156,7 @@ def _environ_name_of(key: str) -> bytes | None:
 
 
 def _environ_name(key: str) -> bytes | None:
-    """Return the name of the header that a key of a WSGI environment stands for, if it does."""
+    """Return the header name of a key of a WSGI environment, `None` if it is not a header."""
     is_short = len(key) <= _MAX_CACHED_NAME
     return (_environ_name_of if is_short else _environ_name_of.__wrapped__)(key)
 
@@ -386,7 +386,7 @@ _OBJECT_OR_FLAG = (dict, bool, Mapping)
 
 
 def subschemas(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Yield each direct subschema of `schema` with the keyword and the name or index it is at."""
+    """Yield each direct subschema of `schema` with its place: the keyword and the name or index."""
     if _KEYWORDS.isdisjoint(schema):
         return
     for keyword in _SINGLE:
@@ -408,7 +408,10 @@ def map_subschemas(schema: Schema, change: Callable[[Any], Any]) -> dict[str, An
 def map_placed_subschemas(
     schema: Schema, change: Callable[[tuple[str | int, ...], Any], Any]
 ) -> dict[str, Any]:
-    """Do the same with a `change` that gets the place of each subschema, as `subschemas` does."""
+    """Return a copy of `schema` with `change` applied to each direct subschema and its place.
+
+    The place is that of `subschemas`.
+    """
     copy = dict(schema)
     if _KEYWORDS.isdisjoint(schema):
         return copy

@@ -73,7 +73,7 @@ class DecodingFailure(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Several messages in one array: either responses only, or none.
+    """Several messages in one array: either only responses, or no responses.
 
     A malformed member is a `DecodingFailure` at its position.
     """
@@ -88,7 +88,7 @@ Decoded: TypeAlias = Message | Batch | DecodingFailure
 def request_id_of(message: object) -> RequestId | None:
     """Return the id for an error response to a message: that of a request, even a malformed one.
 
-    The id of a response is one of this server's own, to which no error response is sent.
+    A response has the id of a request from this server, and never gets an error response.
     """
     return message.id if isinstance(message, Request | DecodingFailure) else None
 
@@ -128,7 +128,7 @@ def build_notification(method: str, params: Mapping[str, Any] | None = None) -> 
 T = TypeVar("T")
 
 MAX_BATCH_MESSAGES = 100
-"""Maximum number of messages in a batch; a larger array is rejected without decoding them."""
+"""Maximum number of messages in a batch; a larger array is rejected before they are decoded."""
 
 _BOM = b"\xef\xbb\xbf"
 _ABSENT = msgspec.Raw()
@@ -246,9 +246,9 @@ def _decode_member(raw: bytes) -> Message | DecodingFailure:
 def read_params(raw: bytes, type: type[T], *, lenient: bool = False) -> T:
     """Return parameters as a `msgspec.Struct`; members without a field are ignored.
 
-    With `lenient`, an empty array is read as the empty object that the field expects, because PHP
-    has one type for both and encodes it as `[]`, and null as a member that is left out, because
-    serializers write it for members without a value. Handshake revisions are read so.
+    With `lenient`, as at handshake revisions, an empty array is read as the empty object that the
+    field expects, because PHP has one type for both and encodes it as `[]`. A member that is null
+    is treated as absent, because serializers write null for members without a value.
 
     Raises:
         InvalidParams: a member breaks a rule; the message names both.
@@ -280,7 +280,7 @@ def is_empty_array(raw: bytes) -> bool:
 def _with_objects(raw: bytes, expected: msgspec.inspect.Type) -> bytes:
     """Return raw JSON of this type with an empty object in place of each empty array, and no null.
 
-    Only what the type describes is looked at: in members of a dictionary an empty array is data.
+    Only the fields of the type are changed: in members of a dictionary an empty array is data.
     """
     either = expected.types if isinstance(expected, msgspec.inspect.UnionType) else (expected,)
     struct = next(

@@ -40,9 +40,9 @@ def project_result(
     """Return the result of `method` in the format of `revision`.
 
     `identity` is the server info, as JSON values or encoded, for revisions whose results contain
-    it; `None` omits it.
-    `output_schema` is that of the called tool. Revisions that allow only objects need other
-    structured content wrapped; without a schema, the type of the value determines whether it is.
+    it; `None` omits it. `output_schema` is that of the called tool. For revisions that allow only
+    objects, other structured content is wrapped; without a schema, the type of the value determines
+    whether it is.
     """
     if not revision.stateless:
         return _handshake_result(method, result, revision, output_schema)
@@ -103,18 +103,18 @@ def encode_entries(
 ) -> tuple[Any, int]:
     """Return the first entries of a list as encoded JSON in the format of `revision`, and how many.
 
-    They have at most `max_bytes`, unless the first one has more. `project_result` leaves them as
-    they are. An entry that cannot be encoded is returned as given, so that encoding the result
-    fails.
+    The encoded entries have at most `max_bytes`, unless the first entry is larger. `project_result`
+    does not change them. An entry that cannot be encoded is returned unchanged, so that encoding
+    the result fails.
     """
     project = None if revision.stateless or method not in _MEMBERS else _MEMBERS[method][1]
     encoded: list[bytes] = []
     size = 1
-    for entry in entries:
+    for wire in entries:
         try:
-            part = jsonrpc.encode(entry if project is None else project(entry, revision))
+            part = jsonrpc.encode(wire if project is None else project(wire, revision))
         except (TypeError, ValueError):
-            return [entry], len(encoded) + 1
+            return [wire], len(encoded) + 1
         size += len(part) + 1
         if size > max_bytes and encoded:
             break
@@ -283,7 +283,7 @@ def _without(wire: Wire, keys: Collection[str]) -> dict[str, Any]:
     return {key: value for key, value in wire.items() if key not in keys} if keys else dict(wire)
 
 
-# The member of a method's result that has the entries, and what converts one of them.
+# The member of a method's result that has the entries, and the function that converts an entry.
 _MEMBERS: Mapping[str, tuple[str, Callable[[Wire, Revision], dict[str, Any]]]] = {
     "tools/list": ("tools", project_tool),
     "tools/call": ("content", project_block),

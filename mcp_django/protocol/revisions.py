@@ -3,7 +3,7 @@
 Code checks a named feature of a revision; it never compares version strings. Each revision below
 is defined by its differences from the previous one. They are the revisions of
 https://modelcontextprotocol.io/specification and the draft that preceded the latest one. This
-module also says how a revision words an error, and defines the log levels, which are the same in
+module also builds error objects for a revision, and defines the log levels, which are the same in
 all revisions.
 """
 
@@ -95,11 +95,11 @@ class Revision:
     extensions: bool = False
     """Capabilities have an `extensions` map."""
     tasks: bool = False
-    """Tasks are a capability and clients request each one; later they are an extension."""
+    """Tasks are a capability, and clients request each task; later they are an extension."""
     elicitation_ids: bool = False
     """Elicitations in URL mode have an `elicitationId`."""
     error_codes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    """The error codes that differ: from the code of this package to that of the revision."""
+    """The error codes that differ: maps the code of this package to that of the revision."""
 
     def defines_capability(self, name: str) -> bool:
         """Return whether the revision defines the client capability `name`."""

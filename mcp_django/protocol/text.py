@@ -1,4 +1,4 @@
-"""Texts that others wrote or will read: cleaned, escaped, shortened, and compared with known names.
+"""Functions that clean, escape and shorten texts, and compare them with known names.
 
 Databases cannot store NUL and lone surrogates, spreadsheets run some texts as formulas, and
 untrusted text may contain invisible characters.
@@ -40,14 +40,14 @@ def storable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {storable(key): storable(member) for key, member in value.items()}
     if isinstance(value, list):
-        return [storable(item) for item in value]
+        return [storable(element) for element in value]
     return value
 
 
 def escape_invisible(text: str, *, lines: bool = True) -> str:
     """Return a text with invisible characters escaped; every database can store the result.
 
-    Without `lines`, line breaks and tabs are escaped too: it cannot fake a second log line.
+    Without `lines`, line breaks and tabs are escaped too: the result cannot fake a second log line.
     """
     if text.isprintable():
         return text
@@ -64,7 +64,7 @@ def _escape_character(character: str) -> str:
 
 
 def one_line(text: str, *, limit: int = 120) -> str:
-    """Return the start of a text as one line of at most `limit` characters, nothing invisible."""
+    """Return the start of a text as one line of at most `limit` characters, all visible."""
     return clip(escape_invisible(text[: limit + 1], lines=False), limit=limit)
 
 
@@ -80,7 +80,7 @@ def csv_line(values: Iterable[Any]) -> str:
     """Return a line of a CSV file of JSON values and times, with formulas escaped.
 
     Each text is quoted: where the comma is the decimal separator, spreadsheets separate cells by
-    semicolons, so a text with one could begin a cell of its own.
+    semicolons, so a text with a semicolon could begin a new cell.
     """
     line = io.StringIO()
     csv.writer(line, quoting=csv.QUOTE_NONNUMERIC).writerow(map(_csv_cell, values))
@@ -94,7 +94,7 @@ def _csv_cell(value: Any) -> Any:
         value = value.isoformat()
     if not isinstance(value, str):
         return value
-    # Programs that trim a cell look behind its white space and invisible characters.
+    # Programs that trim a cell ignore its leading white space and invisible characters.
     start = next((char for char in value if char.isprintable() and not char.isspace()), "")
     is_formula = start in _FORMULA_PREFIXES or value.startswith(_CELL_BREAKS)
     return f"'{value}" if is_formula else value
@@ -103,18 +103,18 @@ def _csv_cell(value: Any) -> Any:
 def similar(name: object, names: Iterable[str], *, most: int = 3, cutoff: float = 0.6) -> list[str]:
     """Return up to `most` known names that resemble `name`, the nearest first.
 
-    `cutoff` is how alike they have to be, from 0 to 1. A comparison takes milliseconds if the
-    texts are long.
+    `cutoff` is the minimum similarity, from 0 to 1. A comparison takes milliseconds if the texts
+    are long.
     """
     return difflib.get_close_matches(str(name), names, n=most, cutoff=cutoff)
 
 
 def nearest(name: object, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the known name that is most similar to `name`; `None` if none is."""
+    """Return the known name that is most similar to `name`; `None` if no name is."""
     return next(iter(similar(name, names, most=1, cutoff=cutoff)), None)
 
 
 def did_you_mean(name: object, names: Iterable[str], otherwise: str) -> str:
-    """Return the end of a sentence that asks for the nearest known name, else `otherwise`."""
+    """Return "did you mean" with the nearest known name, or `otherwise` if there is none."""
     suggestion = nearest(name, names)
     return otherwise if suggestion is None else f"did you mean {suggestion!r}?"

@@ -19,8 +19,8 @@ from mcp_django.protocol.text import clip
 MAX_URI_LENGTH = 8192
 
 _ENCODED = r"%[0-9A-Fa-f]{2}"
-# All repetitions are possessive, since what follows each cannot begin with what it repeats: every
-# character is looked at a bounded number of times.
+# All repetitions are possessive, since the text after each cannot begin with a repeated character:
+# every character is examined a bounded number of times.
 _PLAIN = r"A-Za-z0-9._~!$&'()*+,;="
 _URI = re.compile(
     rf"""
@@ -57,8 +57,8 @@ _PATH_SAFE = "/!$&'()*+,;="
 def lower_scheme(uri: str) -> str:
     """Return a URI, or the template of one, with its scheme in lower case.
 
-    Schemes are compared without case, and URI libraries of clients write them so (RFC 3986, section
-    3.1).
+    Schemes are compared without case, and URI libraries of clients write them in lower case (RFC
+    3986, section 3.1).
     """
     scheme, _, rest = uri.partition(":")
     if scheme.islower() or not _SCHEME.match(uri):
@@ -94,7 +94,8 @@ class URITemplate:
     """A compiled URI template, which can be expanded and matched.
 
     With ``is_lookup``, values are only compared with the database and never joined to a path, so
-    they may contain any (encoded) slash. The scheme is kept in lower case, and matches in any.
+    they may contain any (encoded) slash. The scheme is stored in lower case, and matches in any
+    case.
 
     Raises:
         ValueError: the template is not valid; the message names the expression or the rule.

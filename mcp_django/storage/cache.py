@@ -1,19 +1,19 @@
 """What the database confirmed within the last second, such as the session of a request.
 
 A ``RefreshAheadCache`` holds values of one kind. A value may be used for ``CONFIRM_SECONDS`` after
-the database was asked for it. While values are used, and some seconds longer, a thread of the
+the database was queried for it. While values are used, and some seconds longer, a thread of the
 process confirms them, all together, before they are too old, so that in steady state no request
-asks the database. A request that needs a value which is not known asks for it together with other
-requests.
+queries the database. Requests that need unknown values at the same time share a query.
 
 A change names tags, such as ``session:7``: ``forget`` drops every value with one of them, in this
-process and, by pub/sub, in all others. An answer that was on its way meanwhile is not stored.
+process and, through pub/sub, in all others. A value with such a tag that is being read at that time
+is not cached.
 
 The process owns the caches and the thread, and ``clear_caches`` empties them; a forked child begins
-with empty ones. Nothing but speed depends on the thread: without it, as under a WSGI server without
-threads, each request asks by itself. In an open transaction of the site nothing is cached, since
-what it reads may be rolled back. With ``BACKGROUND`` at ``"inline"`` no thread is used, and with
-``CONFIRM_SECONDS`` at 0 each request asks.
+with empty ones. Only speed depends on the thread: without it, as under a WSGI server without
+threads, each request queries the database by itself. In an open transaction of the site nothing is
+cached, since the data that it reads may be rolled back. With ``BACKGROUND`` at ``"inline"`` no
+thread is used, and with ``CONFIRM_SECONDS`` at 0 each request queries the database.
 """
 
 from __future__ import annotations
@@ -68,25 +68,25 @@ MAX_ENTRIES: Final = 10_000
 # The part of ``CONFIRM_SECONDS`` after which used values are confirmed.
 ROUND: Final = 0.4
 MIN_ROUND: Final = 0.01
-# How many times ``CONFIRM_SECONDS`` a value is confirmed after its last use. That costs less than
-# to ask again for a caller who comes back within that time.
+# For how many times ``CONFIRM_SECONDS`` a value is confirmed after its last use. That costs less
+# than another query for a caller that returns within that time.
 KEEP: Final = 5
-# How many times ``CONFIRM_SECONDS`` notifications of changed lists are held back.
+# For how many times ``CONFIRM_SECONDS`` notifications of changed lists are held back.
 LIST_DELAY: Final = 1.2
-# The maximum number of values that one statement asks for.
+# The maximum number of values that one statement reads.
 CHUNK: Final = 500
-# How long questions gather before they are asked together.
+# How long the thread gathers questions before it answers them with one query.
 GATHER_SECONDS: Final = 0.001
-# How long a request waits for the thread before it asks by itself.
+# How long a request waits for the thread before it queries the database by itself.
 ASK_SECONDS: Final = 1.0
-# How often a value is asked for that is changed again and again meanwhile.
+# How often a value is read that changes during each read.
 ATTEMPTS: Final = 3
 # The maximum number of questions that wait for the thread.
 MAX_WAITING: Final = 10_000
 
 
 def confirm_seconds() -> float:
-    """Return how long a value may be used; 0 if each request asks."""
+    """Return how long a value may be used; 0 if each request queries the database."""
     return wanted_seconds() if thread_context() is None else 0
 
 
@@ -95,7 +95,7 @@ def wanted_seconds() -> float:
     seconds = get_settings().confirm_seconds
     if seconds is not None:
         return seconds
-    # No thread would confirm anything, and what a test changes by ``update()`` counts at once.
+    # No thread would confirm anything, and changes by ``update()`` in a test apply immediately.
     return 0 if is_inline() else 1
 
 
@@ -104,7 +104,7 @@ class Confirmed(NamedTuple, Generic[V]):
 
     value: V
     tags: frozenset[str]
-    """What it depends on; see ``forget``."""
+    """What the value depends on; see ``forget``."""
     seconds: float = math.inf
     """How long it may be used at most, if that is less than ``CONFIRM_SECONDS``."""
 
@@ -115,7 +115,7 @@ class _Entry(Generic[V]):
     until: float
     """When it becomes too old, by ``monotonic``."""
     until_time: float
-    """The same by ``time.time``: the other clock may stand still while a machine is suspended."""
+    """The same by ``time.time``; ``monotonic`` may stand still while a machine is suspended."""
     used_at: float
     """When a request last asked for it, by ``monotonic``."""
 
@@ -123,8 +123,9 @@ class _Entry(Generic[V]):
 class RefreshAheadCache(Generic[K, V]):
     """Values of one kind that the database confirmed recently; thread-safe.
 
-    ``read_many`` asks the database for some keys, and returns what it found; it has to read where
-    the rows are written, so that a replica that lags behind does not bring back what was revoked.
+    ``read_many`` queries the database for some keys, and returns the values that exist. It must
+    read the database to which the rows are written: a replica that lags behind could return
+    access that was revoked.
     """
 
     def __init__(
@@ -150,15 +151,15 @@ class RefreshAheadCache(Generic[K, V]):
         self._count = 0
         """How often anything was forgotten."""
         self._forgotten: dict[str, int] = {}
-        """What was forgotten while questions were on their way, with the count at that time."""
+        """The tags that were forgotten during the running queries, with the count at that time."""
         self._asking = 0
-        """How many questions are on their way."""
+        """How many queries are running."""
         self._cleared_at = 0
         """The count when everything was forgotten."""
         self._hits = self._asked = self._confirmed = 0
 
     def counters(self) -> dict[str, int]:
-        """Return how many values there are, and what happened to values since the process began.
+        """Return the number of values, and counters of their use since the process began.
 
         ``hits`` counts requests that used a known value, ``asked`` values that requests waited for,
         and ``confirmed`` values that were confirmed in the background. They are approximate: they
@@ -181,27 +182,27 @@ class RefreshAheadCache(Generic[K, V]):
     # For requests ---------------------------------------------------------------------------------
 
     def get(self, key: K) -> V | None:
-        """Return the value if it is known, else ``None``; never waits and never asks."""
-        entry = self._entries.get(key)
-        if entry is None:
+        """Return the value if it is known, else ``None``; never waits or queries the database."""
+        cached = self._entries.get(key)
+        if cached is None:
             return None
-        now = entry.used_at = monotonic()
-        if entry.until <= now or entry.until_time <= time.time():
+        now = cached.used_at = monotonic()
+        if cached.until <= now or cached.until_time <= time.time():
             return None
         self._hits += 1
-        return entry.confirmed.value
+        return cached.confirmed.value
 
     def get_in_thread(self, key: K) -> V | None:
-        """Do the same as ``get``, in a thread that may have an open transaction of the site."""
+        """Return the value as ``get`` does; ``None`` in an open transaction of the site."""
         return None if has_open_transaction() else self.get(key)
 
     # An event loop must not wait for the thread.
     @async_unsafe
     def fetch(self, key: K) -> V | None:
-        """Return the value from a thread that may use the database; ``None`` if there is none.
+        """Return the value in a thread that may use the database; ``None`` if there is none.
 
         Raises:
-            Error: the database could not be asked.
+            Error: the database could not be queried.
             Busy: too many requests wait for an answer.
         """
         if not confirm_seconds() or has_open_transaction():
@@ -221,10 +222,10 @@ class RefreshAheadCache(Generic[K, V]):
         return self.read([key]).get(key)
 
     async def afetch(self, key: K) -> V | None:
-        """Return the value from an event loop; ``None`` if there is none, or no thread answers.
+        """Return the value on an event loop; ``None`` if there is none, or no thread answers.
 
         Raises:
-            Error: the database could not be asked.
+            Error: the database could not be queried.
             Busy: too many requests wait for an answer.
         """
         value = self.get(key)
@@ -242,10 +243,10 @@ class RefreshAheadCache(Generic[K, V]):
     # Asking the database --------------------------------------------------------------------------
 
     def read(self, keys: Iterable[K]) -> dict[K, V]:
-        """Ask the database for some keys now, and return the values of those that it has.
+        """Query the database for some keys now, and return the values that exist.
 
         Raises:
-            Error: the database could not be asked.
+            Error: the database could not be queried.
         """
         key_list = list(keys)
         self._asked += len(key_list)
@@ -260,16 +261,16 @@ class RefreshAheadCache(Generic[K, V]):
         return values
 
     def _read_once(self, keys: Collection[K], values: dict[K, V]) -> list[K]:
-        """Add what is read to ``values``; return the keys of values that changed meanwhile.
+        """Add what is read to ``values``; return the keys of values that changed in the meantime.
 
         Values that changed are added as well, since they may have been read after the change.
         """
-        # Others have to see this process before it knows anything that they may change.
+        # Other processes must see this process before it caches anything that they may change.
         may_keep = is_registered()
         with self._lock:
             count = self._count
             self._asking += 1
-        # As old as the question, not as the answer.
+        # The age of a value begins before the query, not after it.
         asked_at, asked_time = monotonic(), time.time()
         changed = []
         try:
@@ -288,8 +289,10 @@ class RefreshAheadCache(Generic[K, V]):
                         seconds = min(confirm_seconds(), confirmed.seconds)
                         # The request that asked for it does not count as a later use.
                         used_at = asked_at - confirm_seconds() if before is None else before.used_at
-                        entry = _Entry(confirmed, asked_at + seconds, asked_time + seconds, used_at)
-                        self._keep(key, entry)
+                        cached = _Entry(
+                            confirmed, asked_at + seconds, asked_time + seconds, used_at
+                        )
+                        self._keep(key, cached)
         finally:
             with self._lock:
                 self._asking -= 1
@@ -304,28 +307,28 @@ class RefreshAheadCache(Generic[K, V]):
         latest = (self._forgotten.get(tag, 0) for tag in confirmed.tags)
         return max(latest, default=0) > count or self._cleared_at > count
 
-    def _keep(self, key: K, entry: _Entry[V]) -> None:
-        self._entries[key] = entry
-        for tag in entry.confirmed.tags:
+    def _keep(self, key: K, cached: _Entry[V]) -> None:
+        self._entries[key] = cached
+        for tag in cached.confirmed.tags:
             self._keys[tag].add(key)
         while len(self._entries) > self._size:
             self._drop(next(iter(self._entries)))
 
     def _drop(self, key: K) -> _Entry[V] | None:
-        entry = self._entries.pop(key, None)
-        if entry is None:
+        cached = self._entries.pop(key, None)
+        if cached is None:
             return None
-        for tag in entry.confirmed.tags:
+        for tag in cached.confirmed.tags:
             keys = self._keys[tag]
             keys.discard(key)
             if not keys:
                 del self._keys[tag]
-        return entry
+        return cached
 
     # Changes --------------------------------------------------------------------------------------
 
     def forget(self, tags: Iterable[str]) -> None:
-        """Drop every value with one of the tags, also those on their way."""
+        """Drop every value with one of the tags, also those that are being read."""
         with self._lock:
             self._count += 1
             for tag in tags:
@@ -334,12 +337,12 @@ class RefreshAheadCache(Generic[K, V]):
                 for key in list(self._keys.get(tag, ())):
                     self._drop(key)
             if len(self._forgotten) > self._size:
-                # The questions on their way take too long to remember everything.
+                # The running queries take too long to remember every tag.
                 self._forgotten.clear()
                 self._cleared_at = self._count
 
     def clear(self) -> None:
-        """Drop all values, also those on their way."""
+        """Drop all values, also those that are being read."""
         with self._lock:
             self._entries.clear()
             self._keys.clear()
@@ -349,22 +352,22 @@ class RefreshAheadCache(Generic[K, V]):
     # Confirming -----------------------------------------------------------------------------------
 
     def confirm(self) -> int:
-        """Ask the database for all values that were used recently, and return how many.
+        """Query the database for all values that were used recently, and return how many.
 
-        Those that were not used since the last round wait until half of their time is over. Values
+        Values that were not used since the last round wait until half of their time is over. Values
         that were not used for ``KEEP`` are dropped when they are too old.
 
         Raises:
-            Error: the database could not be asked.
+            Error: the database could not be queried.
         """
         used, now, seconds = [], monotonic(), confirm_seconds()
         between = ROUND * seconds
         with self._lock:
-            for key, entry in list(self._entries.items()):
-                unused, remaining = now - entry.used_at, entry.until - now
+            for key, cached in list(self._entries.items()):
+                unused, remaining = now - cached.used_at, cached.until - now
                 if unused < between or (unused < KEEP * seconds and remaining < seconds / 2):
                     used.append(key)
-                elif entry.until < now:
+                elif cached.until < now:
                     self._drop(key)
         for part in in_batches(used, CHUNK):
             self._read(list(part))
@@ -381,20 +384,20 @@ def cache_counters() -> dict[str, dict[str, int]]:
 
 
 class Confirmable(Protocol):
-    """What else the thread confirms while it is used."""
+    """Other values that the thread confirms while they are used."""
 
     def is_in_use(self) -> bool:
-        """Return whether there is something that is not too old."""
+        """Return whether there are values that are not too old."""
 
     def confirm(self) -> int:
-        """Ask the database again, if it was used since the last time; return how often it asked."""
+        """Read the values again if they were used since the last time; return how often."""
 
 
 _confirmables: list[Confirmable] = []
 
 
 def keep_confirmed(values: Confirmable) -> None:
-    """Let the thread confirm what a request has read now, while requests use it."""
+    """Let the thread confirm values that a request has just read, while requests use them."""
     if confirm_seconds() and not is_inline():
         if values not in _confirmables:
             _confirmables.append(values)
@@ -408,10 +411,10 @@ def _give_up(answer: asyncio.Future[V | None]) -> None:
 
 
 def forget(*tags: str) -> None:
-    """Drop every value with one of these tags, in every process; after the commit. Never raises.
+    """Drop every value with one of these tags, in every process.
 
-    In other processes it takes effect when pub/sub delivers it, at the latest after
-    ``CONFIRM_SECONDS``.
+    Call it after the commit. In other processes it takes effect when pub/sub delivers it, at the
+    latest after ``CONFIRM_SECONDS``. Never raises.
     """
     if not tags or not confirm_seconds():
         return
@@ -426,10 +429,10 @@ def forget_here(*tags: str) -> None:
 
 
 def seconds_until_forgotten() -> float:
-    """Return for how long another process may use what was forgotten here, after the commit.
+    """Return how many seconds after the commit another process may use values forgotten here.
 
-    0 if there is none: a process that caches has a heartbeat (``storage.inbox``). Uses the
-    database.
+    0 if there is no other process: a process that caches has a heartbeat (``storage.inbox``).
+    Queries the database.
     """
     # Also with a channel layer, which processes without an event loop do not listen to.
     seconds = confirm_seconds()
@@ -437,9 +440,9 @@ def seconds_until_forgotten() -> float:
 
 
 def list_delay() -> float:
-    """Return how many seconds after its change clients are notified of a list.
+    """Return how many seconds after the change of a list clients are notified.
 
-    Then no process uses the list as it was, so a client that requests it gets the new one.
+    By then no process uses the old list, so a client that requests the list gets the new one.
     """
     return LIST_DELAY * confirm_seconds()
 
@@ -451,9 +454,9 @@ def clear_caches() -> None:
 
 
 def receive_forgotten() -> None:
-    """Let the running event loop receive what other processes forget; again, it does nothing.
+    """Let the running event loop receive the tags that other processes forget; idempotent.
 
-    Only with a channel layer: without one, processes notice changes when they confirm.
+    Only with a channel layer: without one, processes notice changes when they confirm values.
     """
     loop = asyncio.get_running_loop()
     if loop not in _receiving and confirm_seconds():
@@ -466,15 +469,15 @@ _receiving: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 def receive_forgotten_from_thread() -> None:
-    """Do the same for the event loop that waits for this thread, once for a process.
+    """Call ``receive_forgotten`` on the event loop that waits for this thread, once per process.
 
-    Under WSGI there is none, and the process notices changes when it confirms.
+    Under WSGI there is no such loop, and the process notices changes when it confirms values.
     """
     if _has_looked.is_set() or is_on_loop():
         return
     _has_looked.set()
     if confirm_seconds() and _has_layer():
-        # Without a loop that waits, it runs on a loop of its own, which is closed then.
+        # If no loop waits, the function runs on a loop of its own, which is closed afterwards.
         loop = async_to_sync(_running_loop)()
         if not loop.is_closed():
             loop.call_soon_threadsafe(receive_forgotten)
@@ -511,11 +514,11 @@ class _Question(NamedTuple):
     cache: RefreshAheadCache[Any, Any]
     key: Any
     deliver: Callable[[Any, BaseException | None], None]
-    """Gives the request the value, or the exception."""
+    """Passes the value or the exception to the request."""
 
 
 class _AskingThread:
-    """The thread that asks the database for all caches of the process."""
+    """The thread that queries the database for all caches of the process."""
 
     def __init__(self) -> None:
         self._reset()
@@ -532,7 +535,7 @@ class _AskingThread:
         key: Any,
         deliver: Callable[[Any, BaseException | None], None],
     ) -> None:
-        """Ask for a value soon, together with other ones.
+        """Queue a question, which is answered soon together with others.
 
         Raises:
             Busy: too many questions wait.
@@ -542,7 +545,7 @@ class _AskingThread:
         self._put(_Question(cache, key, deliver))
 
     def wake(self) -> None:
-        """Let the thread look whether there is something to confirm."""
+        """Wake the thread, so that it checks whether there are values to confirm."""
         self._put(None)
 
     def _put(self, question: _Question | None) -> None:
@@ -574,10 +577,10 @@ class _AskingThread:
                 if not is_busy:
                     close_kept_connections()
                 first = None
-            # Without a limit, a thread with a setting of 0 would not pause.
+            # Without a minimum, the thread would not pause with ``CONFIRM_SECONDS`` at 0.
             between = max(MIN_ROUND, ROUND * confirm_seconds())
             if not is_busy:
-                # Values that are asked for now are new.
+                # Values that are read now are new.
                 next_round = monotonic() + between
             if first is not None:
                 self._answer(first, questions)
@@ -586,7 +589,7 @@ class _AskingThread:
                 next_round = monotonic() + between
 
     def _answer(self, first: _Question, questions: queue.SimpleQueue[_Question | None]) -> None:
-        """Ask all questions that wait, each value of a cache once."""
+        """Answer all questions that wait; read each value of a cache once."""
         time.sleep(GATHER_SECONDS)
         waiting = [first]
         while len(waiting) < CHUNK:
@@ -616,7 +619,7 @@ class _AskingThread:
         except Exception as exc:  # noqa: BLE001 - each request gets it
             if len(unknown) == 1 or isinstance(exc, Error):
                 return dict.fromkeys(unknown, exc)
-            # One of them may be to blame.
+            # A single key may cause the error.
             failures: dict[Any, Exception] = {}
             for key in unknown:
                 failures |= self._read(cache, [key], values)
@@ -624,7 +627,7 @@ class _AskingThread:
         return {}
 
     def _values(self) -> Sequence[Confirmable]:
-        # A thread that a test has started does nothing in the next one.
+        # A thread that a test has started does nothing in the next test.
         return () if is_inline() else (*_caches, *_confirmables)
 
     def _confirm(self) -> None:
@@ -632,7 +635,7 @@ class _AskingThread:
             for values in self._values():
                 run_with_fresh_connections(values.confirm)
         except Error as exc:
-            # Values that cannot be confirmed become too old, so requests ask, and get the error.
+            # Values that cannot be confirmed become too old, so requests query and get the error.
             if not self._is_failing:
                 logger.warning("Sessions and callers cannot be confirmed (%s).", exc)
             self._is_failing = True

@@ -1,12 +1,13 @@
 """Write the rows of the call log, which may have a database of its own.
 
-The row of a call that may write is stored before the call runs, and gets its end after it; its
+The row of a call that may write is stored before the call runs, and updated when it has ended; the
 caller waits for both (``insert``). The row of any other call is written within a second of its
 end, and no caller waits for it (``add``). ``storage.writer`` writes them, many in one transaction.
 
-Each row has a token that this process made. By its time and token, the end of a call finds its row,
-and a row that is written again, because the answer to a COMMIT was lost, is not stored twice. The
-token has no index, which would cost as much as another column; that of the time is enough.
+Each row has a token that this process generated. The time and the token identify the row: the end
+of a call updates it, and a row that is written again, because the answer to a COMMIT was lost, is
+not stored twice. The token has no index, which would cost as much as another column; the index of
+the time is enough.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from mcp_django.storage.writer import BatchWriter, RowKind
 
 Fields = Mapping[str, Any]
 Receiver = Callable[[Fields], None]
-# Columns that are known only at the end of a call. The update leaves the others, which have most of
-# the indexes.
+# Columns that are known only at the end of a call. The update does not set the other columns,
+# which have most of the indexes.
 _END_COLUMNS = ("outcome", "code", "reason", "ms", "rows", "bytes", "problems")
 # The columns whose values need preparation for the database.
 _PREPARED_FIELDS = (DateTimeField, JSONField)
 
 
 class CallRow(NamedTuple):
-    """A row to write, or the end of the one with the same time and token."""
+    """A row to write, or the end of the row with the same time and token."""
 
     fields: Fields
     is_end: bool = False
     is_uncertain: bool = False
-    """Whether it is not known if the row of this end was stored; if not, a row is added."""
+    """Whether the row of this end may be missing; if it is, a row is added."""
 
 
 class _CallRows:
-    """How the rows of the call log are written."""
+    """The ``RowKind`` of the call log."""
 
     lock_seconds = None
 
@@ -53,7 +54,7 @@ class _CallRows:
         return router.db_for_write(tables.Call)
 
     def write(self, rows: Sequence[CallRow], *, again: bool) -> Sequence[None]:
-        """Write rows and ends; a row that was stored before is left as it is.
+        """Write rows and ends; a row that was stored before is not changed.
 
         Raises:
             Error: the database did not store them.
@@ -76,12 +77,12 @@ _insert = CompiledInsert(lambda: tables.Call)
 
 
 class _Statements(NamedTuple):
-    """What is the same for all rows of one database; compiling takes longer than a call."""
+    """The statements for all rows of one database; compiling them takes longer than a call."""
 
     select: str
     update: str
     columns: Sequence[tuple[str, Any, Callable[..., Any] | None]]
-    """Name, default, and the function that prepares a value, of what an update sets."""
+    """Name, default and preparing function of each column that an update sets."""
 
 
 @cache
@@ -118,7 +119,7 @@ def _is_stored(alias: str, row: CallRow) -> bool:
 
 
 def _identity(alias: str, row: CallRow) -> list[Any]:
-    """Return the values by which a row is found."""
+    """Return the values that identify a row."""
     at: Any = tables.Call._meta.get_field("at")
     return [at.get_db_prep_save(row.fields["at"], connections[alias]), row.fields["token"]]
 
@@ -142,7 +143,7 @@ class CallLog(BatchWriter):
 
     def __init__(self) -> None:
         self.is_disabled = False
-        """Disables the call log, for tests of other things."""
+        """Whether the call log is disabled, for tests of other things."""
         super().__init__("mcp-calls")
 
     def _reset(self) -> None:
@@ -168,7 +169,7 @@ class CallLog(BatchWriter):
         self.write(CALL_ROWS, row, seconds=get_settings().queue_seconds)
 
     async def ainsert(self, row: CallRow) -> None:
-        """Do the same as ``insert`` from an event loop.
+        """Write a row or an end from an event loop, as ``insert`` does from a thread.
 
         If the caller is cancelled, a row that is not being written yet is left out.
         """
@@ -177,7 +178,7 @@ class CallLog(BatchWriter):
     def add(self, row: CallRow, receiver: Receiver | None = None) -> None:
         """Queue a row or an end to be written soon; never waits.
 
-        ``receiver`` is called before with the fields, in the thread that writes.
+        Before it is written, ``receiver`` is called with the fields, in the thread that writes.
         """
         notify = None if receiver is None else partial(receiver, row.fields)
         self.enqueue(CALL_ROWS, row, notify=notify)

@@ -37,7 +37,7 @@ CHUNK_SIZE = 500
 # The process that ended a session may still be writing to it.
 GRACE_SECONDS = 60
 SWEEP_SECONDS = 60
-# Called before each cleanup, to close what is late and has not ended.
+# Functions called before each cleanup, to close late rows that have not ended.
 closers: list[Callable[[], Any]] = []
 # Functions of other apps, each of which returns the expired rows to delete, by name.
 extra_cleanups: list[Callable[[], dict[str, QuerySet[Any]]]] = []
@@ -56,7 +56,7 @@ def delete_expired(report: Callable[[str, int], Any] | None = None) -> int:
 
 
 take_sweep_lease = partial(take_lease, "sweep", seconds=SWEEP_SECONDS)
-"""Return whether this process has to sweep now: no other one has within ``SWEEP_SECONDS``."""
+"""Return whether this process has to sweep now: no process has swept within ``SWEEP_SECONDS``."""
 
 
 def delete_expired_chunk() -> int:
@@ -90,7 +90,7 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
 
 
 def _is_of_other_tenants(due: QuerySet[Any]) -> bool:
-    """Return whether each tenant has such rows in tables of its own, and none is entered here."""
+    """Return whether each tenant has its own table of these rows, and no tenant is entered here."""
     if thread_context() is None or not is_shared(bound_tenant()):
         return False
     return is_tenant_app(due.model._meta.app_config.name)
@@ -131,7 +131,7 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
     that could identify the user is removed with the name: values and digests of arguments, the
     session, the registration of the client and the trace.
 
-    On a site with tenants, it is the user of the current one.
+    On a site with tenants, the user is one of the current tenant.
 
     The rows of the call log and the approvals stay, for statistics. Tasks are deleted: their
     content belongs to the caller alone, and no statistics use them.
@@ -174,10 +174,10 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
 
 
 def delete_tenant(tenant: str) -> dict[str, int]:
-    """Delete every row of a tenant that does not exist any more, and return how many by model.
+    """Delete every row of a tenant that no longer exists, and return how many by model.
 
-    Another tenant of this name must not find its tokens, sessions and decisions. Rows of sessions
-    and texts in other tables go with them.
+    A later tenant of this name must not get its tokens, sessions and decisions. Rows in other
+    tables that belong to its sessions and texts are deleted with them.
     """
     counts = {
         model._meta.verbose_name_raw: sum(
@@ -192,7 +192,7 @@ def delete_tenant(tenant: str) -> dict[str, int]:
 
 
 def connect_tenants() -> None:
-    """Delete the rows of each tenant of django-tenants that the site deletes."""
+    """Connect the receiver that deletes the rows of a tenant when django-tenants deletes it."""
     # Not by ``thread_context``: the site's class may not be importable yet.
     name = getattr(django_settings, "TENANT_MODEL", None)
     if apps.is_installed("django_tenants") and name:

@@ -5,9 +5,9 @@ call log and the security log may be routed to another one. Times are computed b
 clock, since the clocks of workers differ.
 
 A transaction of this package (``atomic``) begins with its write, so that SQLite can wait for the
-lock. ``retry_on_conflict`` retries it after a conflict with another one, as may happen under
-``REPEATABLE READ`` and ``SERIALIZABLE``. The transaction that Django opens around a test does not
-count as a transaction of the site.
+lock. ``retry_on_conflict`` retries it after a conflict with another transaction, as may happen
+under ``REPEATABLE READ`` and ``SERIALIZABLE``. The transaction that Django opens around a test does
+not count as a transaction of the site.
 
 Models are imported lazily (``tables``), because this module is imported before the app registry
 is ready.
@@ -74,7 +74,7 @@ def rows(model: type[M]) -> QuerySet[M]:
 
 
 def rows_of_tenant(model: type[M]) -> QuerySet[M]:
-    """Return the rows of a table of this package that the current tenant has."""
+    """Return the current tenant's rows of a table of this package."""
     return of_tenant(model, write_alias())
 
 
@@ -89,7 +89,7 @@ def digest_of_network(network: str | None) -> str:
 
 
 def atomic() -> Any:
-    """Return a transaction of this package. It has to begin with its write (see the module)."""
+    """Return a transaction of this package. It must begin with its write (see the module)."""
     return transaction.atomic(using=write_alias())
 
 
@@ -116,8 +116,8 @@ def has_open_transaction() -> bool:
 def after_commit(callback: Callable[[], object], *, using: str) -> None:
     """Call a function after the commit of the current transaction; immediately if there is none.
 
-    Also immediately if the site commits by itself (``AUTOCOMMIT`` at ``False``), since nothing
-    tells when. The exceptions of the function are logged.
+    Also immediately if the site commits by itself (``AUTOCOMMIT`` at ``False``), since Django does
+    not report that commit. The exceptions of the function are logged.
     """
     connection = connections[using]
     if connection.in_atomic_block or connection.get_autocommit():
@@ -192,13 +192,13 @@ def _datetime_expression(expression: Combinable) -> Any:
 
 # Kept connections ---------------------------------------------------------------------------------
 
-# A thread of this package (a pool's, the storage thread, the writers') keeps the
+# A thread of this package (of a pool, a writer or the caches, or the storage thread) keeps the
 # connections that it opens, where Django would close them after each request because CONN_MAX_AGE
-# is 0. Their thread owns them: a pool's closes them when it was idle for IDLE_SECONDS, and Django
-# closes them after an error that broke them. Those that were idle for CHECK_SECONDS are checked
-# before they are used again. A forked child has none of these threads. Under WSGI, requests run in
-# threads of the server, where nothing is kept; neither is it in a test, whose database is dropped
-# at its end.
+# is 0. Each thread owns its connections: all but the storage thread close them after IDLE_SECONDS
+# without work, and Django closes a connection after an error that broke it. Connections that were
+# idle for CHECK_SECONDS are checked before they are used again. A forked child has none of these
+# threads. Under WSGI, requests run in threads of the server, which keep no connections; nor does a
+# test keep any, since its database is dropped at its end.
 IDLE_SECONDS: Final = 5.0
 CHECK_SECONDS: Final = 1.0
 
@@ -251,9 +251,9 @@ def _keep(*, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 def is_keepable(database: Mapping[str, Any]) -> bool:
     """Return whether threads of this package keep connections to a database open.
 
-    Not with ``KEEP_CONNECTIONS`` at ``False``, not on a site with tenants, whose next request would
-    find the tenant of the last one, not if the site keeps them by itself
-    (``CONN_MAX_AGE``, a connection pool), and not with ``AUTOCOMMIT`` at ``False``, where an open
+    They do not with ``KEEP_CONNECTIONS`` at ``False``; on a site with tenants, where the next
+    request would get the tenant of the last one; if the site keeps connections by itself
+    (``CONN_MAX_AGE``, a connection pool); and with ``AUTOCOMMIT`` at ``False``, where an open
     connection may hold a transaction.
     """
     setting = get_settings().keep_connections
@@ -324,7 +324,7 @@ def _db_executor_of(pid: int) -> ThreadPoolExecutor:
 
 
 def run_with_fresh_connections(function: Callable[[], T]) -> T:
-    """Run a function of a thread without requests; close stale connections before and after it."""
+    """Run a function in a thread without requests; close stale connections before and after."""
     close_old_connections()
     if time.monotonic() - _kept.used_at >= CHECK_SECONDS:
         check_kept_connections()
@@ -339,11 +339,11 @@ def run_with_fresh_connections(function: Callable[[], T]) -> T:
 
 # Leases -------------------------------------------------------------------------------------------
 
-# A lease is a row that only one process or one request has for some time.
+# A lease is a row that only one process or one request holds for some time.
 
 
 def take_lease(name: str, *, seconds: float) -> bool:
-    """Take a lease for so many seconds by the database's clock; return whether it was free.
+    """Take a lease for ``seconds`` by the database's clock; return whether it was free.
 
     A name has at most 100 characters. Of several concurrent callers one gets the lease.
     """

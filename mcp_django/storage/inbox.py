@@ -42,8 +42,8 @@ def put_message(session_pk: int, kind: str, ref: str, payload: str = "") -> None
 def put_bounded(session_pk: int, kind: str, ref: str, *, keep: int) -> None:
     """Store a message that perhaps no process waits for.
 
-    It replaces one of the same reference, and the session keeps at most ``keep`` messages of the
-    kind; the oldest are deleted.
+    It replaces a message with the same reference, and the session keeps at most ``keep``
+    messages of the kind; the oldest are deleted.
     """
     alike = rows(tables.Inbox).filter(session=session_pk, kind=kind)
     crowded = alike.order_by("-pk").values_list("pk", flat=True)[keep - 1 :]
@@ -77,7 +77,7 @@ def take_messages(
 
 
 def has_room(session_pk: int, kind: str, *, size: int, keep: int) -> bool:
-    """Return whether a session may store one more message of a kind, of so many characters.
+    """Return whether a session may store one more message of a kind, of ``size`` characters.
 
     A session has at most ``keep`` messages of a kind, and all its messages together have at most as
     many characters as two bodies of the maximum size.
@@ -104,8 +104,8 @@ def sessions_with_messages(session_pks: Iterable[int]) -> set[int]:
 
 LEASE_SECONDS = 30
 HEARTBEAT_SECONDS = 10
-# How long a process counts on its last heartbeat for what it caches, for at most
-# ``MAX_CONFIRM_SECONDS`` more.
+# How long after its last heartbeat a process still caches values, each for at most 10 seconds more
+# (``CONFIRM_SECONDS``).
 REGISTERED_SECONDS = 15
 
 _numbers: dict[int, int] = {}
@@ -147,7 +147,7 @@ def is_registered() -> bool:
     age = time.monotonic() - _last_heartbeats.get(worker_id(), -math.inf)
     if age >= HEARTBEAT_SECONDS:
         try:
-            # Until the first one nothing is cached, so each request asks.
+            # Until the first heartbeat nothing is cached, so each request queries the database.
             row_writer.store(HEARTBEATS, None, soon=age == math.inf)
         except Error:
             return False
@@ -156,7 +156,7 @@ def is_registered() -> bool:
 
 
 class _Heartbeats:
-    """How heartbeats of this process are written behind its requests."""
+    """The ``RowKind`` of the heartbeats of this process."""
 
     lock_seconds = None
 
@@ -165,7 +165,7 @@ class _Heartbeats:
         return write_alias()
 
     def write(self, rows: Sequence[None], *, again: bool) -> Sequence[None]:
-        """Write a heartbeat, however many are wanted."""
+        """Write one heartbeat, however many were queued."""
         ensure_heartbeat()
         return rows
 

@@ -78,7 +78,10 @@ def poll_seconds() -> float:
 
 
 def send_to_layer(topics: Iterable[TopicKey], loop: asyncio.AbstractEventLoop | None) -> None:
-    """Publish topics to all other processes; ``loop`` is a running one of this process, if any."""
+    """Publish topics to all other processes.
+
+    ``loop`` is a running event loop of this process, or ``None``.
+    """
     layer = shared_layer()
     if layer is None:
         return
@@ -187,7 +190,7 @@ def _is_receive_timeout(exc: Exception) -> bool:
 def _is_cancelled() -> bool:
     """Return whether this task was cancelled, even if the code it awaited swallowed that.
 
-    ``asyncio.wait_for`` of Python 3.11 does, and Redis clients use it: without this check the
+    ``asyncio.wait_for`` of Python 3.11 does so, and Redis clients use it: without this check the
     process would keep listening after the last subscriber has left.
     """
     task = asyncio.current_task()
@@ -219,13 +222,13 @@ class Hub:
         self._numbered: dict[str, TopicKey] = {}
         """The numbered topics that have listeners, by the digests of their rows."""
         self._unnumbered: dict[TopicKey, None] = {}
-        """The others, of which a stream has a few; only these are gone through at each poll."""
+        """The other topics, of which a stream has a few; each poll iterates over these only."""
         self._kinds: Counter[str] = Counter()
         """How many topics of each kind have listeners."""
         self._versions: dict[TopicKey, int] = {}
         """The last seen version of each topic, or its number if it is numbered."""
         self._preparing: Counter[TopicKey] = Counter()
-        """Topics in calls of ``prepare``; a topic of unknown version is not notified meanwhile."""
+        """Topics in running ``prepare`` calls; not notified while their version is unknown."""
         self._poll_lock = asyncio.Lock()
         self._poll_count = 0
         self._did_poll_succeed = False
@@ -318,7 +321,7 @@ class Hub:
         try:
             self._loop.call_soon_threadsafe(self.handle_notification, topic)
         except RuntimeError:
-            # The loop was closed in between, so it has no listeners any more.
+            # The loop was closed in the meantime, so it no longer has listeners.
             logger.debug("The event loop of a pub/sub hub is closed.")
 
     def handle_notification(self, topic: TopicKey) -> None:
@@ -351,7 +354,7 @@ class Hub:
         versioned = [topic for topic in notified if not topic.is_numbered]
         is_seen = not numbered or await self.poll_numbered()
         if not is_seen or not await self._compare_versions(versioned):
-            # The rows cannot be read, so the notification alone has to do.
+            # The rows cannot be read, so deliver the notification without comparing versions.
             for topic in notified:
                 self._deliver(topic)
 
@@ -430,8 +433,8 @@ class Hub:
                 group.create_task(self._receive())
 
     async def _receive(self) -> None:
-        async with aclosing(receive_topics()) as rings:
-            async for notified in rings:
+        async with aclosing(receive_topics()) as notifications:
+            async for notified in notifications:
                 for topic in notified:
                     self.handle_notification(topic)
 
@@ -478,7 +481,7 @@ class Hub:
             await self._poll_inbox()
 
     async def _compare_callers(self, callers: list[TopicKey]) -> None:
-        """Compare the topics of callers, of which each stream has its own, if any was revoked."""
+        """Compare the topics of callers if any was revoked; each stream has its own topics."""
         if not callers:
             return
         versions_by_topic = await self._query(partial(versions.read_versions, [versions.REVOKED]))
@@ -538,16 +541,16 @@ def _open_hubs() -> dict[asyncio.AbstractEventLoop, Hub]:
 
 # Publishing a change ------------------------------------------------------------------------------
 
-# A thread publishes a change itself. An event loop passes it to the storage thread, by one queue
-# for the process, and it is written even if the loop ends meanwhile. A forked child has a queue of
-# its own; a process that ends writes what is queued.
+# A thread publishes a change itself. An event loop passes the change to the storage thread through
+# one queue per process; the change is written even if the loop ends in the meantime. A forked child
+# has a queue of its own; a process that ends writes the queued changes.
 
 
 def publish(*changed: TopicKey) -> None:
     """Count a change of each topic and publish it; immediately in a thread, soon on a loop.
 
     Call it after the change is committed. Within a transaction (of another change) the storage
-    thread assigns the numbers: the clock's row must not be locked until that commit.
+    thread assigns the numbers: the clock's row must not be locked until the commit.
     """
     if is_on_loop() or (any(topic.is_numbered for topic in changed) and is_in_transaction()):
         _loop_publisher(os.getpid()).add(changed)

@@ -1,7 +1,7 @@
 """Revoked access: what each process forgets, and which open streams check their callers.
 
 A change of a user, a token, a permission or a session names tags (``storage.cache``), so that no
-process uses what it knew before. A revocation also notifies open streams: it says only that there
+process uses what it cached before. A revocation also notifies open streams: it says only that there
 is something to check, and a process with an open stream checks whether its caller is still
 authorized. A lost notification only delays; streams check again every minute anyway.
 """
@@ -24,7 +24,7 @@ from mcp_django.storage.versions import REVOKED, TopicKey
 
 
 def notify_revoked(*credentials: str) -> None:
-    """Notify every stream whose principal has one of these credentials, to check it again.
+    """Notify every stream of a principal with one of these credentials, to check access again.
 
     Call it after the commit. The strings are those of ``Principal.credential``; empty ones are
     ignored. Never raises.
@@ -37,7 +37,10 @@ def notify_revoked(*credentials: str) -> None:
 
 
 def notify_user(pk: Any) -> None:
-    """Notify every stream of a user, to check it again; after the commit. Never raises."""
+    """Notify every stream of a user, to check access again.
+
+    Call it after the commit. Never raises.
+    """
     forget(_user_tag(pk))
     publish(TopicKey("", "user", str(pk)), REVOKED)
 
@@ -61,12 +64,12 @@ PERMISSIONS = "permissions"
 
 
 def caller_tags(credential: str, user_pk: Any) -> list[str]:
-    """Return the tags of what is cached of a caller."""
+    """Return the tags of the cached values of a caller."""
     return [PERMISSIONS, _user_tag(user_pk), *([_credential_tag(credential)] if credential else [])]
 
 
 def identity_tag(pk: Any) -> str:
-    """Return the tag of what is cached of a subject of another issuer."""
+    """Return the tag of the cached values of a subject of another issuer."""
     return f"identity:{pk}"
 
 
@@ -100,10 +103,10 @@ def connect_receivers() -> None:
 
 
 def _permission_receivers(user: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the receivers of what gives permissions to users, by signal and sender."""
+    """Yield signal, receiver and sender of each change to the permissions of users."""
     group, permission = apps.get_model("auth", "Group"), apps.get_model("auth", "Permission")
     for field in user._meta.many_to_many:
-        # Other fields of these names decide nothing that is cached.
+        # Relations to other models do not affect anything that is cached.
         if field.related_model in (group, permission):
             yield m2m_changed, _members_changed, getattr(user, field.name).through
     yield m2m_changed, _permissions_changed, group.permissions.through
@@ -115,7 +118,7 @@ def _permission_receivers(user: Any) -> Iterator[tuple[Any, Any, Any]]:
 def _user_saved(
     instance: Any, *, created: bool, using: str, update_fields: Any, **kwargs: Any
 ) -> None:
-    # A login changes nothing that counts.
+    # Neither a new user nor a login changes anything that is cached.
     if created or update_fields == {"last_login"}:
         return
     is_loaded = "is_active" not in instance.get_deferred_fields()
@@ -165,7 +168,7 @@ def _members_changed(
     if not reverse:
         tags = [_user_tag(instance.pk)]
     else:
-        # Of a group or permission that is cleared, the users are not known any more.
+        # If a group or permission is cleared, its users are no longer known.
         tags = [PERMISSIONS] if pk_set is None else [_user_tag(pk) for pk in pk_set]
     after_commit(partial(forget, *tags), using=using)
 

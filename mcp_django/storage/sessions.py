@@ -74,7 +74,7 @@ MAX_SUBSCRIPTIONS = 1000
 MAX_SUBSCRIBED_CHARACTERS = 256 * 1024
 # The maximum number of sessions of one caller that end when a new one is opened.
 MAX_EVICTED = 99
-# When a client is told to retry if there are too many sessions.
+# After how many seconds a client should retry if there are too many sessions.
 RETRY_AFTER_SECONDS = 60
 # The server chooses the level before the first logging/setLevel (2025-11-25, "Logging").
 DEFAULT_LOG_LEVEL = "info"
@@ -164,10 +164,10 @@ class StoredSession(ClientSession):
 
 
 class NewSession(NamedTuple):
-    """A session to store; ``network`` is what its anonymous caller is counted by."""
+    """A session to store; ``network`` is the source by which an anonymous caller is counted."""
 
     values: Mapping[str, Any]
-    """By attribute name; the database computes the others."""
+    """Values by attribute name; the database computes those of the other attributes."""
     network: str | None
 
     @property
@@ -186,10 +186,10 @@ def new_session(
     capabilities: Mapping[str, Any],
     network: str | None = None,
 ) -> tuple[NewSession, str]:
-    """Return a session to be stored as one of ``NEW_SESSIONS``, and its id, which is not stored.
+    """Return a session to store with ``NEW_SESSIONS``, and its id, which is not stored.
 
     ``principal`` is the caller's key, ``user_pk`` the primary key of the caller's user or ``None``;
-    ``network`` is what an anonymous caller is counted by, empty if it is not known.
+    ``network`` is the source by which an anonymous caller is counted, empty if it is not known.
     """
     plaintext = secrets.token_urlsafe(32)
     values = {
@@ -219,9 +219,9 @@ def open_session(server: str, principal: str, **values: Any) -> tuple[tables.Ses
 
 
 class _NewSessions:
-    """How sessions are stored: many at once, and those that they replace end.
+    """The ``RowKind`` of new sessions, which ends the sessions that they replace.
 
-    If a caller has too many sessions, the one that was idle the longest ends. What a caller gets is
+    If a caller has too many sessions, the one that was idle the longest ends. The outcome is
     ``TooManySessions`` if all anonymous callers together have the maximum number.
     """
 
@@ -251,7 +251,7 @@ def _new_sessions(max_age: float, list_delay: float) -> CompiledInsert:
         lambda: {
             "created_at": Now(),
             "seen_at": Now(),
-            # The client may get a list from a process that does not know of a change before.
+            # A process that does not know the last changes yet may send the client a list.
             "heard_seq": last_number(before=list_delay),
             "expires_at": seconds_from_now(max_age),
         },
@@ -259,7 +259,7 @@ def _new_sessions(max_age: float, list_delay: float) -> CompiledInsert:
 
 
 def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
-    """Delete the new sessions of anonymous callers that are too many; return errors by digest."""
+    """Delete anonymous callers' new sessions beyond the maximum; return errors by digest."""
     anonymous: dict[str, list[NewSession]] = defaultdict(list)
     for session in new:
         if session.network is not None:
@@ -279,7 +279,7 @@ def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
 
 @lru_cache(maxsize=64)
 def _sessions_beyond(most: int, upto: int, idle: float) -> CompiledQuery[Any]:
-    """Return the query for that many sessions of a principal beyond the maximum."""
+    """Return the query for up to ``upto`` sessions of a principal beyond the first ``most``."""
 
     def build(alias: str) -> Any:
         sessions = tables.Session._default_manager.using(alias)
@@ -314,20 +314,20 @@ def _evict_oldest(new: Sequence[NewSession]) -> None:
         return
     keep = get_settings().sessions_per_principal
     callers = padded([*opened])
-    # The new ones are excluded, since an older one with an open stream may have been seen later.
+    # New sessions are excluded, since an older one with an open stream may have been seen later.
     digests = padded([digest for of_caller in opened.values() for digest in of_caller])
     above = keep - max(map(len, opened.values()))
     ranked = _ranked_sessions(len(callers), len(digests), above, keep + MAX_EVICTED)
     values = {f"digest {n}": digest for n, digest in enumerate(digests)}
     for n, (_, principal, network) in enumerate(callers):
         values |= {f"principal {n}": principal, f"network {n}": network}
-    # The statement does not name the tenants: the same caller of another one has opened none.
+    # The statement does not filter by tenant: in another tenant, this caller has opened none.
     pks = [
         pk
         for pk, tenant, principal, network, rank in ranked.rows(write_alias(), values)
         if rank > keep - len(opened.get((tenant, principal, network), ()))
     ]
-    # More may have been opened together than a caller may have.
+    # A caller may have opened more sessions in one batch than it may have in total.
     surplus = [digest for of_caller in opened.values() for digest in of_caller[:-keep]]
     if surplus:
         theirs = rows(tables.Session).filter(digest__in=surplus)
@@ -342,7 +342,7 @@ def _evict_oldest(new: Sequence[NewSession]) -> None:
 
 @lru_cache(maxsize=64)
 def _ranked_sessions(callers: int, digests: int, above: int, upto: int) -> CompiledQuery[Any]:
-    """Return the query for the sessions of callers with these ranks; 1 was seen last."""
+    """Return the query for the sessions of callers with these ranks; rank 1 was seen last."""
 
     def build(alias: str) -> Any:
         others = tables.Session._default_manager.using(alias).filter(
@@ -376,7 +376,7 @@ class SessionRecord:
 
 
 class SessionKey(NamedTuple):
-    """What a request names a session by; another caller's or tenant's is not found."""
+    """The key of a session for a request; it finds no session of another caller or tenant."""
 
     digest: str
     tenant: str
@@ -394,11 +394,11 @@ def session_key(plaintext: str, *, server: str, principal: str) -> SessionKey:
 def find_session(plaintext: str, *, server: str, principal: str) -> SessionRecord | None:
     """Return the live session of this id, server and caller, ``None`` if there is none.
 
-    It was live at most ``CONFIRM_SECONDS`` ago, and its caller is the one that opened it.
+    The session was live at most ``CONFIRM_SECONDS`` ago, and this caller opened it.
 
     Raises:
-        Error: the database could not be asked.
-        Busy: too many requests ask it.
+        Error: the database could not be queried.
+        Busy: too many requests wait for the database.
     """
     return session_cache.fetch(session_key(plaintext, server=server, principal=principal))
 
@@ -425,7 +425,7 @@ def _read_sessions_of(
         record = SessionRecord(*columns)
         key = SessionKey(record.digest, tenant, server, principal, alias)
         if key not in keys:
-            # Another caller or tenant has its id.
+            # The session belongs to another caller or tenant than the request.
             continue
         if is_stale:
             note_seen(record.pk)
@@ -440,7 +440,7 @@ session_cache: RefreshAheadCache[SessionKey, SessionRecord] = RefreshAheadCache(
 
 
 def session_tag(pk: int) -> str:
-    """Return the tag of what a process caches of a session."""
+    """Return the tag of the cached values of a session."""
     return f"session:{pk}"
 
 
@@ -476,7 +476,7 @@ def _live_sessions(idle: float, count: int) -> CompiledQuery[Any]:
 
 
 def mark_seen(pk: int) -> bool:
-    """Return whether a session is live, and mark it as seen: an open stream prevents idling."""
+    """Mark a session as seen, since an open stream prevents idling; return whether it is live."""
     sessions = rows(tables.Session).filter(pk=pk, expires_at__gt=Now())
     return bool(sessions.update(seen_at=Now()))
 
@@ -494,7 +494,7 @@ def update_session(pk: int, **values: Any) -> None:
 
 
 class _InitializedSessions:
-    """How it is stored that clients have sent ``notifications/initialized``: for many at once."""
+    """The ``RowKind`` of sessions whose clients have sent ``notifications/initialized``."""
 
     lock_seconds = LOCK_SECONDS
 
@@ -505,7 +505,7 @@ class _InitializedSessions:
     def write(self, pks: Sequence[int], *, again: bool) -> Sequence[None]:
         """Mark sessions as initialized, and notify their GET streams after the commit."""
         padded_pks = padded(pks)
-        # A client may repeat it, and what a process has cached of a session may not know it yet.
+        # A client may repeat the notification, and the cached session may not contain it yet.
         if _initialized_sessions(len(padded_pks)).update(self.alias(), numbered(padded_pks)):
             notify_get_streams(pks)
         return [None] * len(pks)
@@ -599,7 +599,10 @@ class MemorySession(ClientSession):
     on_change: Callable[[Collection[str]], object] = _do_nothing
     """Called, in any thread, with the new subscriptions when the subscriptions have changed."""
     hold: Callable[[Collection[str]], object] = _do_nothing
-    """Called, in any thread, with all subscriptions before they change; it may refuse them."""
+    """Called, in any thread, with all subscriptions that remain after a change.
+
+    A new subscription is stored only if the call does not raise.
+    """
 
     def set_log_level(self, level: str) -> None:
         """Store the log level of all calls that follow."""

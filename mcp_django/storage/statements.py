@@ -1,10 +1,10 @@
 """The statements of hot paths, compiled once: building a query takes longer than running it.
 
-They read callers, sessions and versions, and write the rows of the writers. The
-process owns what it has compiled, for each alias at its first use, and nothing clears it: models do
-not change. A forked child goes on with it.
+They read callers, sessions and versions, and write the rows of the writers. The process compiles
+and keeps each for an alias at its first use, and nothing clears them: models do not change. A
+forked child continues to use them.
 
-This module alone uses internals of Django's ORM, read against 5.2 and 6.0: the compilers of
+This module alone uses internals of Django's ORM, checked against 5.2 and 6.0: the compilers of
 queries (``as_sql``, ``get_converters``, ``select``, ``compile``), ``UpdateQuery`` and
 ``InsertQuery``, ``QuerySet._query`` and ``_iterable_class``, and of the database operations
 ``bulk_insert_sql``, ``insert_statement``, ``on_conflict_suffix_sql`` and ``bulk_batch_size``.
@@ -45,23 +45,23 @@ T = TypeVar("T")
 
 
 class Parameter(str):
-    """Stands for a text value in a query; its name is the key of the value."""
+    """A placeholder for a text value in a query; its text is the key of the value."""
 
     __slots__ = ()
 
 
 def placeholder(name: str) -> Any:
-    """Return an expression that stands for a number in a query."""
+    """Return an expression that is a placeholder for a number in a query."""
     return RawSQL("%s", [Parameter(name)])
 
 
 def placeholders(count: int) -> list[Any]:
-    """Return so many of them, whose values are ``numbered``."""
+    """Return ``count`` placeholders, whose values are ``numbered``."""
     return [placeholder(str(n)) for n in range(count)]
 
 
 def parameters(count: int) -> list[Parameter]:
-    """Return so many parameters, whose values are ``numbered``."""
+    """Return ``count`` parameters, whose values are ``numbered``."""
     return [Parameter(str(n)) for n in range(count)]
 
 
@@ -86,11 +86,11 @@ class _Compiled(NamedTuple):
     sql: str
     parameters: Sequence[Any]
     converters: Any
-    """How the values of the columns are converted, as the compiler returns it."""
+    """The converters of the columns, as the compiler returns them."""
 
 
 class CompiledQuery(Generic[M]):
-    """A query, which ``build`` returns for an alias."""
+    """A compiled query; ``build`` returns its query set for an alias."""
 
     def __init__(self, build: Callable[[str], QuerySet[M, Any]]) -> None:
         self._build = build
@@ -104,18 +104,18 @@ class CompiledQuery(Generic[M]):
         return _Compiled(queryset, compiler, sql, parameters, compiler.get_converters(columns))
 
     def first(self, alias: str, values: Mapping[str, Any] = _NONE) -> Any:
-        """Return the row of a query for one, as the query yields it, or ``None``.
+        """Return the first row, as the query yields it, or ``None``.
 
         Raises:
-            DatabaseError: the database could not be asked.
+            DatabaseError: the database could not be queried.
         """
         return next(self.rows(alias, values), None)
 
     def rows(self, alias: str, values: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield the rows, as the query yields them; no other query may begin meanwhile.
+        """Yield the rows, as the query yields them; no other query may begin before the last row.
 
         Raises:
-            DatabaseError: the database could not be asked.
+            DatabaseError: the database could not be queried.
         """
         compiled = self._compiled(alias)
         bound = _bound(compiled.parameters, values)
@@ -123,7 +123,7 @@ class CompiledQuery(Generic[M]):
         compiler.connection = connections[alias]
         compiler.as_sql = lambda *args, **kwargs: (compiled.sql, bound)
         compiler.get_converters = lambda columns: compiled.converters
-        # A query set is not copied by ``copy``, which would evaluate it.
+        # ``copy`` would evaluate the query set, so it is not used here.
         queryset = object.__new__(type(compiled.queryset))
         queryset.__dict__.update(
             compiled.queryset.__dict__, _query=_ReadyQuery(compiled.queryset, compiler)
@@ -139,7 +139,7 @@ def _bound(parameters: Sequence[Any], values: Mapping[str, Any]) -> tuple[Any, .
 
 
 class CompiledUpdate:
-    """An update of the rows of one table; ``build`` returns them for an alias, and the changes."""
+    """A compiled update; ``build`` returns the rows of one table for an alias, and the changes."""
 
     def __init__(self, build: Callable[[str], tuple[QuerySet[Any], Mapping[str, Any]]]) -> None:
         self._build = build
@@ -156,7 +156,7 @@ class CompiledUpdate:
         """Update the rows, and return how many there were.
 
         Raises:
-            DatabaseError: the database did not store it.
+            DatabaseError: the database did not store the changes.
         """
         sql, parameters = self._compiled(alias)
         with connections[alias].cursor() as cursor:
@@ -166,9 +166,9 @@ class CompiledUpdate:
 
 
 class CompiledInsert:
-    """Inserts rows of a model without instances, which would take longer than the rest.
+    """A compiled insert of rows without model instances, which would take longer than the rest.
 
-    The values of ``expressions``, by attribute name, are computed by the database in each row.
+    ``expressions`` returns, by attribute name, what the database computes for each row.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class CompiledInsert:
                 }
             else:
                 place = "%s"
-                # Each row has to say its tenant: the thread that writes it has none.
+                # Each row must contain its tenant: the thread that writes the row has none.
                 default = "" if field.default is current_tenant else field.get_default()
                 if not isinstance(field, _PLAIN_FIELDS):
                     prepare = _preparing(field)
@@ -215,9 +215,9 @@ class CompiledInsert:
         )
 
     def insert(self, alias: str, rows: Sequence[Mapping[str, Any]], *, again: bool = False) -> None:
-        """Insert rows, each with its values by attribute name; the others have their defaults.
+        """Insert rows, each with its values by attribute name; other columns get their defaults.
 
-        With ``again``, rows that exist are left as they are.
+        With ``again``, rows that already exist are not changed.
 
         Raises:
             DatabaseError: the database did not store them.
@@ -228,7 +228,7 @@ class CompiledInsert:
         compiled = self._compiled(alias)
         operations: Any = connection.ops
         values = [compiled.values_of(row, connection) for row in rows]
-        # One statement for many rows: a driver releases the GIL with each, and gets it back late.
+        # One statement for many rows: in each, a driver releases the GIL and gets it back late.
         size = _rows_per_insert(connection, compiled.fields, values)
         conflict = OnConflict.IGNORE if again else None
         insert = f"{operations.insert_statement(on_conflict=conflict)} {compiled.table}"
@@ -247,14 +247,14 @@ class CompiledInsert:
 _PLAIN_FIELDS = (BooleanField, CharField, FloatField, IntegerField, TextField)
 
 
-# How many lists of names are kept as a database stores them, for each JSON column.
+# How many prepared lists of names are cached for each JSON column.
 _KEPT_LISTS = 256
 
 
 def _preparing(field: Any) -> Callable[[Any, Any], Any]:
     """Return the function that prepares a value of a column for a database connection."""
     if isinstance(field, DateTimeField):
-        # All are aware; what a field does before takes as long as this.
+        # All values are aware; the checks of the field, left out here, take as long as this.
         return lambda value, connection: connection.ops.adapt_datetimefield_value(value)
     prepare: Callable[[Any, Any], Any] = field.get_db_prep_save
     if not isinstance(field, JSONField):
@@ -263,7 +263,7 @@ def _preparing(field: Any) -> Callable[[Any, Any], Any]:
 
     def prepare_json(value: Any, connection: Any) -> Any:
         # The names of the arguments are the same in each call of a tool.
-        if type(value) is not list or not all(type(item) is str for item in value):
+        if type(value) is not list or not all(type(name) is str for name in value):
             return prepare(value, connection)
         key = tuple(value)
         ready = ready_lists.get(key)
@@ -278,7 +278,7 @@ def _preparing(field: Any) -> Callable[[Any, Any], Any]:
 
 def _rows_per_insert(connection: Any, fields: Sequence[Any], values: Sequence[Any]) -> int:
     connection.ensure_connection()
-    # For SQLite, Django assumes the limit of old versions, a fraction of what this one allows.
+    # For SQLite, Django assumes the limit of old versions, a fraction of the actual limit.
     if limit := getattr(connection.connection, "getlimit", None):
         return max(1, int(limit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)) // len(values[0]))
     size: int = connection.ops.bulk_batch_size(fields, values)
@@ -300,13 +300,13 @@ class _CompiledInsert(NamedTuple):
     defaults: Mapping[str, Any]
     """The values of a row by attribute name, in the order of the columns."""
     in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-    """Returns them as a tuple."""
+    """Returns the values of a row as a tuple, in this order."""
     prepared: Sequence[_Prepared]
     places: Sequence[str]
     table: str
     """The table with its columns."""
     one_row: str
-    """The places of one row."""
+    """The SQL of the values of one row."""
 
     def values_of(self, row: Mapping[str, Any], connection: Any) -> Sequence[Any]:
         """Return the parameters of a row."""

@@ -1,9 +1,9 @@
 """Streams and their events in the database: one process writes a stream, any process reads it.
 
-The module does not know about connections. What a process writes of its own streams goes through
-``row_writer``, with the rows of others: ``NEW_STREAMS``, ``EVENTS``, ``NEW_GET_STREAMS`` and
-``GET_STREAM_ENDS``. Each of the functions is one short transaction that begins with its write; call
-it in a thread. A process whose stream was closed as lost gets ``LeaseLost`` when it writes.
+The module does not know about connections. A process writes its own streams through ``row_writer``,
+which also writes other rows, as ``NEW_STREAMS``, ``EVENTS``, ``NEW_GET_STREAMS`` and
+``GET_STREAM_ENDS``. Each function is one short transaction that begins with its write; call it in a
+thread. A process whose stream was closed as lost gets ``LeaseLost`` when it writes.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ NumberedEvent = tuple[int, str]
 
 
 class LeaseLost(Exception):
-    """The process does not own the stream any more: it was closed, or considered lost."""
+    """The process no longer owns the stream, which was closed or considered lost."""
 
 
 class UnknownStream(Exception):
-    """The session has no such stream, or not any more."""
+    """The session does not have the stream, or no longer has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class StreamSnapshot:
 
 
 class _StreamRows:
-    """What the kinds of rows of streams have in common."""
+    """The base class of the row kinds of streams."""
 
     lock_seconds = LOCK_SECONDS
 
@@ -105,7 +105,7 @@ def new_stream(session_pk: int, *, request_id: str) -> tables.Stream:
 
 
 class _NewStreams(_StreamRows):
-    """How the streams of responses are stored."""
+    """The ``RowKind`` of new streams of responses."""
 
     def write(self, new: Sequence[tables.Stream], *, again: bool) -> Sequence[None]:
         """Store streams."""
@@ -118,7 +118,7 @@ _insert_stream = CompiledInsert(lambda: tables.Stream, lambda: {"created_at": No
 
 
 def close_streams(*streams: int) -> None:
-    """Close streams of this process that have no last message."""
+    """Close streams of this process without a last message."""
     padded_streams = padded(streams)
     closing = _closing(len(padded_streams), get_settings().session_idle)
     closing.update(write_alias(), {**numbered(padded_streams), "owner": worker_id()})
@@ -142,7 +142,7 @@ def _done(retention: float) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class NewEvents:
-    """Events of a stream of this process; ``retention`` is for a stream that ends with them."""
+    """Events of a stream of this process; ``retention`` is used if the stream ends with them."""
 
     number: int
     events: Sequence[NumberedEvent]
@@ -151,12 +151,12 @@ class NewEvents:
 
 
 class _Events(_StreamRows):
-    """How events are stored. What a caller gets is ``LeaseLost`` if the stream is closed."""
+    """The ``RowKind`` of events; the outcome is ``LeaseLost`` if the stream is closed."""
 
     def write(self, new: Sequence[NewEvents], *, again: bool) -> Sequence[Exception | None]:
-        """Store events with the counters of their streams; what is stored already is left out.
+        """Store events with the counters of their streams; leave out those that are stored already.
 
-        That it may have been stored without the knowledge of its caller needs no ``again``.
+        ``again`` is not needed: a counter shows whether an earlier attempt stored the events.
         """
         outcomes = [_advance(batch) for batch in new]
         added = [batch for batch, is_added in zip(new, outcomes, strict=True) if is_added is True]
@@ -174,7 +174,7 @@ _insert_event = CompiledInsert(lambda: tables.Event)
 
 
 def _advance(new: NewEvents) -> bool | LeaseLost:
-    """Set the counter of a stream; return whether its events have to be added."""
+    """Set the counter of a stream; return whether its events must be added, or ``LeaseLost``."""
     last = new.events[-1][0]
     counting = _counting(new.retention if new.is_final else None)
     values = {"stream": new.number, "owner": worker_id(), "last": last}
@@ -187,7 +187,7 @@ def _advance(new: NewEvents) -> bool | LeaseLost:
 
 @lru_cache(maxsize=8)
 def _counting(retention: float | None) -> CompiledUpdate:
-    """Return the update of a stream's counter; with a retention, the one that ends the stream."""
+    """Return the update of a stream's counter; a retention also ends the stream."""
 
     def build(alias: str) -> tuple[QuerySet[tables.Stream], Mapping[str, Any]]:
         changes: dict[str, Any] = {"last_seq": placeholder("last")}
@@ -207,7 +207,7 @@ def read_stream(session_pk: int, number: int, *, after_seq: int) -> StreamSnapsh
         UnknownStream: the session has no such stream.
     """
     streams = rows(tables.Stream).filter(pk=number, session=session_pk)
-    # The state first: the events that it promises exist when they are read.
+    # The state is read first, so that the events up to its number exist when they are read.
     row = streams.values_list("state", "last_seq", "owner", "request_id").first()
     if row is None:
         raise UnknownStream
@@ -274,7 +274,7 @@ def find_stream_kind(session_pk: int, number: int) -> str | None:
 
 # The maximum number of open GET streams of a session; one more closes the oldest.
 MAX_GET_STREAMS: Final = 3
-# Of how many sessions the streams are looked for with one query; it limits its parameters.
+# The maximum number of sessions whose streams one query returns; it limits the parameters.
 NOTIFIED_SESSIONS: Final = 500
 
 
@@ -319,16 +319,16 @@ class NewGetStream:
 
 
 class _NewGetStreams(_StreamRows):
-    """How GET streams are stored. What a caller gets is what ``read_get_stream`` returns.
+    """The ``RowKind`` of GET streams; the outcome is what ``read_get_stream`` returns.
 
-    The stream that is replaced is closed. If a session has more than ``MAX_GET_STREAMS``, those of
-    dead processes are closed, and then the oldest.
+    The stream that is replaced is closed. If a session has more than ``MAX_GET_STREAMS``, streams
+    of dead processes are closed, and then the oldest.
     """
 
     def write(self, new: Sequence[NewGetStream], *, again: bool) -> Sequence[GetStreamState | None]:
         """Store GET streams, and notify the others of their sessions after the commit.
 
-        An attempt may be repeated, by its caller as well.
+        The writer or the caller may repeat an attempt.
         """
         # The locks of the sessions' rows put concurrent streams in order.
         sessions = _seen_sessions({stream.session_pk for stream in new})
@@ -473,7 +473,7 @@ def notify_get_streams(session_pks: Iterable[int]) -> None:
 
 
 def _notify_get_streams(session_pks: Collection[int]) -> None:
-    # A stream that is being opened writes its row first, and reads the others then.
+    # A stream that is being opened reads these rows in the transaction that stores its own row.
     for some in in_batches([*session_pks], NOTIFIED_SESSIONS):
         padded_pks = padded(some)
         session_rows = _sessions_with_streams(len(padded_pks)).rows(
@@ -497,11 +497,11 @@ def _sessions_with_streams(count: int) -> CompiledQuery[Any]:
 
 
 class _GetStreamEnds(_StreamRows):
-    """How it is stored that GET streams of this process have ended, and what clients know."""
+    """The ``RowKind`` of ended GET streams of this process, with what their clients know."""
 
     def write(self, ends: Sequence[GetStreamEnd], *, again: bool) -> Sequence[None]:
         """Close GET streams, and notify the others of their sessions after the commit."""
-        # Sessions before streams, and those in one order, to avoid deadlocks.
+        # Sessions are updated before streams, and in one order, to avoid deadlocks.
         for end in sorted(ends, key=lambda end: end.session_pk):
             if end.seen_number is not None:
                 sessions = rows(tables.Session).filter(

@@ -40,8 +40,8 @@ COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 OPEN_STATUSES = (WORKING, INPUT_REQUIRED)
 
 LEASE_SECONDS = 30
-# Arguments are stored with their task; longer ones than the first limit, in bytes, may have as much
-# as the second together for one caller.
+# Arguments are stored with their task. For one caller, all arguments that are longer than the first
+# limit, in bytes, may together have at most the second.
 MAX_SHORT, MAX_LONG = 64 * 1024, 64 * 1024 * 1024
 
 WORKER_GONE = "The worker that ran this task has stopped, and what it did so far is not known."
@@ -70,13 +70,13 @@ def create_task(
 ) -> tables.Task:
     """Create a task with the status ``working`` that is not enqueued yet.
 
-    ``principal`` is the caller, ``network`` what an anonymous caller is counted by, ``caller`` what
-    else of the principal its run needs. ``columns`` are other columns, such as ``user``, the
-    caller's row or ``None``.
+    ``principal`` is the caller, ``network`` the source by which an anonymous caller is counted, and
+    ``caller`` the other values of the principal that the run needs. ``columns`` are other columns,
+    such as ``user``, the caller's row or ``None``.
 
     Raises:
-        TooManyTasks: the caller has the maximum number of open tasks, or too long arguments in all;
-            or all anonymous callers together have the maximum number of open tasks.
+        TooManyTasks: the caller has the maximum number of open tasks, or too long arguments in
+            total; or all anonymous callers together have the maximum number of open tasks.
     """
     _check_room(tasks_of_principal(server, principal.key), network, len(arguments))
     scopes = principal.scopes
@@ -128,11 +128,11 @@ def _check_room(tasks: QuerySet[tables.Task], network: str | None, size: int) ->
 
 
 def find_task(task_id: str, *, server: str, principal_key: str) -> tables.Task | None:
-    """Return the task of this id, server and caller, closed if it is late; ``None`` for none."""
+    """Return the task of this id, server and caller, or ``None``; close it first if it is late."""
     mine = tasks_of_principal(server, principal_key)
     row = mine.filter(pk=task_id).annotate(is_late=_late_condition()).first()
     if row is not None and row.is_late:
-        # On SQLite, this very run may have the database locked, by a transaction of its own.
+        # On SQLite, the run of this task may have locked the database with its own transaction.
         locked = (OperationalError,) if connections[write_alias()].vendor == "sqlite" else ()
         with suppress(*locked), transaction.atomic(using=write_alias()):
             close_expired([row.pk])
@@ -164,8 +164,8 @@ def cancel_task(task: tables.Task) -> bool:
 def store_responses(task: tables.Task, responses: Mapping[str, Any]) -> bool:
     """Store the responses to outstanding client requests, and ignore the others.
 
-    ``True`` if nothing is outstanding any more: then the task is ``working`` again, with the number
-    of its next run, and has to be enqueued. Refreshes ``task``.
+    ``True`` if no client request is outstanding afterwards: then the task is ``working`` again,
+    with the number of its next run, and has to be enqueued. Refreshes ``task``.
     """
     while task.status == INPUT_REQUIRED:
         taken = {key: response for key, response in responses.items() if key in task.questions}
@@ -188,7 +188,10 @@ def store_responses(task: tables.Task, responses: Mapping[str, Any]) -> bool:
 
 
 def start_run(pk: str, run: int) -> tables.Task | None:
-    """Take the lease of a run; ``None`` if it was taken or cancelled, is outdated or too late."""
+    """Take the lease of a run, and return its task.
+
+    ``None`` if the run was taken or cancelled, is outdated or is too late.
+    """
     free = _open_task(pk).filter(status=WORKING, run=run, lease_until=None, expires_at__gt=Now())
     if not free.update(lease_until=seconds_from_now(LEASE_SECONDS)):
         return None
@@ -196,7 +199,7 @@ def start_run(pk: str, run: int) -> tables.Task | None:
 
 
 def renew_lease(pk: str, run: int) -> bool:
-    """Renew the lease; ``False`` if the run is not wanted anymore."""
+    """Renew the lease; ``False`` if the run is no longer wanted."""
     held = _leased_run(pk, run).filter(expires_at__gt=Now())
     return bool(held.update(lease_until=seconds_from_now(LEASE_SECONDS)))
 
@@ -208,16 +211,17 @@ def filter_wanted(runs: Mapping[str, int]) -> set[str]:
 
 
 def set_status_message(pk: str, run: int, message: str) -> bool:
-    """Set the status message, which tells the progress; ``False`` if the lease is lost."""
+    """Set the status message, which reports the progress; ``False`` if the lease is lost."""
     return _update_task(_leased_run(pk, run), pk, status_message=storable(message))
 
 
 def wait_for_responses(
     pk: str, run: int, questions: Mapping[str, Mapping[str, Any]], state: str
 ) -> bool:
-    """End the run and wait for responses to client requests, by their keys in the function.
+    """End the run, and store client requests whose responses the task waits for.
 
-    Clients get other keys, none of which was used in this task before.
+    ``questions`` has the keys of the function. Clients get keys that were not used in this task
+    before.
     """
     used_keys: dict[str, str] = (
         rows(tables.Task).filter(pk=pk).values_list("keys", flat=True).first() or {}

@@ -36,7 +36,7 @@ MAX_NUMBERED: Final = 500
 LOCK_SECONDS: Final = 5
 # The kinds of lists that a server has.
 LISTS: Final = ("tools", "resources", "prompts")
-# How many changes are read with one query; more than the changes with the same number.
+# How many changes one query reads; more than can have the same number.
 PAGE_SIZE: Final = 5000
 
 
@@ -53,7 +53,7 @@ class TopicKey:
     kind: str
     uri: str = ""
     tenant: str = ""
-    """Of the lists and resources of a server, which each tenant has for itself."""
+    """Only for the lists and resources of a server, of which each tenant has its own."""
 
     @property
     def digest(self) -> str:
@@ -65,12 +65,12 @@ class TopicKey:
 
     @property
     def has_version(self) -> bool:
-        """Whether its changes are counted; the others have rows with more details."""
+        """Whether its changes are counted; other topics have rows with more details."""
         return self.kind not in ("session", "stream", "tag")
 
     @property
     def is_numbered(self) -> bool:
-        """Whether its changes are numbered in one order with those of all such topics."""
+        """Whether its changes are numbered, in one order with those of all numbered topics."""
         return self.kind in (*LISTS, "resource", "standing")
 
     @property
@@ -84,12 +84,12 @@ class TopicKey:
         return self.kind in ("credential", "user")
 
 
-# Changes with every revocation, so that one row tells whether to read the rows of callers.
+# Changes with every revocation, so that one row shows whether to read the rows of callers.
 REVOKED = TopicKey("", "sent-away")
 # Its subscribers are notified of every tag; see ``storage.cache``.
 TAGS = TopicKey("", "tag")
 # Changes with every override in the admin, of any tenant. Its row is never deleted: a process that
-# was suspended for longer would miss the changes.
+# was suspended for longer than other rows are kept would miss the changes.
 OVERRIDES = TopicKey("", "managed")
 # Its version is the last number that was assigned. Its row is never deleted.
 CLOCK = TopicKey("", "clock")
@@ -106,7 +106,7 @@ def resource_topic(server: str, uri: str) -> TopicKey:
 
 
 def topic_of_get_streams(session_pk: int) -> TopicKey:
-    """Return the topic of a session's GET streams: of the session and of which stream writes."""
+    """Return the topic of a session's GET streams; it changes with the session or its streams."""
     return TopicKey("", "standing", str(session_pk))
 
 
@@ -143,9 +143,9 @@ def _increment_clock() -> int:
 
 
 def last_number(*, before: float) -> Any:
-    """Return the last number that was assigned more than so many seconds ago, as an expression.
+    """Return the last number assigned more than ``before`` seconds ago, as an expression.
 
-    It is 0 before the first one.
+    It is 0 if no number was assigned before that.
     """
     clock = rows(tables.Topic).filter(pk=CLOCK.digest).values("version")
     if not before:
@@ -169,9 +169,9 @@ class NumberedChanges:
 
 
 def read_changes(seen: int | None) -> NumberedChanges:
-    """Return all topics whose last change has a larger number, with one query.
+    """Return all topics whose last change has a larger number than ``seen``, with one query.
 
-    Without a number, return only the last assigned number.
+    If ``seen`` is ``None``, return only the last assigned number.
     """
     page = list(_changes(seen is None, PAGE_SIZE).rows(write_alias(), {"seen": seen}))
     until = next((version for digest, _, version in page if digest == CLOCK.digest), 0)
@@ -186,7 +186,7 @@ def read_changes(seen: int | None) -> NumberedChanges:
 
 @cache
 def _changes(is_first: bool, size: int) -> CompiledQuery[Any]:  # noqa: FBT001
-    """Return the query for the clock and, unless it is the first, the numbers after ``seen``."""
+    """Return the query for the clock and, if it is not the first, the numbers after ``seen``."""
 
     def build(alias: str) -> Any:
         # One query for the clock and the numbers: of two queries, one would read an older state.
@@ -237,8 +237,8 @@ def increment_versions(changed: Iterable[TopicKey]) -> None:
     with atomic() if is_ordered else nullcontext():
         if _increment(queryset, is_ordered=is_ordered) == len(digests):
             return
-        # Not only the missing ones: another process may add them meanwhile, and a change that is
-        # counted twice is noticed once.
+        # All topics, not only the missing ones: another process may add those in the meantime, and
+        # a change that is counted twice is noticed once.
         rows(tables.Topic).bulk_create(
             [tables.Topic(digest=digest, version=0, changed_at=Now()) for digest in digests],
             ignore_conflicts=True,
@@ -261,7 +261,7 @@ def read_versions(topics: Iterable[TopicKey]) -> dict[TopicKey, int]:
 
 
 def recently_changed(topics: Iterable[TopicKey], seconds: float) -> list[TopicKey]:
-    """Return the topics that changed within so many seconds, by the clock of the database."""
+    """Return the topics that changed in the last ``seconds``, by the clock of the database."""
     by_digest = {topic.digest: topic for topic in topics}
     queryset = rows(tables.Topic).filter(
         pk__in=list(by_digest), changed_at__gt=seconds_ago(seconds)

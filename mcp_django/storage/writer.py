@@ -1,16 +1,16 @@
 """Write the rows of many callers in shared transactions.
 
-A ``BatchWriter`` has one thread, which writes what has gathered meanwhile: one transaction for each
-kind of rows (``RowKind``). A caller that has to know that its row is stored waits for the commit,
-in a thread (``write``) or on an event loop (``awrite``). A row without such a caller (``enqueue``)
-is written within ``FLUSH_SECONDS``, or with ``FLUSH_ROWS`` others.
+A ``BatchWriter`` has one thread, which writes the queued rows in one transaction for each kind of
+rows (``RowKind``). A caller that has to know that its row is stored waits for the commit, in a
+thread (``write``) or on an event loop (``awrite``). A row without such a caller (``enqueue``) is
+written within ``FLUSH_SECONDS``, or with ``FLUSH_ROWS`` others.
 
 The process owns the writers. Their thread starts at the first row; a forked child begins with an
 empty queue and no thread. In a transaction of the site, with ``BACKGROUND`` at ``"inline"`` and
 in a process that stops, a thread that may use the database writes by itself, immediately
-(``is_immediate``). At most
-``MAX_WAITING`` rows wait: then a caller that waits is refused, and of the others the oldest are
-dropped and counted. While the database is unavailable, rows without a caller are kept.
+(``is_immediate``). At most ``MAX_WAITING`` rows wait in each queue. Beyond that, a caller that
+would wait is refused, and of the rows without a caller the oldest are dropped and counted. While
+the database is unavailable, rows without a caller are kept.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _WakeQueue: TypeAlias = queue.SimpleQueue[_Wake]
 """Wakes the thread that writes; an event is set after the rows are written."""
 
 Outcome: TypeAlias = Any
-"""What a kind of rows returns for a row, or the exception."""
+"""What ``RowKind.write`` returns for a row, or the exception."""
 
 
 class RowKind(Protocol):
@@ -93,8 +93,8 @@ class RowKind(Protocol):
 
         An exception among the outcomes is raised to its caller; the other rows are stored.
 
-        With ``again`` they may have been stored already, by an attempt whose COMMIT was answered
-        with an error; such a row has to be left as it is.
+        With ``again``, an attempt whose COMMIT was answered with an error may have stored the rows
+        already; such a row must not be changed.
 
         Raises:
             Error: the database did not store them.
@@ -116,12 +116,12 @@ class _QueuedRow:
         self.kind = kind
         self.row = row
         self.deliver = deliver
-        """Gives the caller the outcome; ``None`` if no caller waits."""
+        """Passes the outcome to the caller; ``None`` if no caller waits."""
         self.notify = notify
         """Called in the thread that writes, before the row is written."""
         self.again = False
         self.is_abandoned = False
-        """Whether its caller does not wait any more; a row that is not yet taken is left out."""
+        """Whether its caller no longer waits; a row that is not yet taken is left out."""
 
 
 class BatchWriter:
@@ -142,7 +142,7 @@ class BatchWriter:
         atexit.register(self.close)
 
     def _reset(self) -> None:
-        # Reentrant, unlike a lock: finalizers add rows as well, at any moment.
+        # Deques are reentrant, unlike a lock: finalizers add rows as well, at any moment.
         self._urgent: deque[_QueuedRow] = deque()
         self._added: deque[_QueuedRow] = deque()
         self._kept: deque[_QueuedRow] = deque()
@@ -159,8 +159,9 @@ class BatchWriter:
     def is_immediate(self, kind: RowKind) -> bool:
         """Return whether a thread that may use the database has to write a row by itself.
 
-        In a transaction of the site, other connections would not see the row; no background thread
-        may use the database (``BACKGROUND``); or the process stops, and cannot wait.
+        This is so in a transaction of the site, since other connections would not see the row; if
+        no background thread may use the database (``BACKGROUND``); and if the process stops, since
+        it cannot wait.
         """
         return self.is_stopping or self.is_inline() or _is_in_transaction(kind.alias())
 
@@ -212,7 +213,7 @@ class BatchWriter:
     ) -> None:
         """Queue a row to be written soon; never waits.
 
-        ``notify`` is called before, in the thread that writes.
+        Before it is written, ``notify`` is called in the thread that writes.
         """
         self._added.append(_QueuedRow(kind, row, notify=notify))
         if len(self._added) > MAX_WAITING:
@@ -224,9 +225,9 @@ class BatchWriter:
             self._wake(_HEARD if is_heard else _ADDED)
 
     def store(self, kind: RowKind, row: Any, *, soon: bool = False) -> None:
-        """Queue a row without a caller, or write it now where this thread has to by itself.
+        """Queue a row without a caller, or write it now if this thread has to write by itself.
 
-        ``soon`` does not wait for other rows, unless some are written at the moment.
+        With ``soon``, the row does not wait for others, unless urgent rows are queued already.
 
         Raises:
             Error: this thread could not write it.
@@ -247,7 +248,7 @@ class BatchWriter:
 
     def _wake(self, why: _Wake) -> None:
         if why is not _URGENT:
-            # Urgent rows are written without a look at the others, so they do not count.
+            # Urgent rows are written without taking the added ones, so they do not count.
             self._is_woken = True
         self._wake_queue.put(why)
         if not self._is_writer_alive:
@@ -279,7 +280,7 @@ class BatchWriter:
     # The end --------------------------------------------------------------------------------------
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
-        """Write the rows that were added before; return whether the thread tried to in time."""
+        """Write the rows added so far; return whether the thread tried to within ``seconds``."""
         if not self._is_writer_alive:
             if not self._added:
                 return True
@@ -324,7 +325,7 @@ class BatchWriter:
                 tried.set()
 
     def _wait(self, wake_queue: _WakeQueue) -> threading.Event | None:
-        """Write urgent rows until it is time for the others; return the event to set afterwards."""
+        """Write urgent rows until the added rows are due; return the event to set afterwards."""
         failed = self._flush_delay > FLUSH_SECONDS
         until = time.monotonic() + self._flush_delay if self._kept else None
         while failed or len(self._kept) + len(self._added) < FLUSH_ROWS:
@@ -343,7 +344,7 @@ class BatchWriter:
                 self._collect()
             if woken is not _URGENT and until is None:
                 until = time.monotonic() + (0 if self.is_stopping else self._flush_delay)
-            # There may always be another urgent row.
+            # Urgent rows may arrive without a pause, so the time is checked here as well.
             if until is not None and time.monotonic() >= until:
                 break
         return None
@@ -393,7 +394,7 @@ class BatchWriter:
     def _write_kept(self) -> bool:
         """Write the rows without a caller; return whether the database was available.
 
-        If not, they keep waiting.
+        If it was not, the rows stay in the queue.
         """
         kept_rows = self._kept
         if not kept_rows:
@@ -414,7 +415,7 @@ class BatchWriter:
         """Write the rows without a caller, and remove them from the queue.
 
         Raises:
-            Error: the database is unavailable; what is left in the queue may have been written.
+            Error: the database is unavailable; rows left in the queue may have been written.
         """
         kept_rows = self._kept
         while kept_rows:
@@ -432,7 +433,7 @@ class BatchWriter:
 
 
 def _write_or_log(kind: RowKind, queued: Sequence[_QueuedRow]) -> None:
-    """Write rows without a caller; one that the database rejects as invalid is logged.
+    """Write rows without a caller; log a row that the database rejects as invalid.
 
     Raises:
         Error: the database is unavailable.
@@ -470,12 +471,12 @@ def _attempt(kind: RowKind, queued: Sequence[_QueuedRow]) -> tuple[Sequence[Outc
     database = connections[kind.alias()]
     before = None
     try:
-        # Opens it, by a method whose frame tells ``manage.py mcp`` which database is meant.
+        # Opens the connection by a method whose frame shows ``manage.py mcp`` which database it is.
         database.get_autocommit()
         before = database.connection
         return _write_together(kind, queued), False
     except Error as exc:
-        # Django may have opened another one already.
+        # Django may have opened another connection already.
         is_lost = before is None or database.connection is not before or not database.is_usable()
         if is_lost:
             with suppress(Exception):
@@ -491,11 +492,11 @@ def _write_together(kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Out
 
 @contextmanager
 def _transaction(kind: RowKind, rows: Sequence[object]) -> Iterator[None]:
-    """Open a transaction for some rows, or a savepoint in the one of the site."""
+    """Open a transaction for some rows, or a savepoint in a transaction of the site."""
     alias = kind.alias()
     is_inner = connections[alias].in_atomic_block
     if len(rows) == 1 and kind.lock_seconds is None and not is_inner:
-        # One statement needs none, which would cost two round trips more.
+        # One statement needs no transaction, which would cost two round trips more.
         yield
         return
     with transaction.atomic(using=alias):
@@ -550,20 +551,20 @@ class _CallbackEvent(threading.Event):
 
 row_writer = BatchWriter("mcp-rows")
 """Writes the rows of sessions and streams. The call log has a writer of its own, whose rows never
-wait behind those that others may have locked."""
+wait behind rows that other transactions may have locked."""
 
 
 # When rows were last used -------------------------------------------------------------------------
 
-# Tokens, clients and sessions. It is stored at most once a minute, since otherwise each request
-# would be a write, and no request waits for it. A row that another transaction has locked is left
-# out; its next request finds it unchanged and tries again.
+# The time is stored for tokens, clients and sessions, at most once a minute, since otherwise each
+# request would be a write; no request waits for it. A row that another transaction has locked is
+# left out; the next request finds the old time and tries again.
 RESOLUTION_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class _LastUses:
-    """How the times of last use of a model's rows are stored: for many at once."""
+    """The ``RowKind`` of the times at which a model's rows were last used."""
 
     model: type[Model]
     column: str
@@ -616,7 +617,7 @@ class LoopResults:
     _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopResults] = WeakKeyDictionary()
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Weak, since the loop is the key under which this is kept.
+        # A weak reference, since the loop is the key of this instance in ``_by_loop``.
         self._wake: Callable[[], object] = partial(_wake_loop, ref(loop), self._deliver)
         self._done: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
         self._lock = threading.Lock()
@@ -624,11 +625,11 @@ class LoopResults:
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> LoopResults:
         """Return the instance of an event loop."""
-        # ``setdefault``, since several threads may ask for the first one.
+        # ``setdefault``, since several threads may create the first instance.
         return cls._by_loop.get(loop) or cls._by_loop.setdefault(loop, cls(loop))
 
     def post(self, waiter: asyncio.Future[Any], result: Any, exc: BaseException | None) -> None:
-        """Queue the result or exception of an item, from its thread, and wake the loop."""
+        """Queue the result or exception for a future, from any thread, and wake the loop."""
         with self._lock:
             is_first = not self._done
             self._done.append((waiter, result, exc))
@@ -656,7 +657,7 @@ def _wake_loop(loop_ref: ref[asyncio.AbstractEventLoop], deliver: Callable[[], N
         if loop is not None:
             loop.call_soon_threadsafe(deliver)
     except RuntimeError:
-        # The loop is closed, so no caller waits any more.
+        # The loop is closed, so no caller is waiting.
         logger.debug("The event loop was closed before the result of an item arrived.")
 
 
