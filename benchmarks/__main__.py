@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: what each work costs here and at the peers, in the same run.
+"""``python -m benchmarks``: what each work costs this package and its peers, in the same run.
 
 The site is served with a SQLite file, and with ``--postgres`` also with PostgreSQL.
 """
@@ -102,10 +102,12 @@ def prepare_database(database: str | Path) -> str:
 
 
 def prepared(database: str) -> str:
-    """Prepare a database in a process of its own, since Django is set up for one; return a token.
+    """Prepare a database in its own process; return a token.
+
+    A process can set up Django for one database only.
 
     Raises:
-        subprocess.CalledProcessError: it cannot be prepared; stderr has the reason.
+        subprocess.CalledProcessError: the database cannot be prepared; stderr has the reason.
     """
     command = [sys.executable, "-m", "benchmarks", "--prepare", database]
     process = subprocess.run(command, check=True, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
@@ -155,9 +157,9 @@ def run(plan: Plan, options: argparse.Namespace) -> Any:
 
 
 def is_chosen(row: Row, text: str | None) -> bool:
-    """Return whether a row is to be measured: by a part of its block, work and column.
+    """Return whether a row will be measured: by a part of its block, work and column.
 
-    Floors of the same works are always measured, since all others are compared with them.
+    The floors of ``add`` are always measured, because other rows are compared with them.
     """
     return not text or text in str(row) or (row.column == FLOOR and row.work == ADD)
 

@@ -72,7 +72,7 @@ def call(path: str, tool: str, *, bearer: str = "", **arguments: Any) -> bytes:
 # Requests in a session of 2025-11-25 --------------------------------------------------------------
 
 SESSION_VERSION = "2025-11-25"
-# After so many requests, the id of the first one is used again.
+# After this number of requests, the ids are used again from the first.
 IDS = 100
 _ID = re.compile(rb"\r\nmcp-session-id: *([!-~]+)\r\n", re.IGNORECASE)
 
@@ -162,7 +162,7 @@ class Burst:
 class Connection:
     """A connection that sends its next request once it has the response.
 
-    With ``follow`` it sends a second one after each; the latency is that of both requests.
+    With ``follow`` it sends a second request after each response; the latency is that of both.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Connection:
         self._started = 0.0
 
     def send(self) -> None:
-        """Send the next request, after the last one the first again."""
+        """Send the next request; after the last one, start again with the first."""
         self._started = time.perf_counter()
         self._send(next(self._requests), self._status)
 
@@ -196,7 +196,7 @@ class Connection:
         """Read available bytes; return the latency in seconds once the response is complete.
 
         Raises:
-            UnexpectedResponse: the status is another one, or the server closed the connection.
+            UnexpectedResponse: the status is not expected, or the server closed the connection.
         """
         part = self.socket.recv(CHUNK)
         self._answer += part
@@ -261,7 +261,7 @@ def send_load(
 ) -> Burst:
     """Keep every connection busy for a number of seconds, and wait for the last responses.
 
-    ``requests`` are those of each connection, or the same ones for all of them.
+    ``requests`` has the requests of each connection, or one list for all connections.
 
     Raises:
         UnexpectedResponse: a response does not have the status 200.

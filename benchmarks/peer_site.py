@@ -1,7 +1,7 @@
-"""The same tools with another library: ``BENCH_PEER`` names it.
+"""The same tools with another library, which ``BENCH_PEER`` names.
 
-It is imported in the virtual environment of the peer, without this package. The tools are at
-``/mcp`` without sessions, and where the peer has sessions, at ``/session``.
+This module is imported in the virtual environment of the peer, without this package. The tools are
+at ``/mcp`` without sessions, and at ``/session`` with sessions if the peer has them.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def bolt() -> Any:
 
     bolt_api = BoltAPI()
     for place, stateless in (("/mcp", True), ("/session", False)):
-        # With JSON responses it has no sessions.
+        # With JSON responses, bolt-mcp has no sessions.
         server = MCP("bench", "1", stateless=stateless, json_response=stateless)
         for name, function in named_tools():
             server.tool(name=name)(function)

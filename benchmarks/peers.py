@@ -43,7 +43,7 @@ class Peer:
 
     title: str
     name: str
-    """As ``benchmarks.peer_site`` knows it."""
+    """The name of the peer in ``benchmarks.peer_site``."""
     distribution: str
     """The distribution whose version the results name."""
     requirements: Sequence[str]
@@ -52,7 +52,7 @@ class Peer:
     """The oldest Python that it supports."""
 
     def rows(self, process: str, suffix: str = "") -> Sequence[Row]:
-        """Return what is measured of it."""
+        """Return the rows of the peer."""
         if self.name == "mcpz":
             return mcpz_rows(process, on_gunicorn=self.server == "gunicorn", suffix=suffix)
         return peer_rows(self.title, process, suffix)
@@ -65,7 +65,7 @@ class Peer:
         """Install missing requirements; return the version.
 
         Raises:
-            NotInstalled: this Python is too old for it, or there is no distribution.
+            NotInstalled: this Python is too old for the peer, or it cannot be installed.
         """
         if sys.version_info[:2] < self.python:
             raise NotInstalled("it needs Python {}.{} or newer".format(*self.python))

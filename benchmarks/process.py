@@ -107,7 +107,7 @@ def serve_asgi(
         yield process
 
 
-# As many threads as docs/howto/deploy.md has.
+# The number of threads in docs/howto/deploy.md.
 GUNICORN_THREADS = 8
 
 

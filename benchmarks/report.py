@@ -97,8 +97,9 @@ def cpu_of(
 def ratio(cpu: Mapping[Cell, Sequence[float]], cell: Cell, column: str) -> Spread | None:
     """Return how many times the CPU of another column a work costs.
 
-    They are compared round by round, so that what slows the machine slows both, or else with the
-    median. A work that has no floor of its own is compared with the floor of ``add``.
+    The columns are compared round by round, so that a slow machine affects both. If they do not
+    have the same number of rounds, the other column's median is used. A work without a floor of its
+    own is compared with the floor of ``add``.
     """
     other = cpu.get(cell._replace(column=column))
     if other is None and column == FLOOR:

@@ -26,10 +26,10 @@ from benchmarks.process import Process
 TOUCHED = "bench://touched"
 LISTEN, GET = KINDS = ("listen", "GET")
 TIMEOUT_SECONDS = 60
-# Changes within 50 ms of each other are merged into one event; this is well above.
 # Threads close their database connections after five seconds without work.
 SETTLE_SECONDS = 7
 SAMPLE_SECONDS = 0.2
+# Changes within 50 ms of each other are merged into one event; this is well above.
 CHANGE_INTERVAL_SECONDS = 0.2
 WARM_UP_SECONDS = 0.3
 

@@ -1,4 +1,4 @@
-"""What is measured: blocks of works, done by this package, by its peers and by a floor.
+"""The rows to measure: blocks of works, done by this package, by its peers and by a floor.
 
 A block is one server with the same middleware for all. Its *floor* is the least that a site could
 do there: a plain view or ASGI application that reads the request and sends the same answer.
@@ -60,7 +60,7 @@ WORKS = (
 
 
 class Goal(NamedTuple):
-    """How much CPU a work of this package may cost: a multiple of what another column costs."""
+    """The CPU that a work of this package may cost, as a multiple of the cost in another column."""
 
     times: float
     of: str
@@ -102,10 +102,10 @@ class Row:
     follow: Follow | None = None
     """Builds a second request, answered with 202, from the response; both count as one."""
     comes_last: bool = False
-    """Whether it is measured after all rounds of the others."""
+    """Whether the row is measured after all rounds of the other rows."""
 
     def prepared(self, port: int) -> Sequence[Sequence[bytes]]:
-        """Return the requests of each connection to this port, or those of all of them."""
+        """Return the requests of each connection to this port, or one list for all connections."""
         if isinstance(self.request, bytes):
             return [[self.request]]
         # Requests of a session have different ids, so each connection has a session of its own.
@@ -184,7 +184,7 @@ def shared_rows(row: Callable[..., Row], path: str) -> Sequence[Row]:
 
 
 def mcpz_rows(process: str, *, on_gunicorn: bool, suffix: str = "") -> Sequence[Row]:
-    """Return the rows of django-mcpz, whose tools are sync: one row stands for both kinds."""
+    """Return the rows of django-mcpz, whose tools are sync: both works send the same request."""
     adding = call("/mcp", "add", a=2, b=3)
     rows: list[Row] = []
     places = [(MIDDLEWARE, MCPZ)]

@@ -1,7 +1,7 @@
 """A small site whose MCP tools are the requests that the benchmarks send.
 
-Its table and its middleware are those of the peers too, in whose environments this package is
-missing.
+The peers use its table and its middleware, too; this package is not installed in their
+environments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STARTPROJECT = [
 
 
 class BenchConfig(AppConfig):
-    """Sets a label, as the default label would be ``site``."""
+    """Sets a label, because the default label would be ``site``."""
 
     name = "benchmarks.site"
     label = "bench"

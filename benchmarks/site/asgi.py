@@ -2,7 +2,7 @@
 
 ``/mcp`` uses the fast handler and ``/raw`` the raw mount. ``/members/mcp`` and ``/members/raw`` are
 the same with an access token, and ``/writing/raw`` has a tool that may write. ``/bare``,
-``/bare/rows`` and what is below ``/floor`` are for comparison.
+``/bare/rows`` and the paths below ``/floor`` are for comparison.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def create_rows() -> str:
 
 
 def issue_token() -> str:
-    """Issue a token, and delete those of earlier runs with what they left."""
+    """Issue a token; delete the tokens, call records and sessions of earlier runs."""
     from django.contrib.auth import get_user_model
 
     from mcp_django.models import AccessToken, Call, Session

@@ -1,6 +1,6 @@
 """The least that a site could do: views and ASGI applications that send the same answers.
 
-They read the JSON of a request and do the work, without anything of a protocol.
+They read the JSON of a request and do the work, without the protocol.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def build_answer(text: str) -> dict[str, Any]:
 
 
 def sum_of(body: bytes) -> str:
-    """Return the sum that a request asks for."""
+    """Return the sum of the numbers in a request."""
     arguments = json.loads(body)["params"]["arguments"]
     return str(arguments["a"] + arguments["b"])
 

@@ -56,7 +56,7 @@ class Dot:
 
 
 def center_of(positions: Sequence[Position]) -> Position:
-    """Return the center of the positions, also if they are on both sides of the antimeridian.
+    """Return the center of the positions, even if they are on both sides of the antimeridian.
 
     Raises:
         ValueError: there are no positions.

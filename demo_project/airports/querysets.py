@@ -31,7 +31,7 @@ class CountryQuerySet(models.QuerySet["Country"]):
         """Return the country with this code, in either case.
 
         Raises:
-            Country.DoesNotExist: with a text that describes valid codes.
+            Country.DoesNotExist: no country has the code; the text describes valid codes.
         """
         country = self.filter(code=code.strip().upper()).first()
         if country is None:
@@ -56,7 +56,7 @@ class AirportQuerySet(models.QuerySet["Airport"]):
         """Return the airport with this ICAO or IATA code, in either case.
 
         Raises:
-            Airport.DoesNotExist: with a text that explains how to find the right code.
+            Airport.DoesNotExist: no airport has the code; the text explains how to find one.
         """
         airport = self.select_related("country").filter(_has_code(code)).first()
         if airport is None:

@@ -25,7 +25,7 @@ class SearchProgress:
     closest: str
     """Code of the airport within reach that is nearest to the destination."""
     covered_km: float
-    """How much nearer to the destination it is than the origin."""
+    """How much nearer to the destination this airport is than the origin."""
     total_km: float
     """The great-circle distance from the origin to the destination."""
 

@@ -1,4 +1,4 @@
-"""The demo's accounts. Their passwords are public: never create them where others have access.
+"""The demo's accounts. Their passwords are public: never create them where others can sign in.
 
 Their tokens are derived from the secret key of the installation. So each start can print them,
 although the database contains only their digests, and no two installations share them.
@@ -77,7 +77,7 @@ def create_accounts() -> None:
 
 
 def issue_token(account: Account) -> IssuedToken:
-    """Return the account's token, the same at each call; issue it at the first."""
+    """Return the account's token, which is the same at each call; issue it at the first call."""
     key = salted_hmac("demo_project.desk.accounts", account.username, algorithm="sha256").digest()
     secret = base64.urlsafe_b64encode(key).decode().rstrip("=")
     plaintext = TOKEN_PREFIX + secret

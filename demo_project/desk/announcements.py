@@ -1,4 +1,4 @@
-"""Notify the clients that subscribed to the notices of an airport of changes.
+"""Notify clients of changes to the notices of an airport to which they subscribed.
 
 The handlers are connected to the model and not to the tools, so that changes in the admin notify
 clients too.

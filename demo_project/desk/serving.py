@@ -19,7 +19,7 @@ class CannotListenError(Exception):
 def run_daphne(
     application: Any, *, host: str, port: int, when_listening: Callable[[int], None]
 ) -> None:
-    """Serve until interrupted; `when_listening` is called with the port, also if `port` is 0.
+    """Serve until interrupted; `when_listening` is called with the port, even if `port` is 0.
 
     Raises:
         CannotListenError: the server cannot listen on the address.
