@@ -41,7 +41,7 @@ from mcp_django.storage import approval_rows
 if TYPE_CHECKING:
     from mcp_django.models import Approval
 
-# Of one user on one server, so that approvers are not flooded.
+# The maximum number of waiting calls of one user on one server, so that approvers are not flooded.
 MAX_WAITING = 50
 MAX_NAME = 255
 
@@ -60,7 +60,7 @@ def open_guard(call: Call) -> None:
 
 
 class ApprovalPageQuestion(ElicitURL):
-    """Send the caller to the approval page; afterwards the guard reads the row again."""
+    """A question that sends the caller to the approval page; then the guard reads the row again."""
 
     def __init__(self, message: str, url: str, *, is_decided: bool) -> None:
         super().__init__(message, url, key="approval")
@@ -72,7 +72,7 @@ class ApprovalPageQuestion(ElicitURL):
         return self._is_decided
 
     def read_answer(self, answer: Mapping[str, Any]) -> None:
-        """Check that the user agreed to open the page; it has no value."""
+        """Check that the user agreed to open the page; the answer has no value."""
         check_accepted(answer)
 
 
@@ -80,13 +80,14 @@ class ApprovalGuard:
     """The approval guard: lets one call run once a person has approved it."""
 
     def __init__(self, tool: Tool, raw: bytes) -> None:
-        # Not the call, which holds the guard: a cycle would delay the record of an abandoned call.
+        # The call is not stored, since it refers to the guard: a reference cycle would delay the
+        # record of an abandoned call.
         self._tool = tool
         self._raw = raw
         self._used_pk: int | None = None
 
     def require(self, call: Call, run_dry: Callable[[Call], Result]) -> None:
-        """Use up the approval of this call; a new request shows what ``run_dry`` returns.
+        """Use up the approval of this call, or request one with the preview from ``run_dry``.
 
         Uses the database, outside of the call's transaction.
 
@@ -188,9 +189,9 @@ class ApprovalGuard:
     # Telling the caller ---------------------------------------------------------------------------
 
     def _send_to_page(self, call: Call, row: Approval) -> bool:
-        """Ask the caller to open the page; return whether that was possible and is answered.
+        """Ask the caller to open the page; return whether the caller was asked and has answered.
 
-        Only where the caller decides. Another person may take a day, and no connection waits.
+        Only if the caller decides: another person may take a day, and no connection waits so long.
         """
         interaction = call.interaction
         if self._tool.approval != "caller" or interaction is None:
@@ -276,7 +277,7 @@ def _change(name: str, change: Any) -> tuple[str, str, str]:
 
 
 def text_items(values: Any) -> tuple[tuple[str, str], ...]:
-    """Return the members of an object with their values as text; none of anything else."""
+    """Return the members of an object with their values as text; empty for any other value."""
     items = values.items() if isinstance(values, Mapping) else ()
     return tuple((name, _display_text(value)) for name, value in items)
 
@@ -294,7 +295,7 @@ PERMISSION = "mcp_django.decide_approval"
 
 
 def page_url(call: Call, code: str) -> str:
-    """Return the URL of the page: absolute if the site's is known, empty without a page.
+    """Return the URL of the page: absolute if the site's URL is known, empty without a page.
 
     A server that is mounted only by ``server.asgi`` has no page.
     """
@@ -443,7 +444,7 @@ def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> No
 
 
 def _approvers(approval: Any) -> list[Any]:
-    """Return the users who may decide about a call: all with the permission but the caller."""
+    """Return the users who may decide about a call: all with the permission, except the caller."""
     users = get_user_model()._default_manager.with_perm(PERMISSION, backend=BACKEND)
     return [user for user in users if key_of(user) != approval.user_key]
 

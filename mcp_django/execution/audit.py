@@ -1,13 +1,14 @@
-"""Tells the audit packages of a site who calls, while a component's function runs.
+"""Sets the caller in the audit packages of a site, while a component's function runs.
 
-These packages find the user through their middleware, by the request of the thread. Their
+These packages get the user from their middleware, through the request of the thread. But their
 middleware sees the HTTP request before the caller is authenticated, it has ended when a stream
-begins, and stdio, commands and tasks have none. ``audit_context`` sets the caller in each installed
-package, in the thread that runs the function, and afterwards restores what was there.
+begins, and stdio, commands and tasks do not run it. ``audit_context`` sets the caller in each
+installed package, in the thread that runs the function, and afterwards restores the earlier values.
 
-A package is used through what it documents or at least names without an underscore, and is imported
-only where it is installed. The setting ``AUDIT_CONTEXT`` does the same for any other one. If one
-fails, the call fails too: an audited site wants no changes without an author.
+This module uses only documented names of a package, or at least names without a leading underscore,
+and imports a package only if it is installed. The setting ``AUDIT_CONTEXT`` does the same for any
+other package. If a package fails, the call fails too: an audited site wants no changes without an
+author.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ logger = logging.getLogger("mcp_django")
 
 
 class AuditFailed(Exception):
-    """An audit package could not be told who calls, or could not record what the call did."""
+    """The caller could not be set in an audit package, or the package could not record the call."""
 
 
 @cache
 def has_audit_packages() -> bool:
-    """Return whether an audit package is installed, or set up, that has to be told who calls."""
+    """Return whether the site uses an audit package, or sets ``AUDIT_CONTEXT``."""
     return bool(_installed_packages())
 
 
@@ -78,7 +79,7 @@ _nesting = _Nesting()
 
 @contextmanager
 def _log_failure(package: str, enter: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """Raise ``AuditFailed`` for an exception that is the package's and not that of the block."""
+    """Raise ``AuditFailed`` for an exception that the package raised, and not the block."""
     raised: BaseException | None = None
     try:
         with enter():
@@ -101,7 +102,8 @@ def _log_failure(package: str, enter: Callable[[], AbstractContextManager[None]]
 def _installed_packages() -> tuple[str, ...]:
     """Return the packages that the site uses.
 
-    The order is that of the adapters: a revision is stored first and so inside of the others.
+    They are in the order of ``ADAPTERS``: ``reversion`` is entered last, so its revision is stored
+    first, inside of the others.
     """
     names = {config.name for config in apps.get_app_configs()}
     # crum has no models, so it need not be an app: models or a middleware of the site import it.
@@ -144,12 +146,12 @@ def _user_row(call: Call) -> Any:
     if not principal.is_authenticated:
         return None
     user = principal.user
-    # The user of a token from elsewhere may have no row. A lazy user passes too.
+    # The user of an external token may have no row. A lazy user passes ``isinstance`` too.
     return user if isinstance(user, models.Model) else None
 
 
 def _request_of(call: Call) -> HttpRequest:
-    """Return the request of the call; without HTTP one that has nothing but its user."""
+    """Return the request of the call; without HTTP, a request that has only its user."""
     request = call.http_request()
     if request is None:
         request = HttpRequest()
@@ -178,13 +180,13 @@ def _set_simple_history(call: Call) -> Iterator[None]:
         if before is not None:
             context.request = before
         elif hasattr(context, "request"):
-            # The middleware of a view that ran for the call has deleted it.
+            # Otherwise the middleware of a view that ran for the call has already deleted it.
             del context.request
 
 
 @contextmanager
 def _set_auditlog(call: Call) -> Iterator[None]:
-    """Write entries with the caller, and with what the site's middleware takes from a request."""
+    """Write entries with the caller, and with the request data that the site's middleware adds."""
     from auditlog import context
     from auditlog.cid import correlation_id, set_cid
     from auditlog.middleware import AuditlogMiddleware
@@ -221,7 +223,7 @@ def _set_crum(call: Call) -> Iterator[None]:
     request_before, user_before = crum.get_current_request(), crum.get_current_user()
     request, principal = call.http_request(), call.principal
     has_user = request is not None or principal.is_authenticated
-    # It would set the user of the current request, which may be that of the middleware.
+    # First, since crum also sets the user of the current request, which may be the middleware's.
     crum.set_current_request(None)
     crum.set_current_request(request)
     crum.set_current_user(principal.user if has_user else None)
@@ -239,7 +241,7 @@ def _set_crum(call: Call) -> Iterator[None]:
 def _set_pghistory(call: Call) -> Iterator[None]:
     """Attach the caller and the path to events, under the names that the middleware uses."""
     if connection.vendor != "postgresql":
-        # The triggers are there and nowhere else.
+        # The triggers exist only on PostgreSQL.
         yield
         return
     import pghistory
@@ -250,7 +252,7 @@ def _set_pghistory(call: Call) -> Iterator[None]:
     if request is not None:
         metadata["url"] = request.path
     with pghistory.context() as current:
-        # Where one is open already, the same, which is changed and not nested.
+        # If a context is already open, the package returns that one instead of a nested one.
         before = dict(current.metadata)
         current.metadata.update(metadata)
         try:
@@ -262,7 +264,7 @@ def _set_pghistory(call: Call) -> Iterator[None]:
 
 @contextmanager
 def _set_reversion(call: Call) -> Iterator[None]:
-    """Make the caller the user of the revision; open one if the middleware, if used, has ended.
+    """Make the caller the user of the revision; open a revision if the site's middleware has ended.
 
     A read-only call opens none, since a long one would keep a transaction open for nothing. What a
     function wrote before it failed is in the revision unless it was rolled back.
@@ -277,7 +279,8 @@ def _set_reversion(call: Call) -> Iterator[None]:
         try:
             yield
         finally:
-            # The revision of the request is stored later, and its user is the caller.
+            # Not after the outermost call: the revision of the request is stored later, and its
+            # user must be the caller.
             if _nesting.depth:
                 reversion.set_user(before)
         return
@@ -305,8 +308,8 @@ def _set_reversion(call: Call) -> Iterator[None]:
 def keep_revision(context: Context) -> None:
     """Keep what was added to the open revision of ``reversion`` in a context that has ended.
 
-    A block that is entered inside of another one writes what it collected into a copy of the outer
-    one's list, and a copied context would lose the copy.
+    A nested block writes what it collected into a copy of the outer block's list, and that copy
+    would be lost with a copied context.
     """
     if "reversion" not in _installed_packages():
         return

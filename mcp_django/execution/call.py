@@ -52,7 +52,7 @@ def _same_process() -> str:
 class Channel:
     """What brings requests to a server: a connection, this process, or one HTTP request.
 
-    Each call has the channel of its request. The call log takes three of its values: the name of
+    Each call has the channel of its request. The call log records three of its values: the name of
     the ``transport``; ``origin``, where the requests come from (``client``, ``admin``,
     ``command``); and ``acting_user``, the user who makes them if that is not their caller.
     """
@@ -64,10 +64,10 @@ class Channel:
     """Whether one thread does all database work of several calls: in tests, so that all of it is in
     one transaction."""
     can_stream: bool = True
-    """Whether more than one message can answer a request. Not under WSGI, for example."""
+    """Whether more than one message can answer a request; false under WSGI, for example."""
     find_source: Callable[[], str | None] = _same_process
-    """Finds what limits count an anonymous caller by (``limits.limit_source``); ``None`` if it is
-    unknown."""
+    """Returns the source by which limits count an anonymous caller (``limits.limit_source``);
+    ``None`` if it is unknown."""
 
     def component_headers(self) -> Headers | None:
         """Return the headers without those that contain credentials; ``None`` without HTTP."""
@@ -78,10 +78,10 @@ class Channel:
         return None
 
     def confirm_caller(self, server: Server, principal: Principal) -> Principal | None:
-        """Return the caller as it is now, ``None`` if its credential is not valid any more.
+        """Return the caller with its current rights, ``None`` if its credential is no longer valid.
 
         Raises:
-            SynchronousOnlyOperation: on an event loop, if that needs a query.
+            SynchronousOnlyOperation: on an event loop, if this needs a query.
         """
         return refresh_principal(principal)
 
@@ -102,7 +102,7 @@ class ClientDialogue(Asker, Protocol):
         """Whether the function started a task."""
 
     def mark_approval_boundary(self) -> None:
-        """Note that what follows is asked after the approval."""
+        """Note that all further questions are asked after the approval."""
 
     def start_task(self) -> NoReturn:
         """Stop the function, to start a task."""
@@ -111,7 +111,7 @@ class ClientDialogue(Asker, Protocol):
         """Return the state of the interaction, encoded."""
 
     def result(self) -> dict[str, Any]:
-        """Return the result that has the questions."""
+        """Return the questions as the result of the request."""
 
     def elicitation_id(self, key: str) -> str:
         """Return the id of an elicitation by URL."""
@@ -120,17 +120,17 @@ class ClientDialogue(Asker, Protocol):
         """Take the answers of the client, for the next run of the function."""
 
     def replay_port(self, port: ClientPort | None) -> ClientPort | None:
-        """Return a port that sends nothing twice."""
+        """Return a port that sends no message twice."""
 
 
 class RequiredApproval(Protocol):
-    """What approves a call before it runs (``approval_guard``)."""
+    """The approval guard of a call (``approval_guard``)."""
 
     def require(self, call: Call, run_dry: Callable[[Call], Result]) -> None:
         """Reject the call unless it is approved; ``run_dry`` runs its dry run, for a preview."""
 
     def release(self) -> None:
-        """Give the approval back, since the function did not run."""
+        """Make the approval usable again, since the function did not finish."""
 
 
 class CountedUses(Protocol):
@@ -161,13 +161,13 @@ class Call:
     session: ClientSession | None = None
     can_ask: bool = False
     catalog: Catalog | None = None
-    """The components, of which one call sees one state. A transport that authorized the caller
-    with this catalog sets it; otherwise the admission does."""
+    """The catalog that the whole call uses. A transport sets it if it authorized the caller with
+    this catalog; otherwise the admission sets it."""
     name: str = ""
-    """The name or URI of the component, where the transport knows it already."""
+    """The name or URI of the component, if the transport already knows it."""
     created_at: float = field(default_factory=monotonic)
     asks_again: bool = False
-    """Whether the call waits after its admission, so that it has to ask again before it begins."""
+    """Whether the call waits after its admission, so it is authorized again before it begins."""
     has_begun: bool = False
     """Whether the function has begun, perhaps to run again with the answers of the client."""
     usage_batch: CountedUses | None = None
@@ -175,12 +175,12 @@ class Call:
     record: CallRecord = field(default_factory=CallRecord)
     cancellation: Cancellation = field(default_factory=Cancellation)
     result: Result | OpenAnswer | None = None
-    """What the handler answered; ``None``: the prepared call of a component is to be run."""
+    """The answer of the handler; ``None`` if the prepared call of a component remains to be run."""
 
     # The prepared call ----------------------------------------------------------------------------
 
     plan: Plan | None = None
-    """What a call of the component does; ``None`` until it is found."""
+    """What a call of the component does; ``None`` until the plan is looked up."""
     params: RetryParams | None = None
     """The decoded parameters of a call of a component."""
     raw_arguments: bytes = b"{}"
@@ -208,8 +208,8 @@ class Call:
     timeout_seconds: float | None = None
     """The time limit; ``None`` means that of the component, or else of the settings."""
     stream: ResponseStream | None = None
-    """The server-sent events that may answer the request; ``None`` for one document, and where
-    messages are not events."""
+    """The stream of server-sent events that may answer the request; ``None`` if one JSON document
+    answers it, or if the transport's messages are not events."""
     encoded: tuple[Result, bytes] | None = None
     """The last result that was encoded, and its JSON."""
     outer: Call | None = None
@@ -217,7 +217,8 @@ class Call:
     _request: HttpRequest | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
-        # Its headers contain credentials, and components reach it through their context.
+        # Only the method: its headers contain credentials, and components reach the call through
+        # their context.
         return f"<Call {self.request.method}>"
 
     @property
@@ -238,12 +239,12 @@ class Call:
         return self._request
 
     def confirm(self, principal: Principal) -> None:
-        """Continue as the caller as it is now, whose rights may have changed."""
+        """Replace the caller with its current state, since its rights may have changed."""
         self.principal, self._request = principal, None
 
     @property
     def network(self) -> str | None:
-        """What limits count an anonymous caller by, empty if it is unknown.
+        """The source by which limits count an anonymous caller, empty if it is unknown.
 
         ``None`` for an authenticated caller.
         """
@@ -251,7 +252,7 @@ class Call:
 
     @property
     def thread_key(self) -> ShareKey:
-        """Whose share of the threads the call uses; ``None`` for a process's only client."""
+        """The key whose share of threads the call uses; ``None`` for a process's only client."""
         if self.channel.transport in SINGLE_CLIENT_TRANSPORTS:
             return None
         return share_of(self.principal, self.channel.find_source)
@@ -270,7 +271,7 @@ class Call:
 
     @property
     def wants_stream(self) -> bool:
-        """Whether the component is slow, or the client asked for messages that it can send."""
+        """Whether the component is slow, or can send messages that the client requested."""
         if self.component.slow or self.component.function.context_parameter is None:
             return self.component.slow
         return self.envelope.progress_token is not None or self.asked_for_logs
@@ -288,7 +289,7 @@ class Call:
         self.to_result, self.to_error = to_result, to_error
 
     def nested(self) -> Call:
-        """Return a call of another component as a part of this one, which has the record."""
+        """Return a call of another component as a part of this call, which alone is recorded."""
         return Call(
             server=self.server,
             request=self.request,
@@ -337,7 +338,7 @@ class ResponseStream:
 
 
 class OpenAnswer:
-    """An answer that is not a result yet, or never: a stream of events, or a wait."""
+    """An answer that is not a result, or not yet: a stream of events, or a wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,11 +349,11 @@ class TaskWait(OpenAnswer):
 
 
 Step = Callable[[Call], None]
-"""Decides something about a call; sets ``call.result`` to answer it without its function."""
+"""Decides something about a call; sets ``call.result`` to answer without running the function."""
 
 
 def run_steps(call: Call, steps: Iterable[Step]) -> None:
-    """Take the steps, up to the first that answers the call."""
+    """Run the steps, up to the first that answers the call."""
     for step in steps:
         step(call)
         if call.result is not None:
@@ -389,9 +390,9 @@ class ComponentMethod(NamedTuple):
     siblings: Callable[[Catalog], Iterable[Component]]
     """Returns all components of the kind."""
     unknown: Callable[[Call], MCPError]
-    """Returns the error for a name without a component, or without one that the caller may see."""
+    """Returns the error for a name without a component that the caller may see."""
     read_arguments: Step
-    """Reads the arguments and says how the value of the function becomes a result."""
+    """Reads the arguments and sets how the value of the function is converted to a result."""
 
 
 class Plan(NamedTuple):
@@ -405,10 +406,10 @@ class Plan(NamedTuple):
     continued: tuple[Step, ...]
     """The steps of a call that continues an earlier one with the client's answers."""
     nested: tuple[Step, ...]
-    """The steps of a call that is a part of another one, which is counted and asks the client."""
+    """The steps of a part of another call; only that outer call is counted and asks the client."""
     about: Identification | None
-    """What the call log says about each of the calls."""
+    """The columns of the call log that are the same for all these calls."""
     where: Literal["loop", "thread"]
-    """Where the call is admitted and run, if nothing of its caller has to be looked up."""
+    """Where the call is admitted and run, if nothing about its caller has to be looked up."""
     server: Server
     settings: Settings

@@ -137,9 +137,10 @@ async def _alog_call(call: Call, work: Callable[[], Awaitable[Result]]) -> Resul
 
 
 async def alog_call_of_thread(call: Call, work: Callable[[], Awaitable[Result]]) -> Result:
-    """Await a call that a thread runs and logs, by ``log_call``; log what the thread does not.
+    """Await a call that a thread runs and logs (``log_call``); log it here if the thread does not.
 
-    The thread may not begin it, or not end it in time. Cancelled, it goes on.
+    The thread may not begin the call, or not end it in time. If this coroutine is cancelled, the
+    thread continues.
     """
     operation = call.record.operation
     if operation is not None:
@@ -194,7 +195,7 @@ def _log_abandoned(record: CallRecord) -> None:
     reason = "the client did not answer" if record.was_asked else "the call did not finish"
     row = _last_row(record, CallOutcome("asked" if record.was_asked else "cancelled", None, reason))
     if row is not None:
-        # Never in this thread, which may be any.
+        # Not written in this thread, since ``__del__`` may run in any.
         _queue(row)
 
 
@@ -202,7 +203,7 @@ def _log_abandoned(record: CallRecord) -> None:
 def _span(
     operation: TracedRequest, call: Call, *, is_of_thread: bool = False
 ) -> Iterator[list[Result]]:
-    """Run the block in the span of the request, and end it with the result that it adds.
+    """Run the block in the span of the request; end the span with the result that the block adds.
 
     If the call ``is_of_thread``, its thread ends the span when the block is cancelled.
     """
@@ -234,7 +235,7 @@ TOO_LARGE = CallOutcome("failed", None, "the result is larger than MAX_EVENT_BYT
 
 
 def _outcome_of_return(call: Call, result: Result) -> CallOutcome | None:
-    """Return the outcome of a result, whose size is noted.
+    """Return the outcome of a result, and note its size.
 
     ``None`` for questions after which the call continues.
     """
@@ -288,7 +289,7 @@ def _begin_run(record: CallRecord) -> None:
 
 
 async def _abegin_run(call: Call) -> None:
-    """Do the same on an event loop; the record is ended if that fails."""
+    """Do the same as ``_begin_run`` on an event loop; end the record if that fails."""
     record = call.record
     if not (record.writes or call_started.receivers) or call_log.is_disabled:
         record.resume()
@@ -329,10 +330,10 @@ def _first_row(record: CallRecord) -> CallRow | None:
 
 @contextmanager
 def _storing(record: CallRecord) -> Iterator[None]:
-    """Decide whether the call runs after the block wrote its row, or failed to.
+    """Run the block that writes the row; decide then whether the call may run.
 
     Raises:
-        LogUnavailable: it does not.
+        LogUnavailable: the call must not run.
     """
     failure: Exception | None = None
     try:
@@ -349,12 +350,12 @@ def _storing(record: CallRecord) -> Iterator[None]:
             raise
         failure = exc
     if not record.mark_stored(is_certain=failure is None):
-        # It timed out before it began, and the timeout is logged already.
+        # The call timed out before it began, and the timeout is logged already.
         raise LogUnavailable from failure
 
 
 def _end(record: CallRecord, outcome: CallOutcome) -> None:
-    """Write the end of the record: now where that is possible and necessary, otherwise soon."""
+    """Write the end of the record: now if that is possible and necessary, otherwise soon."""
     # A call that did not run does not wait for its row.
     waits = record.state == "stored"
     row = _last_row(record, outcome)
@@ -375,7 +376,7 @@ def _end(record: CallRecord, outcome: CallOutcome) -> None:
 
 
 async def _aend(call: Call, outcome: CallOutcome) -> None:
-    """Do the same on an event loop."""
+    """Do the same as ``_end`` on an event loop."""
     record = call.record
     if _needs_thread(call, call_finished):
         try:
@@ -410,7 +411,7 @@ def _last_row(record: CallRecord, outcome: CallOutcome) -> CallRow | None:
 
 
 def _queue(row: CallRow) -> None:
-    """Write the row soon; the thread that writes it sends the signal before."""
+    """Queue the row to be written soon; the thread that writes it sends the signal first."""
     is_heard = call_finished.receivers and call_finished.has_listeners(tables.Call)
     call_log.add(row, _send_later if is_heard else None)
 
@@ -427,14 +428,14 @@ def _queue_after_failure(row: CallRow, exc: Exception) -> None:
 
 
 def _is_blocked_by_test_runner(exc: Exception) -> bool:
-    """Return whether a test may not use the database: one of Django, or of pytest-django."""
+    """Return whether Django's test case or pytest-django has blocked the use of the database."""
     return type(exc).__name__ == "DatabaseOperationForbidden" or (
         type(exc) is RuntimeError and str(exc).startswith("Database access not allowed")
     )
 
 
 def _needs_thread(call: Call, signal: Signal) -> bool:
-    """Return whether a record has to be written in a thread, or a receiver runs there."""
+    """Return whether a thread has to write the record, or run a receiver."""
     return (
         call.channel.shares_thread
         or call_log.is_stopping
@@ -478,7 +479,7 @@ async def run_or_log_busy(
     key: ShareKey,
     session_revision: Revision | None = None,
 ) -> T:
-    """Return the result of the work, run in a thread; log the request if the pool is full.
+    """Run the work in a thread and return its result; log the request if the pool is full.
 
     Raises:
         Busy: the pool is full.
@@ -587,6 +588,6 @@ def _send_call_finished(fields: Fields) -> None:
 
 
 def _send_later(fields: Fields) -> None:
-    """Send the signal from the thread that writes, which works for the tenant meanwhile."""
+    """Send the signal in the thread that writes the row, within the tenant of the call."""
     with as_tenant(fields["tenant"]):
         run_as_tenant(partial(_send_call_finished, fields))

@@ -70,7 +70,7 @@ from mcp_django.storage.sessions import ClientSession
 from mcp_django.tenants import bound_tenant
 
 COMPONENT_METHODS = {"tools/call": "tool", "resources/read": "resource", "prompts/get": "prompt"}
-"""The methods that use a component, with its kind for when the component is not known."""
+"""The methods that use a component, with the kind to record if the component is not known."""
 
 MAX_PROBLEMS = 20
 MAX_PATH = 120
@@ -88,7 +88,7 @@ UNKNOWN = CallOutcome("unknown")
 
 
 class LoggedChannel(Protocol):
-    """What a record takes of the channel of a call."""
+    """The attributes of a call's channel that are recorded."""
 
     transport: str
     origin: str
@@ -96,7 +96,7 @@ class LoggedChannel(Protocol):
 
 
 class LoggedCall(Protocol):
-    """What a record takes of a call."""
+    """The attributes of a call that are recorded."""
 
     request: Request
     server: Any
@@ -106,7 +106,7 @@ class LoggedCall(Protocol):
 
     @property
     def channel(self) -> LoggedChannel:
-        """How the request came."""
+        """The channel of the request."""
 
 
 class TracedRequest(Protocol):
@@ -145,8 +145,12 @@ class DatabaseUsage(Protocol):
 
 
 RecordState: TypeAlias = Literal["off", "open", "storing", "stored", "closed"]
-"""Of a record: nothing is logged; the row is to be written at the end; a first row was given to the
-writer; it is stored; the end was given to the writer, or is written."""
+"""The state of a record.
+
+``off``: nothing is logged. ``open``: the row will be written at the end. ``storing``: a first row
+was passed to the writer. ``stored``: the first row is stored. ``closed``: the end was passed to
+the writer, or is written.
+"""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -169,7 +173,7 @@ class CallRecord:
     error_outcome: CallOutcome | None = None
     usage: DatabaseUsage | None = None
     token: str = ""
-    """Of the row that was written, or was to be written, before the run."""
+    """The token of the row that was, or should have been, written before the run."""
     size: int | None = None
     was_asked: bool = False
     elapsed: float = 0.0
@@ -177,7 +181,7 @@ class CallRecord:
     clock: float | None = None
     """When the call began to run, by ``time.perf_counter()``; ``None`` while it is paused."""
     abandon: Callable[[CallRecord], None] | None = None
-    """Logs a record whose call is lost, since nothing refers to it any more."""
+    """Logs the record of an abandoned call, when the last reference to the record is gone."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     # The request ----------------------------------------------------------------------------------
@@ -211,11 +215,11 @@ class CallRecord:
 
     @property
     def is_open(self) -> bool:
-        """Whether the end of the record is to be written."""
+        """Whether the end of the record remains to be written."""
         return self.state not in ("off", "closed")
 
     def store(self, token: str) -> bool:
-        """Note that a first row with the token is to be stored; return whether the record is open.
+        """Note that a first row with the token will be stored; return whether the record is open.
 
         Another thread may end the record at any time.
         """
@@ -225,14 +229,14 @@ class CallRecord:
             return self.is_open
 
     def mark_stored(self, *, is_certain: bool) -> bool:
-        """Note that the first row is stored, if that is certain; return whether it is open."""
+        """Note that the first row is stored, if certain; return whether the record is open."""
         with self._lock:
             if is_certain and self.is_open:
                 self.state = "stored"
             return self.is_open
 
     def close(self) -> bool:
-        """Close the record, and return whether it was open: then the caller writes its end."""
+        """Close the record; return whether it was open, so that its end has to be written."""
         with self._lock:
             if not self.is_open:
                 return False
@@ -380,7 +384,10 @@ def outcome_of_failure(exc: Exception) -> CallOutcome:
 
 
 def outcome_after_run(exc: BaseException, error_outcome: CallOutcome | None) -> CallOutcome:
-    """Return the outcome of an exception after the run; ``error_outcome`` is the function's."""
+    """Return the outcome of an exception after the run.
+
+    ``error_outcome`` is the outcome of the function's own exception, if it raised one.
+    """
     if isinstance(exc, asyncio.CancelledError):
         return CallOutcome("cancelled")
     if not isinstance(exc, MCPError):
@@ -413,7 +420,7 @@ class Identification(NamedTuple):
 
 
 def identify(component: Component, server: Any) -> Identification:
-    """Return what the log says about all calls of a component."""
+    """Return the columns that are the same for all calls of a component."""
     return Identification(
         kind=component.kind,
         key=_clean_text(component.key, 500),
@@ -423,7 +430,7 @@ def identify(component: Component, server: Any) -> Identification:
 
 
 def columns(record: CallRecord, outcome: CallOutcome | None = None) -> dict[str, Any]:
-    """Return the columns of the row: all of them, or those before the run without ``outcome``."""
+    """Return the columns of the row; without ``outcome``, only those known before the run."""
     about, component = record.about, record.component
     values, names, digest = summarize_arguments(record.arguments)
     row = {
@@ -461,7 +468,7 @@ def columns(record: CallRecord, outcome: CallOutcome | None = None) -> dict[str,
 
 
 def _alias_note(component: Component, name: str) -> str:
-    """Return a note with the alias that the call used, as declared and so without values."""
+    """Return a note with the alias that the call used, in its declared form without values."""
     if name == component.key:
         return ""
     used = [alias for alias in component.aliases if alias == name]
@@ -472,7 +479,7 @@ def _alias_note(component: Component, name: str) -> str:
 
 
 def _requested_name(record: CallRecord) -> str:
-    """Return the name of an unknown component; of a URI, which may contain values, its start."""
+    """Return the name of an unknown component; only the start of a URI, which may have values."""
     name = record.name
     if record.given["kind"] != "resource" or getattr(record.server, "log_arguments", False):
         return name
@@ -491,7 +498,7 @@ def _columns_of_caller(principal: Principal, client_info: Any) -> Mapping[str, s
         client = name if isinstance(name, str) else ""
         if isinstance(version, str):
             client = f"{client} {version}" if client else version
-    # The same with each call of a client; long texts are not worth a place in the cache.
+    # The columns repeat with each call of a client; long texts are not worth a place in the cache.
     is_short = len(client) <= MAX_CACHED_TEXT
     clean = _clean_columns_of_caller if is_short else _clean_columns_of_caller.__wrapped__
     return clean(
@@ -533,7 +540,7 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 class ArgumentSummary(NamedTuple):
-    """The arguments of a call, and what the log always says about them."""
+    """The arguments of a call, and what is always logged about them."""
 
     values: Any
     """``None`` if they are not valid JSON."""
@@ -544,7 +551,7 @@ class ArgumentSummary(NamedTuple):
 
 
 def summarize_arguments(arguments: bytes | Mapping[str, Any]) -> ArgumentSummary:
-    """Return what the log says about the arguments that a client sent."""
+    """Return the arguments that a client sent, with what is always logged about them."""
     try:
         values = msgspec.json.decode(arguments) if isinstance(arguments, bytes) else {**arguments}
     except (ValueError, RecursionError):

@@ -57,7 +57,7 @@ from mcp_django.tenants import current_tenant
 
 # Users correct a form a few times; clients stop after ten rounds, with a less helpful error.
 MAX_CORRECTIONS = 5
-# In one round. Hosts show them one after the other.
+# The maximum number of questions in one round; hosts show them one after the other.
 MAX_QUESTIONS = 32
 
 
@@ -71,7 +71,7 @@ def may_ask(component: Component) -> bool:
 
 
 def open_interaction(call: Call) -> None:
-    """Open the interaction of a call, and check what a continued one sent back.
+    """Open the interaction of a call, and check the state that a continued call sent back.
 
     Raises:
         InvalidParams: the state is invalid, expired, or of another call.
@@ -142,14 +142,14 @@ class Interaction:
     def __init__(
         self, call: Call, component: Component, arguments: bytes, retry_params: RetryParams
     ) -> None:
-        # Not the call, which holds the interaction: a cycle would delay the record of an abandoned
-        # call.
+        # The call is not stored, since it refers to the interaction: a reference cycle would delay
+        # the record of an abandoned call.
         self._client = _ClientCapabilities(call, component)
         self._envelope, self._principal = call.envelope, call.principal
         self._revision = call.revision
         self._names = _names_of(call, component)
         if not self._revision.stateless:
-            # These members have no meaning there: answers are messages of their own.
+            # These members have no meaning in a session, where answers are separate messages.
             retry_params = RetryParams()
         self._arguments = arguments
         self._responses = retry_params.input_responses or {}
@@ -198,7 +198,7 @@ class Interaction:
         unsettled = [question for n, question in numbered if n not in settled]
         self._client.require_capabilities([question.needs for question in unsettled])
         self._client.check_expressible(unsettled)
-        # If one was declined, this raises before any question is sent.
+        # If the user declined one question, this raises before any other is sent.
         answers = [
             None if n in settled else self._answer(n, question, responses[n])
             for n, question in numbered
@@ -241,7 +241,7 @@ class Interaction:
         except MalformedAnswer as exc:
             return self._handle_malformed(question, exc)
         except InvalidAnswer as exc:
-            # It may have been valid in an earlier round.
+            # The answer may have been valid in an earlier round.
             self._answered.pop(position, None)
             if not isinstance(exc, IncompleteAnswer):
                 self._count_correction(str(exc))
@@ -403,7 +403,7 @@ class Interaction:
 def _with_objects(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
     """Return an answer with empty objects in place of the empty arrays that PHP clients send.
 
-    They stand for a form whose fields are all left empty, and for a model's use of a tool without
+    They represent a form whose fields are all left empty, and a model's use of a tool without
     arguments.
     """
     content = answer.get("content")
@@ -449,14 +449,14 @@ class _ClientCapabilities:
         )
 
     def _learns_from_error(self, name: str) -> bool:
-        """Return whether the client learns of this from an error, and then calls again."""
+        """Return whether the client learns of the question from an error, and then calls again."""
         return name == "elicitation.url" and self._revision.elicitation_ids
 
     def require_capabilities(self, names: Sequence[str]) -> None:
         """Check that the client supports all of these capabilities.
 
         Raises:
-            MissingCapability: it does not; names all that are missing.
+            MissingCapability: a capability is missing; the error names all that are.
         """
         missing = [name for name in names if not self.supports(name)]
         if not missing:
@@ -477,7 +477,7 @@ class _ClientCapabilities:
         """Check that the revision of the request can express all questions.
 
         Raises:
-            MissingCapability: it cannot; names what it lacks.
+            MissingCapability: the revision cannot express one; the error names what it lacks.
         """
         revision = self._revision
         for question in questions:
@@ -588,7 +588,7 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
     """Return the state that a client has sent back.
 
     Raises:
-        InvalidParams: it was modified, has expired, or belongs to another request.
+        InvalidParams: the state was modified, has expired, or belongs to another request.
     """
     seconds = get_settings().client_request_timeout
     try:
@@ -620,7 +620,7 @@ def state_subject(call: Call, component: Component, arguments: bytes) -> str:
 
 
 def _names_of(call: Call, component: Component) -> tuple[str, ...]:
-    """Return whose call of what it is, and of which tenant."""
+    """Return the names of the caller, server, method and component, and of the tenant if any."""
     names = (call.principal.key, call.server.name, call.request.method, component.key)
     tenant = current_tenant()
     return (*names, tenant) if tenant else names

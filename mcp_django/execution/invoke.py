@@ -98,7 +98,8 @@ def run_until_cancelled(
 ) -> dict[str, Any]:
     """Do the same as ``run``, and interrupt an async function that is cancelled.
 
-    ``stop`` is cancelled for that, by default with the call: by its client.
+    The cancellation of ``stop`` interrupts the function; the default is that of the call, by its
+    client.
 
     Raises:
         CancelledError: the function was interrupted.
@@ -199,7 +200,7 @@ def _input_required_result(call: Call) -> dict[str, Any]:
 async def arun(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
     """Run an async function on this event loop, within its time limit.
 
-    Its ORM calls run in one pooled thread, taken at the first of them and released at the end.
+    Its ORM calls run in one pooled thread, taken at the first call and released at the end.
 
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
@@ -277,7 +278,7 @@ async def _acall_in_thread(
 
 
 async def _acall(call: Call, port: ClientPort | None, context: Context) -> dict[str, Any]:
-    """Run the function in a context of its own, so that a later request sees nothing of it."""
+    """Run the function in a context of its own, so that a later request does not see its values."""
     timers: list[asyncio.Timeout] = []
 
     def limit_wait() -> asyncio.Timeout:
@@ -342,7 +343,7 @@ def time_limit(call: Call) -> float:
 
 
 async def run_from_event_loop(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
-    """Run the function from the event loop: a coroutine here, any other in a tool thread.
+    """Run the function from the event loop: as a coroutine here, or else in a tool thread.
 
     A thread cannot be interrupted. After the time limit the caller gets an error, the flag
     ``ctx.cancelled`` is set, and what the thread returns later is dropped.
@@ -425,11 +426,12 @@ def _bind(call: Call, port: ClientPort | None) -> Callable[[], Any]:
 
 # Calls that begin late ----------------------------------------------------------------------------
 
-# What was decided when a call was admitted may have changed when the call begins: a member of a
-# batch waits for the others, a call behind a stream for its row and for a thread, a question for
-# its answer. Such a call asks again, like a new request: with what is cached of its caller.
+# The decisions of the admission may be out of date when the call begins: a member of a batch waits
+# for the others, a call that is answered by a stream waits for the stream's row and for a thread, a
+# question for its answer. Such a call is authorized again, like a new request: with what is cached
+# about its caller.
 
-# A call that begins later than this after its admission asks again, whatever it waited for.
+# A call that begins later than this after its admission is authorized again in any case.
 LATE_SECONDS = 1.0
 
 
@@ -444,10 +446,10 @@ def _asks_again(call: Call) -> bool:
 
 
 def _begin(call: Call) -> None:
-    """Begin the call, if it still may, in this thread.
+    """Begin the call in this thread, if it is still authorized.
 
     Raises:
-        MCPError: it may not, and its record is ended.
+        MCPError: the call may no longer begin, and its record is ended.
     """
     if _asks_again(call):
         try:
@@ -459,7 +461,7 @@ def _begin(call: Call) -> None:
 
 
 async def _abegin(call: Call) -> None:
-    """Do the same on an event loop."""
+    """Do the same as ``_begin`` on an event loop."""
     if _asks_again(call) and not _is_unchanged(call):
         try:
             await _run_in_thread(call, partial(_check_again, call), key=call.thread_key)
@@ -475,7 +477,7 @@ def _is_overdue(call: Call) -> bool:
 
 
 def _is_unchanged(call: Call) -> bool:
-    """Return whether nothing has changed on which the admission depended; on an event loop."""
+    """Return whether all that the admission depended on is unchanged; for an event loop."""
     plan, server, principal = call.plan, call.server, call.principal
     catalog = server.fresh_catalog()
     if plan is None or plan.where != "loop" or catalog is not call.catalog or _is_overdue(call):
@@ -494,14 +496,14 @@ def _is_unchanged(call: Call) -> bool:
 
 
 def _check_again(call: Call) -> None:
-    """Check that the call may begin; its caller is the current one from now on.
+    """Check that the call may still begin, and replace its caller with the current state.
 
     Raises:
-        Busy: it has waited too long, or the database or the issuer of its credential is
+        Busy: the call has waited too long, or the database or the issuer of its credential is
             unavailable.
-        Unauthorized: the credential is not valid any more.
-        Forbidden: the caller may not use the server or the component any more.
-        MCPError: the component is not available any more.
+        Unauthorized: the credential is no longer valid.
+        Forbidden: the caller may no longer use the server or the component.
+        MCPError: the component is no longer available.
     """
     if _is_overdue(call):
         seconds = get_settings().call_timeout
@@ -532,7 +534,7 @@ def _check_again(call: Call) -> None:
 def _authorize_again(call: Call) -> None:
     server, principal = call.server, call.principal
     expires = principal.expires_at
-    # A call that has begun in time goes on after the credential expires.
+    # A call that has begun in time continues after the credential expires.
     if not call.has_begun or expires is None or expires > timezone.now():
         current = call.channel.confirm_caller(call.server, principal)
         if current is None:
@@ -588,7 +590,7 @@ async def run_stepped(
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         rest: Awaitable[T] = _resume(awaitable, waiting, context)
-        # The rest may last for hours, and what was waited for first may be a body of megabytes.
+        # The rest may last for hours, and the first wait may hold a body of megabytes.
         del waiting
         async with guard():
             return await rest

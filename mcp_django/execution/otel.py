@@ -106,7 +106,7 @@ class Instruments:
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
         self._uses_global_providers = tracer_provider is None and meter_provider is None
-        # The providers that were looked at last: a site may set others at any time.
+        # The providers of the last check: a site may set others at any time.
         self._known_providers: tuple[object, object] = (None, None)
         self._is_noop = False
         version = _package_version()
@@ -154,8 +154,8 @@ class Instruments:
         """Start a span, as a child of the received trace or else of the current span.
 
         If a trace was received, the current span (such as the web server's) is linked instead: it
-        transported the message and did not cause it. ``within`` names another parent than the
-        current span.
+        transported the message and did not cause it. ``within`` is used as the parent instead of
+        the current span.
         """
         current = contexts.get_current() if within is None else within._context
         links: tuple[Link, ...] = ()

@@ -1,7 +1,7 @@
 """The life of a request, from its arrival to its function. Read this module first.
 
-``IncomingRequest.serve`` tells it for every transport. ``admit`` gives the call to the handler of
-its method, which returns a result, a stream (``Subscription``) or the wait for a task
+``IncomingRequest.serve`` implements it for every transport. ``admit`` passes the call to the
+handler of its method, which returns a result, a stream (``Subscription``) or the wait for a task
 (``TaskWait``); or it prepares the call of a component's function, which the transport then runs
 (``invoke``).
 """
@@ -38,7 +38,7 @@ Handler = Callable[[Call], HandlerResult]
 Answered = TypeVar("Answered")
 """What a transport answers with."""
 
-# ``mcp_django.tasks`` adds those of the ``tasks/…`` methods.
+# ``mcp_django.tasks`` adds the handlers of the ``tasks/…`` methods.
 HANDLERS: dict[str, Handler] = {
     "server/discover": listing.discover,
     "tools/list": tools.list_tools,
@@ -82,7 +82,7 @@ def opened_by(call: Call) -> Opened:
 
 
 class NeedsThread(Exception):
-    """A request cannot be served on an event loop, at least not before something is asked for."""
+    """A request cannot be served on an event loop, or not before something is looked up."""
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class NeedsThread(Exception):
         self.refused = refused
         """Why the call was rejected, which a thread may record."""
         self.unknown = unknown
-        """The key of a caller or session that has to be asked for first."""
+        """The key of a caller or session that has to be looked up first."""
 
 
 class IncomingRequest(ABC, Generic[Answered]):
-    """A request, or another message, on its way to what answers it.
+    """A request, or another message, from its arrival to its answer.
 
-    A subclass says what one way to reach the server does differently: an HTTP request in a thread
+    A subclass implements what differs for one way to reach the server: an HTTP request in a thread
     or on an event loop, or a message on a connection.
     """
 
@@ -111,29 +111,29 @@ class IncomingRequest(ABC, Generic[Answered]):
 
     server: Server
     catalog: Catalog | None
-    """The components with which the caller was authorized, if the call is to use the same."""
+    """The catalog with which the caller was authorized, if the call must use the same one."""
     is_on_loop = False
-    """Whether it is served on an event loop, which must not wait."""
+    """Whether the request is served on an event loop, which must not wait."""
 
     def serve(self, prepared: Call | None = None) -> Answered:
         """Return the answer to the request, or how it is answered.
 
         This is the life of every request, on every transport and at every revision, up to the
-        function that it calls. The function runs afterwards, where it belongs: in this thread, in
-        another one, on an event loop, or as a task. ``prepared`` is the call of the request, if an
-        event loop found it and only its admission needs a thread.
+        function that it calls. The function runs afterwards: in this thread, in another thread, on
+        an event loop, or as a task. ``prepared`` is the call of the request, if an event loop found
+        it and only its admission needs a thread.
 
         Raises:
-            NeedsThread, SynchronousOnlyOperation: on an event loop, if it cannot be served there.
-            Exception: why it is rejected, where the transport does not answer that by itself.
+            NeedsThread, SynchronousOnlyOperation: an event loop cannot serve the request.
+            Exception: the request is rejected, and the transport does not answer that by itself.
         """
         call = prepared
         try:
             if call is None:
                 # Who sends it, and may it connect? Hidden and unknown servers look the same.
                 principal = self.authorize()
-                # Which revision does it use, and which session does it belong to? That answers what
-                # is not a call: ``initialize``, notifications, batches, GET and DELETE.
+                # Which revision does it use, and which session does it belong to? This step answers
+                # what is not a call: ``initialize``, notifications, batches, GET and DELETE.
                 opened = self.open(principal)
                 if not isinstance(opened, Call):
                     return opened
@@ -143,7 +143,7 @@ class IncomingRequest(ABC, Generic[Answered]):
             # May the caller use the component? Are its arguments valid, is a rate exceeded, who has
             # to approve it? The handler of the method decides, in the order of its plan.
             admit(call)
-            # With a document, with a stream of events, or when a task has ended?
+            # Is it answered with a document, with a stream of events, or when a task has ended?
             return self.answer(call)
         except Exception as exc:
             refusal = self.refuse(exc, call)
@@ -156,8 +156,8 @@ class IncomingRequest(ABC, Generic[Answered]):
         """Return the caller, if it may connect (``policy.admit_caller``).
 
         Raises:
-            AccessRefused: it has to authenticate, or may not connect.
-            Busy: that cannot be looked up now.
+            AccessRefused: the caller has to authenticate, or may not connect.
+            Busy: this cannot be looked up now.
         """
 
     @abstractmethod
@@ -176,7 +176,7 @@ class IncomingRequest(ABC, Generic[Answered]):
     def refuse(self, exc: Exception, call: Call | None) -> Answered | None:
         """Return the answer to a request that is rejected, ``None`` to raise the exception.
 
-        ``call`` is given if it was found.
+        ``call`` is ``None`` if the request was rejected before it became a call.
         """
 
     def call(
@@ -189,7 +189,7 @@ class IncomingRequest(ABC, Generic[Answered]):
         session: ClientSession | None = None,
         can_ask: bool = False,
     ) -> Call:
-        """Return the call of a request that came on this way."""
+        """Return the call of a request that arrived in this way."""
         return Call(
             server=self.server,
             request=request,
@@ -204,7 +204,7 @@ class IncomingRequest(ABC, Generic[Answered]):
 
 # The methods that use a component, which has a plan.
 METHODS_WITH_PLANS = {method.name: method for method in (tools.CALL, resources.READ, prompts.GET)}
-# Lists are current, and an extension has to be in use.
+# Methods that are checked for every call: lists must be current, and an extension must be in use.
 CHECKED = frozenset(
     method.name for method in REQUESTS.values() if method.is_list or method.extension
 )
@@ -215,10 +215,10 @@ LOOP_METHODS = frozenset({"server/discover", "ping"})
 def check_loop(call: Call) -> None:
     """Check that the call can be admitted and run on an event loop.
 
-    Only for a caller of whom nothing has to be looked up, with its ``catalog`` set.
+    Only for a call whose ``catalog`` is set, and whose caller does not have to be looked up.
 
     Raises:
-        NeedsThread: it cannot.
+        NeedsThread: the call needs a thread.
     """
     method = METHODS_WITH_PLANS.get(call.request.method)
     if method is None:
@@ -281,7 +281,7 @@ def admit(call: Call, *, is_observed: bool = False) -> None:
 
 
 def _limited_result(call: Call, exc: Exception) -> Result | None:
-    """Return the result for a call that exceeds a rate, if the settings want one."""
+    """Return the result for a call that exceeds a rate, if ``THROTTLE_AS`` requires one."""
     if not isinstance(exc, TooManyRequests):
         return None
     call.record.preset("limited")
@@ -309,7 +309,7 @@ def _check_method(call: Call, method: Method) -> None:
     """Set the current catalog, if the call has none, and check that the server has the method.
 
     Raises:
-        MethodNotFound: the server does not have what the method belongs to.
+        MethodNotFound: the server lacks the capability or extension of the method.
     """
     server = call.server
     if call.catalog is None or (

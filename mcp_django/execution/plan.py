@@ -2,12 +2,12 @@
 
 A plan has only the steps that its component uses: without a permission or scope nothing is
 authorized, without a rate nothing is counted. To add a step to calls, write a function of one
-``Call`` beside its topic and add it to ``admission_of`` with the condition under which a plan has
-it.
+``Call`` in the module of its topic, and add it to ``admission_of`` with the condition under which a
+plan has it.
 
-Catalogs own the plans (``Catalog.plans``). A plan is made at the first call of its component at a
-revision and is gone with its catalog, which every decision in the admin and every registration
-replaces. It is made again when a setting changes. It contains nothing that may differ between two
+Catalogs own the plans (``Catalog.plans``). A plan is built at the first call of its component at a
+revision, and dropped with its catalog, which every change in the admin and every registration
+replaces. It is built again when a setting changes. It contains nothing that may differ between two
 calls: not the caller, the language, the host, receivers of signals, or the tracer. Plans are only
 read, so threads share them; a forked child keeps them.
 """
@@ -35,7 +35,7 @@ from mcp_django.schema.deferred import DeferredArguments
 
 
 class Circumstances(NamedTuple):
-    """What decides which steps a plan has."""
+    """The conditions that decide which steps a plan has."""
 
     component: Component
     revision: Revision
@@ -50,7 +50,7 @@ class Circumstances(NamedTuple):
 
     @property
     def may_be_task(self) -> bool:
-        """Whether a call may become a task, or its client may request one in vain."""
+        """Whether a call may become a task, or a client may request a task that the tool lacks."""
         is_tool = self.component.kind == "tool"
         can_request = is_tool and self.revision.tasks and has_task_tools(self.catalog)
         return can_request or bool(getattr(self.component, "task", ""))
@@ -73,7 +73,7 @@ def _approval(component: Component) -> str:
 def admission_of(
     circumstances: Circumstances, method: ComponentMethod, *, is_continued: bool = False
 ) -> tuple[Step, ...]:
-    """Return what happens before the function runs, in this order.
+    """Return the steps before the function runs, in order.
 
     ``is_continued`` is for calls that continue an earlier one with the client's answers, which are
     checked even if the component does not ask.
@@ -88,7 +88,7 @@ def admission_of(
     if circumstances.may_be_task:
         steps = [partial(admit_task, rest=tuple(steps))]
     if circumstances.is_guarded:
-        # First: a caller that may not see a component learns nothing from its arguments.
+        # First: a caller that may not see a component must learn nothing from its arguments.
         steps = [authorize_component, *steps]
     return tuple(steps)
 
@@ -137,7 +137,7 @@ def plan_for(call: Call, method: ComponentMethod, name: str) -> Plan:
     assert catalog is not None
     plan: Plan | None = catalog.plans.get((method.name, name, revision.version))
     if plan is None:
-        # An alias, a URI of a template, or a name without a component: none of them is kept.
+        # An alias, a URI of a template, or a name without a component: none is a key of a plan.
         component = method.find(catalog, name)
         key = (method.name, None if component is None else component.key, revision.version)
         plan = catalog.plans.get(key)
@@ -156,7 +156,7 @@ def _make_plan(
     revision: Revision,
 ) -> Plan:
     rates, siblings = bool(server.rates), [*method.siblings(catalog)]
-    # The only step of a hidden component; it runs where the most demanding component runs.
+    # The only step for a name without a component; it runs in a thread if any sibling needs one.
     admission: tuple[Step, ...] = (authorize_component,)
     continued = nested = admission
     if component is None:
@@ -183,7 +183,7 @@ def _make_plan(
 
 
 def _needs_thread(component: Component) -> bool:
-    """Return whether a sync function or a permission of the site runs, or a use is counted."""
+    """Return whether a call runs a sync function or a permission of the site, or is counted."""
     permissions = parse_permissions(component.permission)
     return (
         not component.function.is_async
@@ -197,7 +197,8 @@ def _needs_thread(component: Component) -> bool:
 def admit_component(method: ComponentMethod, call: Call) -> HandlerResult:
     """Admit the call of a component, whose function runs later.
 
-    Returns the answer if a step of the plan answers the call already, such as to invalid arguments.
+    Return the answer if a step of the plan already answers the call, for example because of invalid
+    arguments.
 
     Raises:
         InvalidParams: the parameters are malformed.
@@ -230,24 +231,24 @@ MAX_ACCEPTED = 1000
 
 
 class Access(NamedTuple):
-    """Who may use a server, as far as it can be decided on an event loop; kept with the catalog."""
+    """Who may use a server, as far as an event loop can decide it; cached with the catalog."""
 
     is_open: bool
-    """Whether it is open to all, and so is each component."""
+    """Whether the server and each of its components are open to all."""
     needs_only_accounts: bool
-    """Whether what is cached of a caller decides."""
+    """Whether the cached data of a caller is enough to decide."""
     may_sign_in: bool
     backends: tuple[str, ...]
     """The authentication backends of the server."""
     accepted: dict[CallerKey, Account]
-    """Callers that may connect, with what was confirmed of them when that was decided; at most
-    ``MAX_ACCEPTED``, and gone with the catalog."""
+    """Callers that may connect, each with the account that was confirmed when this was decided; at
+    most ``MAX_ACCEPTED``, and dropped with the catalog."""
     permission: Any
     scopes: tuple[str, ...]
     settings: Settings
 
     def authorize(self, server: Server, key: CallerKey, principal: Principal) -> None:
-        """Check that a cached caller may connect, again whenever it was confirmed.
+        """Check that a cached caller may connect; repeat this when its account is confirmed again.
 
         Raises:
             AccessRefused: see ``authorize_connection``.

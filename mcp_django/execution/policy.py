@@ -46,7 +46,7 @@ logger = logging.getLogger("mcp_django")
 
 Use = Literal["list", "call"]
 
-# With these a permission denies access in words of its own; another exception is a failure.
+# A permission raises these to deny access with its own message; any other exception is a failure.
 REFUSALS = (AccessRefused, MCPError)
 
 
@@ -57,12 +57,13 @@ def admit_caller(
     is_list: bool = False,
     admitted: Catalog | None = None,
 ) -> Principal:
-    """Return the caller that ``find`` finds, if it may connect with the overrides of now.
+    """Return the caller that ``find`` returns, if it may connect under the current overrides.
 
-    The only way in that may query the database; ``plan.Access`` is the one that never does, on an
-    event loop, and ``mcp stdio`` asks when it starts whether each request will be rejected. A
-    caller who came in with the catalog ``admitted`` is not checked again while it is the current
-    one. With ``is_list`` the overrides are those of this moment, else at most a second old.
+    Callers are admitted only here, where the database may be queried, and by ``plan.Access`` on an
+    event loop, which never queries it. ``mcp stdio`` also checks, when it starts, whether each
+    request will be rejected. A caller that was admitted with the catalog ``admitted`` is not
+    checked again while that catalog is current. With ``is_list`` the overrides are up to date,
+    otherwise at most a second old.
 
     Raises:
         AccessRefused: see ``authorize_connection``; ``find`` may raise it too.
@@ -107,7 +108,7 @@ def authorize_connection(server: Server, principal: Principal) -> None:
 
 
 def _is_unrestricted(server: Server, principal: Principal) -> bool:
-    """Return whether nothing has to be checked: cheaper for a server that is open to all."""
+    """Return whether nothing has to be checked: a shortcut for a server that is open to all."""
     return (
         (server.permission is None or server.permission is AllowAny)
         and not principal.audience
@@ -130,7 +131,7 @@ def can_connect(user: Any, server: Any, client_id: str) -> bool:
     Checked before the user is asked for consent and before a token is issued;
     ``authorize_connection`` checks the same on every request with a token. So a rejection takes
     effect immediately, for clients that were connected before as well. Overrides made in the admin
-    apply as they are now, in whichever process they were made. A permission or rule that raises an
+    apply immediately, in whichever process they were made. A permission or rule that raises an
     exception rejects; the exception is in the log ``mcp_django``.
 
     Raises:
@@ -211,7 +212,7 @@ def is_open(server: Server) -> bool:
 
 
 def depends_on_caller(server: Server, component: Component) -> bool:
-    """Return whether a result may differ between callers, so must not be cached publicly."""
+    """Return whether a result may differ between callers and must not be cached publicly."""
     return not is_open(server) or component.permission is not None or bool(component.scopes)
 
 
@@ -224,7 +225,7 @@ class Reason:
 
     ``disabled``: it is disabled in the admin. ``permission``: the permission ``permission`` denies
     access; ``error`` is the exception that it raised, if any. ``rule``: ``OAUTH["CAN_CONNECT"]``
-    does. ``scopes``: the credential lacks ``scopes``.
+    denies access. ``scopes``: the credential lacks ``scopes``.
     """
 
     kind: Literal["disabled", "permission", "rule", "scopes"]
@@ -236,7 +237,7 @@ class Reason:
 
     @property
     def failure(self) -> Exception | None:
-        """The exception of a permission that failed, and did not refuse access with it."""
+        """The exception of a permission that failed, unless it is one that denies access."""
         return None if isinstance(self.error, REFUSALS) else self.error
 
     def sentence(self) -> str:
@@ -296,7 +297,8 @@ def _connection_reasons(
 ) -> Iterator[Reason]:
     """Yield the reasons why the caller may not connect; each check runs when it is requested.
 
-    With ``is_oauth``, or if the caller has an OAuth token, the site's rule and the scopes count.
+    With ``is_oauth``, or if the caller has an OAuth token, the site's rule and the scopes are
+    checked too.
     """
     catalog = server.catalog
     if not catalog.is_enabled:
@@ -372,7 +374,7 @@ class PermissionCache:
         return self._known[id(permission)][1]
 
     def check_all(self, components: Iterable[Component]) -> None:
-        """Check the permissions of all components, to take the same time and queries."""
+        """Check the permissions of all components, so that denials take equal time and queries."""
         for component in components:
             for permission in parse_permissions(component.permission):
                 self.check(permission, component)

@@ -167,7 +167,7 @@ class _ConnectionMonitor:
         self._factories: dict[str, Any] = {}
 
     def attach(self) -> None:
-        """Monitor the statements of the connection, also those of ``callproc`` and its like."""
+        """Monitor the statements of the connection, including those of ``UNWRAPPED_METHODS``."""
         connection = self.enforcement.connection
         connection.execute_wrappers.append(self)
         for name in CURSOR_FACTORIES:
@@ -176,17 +176,17 @@ class _ConnectionMonitor:
             setattr(connection, name, factory)
 
     def detach(self) -> None:
-        """Leave the connection's next cursors and statements alone."""
+        """Stop monitoring the connection's next cursors and statements."""
         connection = self.enforcement.connection
         if self in connection.execute_wrappers:
             connection.execute_wrappers.remove(self)
         for name, (factory, before) in self._factories.items():
-            # Another package may have replaced it meanwhile.
+            # Another package may have replaced the factory in the meantime.
             if vars(connection).get(name) is factory:
                 delattr(connection, name)
                 if before is not None:
                     setattr(connection, name, before)
-        # They refer to this object, which would have to wait for the garbage collector.
+        # They refer to this object, and such a cycle would wait for the garbage collector.
         self._factories.clear()
 
     def __call__(
@@ -204,8 +204,9 @@ class _ConnectionMonitor:
             WriteRefused: the statement writes.
         """
         if self._is_enforcing or self._is_connecting or self._has_ended:
-            # A savepoint for our own statements, if autocommit is off; the site's statements for
-            # each new connection, whose effect must outlast the call; or a cursor that outlasts it.
+            # Not limited: a savepoint for our own statements, if autocommit is off; the site's
+            # statements for each new connection, whose effect must outlast the call; or a cursor
+            # that outlasts the call.
             return execute(sql, params, many, context)
         if isinstance(sql, bytes | bytearray):
             text = sql.decode("latin-1")
@@ -493,7 +494,7 @@ class _NotReading(Exception):
 
 
 class _Enforcement:
-    """One connection of a limited call; ``depth`` is its number of open ``atomic`` blocks before.
+    """One connection of a limited call; ``depth`` is the number of ``atomic`` blocks around it.
 
     This base class enforces nothing: on a database without a subclass, use is only counted.
     """
@@ -559,8 +560,8 @@ THEN current_setting('statement_timeout') ELSE '{ms}' END, true)
 
 # Keywords of statements that end the transaction, for strings of several statements.
 ENDS_TRANSACTION = re.compile(r"\b(commit|rollback|abort|end|prepare)\b", re.IGNORECASE)
-# A statement that ends the transaction, of PostgreSQL and SQLite. After comments that are nested,
-# as in PostgreSQL, the keyword may be anywhere.
+# A statement that ends the transaction, in PostgreSQL and SQLite. After a nested comment, which
+# PostgreSQL allows, the keyword is searched for anywhere.
 _TRANSACTION_END = re.compile(
     r"\A(?:[\s;]|--[^\r\n]*|/\*(?:(?!/\*|\*/).)*\*/)*+(?:/\*.*)?"
     r"\b(?:commit|rollback(?!\s+to\b)|abort|end|prepare)\b",
@@ -733,7 +734,7 @@ class _SQLite(_Enforcement):
             if not self._was_query_only:
                 raw.execute(f"PRAGMA {READ_ONLY_PRAGMA} = 0")
         except sqlite3.ProgrammingError:
-            # The site closed the connection meanwhile.
+            # The site has closed the connection in the meantime.
             return
 
     def _is_late(self) -> bool:
@@ -742,10 +743,10 @@ class _SQLite(_Enforcement):
 
 # MariaDB and MySQL --------------------------------------------------------------------------------
 
-# A transaction can be made read-only only before it begins, so the session is told to begin
-# read-only ones. Within a transaction that had begun before the call, as that of a tool that writes
-# and reads a resource, the database rejects nothing: statements are rejected by their first word,
-# and what a function called by a statement writes is rolled back to a savepoint.
+# A transaction can be made read-only only before it begins, so the session is set to begin only
+# read-only transactions. In a transaction that began before the call, such as that of a tool that
+# writes and reads a resource, the database rejects nothing: statements are rejected here by their
+# first word, and what a function called by a statement writes is rolled back to a savepoint.
 
 # The variables of a session for read-only transactions and for the time limit of a statement, and
 # the time units in a second. MySQL limits only SELECT.
@@ -763,8 +764,8 @@ _WRITES = re.compile(
     r"(?<![`.])\b(?:UPDATE|DELETE|INSERT|REPLACE\s+INTO)\b|\bSHARE\s+MODE\b|\bFOR\s+SHARE\b",
     re.IGNORECASE,
 )
-# What else may run in a transaction in progress, from its first word on: of SET, only what neither
-# commits nor changes privileges. No other assignment may follow a comma.
+# Other statements that may run in a transaction in progress, from the first word on. Of SET, only
+# assignments that neither commit nor change privileges; no other may follow a comma.
 _USER_VARIABLE = r"@[\w$.]+\s*:?=[^,]*"
 _SESSION_VARIABLE = r"(?:(?:SESSION|LOCAL)\s+|@@(?:(?:SESSION|LOCAL)\.)?)?"
 _KEEPS_TRANSACTION = re.compile(
@@ -772,8 +773,8 @@ _KEEPS_TRANSACTION = re.compile(
     rf"|NAMES\b[^,]*|{_SESSION_VARIABLE}(?:time_zone|group_concat_max_len)\s*:?=[^,]*)\Z",
     re.IGNORECASE,
 )
-# What SET and START must not change: it makes a transaction writable, or ends or begins one later,
-# or changes the server.
+# Words that SET and START must not contain: they make a transaction writable, or end or begin one
+# later, or change the server.
 _TRANSACTION_VARIABLE = re.compile(
     r"read_only|\bwrite\b|autocommit|completion_type|\bglobal\b|\bpersist", re.IGNORECASE
 )
@@ -834,7 +835,7 @@ class _MySQL(_Enforcement):
                     self._end_transaction()
                 self._run(self._restoring_sql)
         except Error:
-            # The connection is lost, or the outer transaction. The next call needs a new one.
+            # The connection or the outer transaction is lost; the next call needs a new connection.
             with suppress(Error):
                 self.connection.close()
         else:
@@ -873,8 +874,8 @@ def _find_first_word(sql: str) -> tuple[str, str]:
     return (match[1].upper(), sql[match.start(1) :]) if match else ("", "")
 
 
-# Other databases are only counted: Oracle, for one, can be made read-only only at the start of a
-# transaction, and it cannot be told whether one has started.
+# On other databases, use is only counted: Oracle, for example, can be made read-only only at the
+# start of a transaction, and whether a transaction has started cannot be determined.
 ENFORCEMENT_BY_VENDOR: dict[str, type[_Enforcement]] = {
     "postgresql": _PostgreSQL,
     "mysql": _MySQL,

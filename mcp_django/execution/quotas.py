@@ -1,9 +1,9 @@
 """Rate limits of servers and components (quotas).
 
 Every rate of the server and of the component applies. Uses are counted in fixed windows in
-Django's default cache; ``auth.limits`` describes the accuracy, and that nothing is limited while
-the cache is down. A rejected use is not counted. Only uses by callers who may see the component
-and have its scopes are counted, so that a limit does not reveal a hidden component.
+Django's default cache; ``auth.limits`` describes the accuracy. While the cache is down, nothing is
+limited. A rejected use is not counted. Only uses by callers who may see the component and have its
+scopes are counted, so that a limit does not reveal a hidden component.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class UsageBatch:
     def __init__(self) -> None:
         self._claims: Counter[_Quota] = Counter()
 
-    def add(self, claims: list[_Quota]) -> None:
-        """Add uses to those that are counted together."""
-        self._claims.update(claims)
+    def add(self, quotas: list[_Quota]) -> None:
+        """Add uses to the batch."""
+        self._claims.update(quotas)
 
     def consume(self) -> None:
         """Count the uses.
 
         Raises:
-            TooManyRequests: they exceed a rate; none is counted.
+            TooManyRequests: the uses exceed a rate; none is counted.
         """
         if self._claims:
             _consume_all(self._claims)
@@ -109,7 +109,7 @@ def consume_session(network: str | None) -> None:
 
 
 def limited_tool_result(request: Request, exc: TooManyRequests) -> dict[str, Any] | None:
-    """Return the rejection as a tool result for the model, if ``THROTTLE_AS`` says so."""
+    """Return the rejection as a tool result for the model, if ``THROTTLE_AS`` is ``"result"``."""
     if request.method != "tools/call" or get_settings().throttle_as != "result":
         return None
     return results.tool_error(exc.message)
@@ -144,7 +144,7 @@ def _key(*parts: object) -> str:
 
 
 def _counted_subject(call: Call, rate: Rate) -> str:
-    """Return the part of the key that says which callers share the count."""
+    """Return the part of the key that identifies the callers who share the count."""
     if rate.of == "all":
         return rate.of
     principal = call.principal
@@ -157,41 +157,41 @@ def _counted_subject(call: Call, rate: Rate) -> str:
 
 # The cache may be a network service, which must not block the event loop.
 @async_unsafe("Uses must be counted in a thread, not on the event loop.")
-def _consume_all(claims: Counter[_Quota]) -> None:
-    waits = {quota: _check_quota(quota, count) for quota, count in claims.items()}
+def _consume_all(quotas: Counter[_Quota]) -> None:
+    waits = {quota: _check_quota(quota, count) for quota, count in quotas.items()}
     if any(waits.values()):
         raise _limit_error(waits)
     # Other requests count at the same time, so the check above may be out of date.
-    waits = {quota: _count_use(quota, count) for quota, count in claims.items()}
+    waits = {quota: _count_use(quota, count) for quota, count in quotas.items()}
     if any(waits.values()):
-        for quota, count in claims.items():
+        for quota, count in quotas.items():
             limits.uncount_event(LIMIT_NAME, quota.key, seconds=quota.seconds, count=count)
         raise _limit_error(waits)
 
 
-def _check_quota(claim: _Quota, count: int) -> int:
+def _check_quota(quota: _Quota, count: int) -> int:
     return limits.check_limit(
-        LIMIT_NAME, claim.key, limit=claim.limit, seconds=claim.seconds, count=count
+        LIMIT_NAME, quota.key, limit=quota.limit, seconds=quota.seconds, count=count
     )
 
 
-def _count_use(claim: _Quota, count: int) -> int:
+def _count_use(quota: _Quota, count: int) -> int:
     return limits.count_event(
-        LIMIT_NAME, claim.key, limit=claim.limit, seconds=claim.seconds, count=count
+        LIMIT_NAME, quota.key, limit=quota.limit, seconds=quota.seconds, count=count
     )
 
 
 def _limit_error(waits: dict[_Quota, int]) -> TooManyRequests:
-    claim, wait = max(waits.items(), key=lambda item: item[1])
+    quota, wait = max(waits.items(), key=lambda pair: pair[1])
     return TooManyRequests(
-        f"The limit of {claim.description} is reached; call again in {wait} seconds.",
+        f"The limit of {quota.description} is reached; call again in {wait} seconds.",
         retry_after=wait,
     )
 
 
 @async_unsafe("Uses must be counted in a thread, not on the event loop.")
 def _is_counted_round(interaction: ClientDialogue) -> bool:
-    """Return whether a request continues one that was counted."""
+    """Return whether a request continues an interaction that was counted."""
     if not interaction.is_continued:
         return False
     seconds = max(1, int(get_settings().client_request_timeout))

@@ -5,8 +5,8 @@ same meaning as in a view. Every other exception is a bug: it is logged with its
 client gets an error text without details.
 
 A result that is too large is cut, with a note that states the full size. Hosts reject or drop a
-result over their own limit, and then the whole call is lost, so lists and texts do not fail
-because of their size: a list loses its last items, a text its end.
+result over their own limit, and then the whole call is lost. So a list or text that is too large
+does not fail: a list loses its last items, a text its end.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
     single date or amount has no quotes in the text.
     """
     if type(value) is str and tool.output is None:
-        # As most tools return: the same as below.
+        # The most frequent case, with the same result as below.
         is_short = len(value) <= get_settings().max_result_bytes and value.isascii()
         text = value if is_short else cut_text(value)
         return {"content": [{"type": "text", "text": text}]}
@@ -152,7 +152,7 @@ def _is_content(value: Any) -> bool:
 
 
 def to_text(value: Any) -> str:
-    """Return plain JSON as text without spaces, for which agents pay, and without escapes.
+    """Return a plain value as JSON without spaces, which would cost tokens, and without escapes.
 
     Raises:
         ValueError: the value contains NaN, Infinity or a lone surrogate.
@@ -295,7 +295,7 @@ def component_failure(component: Component, exc: Exception) -> NoReturn:
 
 def completion_failure(completion: Completion, exc: Exception) -> dict[str, Any]:
     """Return no suggestions for a failed completion, and log unexpected exceptions."""
-    # A completion cannot ask the client, so this is a mistake in its function.
+    # A completion cannot ask the client, so ``MissingCapability`` is a mistake in its function.
     if isinstance(exc, MCPError) and not isinstance(exc, MissingCapability):
         raise exc
     if not isinstance(exc, (*NOT_FOUND_EXCEPTIONS, PermissionDenied, ValidationError, ToolError)):
@@ -353,7 +353,7 @@ def _log_bug(component: Component, exc: Exception) -> str:
 def encode_response(call: Call, result: Result) -> bytes:
     """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
 
-    A result of a tool that is too large for an event is replaced by one that says so.
+    A tool result that is too large for an event is replaced by an error result.
 
     Raises:
         InternalError: the site's function returned something that cannot be encoded as JSON, or
@@ -392,14 +392,14 @@ def encode_result(call: Call, result: Result) -> bytes:
     return body
 
 
-# The fields of an event beside its data, the id of the request among it.
+# The bytes for the rest of an event: its other fields, and the id of the request.
 EVENT_ROOM = 1024
 
 
 def is_too_large(call: Call, size: int) -> bool:
     """Return whether a message of so many bytes is too large for an event of the call's stream.
 
-    Never as one JSON document, and on transports whose messages are not events.
+    Always false for one JSON document, and on transports whose messages are not events.
     """
     return call.stream is not None and call.stream.has_begun and size > largest_message()
 
@@ -452,7 +452,7 @@ class _Identity(NamedTuple):
 
 
 def _identity(call: Call) -> Any:
-    """Return ``serverInfo``; if it is always the same, it is kept with the catalog, encoded."""
+    """Return ``serverInfo``; if it is always the same, it is cached in the catalog, encoded."""
     server, settings, catalog = call.server, get_settings(), call.catalog
     if catalog is None:
         return server.identity()
@@ -548,15 +548,15 @@ def count_fitting(items: list[Any]) -> int:
 
 
 def fits(value: Any) -> bool:
-    """Return whether a result may be as large as this."""
+    """Return whether a value is not too large for a result."""
     return _size(value) <= get_settings().max_result_bytes
 
 
 def _count_fitting(items: list[Any], limit: int) -> int:
     """Return how many items fit into the limit in bytes."""
     used, count = 2, 0
-    for item in items:
-        used += _size(item) + 2
+    for element in items:
+        used += _size(element) + 2
         if used > limit:
             break
         count += 1

@@ -1,7 +1,7 @@
-"""What a call knows of tasks: which tools run as tasks, which clients support them, who decides.
+"""Support for tasks in calls: which tools run as tasks, which clients support them, who decides.
 
-``mcp_django.tasks`` runs calls, so it stands above this package and hands in what it decides about
-them (``TaskDecisions``) when the app is ready.
+``mcp_django.tasks`` runs calls, so it imports this package and not the reverse. When the app is
+ready, it passes its decisions about calls to this module, as functions (``TaskDecisions``).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def task_capability(server: Server) -> dict[str, Any]:
 
 
 class TaskDecisions(NamedTuple):
-    """What ``mcp_django.tasks`` decides about calls."""
+    """The functions of ``mcp_django.tasks`` that decide about calls."""
 
     admit: Callable[[Call, Iterable[Step]], None]
-    """Decides whether a call becomes a task, and takes the remaining steps of its admission."""
+    """Decides whether a call becomes a task, and runs the remaining steps of its admission."""
     may_follow: Callable[[Call, str, PermissionCache], bool]
     """Decides whether the caller of a ``subscriptions/listen`` may be notified of a task."""
 
@@ -60,13 +60,13 @@ _decisions: TaskDecisions
 
 
 def hand_in(decisions: TaskDecisions) -> None:
-    """Set what decides about tasks in this process; it never changes."""
+    """Set the functions that decide about tasks in this process; they never change."""
     global _decisions  # noqa: PLW0603 - set once, when the app is ready
     _decisions = decisions
 
 
 def admit_task(call: Call, rest: Iterable[Step]) -> None:
-    """Decide whether the call becomes a task, and take the remaining steps of its admission.
+    """Decide whether the call becomes a task, and run the remaining steps of its admission.
 
     Raises:
         MCPError: the tool runs only as a task, which the client did not request or does not

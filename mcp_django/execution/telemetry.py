@@ -6,7 +6,7 @@ follow the semantic conventions for the Model Context Protocol
 (open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md).
 
 Text that a client invents never becomes a span name or a metric attribute, so the cardinality is
-bounded: there are only so many methods, components, revisions and transports.
+bounded by the numbers of methods, components, revisions and transports.
 
 Only ``execution.otel`` imports the API, at the first request. Without the API, ``begin_operation``
 costs one cache lookup.
@@ -321,7 +321,7 @@ class _ClientRequestSpan:
 
 # Client requests: elicitation, sampling, roots ----------------------------------------------------
 
-# Error codes: JSON-RPC 2.0, section 5.1, and what clients answer if the user rejects sampling.
+# Error codes: JSON-RPC 2.0, section 5.1, and the code of clients whose user rejects sampling.
 RESERVED_ERROR_CODES = range(-32768, -31999)
 SAMPLING_REJECTED = -1
 TIMEOUT = "timeout"
@@ -373,7 +373,7 @@ def _error_type(answer: Mapping[str, Any]) -> str:
 
 @contextmanager
 def trace_client_requests(operation: TracedRequest | None) -> Iterator[_ClientRequestSpans]:
-    """Yield the tracker of client requests; without an operation it changes nothing."""
+    """Yield the tracker of client requests; without an operation it does nothing."""
     tracker = _ClientRequestSpans(operation)
     try:
         yield tracker

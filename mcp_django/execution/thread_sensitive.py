@@ -1,7 +1,7 @@
-"""Where the thread-sensitive work of async functions runs, which ``sync_to_async`` hands over.
+"""Runs the thread-sensitive work of async functions, which ``sync_to_async`` hands over.
 
-On the event loop of the server a call leases a tool thread for it (``LeasedThread``). In a thread
-that has no loop, one thread runs the function and this work in turn (``run_in_this_thread``).
+On the event loop of the server, a call leases a tool thread for this work (``LeasedThread``). In a
+thread without a loop, that thread runs the function and this work in turn (``run_in_this_thread``).
 
 This module alone uses internals of asgiref, read against 3.13: the executor of a
 ``ThreadSensitiveContext``, and its ``__aenter__``; ``SyncToAsync.thread_sensitive_context``;
@@ -61,9 +61,9 @@ class LeasedThread(Executor):
     around: Callable[[], AbstractContextManager[None]] = nullcontext
     key: Callable[[], ShareKey] = lambda: None
     is_over: bool = False
-    """Whether the call is over, so that nothing may be submitted any more."""
+    """Whether the call is over, so that nothing more may be submitted."""
     is_taken: bool = False
-    """Whether a thread was needed, which has to be released."""
+    """Whether a thread was taken, which has to be released."""
     _calls: LeasedCalls | None = None
     _thread: Future[None] | None = None
 
@@ -141,18 +141,17 @@ def _shared_context() -> ThreadSensitiveContext:
 
 # In a thread without a loop -----------------------------------------------------------------------
 
-# ``async_to_sync`` makes a thread and an event loop for each call, which costs more than what most
-# functions do. It also runs the body of an async function in another thread than its database
-# calls, so a ``threading.local()`` that middleware has set is empty there: a manager or a router
-# that reads it would choose the rows of no tenant, or of all. Here one thread does both in turn, on
-# a loop that is used again. A database call holds up what else the function awaits meanwhile, and
-# nothing else.
+# ``async_to_sync`` creates a thread and an event loop for each call, which costs more than most
+# functions. It also runs the body of an async function in another thread than its database calls,
+# so a ``threading.local()`` that middleware has set is empty there: a manager or a router that
+# reads it would choose the rows of no tenant, or of all. Here one thread does both in turn, on a
+# loop that is reused. A database call delays only what the same function awaits at that time.
 
 MAX_IDLE_LOOPS = 32
 """The number of event loops that are kept for the next call; each has three open files."""
 
 MAX_LEFT_OUT = 16
-"""How many times in a row a loop does not look for the signals and threads that wake it."""
+"""How many times in a row a loop does not poll for the signals and threads that wake it."""
 
 if sys.platform == "win32":
     _BaseLoop = asyncio.ProactorEventLoop
@@ -164,7 +163,7 @@ def run_coroutine(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine from this thread, which has no running loop: ``async_to_sync``, but faster.
 
     If an event loop waits for this thread, as Django's ASGI handler does for a view, the coroutine
-    runs on that one. What it changes in its context variables does not reach this thread.
+    runs on that loop. Its changes to context variables do not reach this thread.
 
     Raises:
         RuntimeError: this thread has a running event loop.
@@ -187,9 +186,9 @@ def run_in_this_thread(
 ) -> T:
     """Run a coroutine and its thread-sensitive work in this thread, which has no running loop.
 
-    The coroutine runs in ``context``, which has its changes afterwards. With ``ends_with_request``
-    it is cancelled when Django's own ASGI handler cancels the request that this thread serves,
-    because its client has left.
+    The coroutine runs in ``context``, which keeps its changes. With ``ends_with_request`` it is
+    cancelled when Django's own ASGI handler cancels the request that this thread serves, because
+    its client has left.
 
     Raises:
         RuntimeError: this thread has a running event loop.
@@ -197,11 +196,11 @@ def run_in_this_thread(
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("This thread has a running event loop: await the function there.")
-    # The attributes with which asgiref tells this thread which loop waits for it.
+    # The attributes in which asgiref stores which loop waits for this thread.
     outer = vars(SyncToAsync.threadlocal)
     before = dict(outer)
     waiting = before.get("main_event_loop") if ends_with_request else None
-    # asgiref cancels its first member, which it expects to be the task of a coroutine.
+    # asgiref cancels the first member, which it expects to be the task of a coroutine.
     tasks: list[Any] = before.get("task_context", [])
     ended = waiting.create_future() if waiting is not None and not waiting.is_closed() else None
     if ended is not None:
@@ -219,8 +218,8 @@ def run_in_this_thread(
 
 @contextmanager
 def _borrowed_loop() -> Iterator[ThreadLoop]:
-    """Lend a loop, and keep it for the next call if this one leaves nothing on it."""
-    # A loop keeps the context in which it was made.
+    """Yield a loop, and keep it for the next call if this one leaves nothing on it."""
+    # A loop keeps the context in which it was created.
     loop = _take_idle_loop() or Context().run(ThreadLoop)
     try:
         yield loop
@@ -237,17 +236,18 @@ def _take_idle_loop() -> ThreadLoop | None:
             loop = _idle_loops.pop()
         except IndexError:
             return None
-        # Code that has kept it may have used it meanwhile. A task would wait for its first step.
+        # Code that has a reference to the loop may have used it in the meantime, for example to
+        # create a task, which would wait on it for its first step.
         if _is_as_new(loop):
             return loop
         _end(loop)
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what was not awaited, end the threads, and close the loop, as ``asyncio.run`` does."""
+    """Cancel unfinished tasks, end the threads, and close the loop, as ``asyncio.run`` does."""
     threads = None
     if _has_greenlets():
-        # Not on the loop: to wait for threads lets other greenlets run.
+        # Not on the loop: waiting for threads lets other greenlets run.
         threads = vars(loop).get("_default_executor")
         loop._default_executor = None  # type: ignore[attr-defined]
     try:
@@ -265,9 +265,9 @@ def _has_greenlets() -> bool:
 
 
 def _is_as_new(loop: ThreadLoop) -> bool:
-    """Return whether nothing of a call is left on a loop but tasks that wait for something."""
+    """Return whether a call has left nothing on a loop, except tasks that wait for something."""
     if loop.is_known_elsewhere or not isinstance(loop, asyncio.SelectorEventLoop):
-        # The event loop of Windows cannot be asked.
+        # The event loop of Windows cannot be inspected.
         return False
     internals = vars(loop)
     try:
@@ -275,7 +275,7 @@ def _is_as_new(loop: ThreadLoop) -> bool:
             not any(internals[name] for name in _EMPTY)
             and all(timer.cancelled() for timer in internals["_scheduled"])
             and not internals.get("_signal_handlers")
-            # Its own pipe, which wakes it.
+            # Only the loop's own pipe, which wakes it.
             and len(internals["_selector"].get_map()) == 1
         )
     except (AttributeError, KeyError):
@@ -298,13 +298,13 @@ def close_idle_loops() -> None:
 
 
 def _leave_loops_to_parent() -> None:
-    """Keep loops that are the parent's: to close a copy would take that one its wake-ups."""
+    """Keep the parent's loops: closing a copy would disable the wake-ups of the original."""
     _loops_of_parent.extend(_idle_loops)
     _idle_loops.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    # Another thread may give one back before the fork, so the child looks again.
+    # Another thread may return a loop right before the fork, so the child checks again.
     os.register_at_fork(before=close_idle_loops, after_in_child=_leave_loops_to_parent)
 
 
@@ -316,7 +316,7 @@ async def _run(
     if ended is not None:
         cancel = call_on_loop(task.cancel)
         ended.add_done_callback(lambda _: cancel())
-    # A sync caller further up, or Django's handler, would run the work in its thread.
+    # A sync caller further up, or Django's handler, would otherwise run the work in its thread.
     AsyncToSync.executors.current = None
     entered = SyncToAsync.thread_sensitive_context.set(None)  # type: ignore[arg-type]
     AsyncToSync.loop_thread_executors[loop] = loop  # type: ignore[assignment]
@@ -344,11 +344,11 @@ def _outside_of_loop() -> Iterator[None]:
 
 
 class _PatientSelector(selectors.DefaultSelector):
-    """A selector for functions that do not wait: it leaves out most looks that would not wait.
+    """A selector for functions that do not wait: it leaves out most polls that would not wait.
 
-    A loop looks before each step, which releases the GIL, and in a process with many busy threads
-    it gets it back late. While only its own pipe is registered, a look finds no more than that
-    there is another step.
+    A loop polls before each step. That releases the GIL, which the loop gets back late in a process
+    with many busy threads. While only the loop's own pipe is registered, a poll can report only
+    that there is another step.
     """
 
     _left_out = 0
@@ -370,9 +370,9 @@ class ThreadLoop(_BaseLoop):
     """
 
     is_known_elsewhere = False
-    """Whether ``asgiref`` has told another thread of it, which may use it after the call."""
+    """Whether ``asgiref`` passed the loop to another thread, which may use it after the call."""
     _works_in: int | None = None
-    """The thread in which it runs such work at the moment."""
+    """The thread in which the loop runs such work at the moment."""
 
     if sys.platform != "win32":
 
@@ -390,7 +390,7 @@ class ThreadLoop(_BaseLoop):
             with _outside_of_loop():
                 result = function(*args)
         except StopIteration as exc:
-            # No future can have it.
+            # A future cannot hold this exception.
             future.set_exception(RuntimeError(f"The function raised {exc!r}."))
         except BaseException as exc:  # noqa: BLE001 - delivered to the coroutine
             future.set_exception(exc)
@@ -406,11 +406,11 @@ class ThreadLoop(_BaseLoop):
             """Run a function in the executor, or in the loop's thread if the loop is given."""
             if executor is not self:
                 self.is_known_elsewhere = True
-                # To start a thread lets other greenlets run.
+                # Starting a thread lets other greenlets run.
                 with _outside_of_loop():
                     return super().run_in_executor(executor, func, *args)
             future = self.create_future()
-            # Not at once: between two calls, what is cancelled or late has to be noticed.
+            # Not immediately: cancellations and timeouts have to be noticed between two calls.
             self.call_soon(self._work, future, func, args)
             return future
 
@@ -419,7 +419,7 @@ class ThreadLoop(_BaseLoop):
 
             Raises:
                 RuntimeError: sync code that the loop runs now, or code that outlives the call,
-                    would wait for the callback for ever; ``async_to_sync`` then uses another loop.
+                    would wait for the callback forever; ``async_to_sync`` then uses another loop.
             """
             if self._works_in == threading.get_ident():
                 raise RuntimeError("The event loop waits for the function that uses it.")

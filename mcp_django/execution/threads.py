@@ -60,7 +60,7 @@ SINGLE_CLIENT_TRANSPORTS = frozenset({"stdio", "memory"})
 SHORT_TASK_THREADS = 2
 # After a restart many clients reconnect together, with short requests first.
 SHORT_TASK_QUEUE = 1024
-# One caller uses two of them, one anonymous address one.
+# One caller uses at most two of them, one anonymous address at most one.
 STREAM_THREADS = 4
 STREAM_QUEUE = 1024
 # Each queued task has a row and a lease.
@@ -70,18 +70,18 @@ TASK_QUEUE = 1000
 class BoundedPool:
     """A thread pool with a bounded queue and limits per caller.
 
-    A function runs between Django's request signals, so that stale connections are closed and the
-    queries of one do not stay with the next, and in the tenant of its caller.
+    A function runs in the tenant of its caller and between Django's request signals, so that stale
+    connections are closed and the logged queries of one function do not remain for the next.
 
     ``share`` is how many threads one caller may use simultaneously, by default half of all, and
     ``queue_share`` is how many calls of one caller may wait. ``key`` identifies the caller. Work
     without a key is the process's own, and no caller's limits apply to it.
 
-    The key of one of several callers that count as one is a ``Member``: what the members of its
-    group have together is limited like a single caller, and the group has one turn among the
-    callers. ``member_share`` and ``member_queue_share`` are the limits of one member, by default
-    half of the group's, and its members take turns within the turns of the group. The name of the
-    group alone is the key of a member without limits of its own.
+    If several callers count as one, the key of each is a ``Member``: the members of its group
+    together are limited like a single caller, and the group has one turn among the callers.
+    ``member_share`` and ``member_queue_share`` are the limits of one member, by default half of the
+    group's. Members take turns within the turns of their group. The name of the group alone is the
+    key of a member without limits of its own.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class BoundedPool:
         # Protects all of the following. A thread is idle only if no waiting job may begin.
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
-        # By caller or group, in the order of their turns: its jobs by key, in that order as well.
+        # The waiting jobs: by caller or group, and within a group by key, both in order of turns.
         self._waiting: OrderedDict[str | None, dict[ShareKey, deque[_Job]]] = OrderedDict()
         self._waiting_count = 0
-        # How many jobs run and wait by key; that of a group is the sum of its members.
+        # The number of running and waiting jobs by key; for a group, the sum of its members.
         self._running: dict[ShareKey, int] = {}
         self._queued: dict[ShareKey, int] = {}
-        # The last one that became idle is the first to work again, so that few stay busy.
+        # The thread that became idle last is the first to work again, so that few stay busy.
         self._idle: list[_Worker] = []
         self._thread_count = 0
         self._is_closed = False
@@ -136,7 +136,7 @@ class BoundedPool:
     def begin(
         self, function: Callable[[], T], *, key: ShareKey = None, sends_signals: bool = False
     ) -> LoopJob[T]:
-        """Do the same as ``run``, but return the job, whose ``waiter`` to await and then ``end``.
+        """Begin the same job as ``run`` and return it: await its ``waiter``, then call ``end``.
 
         A function that ``sends_signals`` sends Django's request signals itself.
 
@@ -169,7 +169,7 @@ class BoundedPool:
         """
         future = self.submit(function, key=key)
         wait([future], timeout=self.queue_seconds)
-        # One that has begun cannot be cancelled.
+        # A function that has begun cannot be cancelled.
         if not future.done() and future.cancel():
             raise self.busy_error()
         return future.result()
@@ -321,7 +321,7 @@ class BoundedPool:
             except BaseException as exc:  # noqa: BLE001 - delivered to the caller
                 failure = exc
             _current.job = None
-            # Before its caller learns of the result: the caller may send its next job at once.
+            # Before the result is delivered: the caller may send its next job immediately.
             self._end_job(job, worker, requeued_for)
             if requeued_for is None:
                 try:
@@ -335,7 +335,7 @@ class BoundedPool:
             self._ended.notify_all()
 
     def _end_job(self, job: _Job, worker: _Worker, requeued_for: ShareKey) -> None:
-        """Give the thread its next job, or let it wait for one; if the pool is closed, it ends."""
+        """Give the thread its next job, or let it wait; if the pool is closed, the thread ends."""
         if requeued_for is not None:
             with self._lock:
                 _uncount(self._running, job.key)
@@ -364,14 +364,14 @@ class BoundedPool:
         with self._lock:
             if key == job.key:
                 return
-            # Both may be members of one group.
+            # First, since both keys may be members of one group.
             _uncount(self._running, job.key)
             if not self._may_begin(key):
                 _count(self._running, job.key)
                 raise _Requeue(key)
             _count(self._running, key)
             job.key = key
-            # A job with the previous key may have waited for this thread's place.
+            # A job with the previous key may have waited for the share that is free now.
             turn = self._next_in_turn()
             if turn is not None and (worker := self._free_worker()) is not None:
                 self._begin_next(turn, worker)
@@ -401,7 +401,7 @@ def _uncount(counts: dict[ShareKey, int], key: ShareKey) -> None:
 
 
 class _Worker:
-    """A thread of a pool: the job that it was given, and the lock that wakes it for one."""
+    """A thread of a pool: its next job, and the lock that wakes the thread for it."""
 
     __slots__ = ("job", "wake")
 
@@ -411,7 +411,7 @@ class _Worker:
         self.wake.acquire()
 
     def wait_for_job(self) -> _Job | None:
-        """Wait in this thread for a job, ``None`` if there will be no more."""
+        """Wait in this thread for a job and return it; ``None`` if there will be no more."""
         if not has_kept_connections():
             self.wake.acquire()
         elif not self.wake.acquire(timeout=CHECK_SECONDS):
@@ -427,8 +427,8 @@ class _Worker:
 class _Job(ABC):
     """One function that waits for a thread or runs in one.
 
-    ``is_waiting`` is set under the lock of the pool while the job is in its queue, and
-    ``has_waited`` once it was. ``is_abandoned`` is set when its caller does not wait any more.
+    ``is_waiting`` is set under the lock of the pool while the job is in the queue, and
+    ``has_waited`` from then on. ``is_abandoned`` is set when the caller no longer waits.
     """
 
     __slots__ = ("function", "has_waited", "is_abandoned", "is_waiting", "key", "pool")
@@ -461,7 +461,7 @@ class LoopJob(_Job, Generic[T]):
         self.waiter: asyncio.Future[T] = self._loop.create_future()
 
     def end(self) -> None:
-        """End the wait: a job that has not begun never does."""
+        """End the wait; a job that has not begun will never run."""
         if self._timer is not None:
             self._timer.cancel()
         self.is_abandoned = True
@@ -626,8 +626,8 @@ def _run_with_signals(function: Callable[[], T]) -> T:
 
 # Transactions around a component ------------------------------------------------------------------
 
-# They are opened here and not by the mount, so that they enclose only the component's function: a
-# ``ToolError`` rolls back, and the rows of this package are written outside.
+# Transactions are opened here and not by the mount, so that they enclose only the component's
+# function: a ``ToolError`` rolls back, and the rows of this package are written outside.
 
 
 class TransactionLeftOpen(Exception):
@@ -660,7 +660,7 @@ def roll_back_left_open() -> Iterator[None]:
     """Roll back every transaction that is entered in the block and not left.
 
     Django keeps a connection that is in a transaction, so the next call in this thread would
-    write into that transaction, and nothing would be committed any more.
+    write into that transaction, and nothing would ever be committed.
 
     Raises:
         TransactionLeftOpen: a transaction was rolled back, and the block did not raise another
@@ -697,7 +697,7 @@ def transaction_aliases(component: Component) -> list[str]:
     aliases = [
         alias for alias in connections if connections[alias].settings_dict["ATOMIC_REQUESTS"]
     ]
-    # After ``ctx.task.begin()`` too the function runs again, and its writes must be rolled back.
+    # After ``ctx.task.begin()`` the function also runs again, and its writes must be rolled back.
     runs_again = (
         component.function.sends_client_requests or getattr(component, "ask", "") == "before"
     )
@@ -789,10 +789,10 @@ async def run_with_retry(work: Callable[[], T]) -> T:
 
 
 async def write_row(kind: RowKind, row: Any) -> Any:
-    """Write a row with those of others, and return its outcome after the commit.
+    """Write a row in one transaction with other rows; return its outcome after the commit.
 
-    Retried while the database is unavailable. The row may have been written although an attempt
-    failed, so that must be harmless.
+    Retry while the database is unavailable. The row may have been written although an attempt
+    failed, so writing it twice must be harmless.
     """
     seconds = get_settings().queue_seconds
     while True:
@@ -807,7 +807,7 @@ async def write_row(kind: RowKind, row: Any) -> Any:
 
 
 def call_on_loop(function: Callable[[], object]) -> Callable[[], None]:
-    """Return a function for any thread that calls this one on the running event loop."""
+    """Return a function that calls this function on the running event loop, from any thread."""
     loop = asyncio.get_running_loop()
 
     def call() -> None:

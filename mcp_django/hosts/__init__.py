@@ -1,1 +1,1 @@
-"""The applications that connect to servers: what each reads, and what it is given."""
+"""The known MCP clients, and the configuration with which each connects to a server."""

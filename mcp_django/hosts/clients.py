@@ -3,8 +3,8 @@
 Clients change often. Only the printed text depends on this data; correct a row here when it is out
 of date. Source: the vendors' documentation as of November 2026.
 
-Steps and places are translated in the admin; the names of a client's menus and commands stay as
-they are. This module does not depend on a request or the command line.
+Steps and places are translated in the admin; the names of a client's menus and commands are not
+translated. This module does not depend on a request or the command line.
 """
 
 from __future__ import annotations
@@ -34,20 +34,22 @@ def _http(**members: str) -> HttpEntry:
 
     def build(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
         headers = {"headers": {"Authorization": authorization}} if authorization else {}
-        entry = {name: target.url if value == URL else value for name, value in members.items()}
-        return {**entry, **headers}
+        config_entry = {
+            name: target.url if value == URL else value for name, value in members.items()
+        }
+        return {**config_entry, **headers}
 
     return build
 
 
 def _codex_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
     """Return an entry with a URL and the name of the variable with the bare token, for Codex."""
-    entry: ConfigEntry = {"url": target.url}
+    config_entry: ConfigEntry = {"url": target.url}
     if target.credential is None:
-        return entry
+        return config_entry
     if target.credential.token:
-        return {**entry, "http_headers": {"Authorization": authorization}}
-    return {**entry, "bearer_token_env_var": target.credential.variable or DEFAULT_VARIABLE}
+        return {**config_entry, "http_headers": {"Authorization": authorization}}
+    return {**config_entry, "bearer_token_env_var": target.credential.variable or DEFAULT_VARIABLE}
 
 
 def _bridged_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
@@ -58,19 +60,19 @@ def _bridged_http(target: ConnectionTarget, authorization: str | None) -> Config
     arguments = ["-y", "mcp-remote", target.url, "--transport", "http-only"]
     if target.url.startswith("http://"):
         arguments.append("--allow-http")
-    entry: ConfigEntry = {"command": "npx", "args": arguments}
+    config_entry: ConfigEntry = {"command": "npx", "args": arguments}
     if authorization is None:
-        return entry
+        return config_entry
     # No space after the colon: on Windows the argument would be split in two.
     arguments += ["--header", "Authorization:${AUTHORIZATION}"]
-    return {**entry, "env": {"AUTHORIZATION": authorization}}
+    return {**config_entry, "env": {"AUTHORIZATION": authorization}}
 
 
 def _untyped_stdio(target: ConnectionTarget) -> ConfigEntry:
     """Return an entry with a command, its arguments and its environment."""
     program, *arguments = target.command
-    entry: ConfigEntry = {"command": program, "args": arguments}
-    return {**entry, "env": dict(target.environment)} if target.environment else entry
+    config_entry: ConfigEntry = {"command": program, "args": arguments}
+    return {**config_entry, "env": dict(target.environment)} if target.environment else config_entry
 
 
 def _typed_stdio(target: ConnectionTarget) -> ConfigEntry:
@@ -133,7 +135,7 @@ class ConnectionTarget:
 
     @property
     def is_local(self) -> bool:
-        """Return whether the client starts the server and connects over stdio."""
+        """Whether the client starts the server and connects over stdio."""
         return bool(self.command)
 
 

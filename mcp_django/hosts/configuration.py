@@ -1,6 +1,6 @@
 """The configuration of a client: as data, as text in its own format, and as an install link.
 
-It has the addresses at which the site has its servers.
+It contains the URLs at which the site mounts its servers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def is_public(url: str) -> bool:
 
 
 def entry_name(server: Server) -> str:
-    """Return the default name of a server in clients, made from its title or else its name."""
+    """Return the default name of a server in clients, from its title or else its name."""
     identity = server.identity()
     return str(slugify(identity.get("title", "")) or slugify(identity["name"]))
 
@@ -112,9 +112,11 @@ def _input(target: ConnectionTarget) -> Config:
     }
 
 
-def _claude_command(entry: ConfigEntry, target: ConnectionTarget) -> str:
+def _claude_command(config_entry: ConfigEntry, target: ConnectionTarget) -> str:
     if target.is_local:
-        variables = [f"--env {shlex.quote(f'{k}={v}')}" for k, v in entry.get("env", {}).items()]
+        variables = [
+            f"--env {shlex.quote(f'{k}={v}')}" for k, v in config_entry.get("env", {}).items()
+        ]
         # Another option has to follow --env: it takes several values, and would take the name.
         words = ["claude mcp add", *variables, "--transport stdio", shlex.quote(target.name)]
         return " ".join([*words, "--", shlex.join(target.command)])
@@ -123,7 +125,7 @@ def _claude_command(entry: ConfigEntry, target: ConnectionTarget) -> str:
         # Variables are known to be expanded in .mcp.json (project scope) only.
         words.append("--scope project")
     words += [shlex.quote(target.name), shlex.quote(target.url)]
-    headers = entry.get("headers", {}).items()
+    headers = config_entry.get("headers", {}).items()
     words += [f"--header {shlex.quote(f'{name}: {value}')}" for name, value in headers]
     return " ".join(words)
 
@@ -206,13 +208,13 @@ def install_link(host: KnownClient, target: ConnectionTarget) -> str:
 
 def _vscode(name: str, config: Config) -> str:
     servers = config.pop(CLIENTS["vscode"].root)
-    entry = {"name": name, **config, **servers[name]}
-    return f"vscode:mcp/install?{quote(_json(entry), safe='')}"
+    config_entry = {"name": name, **config, **servers[name]}
+    return f"vscode:mcp/install?{quote(_json(config_entry), safe='')}"
 
 
 def _cursor(name: str, config: Config) -> str:
-    entry = _json(config[CLIENTS["cursor"].root][name])
-    query = urlencode({"name": name, "config": base64.b64encode(entry.encode()).decode()})
+    entry_json = _json(config[CLIENTS["cursor"].root][name])
+    query = urlencode({"name": name, "config": base64.b64encode(entry_json.encode()).decode()})
     return f"cursor://anysphere.cursor-deeplink/mcp/install?{query}"
 
 

@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 # Whether a call becomes a task --------------------------------------------------------------------
 
 TaskMode: TypeAlias = Literal["", "task", "handle"]
-"""Answer a call with its result, with a task, or with a handle for the tool ``get_result``."""
+"""How a call is answered: its result, a task, or a handle for the tool ``get_result``."""
 
 
 def _task_mode(call: Call, tool: Tool, *, is_requested: bool) -> TaskMode:
     """Return whether a call is answered with its result, a task or a handle.
 
     Raises:
-        MethodNotFound: 2025-11-25, and the client requests a task from a tool without tasks, or no
-            task from one that requires it.
+        MethodNotFound: at 2025-11-25, the client requests a task from a tool without tasks, or no
+            task from a tool that runs only as one.
         MissingCapability: the tool runs only as a task, and the client does not support tasks.
     """
     if not tool.task:
@@ -101,7 +101,7 @@ class DeferredTask(CurrentTask):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """How a call becomes a task: as one that the client sees, or as a handle.
+    """How a call becomes a task: one that the client sees, or one behind a handle.
 
     ``is_requested`` is whether the client requested a task, so that it accepts only a task or an
     error.
@@ -123,7 +123,7 @@ class TaskPlan:
         except TooManyRequests as exc:
             if not self.is_requested:
                 raise
-            # Another class, so that ``THROTTLE_AS`` does not make it a result.
+            # Another class, so that ``THROTTLE_AS`` does not convert it to a result.
             raise RateLimited(exc.message, data=exc.data) from None
         if isinstance(call.result, dict):
             if self.is_requested:
@@ -161,7 +161,7 @@ def _result_text(result: dict[str, Any]) -> str:
 
 
 def admit_task(call: Call, rest: Iterable[Step]) -> None:
-    """Decide whether the call becomes a task, and take the remaining steps of its admission.
+    """Decide whether the call becomes a task, and run the remaining steps of its admission.
 
     Raises:
         MCPError: the tool runs only as a task, which the client did not request or does not
@@ -187,7 +187,7 @@ def _plan_task(call: Call) -> TaskPlan | None:
     if not mode:
         return None
     ttl = _requested_ttl(task_param) if is_requested else None
-    # At 2025-11-25 a task is only made for a client that requests it.
+    # At 2025-11-25 a task is created only for a client that requests it.
     is_only_answer = mode == "task" and call.revision.tasks
     return TaskPlan(tool=tool, mode=mode, is_requested=is_only_answer, ttl=ttl)
 

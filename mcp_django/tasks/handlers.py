@@ -46,13 +46,13 @@ from mcp_django.tenants import by_tenant
 if TYPE_CHECKING:
     from mcp_django.models import Task
 
-# Each is listed with its result, which says whether its tool failed.
+# The maximum number of tasks on a page: each has its result, which shows whether its tool failed.
 MAX_LISTED = 20
 # How long a request without a stream waits in its thread for the end of a task.
 WAIT_SECONDS = 10
 POLL_SECONDS = 0.1
-# How many such requests of a process wait at a time, so that threads remain for tools: one of each
-# user, and one of all anonymous callers.
+# How many such requests of a process wait at a time, so that threads remain for tools: at most one
+# of each user, and one of all anonymous callers together.
 MAX_WAITING = 2
 # The users whose requests wait, by key. A forked process begins with none.
 _waiting: set[str] = set()
@@ -149,7 +149,7 @@ def _older_than(queryset: QuerySet[Task], last: str) -> QuerySet[Task]:
     """Return the tasks that are older than the task with the id ``last``.
 
     Raises:
-        InvalidParams: the task ``last`` does not exist any more.
+        InvalidParams: the task ``last`` no longer exists.
     """
     if not queryset.filter(pk=last).exists():
         raise InvalidParams("The cursor has expired; start again without one.")
@@ -168,8 +168,9 @@ def task_result(call: Call) -> dict[str, Any] | TaskWait:
 
     Raises:
         MCPError: the call ended with this error.
-        InvalidRequest: the request has no stream, and the task does not end within
-            ``WAIT_SECONDS``, or another request of the user, or ``MAX_WAITING`` in all, wait.
+        InvalidRequest: the request has no stream, and the task has not ended: after
+            ``WAIT_SECONDS``, or immediately if another request of the user, or ``MAX_WAITING``
+            requests in total, already wait.
     """
     row = _usable_task(call)
     if row.is_terminal:

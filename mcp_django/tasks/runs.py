@@ -79,7 +79,7 @@ WORKER_STOPPED_MESSAGE = "The worker that ran this task was stopped."
 
 
 def take_lease(pk: str, run: int) -> TaskRun | None:
-    """Take the lease of a run; ``None`` if it was taken before or the run is out of date."""
+    """Take the lease of a run and return the run; ``None`` if it was taken or is out of date."""
     row = task_rows.start_run(pk, run)
     if row is None:
         return None
@@ -247,11 +247,11 @@ class _RunningTask(CurrentTask):
 
 
 def _prepare_call(row: Task, cancellation: Cancellation) -> Call:
-    """Return the prepared call of a task; its result is an error if it is not valid any more.
+    """Return the prepared call of a task; its result is an error if the call is no longer valid.
 
     Raises:
-        MCPError: the server or tool does not exist any more, or not for this caller.
-        AccessRefused: the caller is not authorized any more.
+        MCPError: the server or tool no longer exists, or not for this caller.
+        AccessRefused: the caller is no longer authorized.
     """
     server = _find_server(row.server)
     principal = _restore_principal(row)

@@ -1,4 +1,4 @@
-"""The kinds of component, the entry of each in the lists of clients, and what that costs them."""
+"""The kinds of component, their entries in the lists of clients, and the tokens that these take."""
 
 from __future__ import annotations
 

@@ -82,9 +82,9 @@ def list_page(
 ) -> dict[str, Any]:
     """Return one page of the components that the caller may see, sorted, with cache hints.
 
-    It has at most ``size`` of them, by default as many as ``max_page_bytes`` allows: several
-    clients read one page of a list and never send its cursor (Kiro, Copilot CLI, Open WebUI, the
-    Vercel AI SDK).
+    The page has at most ``size`` components, by default as many as ``max_page_bytes`` allows, since
+    several clients read only the first page and never send its cursor (Kiro, Copilot CLI, Open
+    WebUI, the Vercel AI SDK).
     """
     pager, after = open_list(call)
     key = _page_key(call, after)
@@ -109,7 +109,7 @@ def list_page(
             or any(depends_on_caller(call.server, component) for component in all_components),
             last=remaining[count - 1].key if len(remaining) > count else None,
         )
-        # Schemas that were not built before are now.
+        # The key depends on the schemas, some of which may have been built only now.
         key = None if key is None else _page_key(call, after)
         if key is not None:
             _pages.add(key, page)
@@ -131,7 +131,7 @@ def max_page_bytes() -> float:
 def open_list(call: Call, *part: str) -> tuple[Pager, Position | None]:
     """Return the pager of a list method, and the position in the request's cursor.
 
-    The cursors are bound to the caller, so that they reveal nothing of what another caller may
+    The cursors are bound to the caller, so that they reveal nothing about what another caller may
     see. ``part`` names one of several lists of the method.
 
     Raises:
@@ -163,9 +163,9 @@ class _Page(NamedTuple):
 class _Pages:
     """The encoded pages of this process, at most ``MAX_BYTES``; the oldest are dropped.
 
-    Their keys have all that a page depends on. Among it is the catalog that it shows (``_Shown``),
-    which every decision in the admin and every registration replaces, so nothing clears them. Pages
-    are only read, so threads share them; a forked child keeps them.
+    A key contains everything that its page depends on, including the catalog (by its ``_Shown``).
+    Every change in the admin and every registration replaces the catalog, so nothing has to clear
+    the pages. Pages are only read, so threads share them; a forked child keeps them.
     """
 
     MAX_BYTES = 8 * 1024 * 1024
@@ -177,15 +177,15 @@ class _Pages:
         os.register_at_fork(after_in_child=self.renew_lock)
 
     def renew_lock(self) -> None:
-        """Set the lock of changes, which a thread of the parent may have held; reads need none."""
+        """Set a new lock for changes, since a fork may copy a locked one; reads need no lock."""
         self._lock = threading.Lock()
 
     def get(self, key: Any) -> _Page | None:
-        """Return a page, ``None`` if it is not known."""
+        """Return a page, ``None`` if it is not cached."""
         return self._pages.get(key)
 
     def add(self, key: Any, page: _Page) -> None:
-        """Keep a page that could be encoded, if it is not a large part of all."""
+        """Cache a page that could be encoded, unless it is larger than an eighth of the cache."""
         if not isinstance(page.entries, msgspec.Raw):
             return
         size = _size(page)
@@ -213,15 +213,15 @@ class _Shown:
     permission: Any
     settings: Settings
     is_kept: bool
-    """Whether everything that a page depends on is known, so that it can be kept."""
+    """Whether everything that a page depends on is known, so that it can be cached."""
     is_same_for_all: bool
-    """Whether every caller sees the same."""
+    """Whether every caller sees the same page."""
     states: Sequence[Callable[[], Any]] = ()
-    """Return what else the schemas depend on."""
+    """Functions that return what else the schemas depend on."""
 
 
 def has_page(call: Call) -> bool:
-    """Return whether the page that a call lists is known, so that an event loop can send it."""
+    """Return whether the page that a call requests is cached, so that an event loop can send it."""
     try:
         key = _page_key(call, open_list(call)[1])
     except InvalidParams:
@@ -230,9 +230,9 @@ def has_page(call: Call) -> bool:
 
 
 def _page_key(call: Call, after: Position | None) -> Any:
-    """Return all that a page depends on, ``None`` if something is not known.
+    """Return the cache key of a page: all that it depends on; ``None`` if that is not known.
 
-    Neither the id of the request nor a cursor is a part of a page.
+    A page contains neither the id of the request nor a cursor.
     """
     basis = _shown(call)
     seen = _what_decides(call.principal, basis)
@@ -244,7 +244,7 @@ def _page_key(call: Call, after: Position | None) -> Any:
 
 
 def _what_decides(principal: Principal, basis: _Shown) -> Any:
-    """Return what of the caller the permissions of this package look at; ``None`` if not known."""
+    """Return the caller's values that this package's permissions use; ``None`` if not known."""
     account = principal.account
     if not basis.is_kept or (account is None and principal.is_authenticated):
         return None
@@ -279,7 +279,7 @@ def _look_at(server: Server, settings: Settings, catalog: Catalog, method: str) 
         ]
     elif method == "prompts/list":
         sources = [prompt.arguments for prompt in catalog.prompts.values()]
-    # A page of a tool may be hidden from a caller who may see the tool.
+    # Of all components: a caller may see a tool, but not the UI resource that it links to.
     permissions = [
         permission
         for component in catalog
@@ -305,7 +305,7 @@ def _is_known(source: Any) -> bool:
 
 
 def common_members(component: Component) -> dict[str, Any]:
-    """Return the members that all listed components have in common, where they are declared."""
+    """Return the members that all listed components have in common, as far as they are declared."""
     members: dict[str, Any] = {"name": component.name}
     # Converted here, so that a lazy translation uses the language of the request.
     if component.title:

@@ -45,7 +45,7 @@ def list_prompts(call: Call) -> dict[str, Any]:
 
 
 def describe(prompt: Prompt) -> dict[str, Any]:
-    """Return a prompt in its format of 2026-07-28, which has all members."""
+    """Return a prompt in the format of 2026-07-28, which has all members."""
     arguments = [_describe_argument(parameter) for parameter in prompt.parameters]
     return {**common_members(prompt), **({"arguments": arguments} if arguments else {})}
 
@@ -104,7 +104,7 @@ GET = ComponentMethod(
 
 
 class CompletionRef(msgspec.Struct):
-    """The prompt, by name, or the resource template, by URI, to complete an argument of."""
+    """The prompt (by name) or resource template (by URI) whose argument is completed."""
 
     type: str
     name: str | None = None
@@ -133,7 +133,7 @@ class CompleteParams(msgspec.Struct):
 
 
 def complete(call: Call) -> dict[str, Any] | None:
-    """Prepare the call of a completion; an argument without one has no suggestions."""
+    """Prepare the call of a completion; an argument without a completion has no suggestions."""
     params = read_params(call.request.params, CompleteParams, lenient=not call.revision.stateless)
     target = call.component = _completion_target(call, params.ref)
     consume(call)

@@ -93,7 +93,7 @@ def list_templates(call: Call) -> dict[str, Any]:
 
 
 def describe_resource(resource: Resource) -> dict[str, Any]:
-    """Return a resource in its format of 2026-07-28, which has all members."""
+    """Return a resource in the format of 2026-07-28, which has all members."""
     described = {"uri": resource.uri, **_describe(resource)}
     if resource.size is not None:
         described["size"] = resource.size
@@ -101,7 +101,7 @@ def describe_resource(resource: Resource) -> dict[str, Any]:
 
 
 def describe_template(template: ResourceTemplate) -> dict[str, Any]:
-    """Return a resource template in its format of 2026-07-28, which has all members."""
+    """Return a resource template in the format of 2026-07-28, which has all members."""
     return {"uriTemplate": template.key, **_describe(template)}
 
 
@@ -115,7 +115,7 @@ def _describe(component: ReadableComponent) -> dict[str, Any]:
 
 
 def authorize_read(reading: Call, uri: str) -> ReadableComponent:
-    """Prepare the nested call that reads a URI, and return what it reads.
+    """Prepare the nested call that reads a URI, and return the component that it reads.
 
     Raises:
         ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
@@ -186,7 +186,7 @@ def is_readable(call: Call, uri: str) -> bool:
 def is_row_readable(call: Call, template: ResourceTemplate, uri: str) -> bool:
     """Return whether the function of a template returns something for this URI.
 
-    The caller has to be authorized for the template before. Uses the database.
+    The caller must already be authorized for the template. Uses the database.
     """
     reading = call.nested()
     reading.catalog = call.server.catalog
@@ -254,7 +254,7 @@ def _hints(call: Call, component: ReadableComponent) -> dict[str, Any]:
 
 
 def not_found(uri: str) -> ResourceNotFound:
-    """Return the error for a URI without a resource, or without one that the caller may see."""
+    """Return the error for a URI without a resource that the caller may see."""
     return ResourceNotFound(
         "Resource not found; see resources/list and resources/templates/list.", data={"uri": uri}
     )
@@ -274,10 +274,10 @@ def may_list_entries(principal: Principal, template: ResourceTemplate) -> bool:
 
 
 def _list_entries(call: Call, templates: Sequence[ResourceTemplate], *, describe: Describe) -> None:
-    """Prepare the call that makes one page.
+    """Prepare the call that builds one page.
 
     Raises:
-        InvalidParams: the cursor is not one of this list.
+        InvalidParams: the cursor is not valid for this list.
     """
     listing = ResourceListing(call, templates, describe)
     section, after = listing.start
@@ -313,7 +313,7 @@ class ResourceListing:
                 return FIXED_SECTION, None
             case [section, (None | list()) as after] if section in self.sections:
                 return section, after
-        # From another deployment, or of a template that is hidden by now.
+        # The cursor is from another deployment, or of a template that is now hidden.
         raise invalid_cursor()
 
     def section_page(
@@ -347,7 +347,7 @@ class ResourceListing:
 
 
 def _describe_entry(resource: ListedResource) -> dict[str, Any]:
-    """Return a template's entry in its format of 2026-07-28, which has all members."""
+    """Return a template's entry in the format of 2026-07-28, which has all members."""
     optional: dict[str, Any] = {
         "title": resource.title,
         "description": resource.description,

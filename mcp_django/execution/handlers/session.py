@@ -75,7 +75,7 @@ def authorize_subscription(call: Call) -> str:
 
     Raises:
         InsufficientScope: the user may read the resource, but the credential lacks a scope.
-        MethodNotFound: streams are not available to send changes on, as under WSGI.
+        MethodNotFound: there is no stream to send changes on, as under WSGI.
         ResourceNotFound: no resource that allows subscriptions has this URI, or the caller may not
             see it.
     """
@@ -122,7 +122,7 @@ def _require_session(call: Call) -> ClientSession:
 
 # ``subscriptions/listen`` -------------------------------------------------------------------------
 
-# More tasks than this on one stream are left out of the acknowledgement.
+# The maximum number of tasks on one stream; others are left out of the acknowledgement.
 MAX_TASKS = 100
 
 
@@ -236,7 +236,8 @@ def negotiate(server: Server, request: Request) -> HandshakeResult:
 def _with_objects(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """Return capabilities with empty objects in place of the empty arrays that PHP clients send.
 
-    Two levels deep, such as ``{"elicitation": {"form": []}}``; what is deeper may be an array.
+    They are replaced two levels deep, as in ``{"elicitation": {"form": []}}``; a deeper value may
+    really be an array.
     """
     meant: dict[str, Any] = {}
     for kind, declared in capabilities.items():

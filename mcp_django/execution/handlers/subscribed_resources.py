@@ -23,26 +23,26 @@ from mcp_django.execution.policy import PermissionCache, authorize, is_visible
 from mcp_django.protocol.uritemplate import lower_scheme
 from mcp_django.storage.sessions import MAX_SUBSCRIBED_CHARACTERS, MAX_SUBSCRIPTIONS
 
-# How long the rows of one stream are checked at a time; then the streams of others have their turn.
+# How long the rows of one stream are checked at a time; then other streams have their turn.
 ROWS_SECONDS = 1.0
 
 
 class SubscribedResources:
-    """The resources of one stream; ``older`` is what the stream subscribed to before.
+    """The resources that one stream subscribes to; ``older`` is the object that this one replaces.
 
-    Its stream owns it, and calls one method at a time. What is known of the URIs in ``older`` is
-    taken over. ``uris`` are those with their schemes in lower case.
+    The stream owns the object, and calls one method at a time. Results for URIs that ``older`` also
+    has are reused. The attribute ``uris`` has the URIs with their schemes in lower case.
     """
 
     def __init__(self, uris: Iterable[str], older: SubscribedResources | None = None) -> None:
         self.spellings: dict[str, str] = {}
-        """Each URI as the client wrote it, which it compares with the notifications."""
+        """Each URI as the client wrote it, since the client compares it with the notifications."""
         for uri in uris:
             self.spellings.setdefault(lower_scheme(uri), uri)
         self.uris = tuple(self.spellings)
         self._catalog: Catalog | None = None
         self._components: Mapping[str, ReadableComponent | None] = {}
-        """What serves each URI; ``None`` for one that cannot be subscribed to."""
+        """The component that serves each URI; ``None`` if the URI cannot be subscribed to."""
         self._permitted: frozenset[int] = frozenset()
         """The components that the caller may read, by identity: the catalog keeps them alive."""
         self._rows: dict[str, bool] = {}
@@ -57,7 +57,7 @@ class SubscribedResources:
     def visible_to(
         self, principal: Principal, catalog: Catalog, permission_cache: PermissionCache
     ) -> SubscribedResources:
-        """Return those that the caller may know of and that allow subscriptions."""
+        """Return the resources that the caller may see and that allow subscriptions."""
         self._resolve(catalog)
         self._permitted = frozenset(
             key
@@ -89,7 +89,7 @@ class SubscribedResources:
         self._rows = {}
 
     def unchecked(self, uris: Iterable[str]) -> list[str]:
-        """Return those of these URIs whose rows have to be checked before ``covers`` is known."""
+        """Return the URIs whose rows have to be checked before ``covers`` is called for them."""
         return [
             uri
             for uri in uris
@@ -101,7 +101,7 @@ class SubscribedResources:
     def check_rows(self, call: Call, uris: Iterable[str]) -> None:
         """Check with the functions of templates whether the caller may read these URIs now.
 
-        At least the first one is checked, and no other after ``ROWS_SECONDS``. For a thread: the
+        At least the first URI is checked, and no other after ``ROWS_SECONDS``. For a thread: the
         site's functions run.
         """
         cache = PermissionCache(call.principal)
@@ -165,10 +165,10 @@ def _may_use(
 
 
 def select_uris(uris: Iterable[str]) -> list[str]:
-    """Return those URIs that one stream may subscribe to: as many as a session may.
+    """Return the URIs that one stream may subscribe to, with the limits of a session.
 
-    A URI that does not fit into what is left of ``MAX_SUBSCRIBED_CHARACTERS`` is left out, and
-    shorter ones after it are not: a session refuses single subscriptions in the same way.
+    A URI that exceeds the rest of ``MAX_SUBSCRIBED_CHARACTERS`` is left out, but shorter URIs after
+    it are not: a session rejects single subscriptions in the same way.
     """
     selected: dict[str, None] = {}
     size = 0

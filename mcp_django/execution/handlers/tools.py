@@ -55,8 +55,8 @@ def describe_tool(
 ) -> dict[str, Any]:
     """Return a tool in the format of 2026-07-28; ``protocol.projection`` adapts it to the revision.
 
-    Without a ``principal`` the schema has everything that any caller may send. With the catalog in
-    ``catalog``, the UI resource is left out if this caller may not read it.
+    Without a ``principal`` the schema has everything that any caller may send. If ``catalog`` is
+    given, the UI resource is left out if this caller may not read it.
     """
     schema = tool.arguments_for(principal).json_schema
     described = {**common_members(tool), "inputSchema": schema}
@@ -92,8 +92,8 @@ def _unknown_tool(call: Call) -> InvalidParams:
 
 
 def _read_arguments(call: Call) -> None:
-    """Read the arguments; the model can read the result for invalid ones."""
-    # Both are of these types, since the plan is one of this method.
+    """Read the arguments; if they are invalid, the result explains the errors to the model."""
+    # Both are of these types, since the plan is for this method.
     tool: Tool = call.component  # type: ignore[assignment]
     params: CallParams = call.params  # type: ignore[assignment]
     raw = bytes(params.arguments)
@@ -128,7 +128,7 @@ def _read_arguments(call: Call) -> None:
 def _parse_with_objects(
     call: Call, source: ArgumentSource, invalid: InvalidArguments
 ) -> InvalidArguments | None:
-    """Parse the arguments with empty objects for empty arrays; return what is invalid then."""
+    """Parse the arguments with empty objects for empty arrays; return the error that remains."""
     try:
         meant = with_objects(call.raw_arguments, source.json_schema)
         if meant == call.raw_arguments:
