@@ -177,7 +177,7 @@ def _prompt_preview_context(prompt: PromptText, data: Any) -> dict[str, Any]:
         ],
         "refused": problem,
         "messages_shown": sample_messages,
-        "entry": json.dumps(wire, indent=2, ensure_ascii=False),
+        "json_text": json.dumps(wire, indent=2, ensure_ascii=False),
     }
 
 
@@ -353,7 +353,7 @@ def _skill_preview_context(skill: Skill, _data: Any) -> dict[str, Any]:
     files = sorted(text_versions.SKILLS.build(skill), key=lambda file: file.uri)
     wire = skill_entry(next(file for file in files if file.frontmatter is not None), files)
     return {
-        "entry": json.dumps(wire, indent=2, ensure_ascii=False),
+        "json_text": json.dumps(wire, indent=2, ensure_ascii=False),
         "files": [{"uri": file.uri, "text": file.callable()} for file in files],
     }
 

@@ -50,7 +50,7 @@ _MAX_REFERENCES = 16
 class FieldShape:
     """The form control for a value; ``schema`` has no references and no null.
 
-    ``choices`` are pairs of value and title, ``item`` is the shape of the items of a list, and
+    ``choices`` are pairs of value and title, ``element`` is the shape of the items of a list, and
     ``members`` are the fields of an object.
     """
 
@@ -58,7 +58,7 @@ class FieldShape:
     schema: Schema
     is_nullable: bool = False
     choices: tuple[tuple[Any, str], ...] = ()
-    item: FieldShape | None = None
+    element: FieldShape | None = None
     members: tuple[FormField, ...] = ()
 
     @property
@@ -187,7 +187,7 @@ def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
         or item_shape.is_nullable
     ):
         return "json", {}
-    return "lines", {"item": item_shape}
+    return "lines", {"element": item_shape}
 
 
 def _resolve_schema(schema: Schema, root: Schema) -> tuple[Schema, bool]:
@@ -328,7 +328,7 @@ def _boolean(text: str, shape: FieldShape) -> bool:
 
 
 def _lines(text: str, shape: FieldShape) -> list[Any]:
-    item_shape = shape.item
+    item_shape = shape.element
     assert item_shape is not None
     # Whitespace may be significant in text; empty lines are ignored.
     lines = [line for line in text.split("\n") if line.strip()]

@@ -79,13 +79,13 @@ def entries_for(entries: Iterable[IssuerT], server: str) -> list[IssuerT]:
 class Verified:
     """The data of a token that was verified for one endpoint, without its user."""
 
-    entry: ExternalIssuer
+    issuer: ExternalIssuer
     subject: str
     client: str
     """The client that the token was issued to; empty if the token does not name it."""
     scopes: frozenset[str]
     groups: frozenset[str]
-    """The site's groups that the entry maps the token's groups to."""
+    """The site's groups that the issuer's settings map the token's groups to."""
     claims: Claims
     credential: str
     audience: str
@@ -103,11 +103,11 @@ class Verified:
         """Return the principal of this user, whom the token's subject identifies."""
         return principal_for(
             user,
-            key=f"{key_of(user)}@{_key_client(self.entry.issuer, self.client)}",
+            key=f"{key_of(user)}@{_key_client(self.issuer.issuer, self.client)}",
             backend=backend,
             scopes=self.scopes,
             client_id=self.client,
-            issuer=self.entry.issuer,
+            issuer=self.issuer.issuer,
             subject=self.subject,
             audience=self.audience,
             claims=self.claims,
@@ -139,7 +139,7 @@ def read_verified(
     _check_kind(claims)
     _check_audience(issuer, claims, resource, is_typed=is_typed)
     return Verified(
-        entry=issuer,
+        issuer=issuer,
         subject=_read_subject(claims),
         client=_client_of(claims),
         scopes=_scopes_of(issuer, claims),
@@ -285,15 +285,15 @@ class ExternalBackend(BaseBackend):
             for identity in ExternalIdentity.objects.using(alias)
             .select_related("user")
             .filter(
-                issuer__in={verified.entry.issuer for verified in verified_by_key.values()},
+                issuer__in={verified.issuer.issuer for verified in verified_by_key.values()},
                 subject__in={verified.subject for verified in verified_by_key.values()},
                 user__is_active=True,
             )
         }
         callers = {
-            key: (verified, identities[verified.entry.issuer, verified.subject])
+            key: (verified, identities[verified.issuer.issuer, verified.subject])
             for key, verified in verified_by_key.items()
-            if (verified.entry.issuer, verified.subject) in identities
+            if (verified.issuer.issuer, verified.subject) in identities
         }
         confirmed: dict[CallerKey, Confirmed[Principal]] = {}
         for key in callers.keys() - _with_other_groups(alias, callers):
@@ -558,7 +558,7 @@ def _sync_groups(issuer: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -
 
 
 def _read_groups(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the site's groups that the entry maps the token's groups to."""
+    """Return the site's groups that the settings of the issuer map the token's groups to."""
     names = _as_list(_read_claim(claims, issuer.groups_claim))
     return frozenset(
         issuer.groups[name] for name in names if isinstance(name, str) and name in issuer.groups
@@ -569,10 +569,10 @@ def _with_other_groups(
     alias: str, callers: Mapping[CallerKey, tuple[Verified, ExternalIdentity]]
 ) -> set[CallerKey]:
     """Return the callers whose users do not have the groups that their tokens are mapped to."""
-    mapped = {key: caller for key, caller in callers.items() if caller[0].entry.groups}
+    mapped = {key: caller for key, caller in callers.items() if caller[0].issuer.groups}
     if not mapped:
         return set()
-    names = {name for verified, _ in mapped.values() for name in verified.entry.groups.values()}
+    names = {name for verified, _ in mapped.values() for name in verified.issuer.groups.values()}
     groups = Group._default_manager.using(alias).filter(name__in=names).order_by()
     existing = set(groups.values_list("name", flat=True))
     held: defaultdict[Any, set[str]] = defaultdict(set)
@@ -585,7 +585,7 @@ def _with_other_groups(
     return {
         key
         for key, (verified, identity) in mapped.items()
-        if held[identity.user_id].intersection(verified.entry.groups.values())
+        if held[identity.user_id].intersection(verified.issuer.groups.values())
         != verified.groups & existing
     }
 

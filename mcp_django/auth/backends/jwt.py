@@ -103,7 +103,7 @@ class JWTBackend(ExternalBackend):
 
     def is_proven(self, verified: Verified) -> bool:
         """Return whether the keys are still those that the token was verified with."""
-        issuer = verified.entry
+        issuer = verified.issuer
         current = key_store(issuer).current if isinstance(issuer, JWTIssuer) else None
         return current is not None and current.keys is verified.source
 
