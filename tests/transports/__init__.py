@@ -1,1 +1,1 @@
-"""The mounts: the same answers from each of them, and what HTTP asks of all."""
+"""Tests of the transports: HTTP on every mount, and stdio."""

@@ -1,4 +1,4 @@
-"""The mounts that serve ASGI, for one process or for a real server."""
+"""The ASGI mounts of the test servers, for tests in one process and for real servers."""
 
 from channels.routing import URLRouter
 from django.urls import re_path
@@ -20,7 +20,7 @@ SERVERS = {
     "parlor/mcp": parlor,
 }
 
-# The endpoint, and the two of HTTP+SSE.
+# The endpoint, and the two endpoints of HTTP+SSE.
 PLACES = {f"^{path}(?:/sse|/messages)?/?$": server for path, server in SERVERS.items()}
 
 raw = URLRouter([re_path(place, server.asgi) for place, server in PLACES.items()])

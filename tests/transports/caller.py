@@ -1,4 +1,4 @@
-"""A client at one application, in a session where its revision knows them."""
+"""A client of one application, in a session if its revision has sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REVISIONS = (VERSION, "2025-11-25")
 class Caller:
     """The client; `authorization` goes with each of its requests.
 
-    The application is one of ASGI, or `WSGI` for the site as WSGI serves it.
+    The application is an ASGI application, or `WSGI` for the site over WSGI.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Caller:
         return self._version == VERSION
 
     async def open(self) -> dict[str, Any]:
-        """Open a session, if there is one, and return what the server says of itself."""
+        """Open a session if the revision has sessions, and return the server's `serverInfo`."""
         if self.is_stateless:
             return dict((await self.ask("server/discover")).json()["result"]["_meta"][SERVER_INFO])
-        # What every message of 2026-07-28 repeats in headers.
+        # Only messages of 2026-07-28 repeat their method and name in headers.
         self.headers |= {"mcp_method": None, "mcp_name": None}
         beginning = {"mcp_session_id": None, "mcp_protocol_version": None}
         answer = await self._send(initialize(self._version), **beginning)
@@ -67,7 +67,7 @@ class Caller:
         return dict(response.get("result") or response["error"])
 
     async def texts(self, *tools: str, **arguments: Any) -> list[str]:
-        """Call several tools, and return what each says, or the code of its error."""
+        """Call several tools, and return the text of each, or the code of its error."""
         return [_text(await self.call(tool, **arguments)) for tool in tools]
 
     async def titles(self) -> dict[str, str]:

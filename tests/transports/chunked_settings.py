@@ -4,10 +4,10 @@ from tests.settings import *  # noqa: F403
 
 ROOT_URLCONF = "tests.transports.chunked_site"
 CHANNEL_LAYERS = {}
-# The tests of this site are at one address, and a registration is counted by it.
+# All tests of this site call from one address, and registrations are counted by address.
 MCP_DJANGO = {"SCOPES": {"mcp": "Use the tools of this site"}, "PROXIES": 1}
 
-# Tables are made from the models, in a tenth of the time.
+# Creates the tables from the models, in a tenth of the time that migrations take.
 MIGRATION_MODULES = dict.fromkeys(
     (
         *("admin", "auth", "contenttypes", "sessions", "shop"),

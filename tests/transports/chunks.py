@@ -1,4 +1,4 @@
-"""Requests whose body comes in chunks, as a WSGI server hands them on and as bytes."""
+"""Requests whose body comes in chunks, as bytes and as WSGI servers pass them on."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from mcp_django.protocol.headers import JSON
 
 
 def encode(body: bytes, *, size: int = 16) -> bytes:
-    """A body in chunks of a size (RFC 9112, section 7.1)."""
+    """Return a body in chunks of a given size (RFC 9112, section 7.1)."""
     pieces = (body[at : at + size] for at in range(0, len(body), size))
     return b"".join(b"%X\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
 def terminated(body: bytes) -> dict[str, Any]:
-    """What gunicorn and granian give: a decoded body that ends."""
+    """Return what gunicorn and granian pass on: a decoded body that ends."""
     return {"wsgi.input": BytesIO(body), "wsgi.input_terminated": True}
 
 
 def undecoded(raw: bytes) -> dict[str, Any]:
-    """What Django's development server gives: the connection, of which nothing may be read."""
+    """Return what Django's development server passes on: the connection, limited to 0 bytes."""
     return {"wsgi.input": LimitedStream(BytesIO(raw), 0)}
 
 
 def silent(body: bytes) -> dict[str, Any]:
-    """What a server gives that says nothing about the body."""
+    """Return what a server passes on that does not report whether it decodes the body."""
     return {"wsgi.input": BytesIO(body)}
 
 
@@ -43,7 +43,7 @@ def send(
     client: Client | None = None,
     **environ: Any,
 ) -> HttpResponse:
-    """A POST without Content-Length through the site's handler."""
+    """Send a POST without Content-Length through the site's handler."""
     path, _, query = path.partition("?")
     response: HttpResponse = (client or Client(raise_request_exception=False)).request(
         REQUEST_METHOD="POST",

@@ -20,10 +20,10 @@ from tests.transports.stage import gates
 @pytest.fixture(autouse=True)
 def _stage(settings, monkeypatch):
     settings.ROOT_URLCONF = "tests.transports.urls"
-    # What waits a fixed time for others to do something does not wait for them here.
+    # Shorten the intervals of fixed length, so that tests do not wait for them.
     monkeypatch.setattr(answer, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(pubsub, "DEBOUNCE_SECONDS", 0.005)
-    # Async ORM calls of a test, elsewhere too, leave a connection to asgiref's thread.
+    # Async ORM calls of tests, in other folders too, leave a connection open in asgiref's thread.
     close_asgiref_connections()
     yield
     close_asgiref_connections()
@@ -48,14 +48,14 @@ def mount(request):
 
 @pytest.fixture
 def token(transactional_db):
-    """A bearer of a member of staff."""
+    """The Authorization header of a staff user."""
     user = User.objects.create_user("ada", is_staff=True)
     return f"Bearer {AccessToken.objects.issue(user, name='test')[1]}"
 
 
 @pytest.fixture
 def gate():
-    """A gate of the test's own, opened at the end so that no thread stays behind."""
+    """The name of a gate for this test alone, opened at the end so that no thread keeps waiting."""
     name = uuid.uuid4().hex
     yield name
     gates.pop(name).opened.set() if name in gates else None

@@ -1,6 +1,6 @@
 """Servers with tools that most callers may not see, in this process or in one of their own.
 
-Run as a program, it creates the caller whose token is `SECRET` in the database of a test.
+Run as a program, this module creates the caller whose token is `SECRET` in the database of a test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mcp_django.auth.permissions import AllowAny
 
 SECRET = "m" * 43
 
-# Nobody can sign in to the first, so that it says nothing of credentials that would help.
+# Clients cannot sign in to the first server, so it never asks for credentials.
 public = MCPServer("hidden-public", permission=AllowAny, auth=["session"])
 members = MCPServer("hidden-members", auth=["tokens"])
 inviting = MCPServer("hidden-inviting", permission=AllowAny, auth=["tokens"])
@@ -46,8 +46,8 @@ def routed(a: Annotated[int, Header("Number")]) -> str:
     return str(a)
 
 
-# One for each thing that is looked at after the permission. The names have one length, so that even
-# the lengths of the answers are equal.
+# One tool for each check that follows the permission check. All names have the same length, so that
+# the answers have the same length, too.
 HIDDEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "hidden_now": (now, {}),
     "hidden_later": (later, {}),

@@ -1,4 +1,4 @@
-"""The example site with the stage, which waits for no body as long as a test would."""
+"""The example site with the stage, with a short time limit for request bodies."""
 
 from tests.transports.settings import *  # noqa: F403
 from tests.transports.settings import MCP_DJANGO as ORDINARY

@@ -1,4 +1,4 @@
-"""Every middleware of Django's that meddles with an answer, in the order that its docs advise."""
+"""Every Django middleware that changes responses, in the order that Django's docs recommend."""
 
 from tests.transports.settings import *  # noqa: F403
 from tests.transports.settings import MIDDLEWARE as ORDINARY

@@ -33,9 +33,9 @@ async def ask(
 
 
 async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call a function in a thread of the loop's, and close what it leaves open there.
+    """Call a function in a thread of the event loop, and close its database connections.
 
-    A thread's connections are its own affair: neither Django nor this package would close them.
+    Neither Django nor this package would close the connections of such a thread.
     """
 
     def call() -> T:

@@ -1,7 +1,8 @@
-"""A server whose tools stop where a test wants them to, for tests of order and of leaving.
+"""A server whose tools stop where a test wants them to.
 
-Everybody may enter, so nothing here needs a database. A gate is opened by the test itself, or by
-a call of `open_gate` where the server is another process.
+It is for tests of the order of messages and of clients that disconnect. All callers are allowed, so
+nothing here needs a database. A gate is opened by the test itself, or by a call of `open_gate` if
+the server is another process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ stage = MCPServer("stage", permission=AllowAny)
 
 @dataclass
 class Gate:
-    """Where a call waits; `entered` and `left` tell the test how far it is."""
+    """A point where a call waits; `entered` and `left` show the test how far the call is."""
 
     opened: threading.Event = field(default_factory=threading.Event)
     entered: threading.Event = field(default_factory=threading.Event)
@@ -38,7 +39,7 @@ class Gate:
 
 
 class Gates(dict[str, Gate]):
-    """Gates by name, made when first asked for; two threads that ask at once get the same one."""
+    """Gates by name, created on first access; threads that access one at the same time share it."""
 
     def __missing__(self, name: str) -> Gate:
         return self.setdefault(name, Gate())
@@ -48,14 +49,14 @@ gates = Gates()
 
 
 async def reached(event: threading.Event) -> None:
-    """Wait on the loop for what a thread or a task signals."""
+    """Wait on the event loop until a thread or a task has set an event."""
     async with asyncio.timeout(PATIENCE):
         while not event.is_set():  # noqa: ASYNC110 - the event belongs to a thread
             await asyncio.sleep(0.001)
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait on the loop for what nothing signals."""
+    """Wait on the event loop until a condition holds that has no event."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""`manage.py mcp stdio` in a process of its own, with its pipes in the hands of a test."""
+"""`manage.py mcp stdio` in a process of its own, whose pipes a test reads and writes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.kit.drivers import message
 from tests.kit.processes import REPOSITORY
 from tests.published.listening import Lines
 
-# A bound for a machine in distress; nothing is asserted about how long an answer takes.
+# A limit for an overloaded machine; nothing is asserted about how long an answer takes.
 PATIENCE = 60
 SETTINGS = "tests.transports.stdio_settings"
-# None of them may come from whoever runs the tests.
+# The server must not inherit these variables from the environment of the test run.
 CLEAN = {"MCP_DJANGO_USER": "", "MCP_DJANGO_TOKEN": "", "PYTHONUNBUFFERED": ""}
 
 
 class StdioProcess:
-    """A running server; what it writes is read line by line, in a thread, and judged there."""
+    """A running server; a thread reads and validates the lines that it writes."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
@@ -55,14 +55,14 @@ class StdioProcess:
         return json.dumps(message).encode() + b"\n"
 
     def write(self, raw: bytes) -> None:
-        """Write bytes as they are."""
+        """Write raw bytes."""
         assert self.process.stdin is not None
         self._ear.ask(raw)
         self.process.stdin.write(raw)
         self.process.stdin.flush()
 
     def begin(self, method: str, params: Mapping[str, Any] | None = None, **extra: Any) -> int:
-        """Send a request, and get its id; `extra` goes into the envelope."""
+        """Send a request, and return its id; `extra` goes into the envelope."""
         id = next(self._ids)
         self.send(message(method, params, id=id, **extra))
         return id
@@ -82,13 +82,13 @@ class StdioProcess:
     # What comes out ---------------------------------------------------------------------------
 
     def next(self) -> dict[str, Any]:
-        """The next message; `EOFError` when there is none any more."""
+        """Return the next message; raise `EOFError` if there are no more."""
         line: dict[str, Any] = self.line()
         assert line["jsonrpc"] == "2.0", line
         return line
 
     def line(self) -> Any:
-        """The next line, whatever it holds."""
+        """Return the next line, decoded from JSON."""
         self.start_reading()
         try:
             line = self._written.get(timeout=PATIENCE)
@@ -101,14 +101,14 @@ class StdioProcess:
         return json.loads(line)
 
     def batch(self, members: Sequence[Any]) -> list[dict[str, Any]]:
-        """The answer to several messages in one line; nothing else may come before it."""
+        """Send a batch in one line and return its answer; nothing else may come before it."""
         self.write(json.dumps(members).encode() + b"\n")
         answers = self.line()
         assert isinstance(answers, list), answers
         return answers
 
     def response(self) -> dict[str, Any]:
-        """The next message, which has to be a response."""
+        """Return the next message, which has to be a response."""
         response = self.next()
         assert "method" not in response, response
         return response
@@ -116,20 +116,20 @@ class StdioProcess:
     def request(
         self, method: str, params: Mapping[str, Any] | None = None, **extra: Any
     ) -> dict[str, Any]:
-        """The response to a request; nothing else may come before it."""
+        """Send a request and return its response; nothing else may come before it."""
         id = self.begin(method, params, **extra)
         response = self.response()
         assert response["id"] == id
         return response
 
     def call(self, name: str, /, **arguments: Any) -> str:
-        """The text that a tool gives."""
+        """Call a tool and return its text."""
         response = self.request("tools/call", {"name": name, "arguments": arguments})
         text: str = response["result"]["content"][0]["text"]
         return text
 
     def rest(self) -> list[dict[str, Any]]:
-        """Everything that is written from now on, to the end of the process."""
+        """Return every message that is written from now on, to the end of the process."""
         messages = []
         with suppress(EOFError):
             while True:
@@ -152,14 +152,14 @@ class StdioProcess:
     # The end ----------------------------------------------------------------------------------
 
     def wait(self) -> int:
-        """The exit status; fails when the process does not end."""
+        """Return the exit status; fail if the process does not end."""
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"The process did not end.\n{self.stderr}") from None
 
     def wait_for_print(self, text: str) -> None:
-        """Wait until something was printed, which says how far a tool is."""
+        """Wait until a text was printed to standard error, which shows how far a tool is."""
         for _ in range(PATIENCE * 100):
             if text in self.stderr:
                 return
@@ -167,7 +167,7 @@ class StdioProcess:
         raise AssertionError(f"{text!r} was not printed.\n{self.stderr}")
 
     def close(self) -> None:
-        """End it, however it is."""
+        """Kill the process, whatever its state."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
@@ -175,14 +175,14 @@ class StdioProcess:
             self._reading.join(PATIENCE)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
-            # Whatever a test could not get rid of goes with the pipe.
+            # Bytes that could not be written are discarded with the pipe.
             with suppress(BrokenPipeError):
                 pipe.close()
 
 
 @contextmanager
 def stdio(directory: Path, *arguments: str, **environ: str) -> Iterator[StdioProcess]:
-    """`manage.py mcp stdio` with arguments, its standard error kept under `directory`."""
+    """Run `manage.py mcp stdio` with arguments; `directory` gets a file of its standard error."""
     log = directory / "stderr.txt"
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -192,7 +192,7 @@ def stdio(directory: Path, *arguments: str, **environ: str) -> Iterator[StdioPro
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            # A group of its own, so that whatever it starts ends with it.
+            # A process group of its own, so that its child processes end with it.
             start_new_session=True,
         )
     running = StdioProcess(process, log)

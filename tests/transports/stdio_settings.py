@@ -10,9 +10,9 @@ ROOT_URLCONF = "tests.transports.stdio_site"
 MCP_DJANGO = {
     "CONFIRM_SECONDS": int(os.environ.get("MCP_TEST_CONFIRM_SECONDS", "1")),
     "STREAMS_PER_PRINCIPAL": int(os.environ.get("MCP_TEST_STREAMS", "100")),
-    # The database of these processes has no tables, and what may write is not run unlogged.
+    # The database of these processes has no tables, and what may write does not run unlogged.
     "LOG_CALLS": False,
-    # Whether the client is there is asked where that is tested; here it would come between answers.
+    # Pings have tests of their own; here they would come between the answers.
     "PING_SECONDS": 0,
     "RATE": os.environ.get("MCP_TEST_RATE", ""),
 }

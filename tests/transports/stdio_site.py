@@ -1,4 +1,4 @@
-"""Tools that do what a server over stdio must survive, beside the example site and the stage."""
+"""Tools that do what a server over stdio must survive, with the example site and the stage."""
 
 # ruff: noqa: T201 - what is printed is what is looked for
 

@@ -1,4 +1,4 @@
-"""What a mount does when something of the site's own gets in the way."""
+"""Errors in code of the site: permissions that fail, tools that exit or leave a thread untidy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GroupForm(forms.Form):
 
 
 class HasGroups(BasePermission):
-    """A permission that looks into the database."""
+    """A permission that queries the database."""
 
     def has_permission(self, principal: Principal) -> bool:
         return Group.objects.exists()
@@ -236,7 +236,7 @@ UNTIDY = (stay_in_a_transaction, stay_in_a_transaction_later, hang_up, break_dow
 
 @pytest.fixture
 def untidy(settings):
-    # With one thread the next call meets what the last one left.
+    # With one thread, the next call runs in the thread that the last one used.
     settings.MCP_DJANGO = {"THREADS": 1}
     for function in UNTIDY:
         stage.tool(function)

@@ -1,8 +1,8 @@
-"""Authorization comes before arguments are read: whatever a call of a hidden tool carries.
+"""Callers are authorized before arguments are read, whatever a call of a hidden tool carries.
 
-A hidden tool is answered like one that does not exist. It must not be told by what is said of its
-arguments, its headers, its tasks, its questions or its approvals, which nobody knows who may not
-see it.
+A call of a hidden tool is answered like a call of a tool that does not exist. What the server
+answers about arguments, headers, tasks, questions or approvals must not reveal the tool to callers
+who may not see it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def nested(depth: int) -> str:
-    """A list in a list in a list."""
+    """Return nested empty lists as JSON."""
     return "[" * depth + "]" * depth
 
 
@@ -60,7 +60,7 @@ OTHERS = {
     "state and responses": '"requestState": "", "inputResponses": {"who": {}}',
 }
 GROUPS = {"wrong": WRONG, "malformed": MALFORMED, "others": OTHERS}
-# What is no message at all, so that nobody gets as far as the name.
+# Bodies that are not a message, so the server never reads the tool's name.
 UNREADABLE = {"lone surrogate", "infinite", "too deep"}
 READABLE = {
     name: params for name, params in {**WRONG, **MALFORMED}.items() if name not in UNREADABLE
@@ -73,19 +73,19 @@ def _site(settings):
 
 
 class Prober:
-    """A caller who tries what there is."""
+    """A caller that calls tools with arbitrary parameters."""
 
     def __init__(self, mount: str, server: str, version: str, authorization: str | None) -> None:
         apps = {"raw": SERVERS[server].asgi, "lane": application, "view": plain}
         self._caller = Caller(apps[mount], f"/{server}/mcp", version, authorization=authorization)
 
     async def open(self) -> None:
-        """Begin, and know that one is let in."""
+        """Open a session if there is one, and check that the caller is authorized."""
         await self._caller.open()
         assert await self._caller.texts("visible", a=1) == ["1"]
 
     async def probe(self, tool: str, params: str) -> tuple[int, dict[str, str], str]:
-        """Call a tool with these parameters, and return all that is answered but the name."""
+        """Call a tool with these parameters; return the whole answer without the tool's name."""
         answer = await self._send(tool, params)
         return answer.status, answer.headers, answer.body.decode().replace(tool, "NAME")
 
@@ -108,7 +108,7 @@ def mount(request):
 
 @pytest.fixture(params=["anonymous", "member"])
 def place(request):
-    """The server that a caller uses, and who that is."""
+    """The server that a caller uses, and the caller's Authorization header."""
     if request.param == "anonymous":
         return "public", None
     return "members", f"Bearer {token_for(person())[1]}"
@@ -138,7 +138,7 @@ async def test_an_absent_tool_reads_no_arguments(mount, version):
 
 @pytest.mark.parametrize("version", REVISIONS)
 async def test_a_tool_that_needs_credentials_asks_for_them_first(mount, version):
-    """An anonymous caller who may sign in is invited to, and told nothing else."""
+    """An anonymous caller who may sign in gets a challenge and nothing else."""
     prober = Prober(mount, "inviting", version, None)
     await prober.open()
     for tool in HIDDEN:

@@ -1,7 +1,7 @@
-"""A hidden tool takes as long as one that does not exist, measured over a real server.
+"""A call of a hidden tool takes as long as one of an absent tool, measured over a real server.
 
-Calls of the two alternate, so that whatever slows the machine down slows both. Run it with
-`pytest -s -n 0`, and it prints the medians.
+Calls of the two alternate, so that whatever slows the machine down slows both. With
+`pytest -s -n 0`, the test prints the medians.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.outside
 SETTINGS = "tests.transports.hidden_settings"
 PAIRS, WARMING = 200, 20
 RESAMPLES = 2000
-# Of the resamples, this many at each end are left out: one failure in 500 is due to chance.
+# How many resamples are left out at each end: one failure in 500 is due to chance.
 EXTREME = 2
-# A difference of this part is within the noise of a network, however sure it is.
+# A relative difference below this is within the noise of a network, even if it is significant.
 SMALL = 0.05
 CALLERS = {"anonymous": ("public", None), "member": ("members", f"Bearer {TOKEN_PREFIX}{SECRET}")}
 
@@ -51,7 +51,7 @@ def server(tmp_path_factory):
 
 
 class Stopwatch:
-    """Calls tools on one connection, and says how long each took."""
+    """Calls tools on one connection, and measures how long each call takes."""
 
     def __init__(self, connection: HTTPConnection, path: str, authorization: str | None) -> None:
         self._connection = connection
@@ -92,7 +92,7 @@ def test_a_hidden_tool_takes_as_long_as_an_absent_one(server, mount, caller, too
     with closing(HTTPConnection(HOST, server.port, timeout=60)) as connection:
         stopwatch = Stopwatch(connection, path, authorization)
         for number in range(WARMING + PAIRS):
-            # Each is first as often as the other.
+            # Each tool is first as often as the other.
             if number % 2:
                 absent, hidden = stopwatch.time(ABSENT), stopwatch.time(name)
             else:

@@ -1,4 +1,4 @@
-"""What is too large for one server-sent event, and passes as a document."""
+"""Results that are too large for one server-sent event, but not for a document."""
 
 from __future__ import annotations
 

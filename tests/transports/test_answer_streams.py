@@ -1,4 +1,4 @@
-"""A call whose messages precede its answer, and a client that does not wait for it."""
+"""Calls that send messages before their answer, and clients that do not wait for the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.transports.stage import PATIENCE, gates, reached
 
 PATH = "/stage/mcp"
 PROGRESS = {envelope.PROGRESS_TOKEN: "p"}
-# The plain view is not told by Django that the client of a document has gone.
+# Django does not notify the plain view that the client of a document has disconnected.
 SEES_LEAVING = ("lane", "raw", "consumer")
 
 
@@ -189,7 +189,7 @@ async def test_an_error_after_the_first_byte_is_an_event(app):
 
 @spec("PRG-6", "RPC-4")
 async def test_calls_with_one_id_and_one_token_do_not_meet(app, settings):
-    # One more and its caller would have no thread left to open the gates.
+    # With one more call, the caller would have no thread left to open the gates.
     settings.MCP_DJANGO = {"THREADS": 16}
     names = [f"crossing-{n}" for n in range(3)]
     async with asyncio.timeout(5):
@@ -213,7 +213,7 @@ async def ask_to_open(app: Any, name: str) -> Any:
 
 @pytest.fixture
 def begun(monkeypatch):
-    """Streams that begin at once, as later without a message."""
+    """Streams that begin immediately, as they otherwise do after a while without a message."""
     monkeypatch.setattr(transport_answer, "START_SECONDS", 0)
 
 
@@ -294,7 +294,7 @@ async def test_a_stream_ends_at_the_limit(app, gate):
 
 @pytest.fixture
 def one_thread(settings):
-    """A work pool with one thread and no patience."""
+    """A pool of one tool thread, with a short queue timeout."""
     settings.MCP_DJANGO = {"THREADS": 1, "QUEUE": 1, "QUEUE_SECONDS": 0.02}
 
 
@@ -321,7 +321,7 @@ async def test_a_full_pool_says_so_and_lists_go_on(name, gate):
 async def test_a_stream_says_that_the_pool_is_full(app, gate):
     async with connect(app, PATH, call("stay", gate=gate, extra=PROGRESS)):
         await reached(gates[gate].entered)
-        # The lane and the raw mount need a thread of the same pool to admit the second call.
+        # The fast ASGI handler and the raw mount need a tool thread to check the second call.
         answer = await send(app, PATH, call("walk", gate=gate, extra=PROGRESS))
         assert answer.response()["error"]["code"] == BUSY
         gates[gate].opened.set()

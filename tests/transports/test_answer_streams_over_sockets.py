@@ -1,6 +1,6 @@
 """Events arrive one by one and uncompressed through a real server and the middleware of a site.
 
-Over a socket, since what is tested is what servers and client libraries make of the answer.
+The tests use sockets, because they test what servers and client libraries do with the answer.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_events_arrive_before_the_tool_ends(server, tool):
             "message": "before",
         }
         assert logged["params"] == {"level": "warning", "data": "at the gate"}
-        # Only now may the tool go on: what was read was sent while it ran.
+        # Only now may the tool go on: the messages read so far were sent while it ran.
         with httpx.Client(timeout=60) as other, post(other, server, opening) as opened:
             opened.read()
             assert opened.status_code == 200
@@ -104,7 +104,7 @@ def test_a_closed_connection_cancels_the_call(server, tool):
     body = call(tool, {"gate": f"left-{tool}"}, **{envelope.PROGRESS_TOKEN: 1})
     with httpx.Client(timeout=60) as client:
         with post(client, server, body) as response:
-            # Held on to: an iterator that is thrown away closes the connection.
+            # Keep a reference: the connection is closed when the iterator is garbage-collected.
             parts = response.iter_bytes()
             assert next(parts).startswith(b":")
             while text_of(client, server, "knock", f"left-{tool}") != "true":

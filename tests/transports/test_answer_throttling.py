@@ -1,4 +1,4 @@
-"""What a client gets that is over a limit: on every mount, at every revision, in batches."""
+"""The answers to a client over a rate limit: on every mount, at every revision, in batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ECHO = {"name": "open_gate", "arguments": {"name": "wire"}}
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch, settings):
-    """Ten seconds into an hour, with one use in it."""
+    """Set the clock to ten seconds into an hour, and the limit to one use per hour."""
     fake = SimpleNamespace(time=lambda: START + 10, monotonic=lambda: 0.0)
     monkeypatch.setattr(limits, "time", fake)
     settings.MCP_DJANGO = {"RATE": "1/h"}
@@ -63,11 +63,11 @@ async def test_one_too_many_is_429_with_an_error_that_says_how_long(mount):
 async def test_a_session_is_told_the_same(mount, version):
     peer = await opened(mount, STAGE, version=version)
     assert (await peer.send(call("open_gate", name="wire"))).status == 200
-    # A stream that was asked for is not opened for this.
+    # The stream that the client asked for is not opened for the error.
     answer = await peer.send(call("open_gate", id=9, progress="p", name="wire"))
     assert (answer.status, answer.headers["retry-after"]) == (429, "3590")
     assert answer.json() == {"jsonrpc": "2.0", "id": 9, "error": ERROR}
-    # Nothing but uses is limited.
+    # Only uses of components are limited.
     assert (await peer.send(request("tools/list"))).status == 200
 
 
@@ -98,12 +98,12 @@ async def test_of_a_batch_that_is_over_the_limit_nothing_runs(mount, settings, g
     refused = await peer.send(batch(gate, gate, gate))
     assert (refused.status, refused.headers["retry-after"]) == (429, "3590")
     entries = refused.json()
-    assert [entry["id"] for entry in entries] == [0, 1, 2, "ping"]
-    assert {json.dumps(entry["error"]) for entry in entries} == {
+    assert [response["id"] for response in entries] == [0, 1, 2, "ping"]
+    assert {json.dumps(response["error"]) for response in entries} == {
         json.dumps({**ERROR, "message": TOLD.format("2/h")})
     }
     assert gate not in gates
-    # Nothing was counted, either.
+    # The rejected batch was not counted, either.
     assert (await peer.send(batch(gate, gate))).status == 200
     assert gates[gate].opened.is_set()
     assert (await peer.send(batch(gate))).status == 429
@@ -158,11 +158,11 @@ def test_stdio_says_it_in_an_error(tmp_path, monkeypatch):
         repeat = {"text": "a", "times": 1}
         process.write(encoded([call("repeat", id=n, **repeat) for n in range(3)]) + b"\n")
         refused: Any = process.line()
-        assert [entry["error"]["code"] for entry in refused] == [RATE_LIMITED] * 3
+        assert [response["error"]["code"] for response in refused] == [RATE_LIMITED] * 3
         assert refused[0]["error"]["data"].keys() == {"retryAfter"}
         process.write(encoded([call("repeat", id=n, **repeat) for n in range(2)]) + b"\n")
         served: Any = process.line()
-        assert [{*entry} for entry in served] == [{"jsonrpc", "id", "result"}] * 2, served
+        assert [{*response} for response in served] == [{"jsonrpc", "id", "result"}] * 2, served
         process.send(message("tools/call", {"name": "repeat", "arguments": repeat}, id="late"))
         late = process.response()
         assert (late["id"], late["error"]["code"]) == ("late", RATE_LIMITED)
@@ -172,7 +172,7 @@ def test_stdio_says_it_in_an_error(tmp_path, monkeypatch):
 
 
 def status_for(address: str) -> int:
-    """What a caller gets that a proxy says this address of."""
+    """Return the status for a caller whose address a proxy reports."""
     body = message("tools/call", ECHO)
     return wsgi(STAGE, body, x_forwarded_for=address).status
 
@@ -186,5 +186,5 @@ def test_anonymous_callers_are_counted_by_their_address(settings):
 
 @pytest.mark.django_db
 def test_anonymous_callers_whose_address_nobody_knows_share_one_count():
-    """Behind a proxy that PROXIES does not mention, and anybody can claim to be behind one."""
+    """Behind a proxy that PROXIES does not count; any client can claim to be behind a proxy."""
     assert [status_for("203.0.113.1"), status_for("203.0.113.2")] == [200, 429]

@@ -16,7 +16,7 @@ from tests.kit.processes import HOST, serving
 from tests.transports.asgi import MOUNTS
 
 PING = message("tools/list")
-# For as long, and longer, a system puts off an acknowledgment; not those of a connection's first
+# The least time by which a system delays an acknowledgment, except for a connection's first
 # answers.
 DELAY_SECONDS = 0.040
 FIRST, ATTEMPTS = 30, 60
@@ -24,7 +24,7 @@ FIRST, ATTEMPTS = 30, 60
 
 @pytest.fixture
 async def transport():
-    """A connection whose socket does not say that it is of TCP, as behind uvicorn's workers."""
+    """A connection whose socket does not report that it uses TCP, as in uvicorn's workers."""
     loop = asyncio.get_running_loop()
     with socket.socket() as listening, socket.socket() as client:
         listening.bind((HOST, 0))
@@ -43,13 +43,13 @@ def is_delayed(transport: Any) -> bool:
 
 
 class Shown(Connection):
-    """A request whose server shows its connection, as uvicorn does."""
+    """A request whose server exposes its transport, as uvicorn does."""
 
     transport: Any = None
 
 
 async def ask(mount: str, transport: Any) -> int:
-    """The status of an answer over a connection."""
+    """Return the status of an answer over a connection."""
     connection = Shown(MOUNTS[mount], "/open/mcp", encoded(), headers_for(PING), "POST")
     # The application has not begun.
     connection.transport = transport

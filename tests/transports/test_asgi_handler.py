@@ -1,4 +1,4 @@
-"""The lane finds the endpoints wherever the site puts them, and Django keeps the rest."""
+"""The fast ASGI handler serves endpoints wherever the URLconf has them, and Django the rest."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ urlpatterns = [
 
 
 class Spy:
-    """An application that says whether the lane was taken."""
+    """An application that counts the requests that it gets."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -106,7 +106,7 @@ async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(size, monkeypa
 
 
 class Translating:
-    """Middleware that puts another body in the place of what came."""
+    """Middleware that replaces the body of the request."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -126,7 +126,7 @@ async def test_what_middleware_makes_of_a_body_counts(settings):
 
 
 class Relabeling:
-    """Middleware that calls the body a form, in the list of headers that came."""
+    """Middleware that changes the content type to a form's, in the headers of the ASGI scope."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

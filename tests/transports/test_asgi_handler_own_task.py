@@ -1,7 +1,7 @@
 """An async function runs as in a task of its own, whether it waits or not, on every mount.
 
-asyncio and anyio keep cancel scopes by task, and context variables belong to one; nothing of a call
-may be seen by the next message of the same connection or by the next member of a batch.
+asyncio and anyio store cancel scopes by task, and context variables belong to a task; the next
+message of the same connection and the next member of a batch must not see those of a call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOUR = 3600
 color: ContextVar[str] = ContextVar("color", default="none")
 
 
-# Each uses what belongs to a task, and returns "right" if it works.
+# Each function uses state that belongs to a task, and returns "right" if that works.
 
 
 async def move_on() -> str:
@@ -108,7 +108,7 @@ NAMES = [tool.__name__ for tool in TOOLS]
 
 @pytest.fixture(autouse=True)
 def _tools():
-    """The stage has these functions, too."""
+    """Register these functions as tools of the stage."""
     functions = [stage.tool(read_only=True)(function) for function in TOOLS]
     yield
     for function in functions:
@@ -180,7 +180,7 @@ async def test_members_of_a_batch_see_nothing_of_each_other(mount):
 
 
 class Begun:
-    """A coroutine function that notes when it is left."""
+    """A coroutine function that records how it is left."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

@@ -1,4 +1,4 @@
-"""Where the raw mount and the consumer do their work: on the loop only what is short."""
+"""The raw mount and the consumer do only short work on the event loop, the rest in threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WatchedForm(forms.Form):
 
 
 class Watched(BasePermission):
-    """A permission that notes in which thread it is asked."""
+    """A permission that records the thread in which it is checked."""
 
     def has_permission(self, principal: Principal) -> bool:
         seen.append(threading.current_thread().name)
@@ -54,7 +54,7 @@ async def echo(form: WatchedForm) -> str:
     params=[lambda server: server.asgi, lambda server: MCPConsumer.as_asgi(server=server)]
 )
 def mounted(request):
-    """A server of its own, without Django around it."""
+    """A server and a mount of it, without Django's handler around it."""
     server = open_to_all()
     server.tool(form=WatchedForm)(echo)
     mount: Callable[[Any], Any] = request.param
@@ -62,7 +62,7 @@ def mounted(request):
 
 
 def where_decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads in which a body is decoded from now on."""
+    """Return a list that collects the names of the threads in which bodies are decoded."""
     threads: list[str] = []
     decode = jsonrpc.decode
 
@@ -75,7 +75,7 @@ def where_decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def thread_of(app: Any, size: int) -> str:
-    """Where the arguments of a call were read."""
+    """Call a tool and return the name of the thread that read the arguments."""
     seen.clear()
     body = message("tools/call", {"name": "echo", "arguments": {"text": "x" * size}})
     answer = await send(app, "/", body)
@@ -89,7 +89,7 @@ async def test_a_large_body_is_read_in_a_thread(mounted):
     here = threading.current_thread().name
     # The first request of a process builds the catalog, in a thread.
     assert (await thread_of(app, 10)).startswith("mcp-tool")
-    # What is around the text is less than a thousand bytes.
+    # The message around the text is less than a thousand bytes.
     assert await thread_of(app, 10) == here
     assert await thread_of(app, MAX_INLINE_BYTES - 1000) == here
     assert (await thread_of(app, MAX_INLINE_BYTES)).startswith("mcp-tool")
@@ -111,7 +111,7 @@ async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(mounted, monke
 async def test_what_has_come_of_a_large_body_is_not_decoded(mounted, monkeypatch):
     _, app = mounted
     threads = where_decoded(monkeypatch)
-    # The type of a form is looked for in every part, and this only looks like one.
+    # After each part, the server checks whether the type is a form's; this only looks like one.
     like_a_form = "application/json; a=application/x-www-form-urlencoded"
     call = message("tools/call", {"name": "echo", "arguments": {"text": "x" * 200_000}})
     body = json.dumps(call).encode()
@@ -132,13 +132,13 @@ async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted):
     assert seen[-1].startswith("mcp-short")
 
 
-# What a request holds, and with it its body and its caller.
+# Objects that belong to a request, and hold its body and its caller.
 HELD = (Exchange, IncomingOnLoop, InFlight)
 
 
 @pytest.fixture
 def left_over():
-    """Returns what is held since the test began; the garbage collector is off meanwhile."""
+    """A function that returns such objects of this test; the garbage collector is off."""
     gc.collect()
     gc.disable()
     # Not by `isinstance`, which evaluates the lazy objects of other tests.
@@ -161,5 +161,5 @@ async def test_a_request_is_freed_without_the_garbage_collector(tool, revision, 
         peer = await opened("raw", version=revision)
         answer = await peer.send(call(tool, text="x"))
     assert answer.status == 200
-    # The thread still has it for a moment.
+    # The thread still holds the request for a moment.
     await until(lambda: not left_over())

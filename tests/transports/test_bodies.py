@@ -1,4 +1,4 @@
-"""Bodies: what need not be read is not, and one that does not come is not waited for."""
+"""Request bodies: the server reads no more than needed, and not for longer than allowed."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread
 
-# Django's own handler reads a body before it asks anything of a view.
+# Django's own handler reads a body before it calls a view.
 READING = ("lane", "raw", "consumer")
 OPEN, CLOSED, MESSAGES = "/open/mcp", "/mcp", "/mcp/messages"
 HERE = "tests.transports.test_bodies"
 FORM = "application/x-www-form-urlencoded"
 ADD = message("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
 ADD_BYTES = json.dumps(ADD).encode()
-# One part of a body that may be read from anybody, and two that may not.
+# A part of a body: one is read from any caller, two only from an authorized caller.
 SPACES = b" " * (MAX_UNVERIFIED_BYTES // 2 + 1)
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,7 +54,7 @@ class Whoever(BasePermission):
 
 
 class SignedBackend(BaseBackend):
-    """Takes a signature of the body, as nobody can check who has not read it."""
+    """Accepts a signature of the body, which cannot be checked before the body is read."""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
         signed = credentials.headers.get("x-length")
@@ -77,7 +77,7 @@ def app(request):
 
 @pytest.fixture(params=READING)
 def mounted(request, settings):
-    """A mount for a server of this file, at ``/NAME/mcp``."""
+    """A function that returns the mount of a server of this file, at ``/NAME/mcp``."""
     settings.ROOT_URLCONF = HERE
     makers: dict[str, Callable[[MCPServer], Any]] = {
         "lane": lambda server: MOUNTS["lane"],
@@ -100,7 +100,7 @@ def adds_a_header(get_response: Callable[..., Any]) -> Callable[..., Any]:
 async def unfinished(
     app: Any, path: str, parts: Sequence[bytes], *, http: str = "1.1", **headers: str | None
 ) -> AsyncIterator[Connection]:
-    """A request whose client stops after these parts of its body."""
+    """Send a request whose client stops after these parts of its body."""
     connection = Connection(app, path, parts, headers_for(ADD, **headers), "POST", complete=False)
     connection.scope["http_version"] = http
     try:
@@ -110,7 +110,7 @@ async def unfinished(
 
 
 async def answered(app: Any, path: str, parts: Sequence[bytes], **headers: Any) -> Answer:
-    """What a client gets that sends no more than these parts, and reads what it was promised."""
+    """Send no more than these parts; return the answer, read up to its Content-Length."""
     async with unfinished(app, path, parts, **headers) as connection:
         answer = await connection.start()
         while len(answer.body) < int(answer.headers["content-length"]):
@@ -119,7 +119,7 @@ async def answered(app: Any, path: str, parts: Sequence[bytes], **headers: Any) 
 
 
 async def posted(app: Any, path: str, parts: Sequence[bytes], **headers: str | None) -> Answer:
-    """What a client gets that sends all of these parts."""
+    """Send all of these parts, and return the answer."""
     connection = Connection(app, path, parts, headers_for(ADD, **headers), "POST")
     await connection.start()
     answer = await connection.rest()
@@ -184,7 +184,7 @@ async def test_of_a_credential_that_does_not_hold_no_more_is_read(app, length):
         early = await answered(app, path, parts, authorization=bearer, content_length=length)
         assert early.status == 401
         assert early.json()["error"] == "invalid_token"
-    # Each was looked at once.
+    # Each credential was checked once.
     assert await AuthEvent.objects.acount() == 2
 
 
@@ -259,7 +259,7 @@ async def test_a_body_in_many_parts_is_read_whole(app, token):
 
 
 async def test_a_large_body_in_very_many_parts_costs_no_more_than_they_do():
-    """Each part is kept as it came: to join them with each one would cost their square."""
+    """Parts are joined once, at the end: joining them with each new part takes quadratic time."""
     parts = 2_000
 
     async def cost(first: bytes) -> float:
@@ -281,7 +281,7 @@ async def test_a_large_body_in_very_many_parts_costs_no_more_than_they_do():
         return took
 
     small, large = await cost(b" "), await cost(b" " * 3_000_000)
-    # Joined with each part, they would be six gigabytes: a hundred times as much.
+    # To join them with each part would copy six gigabytes: a hundred times as much.
     assert large < 20 * small + 0.1
 
 
@@ -322,7 +322,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_ends_the_request(a
 
 
 class Untouchable:
-    """The body of a request that nobody may read."""
+    """A request body that must not be read."""
 
     def read(self, *args: Any) -> bytes:
         raise AssertionError("The body was read.")

@@ -1,4 +1,4 @@
-"""POSTs in chunks under WSGI, as clients of the C# SDK send them: what a server gives is read."""
+"""POSTs in chunks under WSGI, as clients of the C# SDK send them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PING_BYTES = json.dumps(PING).encode()
 
 
 def environ_of(body: dict[str, Any], **changes: str | None) -> dict[str, str]:
-    """The headers of a message as a server hands them on."""
+    """Return the headers of a message as a WSGI server passes them on."""
     headers = headers_for(body, **changes)
     named = {name.upper().replace("-", "_"): value for name, value in headers.items()}
     left_out = {"CONTENT_TYPE", "CONTENT_LENGTH", "HOST"}
@@ -100,7 +100,7 @@ def test_middleware_that_read_an_empty_body_before_changes_nothing(kind, setting
     body = encode(PING_BYTES) if kind is undecoded else PING_BYTES
     response = post(kind(body))
     assert text_of(response) == "hi"
-    # What it sees after the view is right.
+    # After the view, the middleware sees the whole body.
     assert response["X-Seen"] == f"0 {len(PING_BYTES)}"
 
 
@@ -207,7 +207,7 @@ def test_two_lengths_are_refused(kind):
 
 
 class Endless:
-    """A body that goes on as long as somebody reads, which is counted."""
+    """A body without an end, which counts the bytes that are read."""
 
     def __init__(self, unit: bytes) -> None:
         self.unit = unit
@@ -252,7 +252,7 @@ def test_a_refused_request_closes_the_connection_of_the_development_server():
     raw = encode(PING_BYTES)
     response = post(undecoded(raw), HTTP_ORIGIN="https://evil.example")
     assert (response.status_code, response.streaming) == (403, True)
-    # Read to its end, it is kept.
+    # The connection is kept open if the body was read to its end.
     assert not post(undecoded(raw)).streaming
-    # Other servers look after their connections.
+    # Other servers manage their connections themselves.
     assert not post(terminated(raw), HTTP_ORIGIN="https://evil.example").streaming

@@ -1,4 +1,4 @@
-"""POSTs in chunks, as bytes to servers of WSGI and ASGI: read, or refused for a reason."""
+"""POSTs in chunks, sent as bytes to WSGI and ASGI servers: read, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READING = [kind for kind in WSGI if kind != UNREAD]
 # Servers that keep a connection for the next request.
 KEEPING = {"runserver", "gunicorn, gthread", "granian, WSGI"}
 ASGI = ["uvicorn", "daphne", "granian", "hypercorn"]
-# Servers that do not tell a body that is cut off from one that ended.
+# Servers that do not distinguish a body that is cut off from a body that has ended.
 CREDULOUS = {"granian, WSGI", "uWSGI", "uWSGI, router"}
 CLIENT = {"name": "Example", "version": "1.0.0.0"}
 PARAMS = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
@@ -97,7 +97,7 @@ class Connection:
         self._socket.shutdown(socket.SHUT_WR)
 
     def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """The next answer: status, headers and body."""
+        """Return the next answer: status, headers and body."""
         while b"\r\n\r\n" not in self._rest:
             self._more()
         top, _, self._rest = self._rest.partition(b"\r\n\r\n")
@@ -117,7 +117,7 @@ class Connection:
         return status, headers, body
 
     def remaining(self) -> bytes:
-        """What comes until the server closes the connection."""
+        """Return the bytes that arrive until the server closes the connection."""
         parts = []
         with suppress(ConnectionResetError):
             while part := self._socket.recv(65536):
@@ -148,7 +148,7 @@ def ask(server: Server, request: bytes) -> tuple[int, Any]:
 
 
 REGISTRATION = json.dumps({"redirect_uris": ["http://127.0.0.1/callback"], "client_name": "C"})
-# What each endpoint says only if it has read the body.
+# The answer that each endpoint gives only if it has read the body.
 ENDPOINTS = [
     ("/mcp", JSON, json.dumps(FIRST), 200, {"jsonrpc": "2.0", "id": 1}),
     ("/oauth/register", JSON, REGISTRATION, 201, {"client_name": "C"}),
@@ -224,7 +224,7 @@ class CSharpClient(ExitStack):
         self.headers: dict[str, str] = {}
 
     def say(self, message: dict[str, Any]) -> tuple[int, dict[str, str], Any]:
-        """The answer on the open connection, or on one of its own if the server keeps none."""
+        """Send a message and return its answer; use a new connection if the server keeps none."""
         if self._connection is None or not self._keeps:
             self._connection = self.enter_context(Connection(self._server))
         named = {**self.headers, "Mcp-Method": message["method"]}
@@ -297,7 +297,7 @@ def test_a_malformed_chunk_ends_the_connection(server, kind, chunks):
         assert status == 400
         if kind not in CREDULOUS:
             assert json.loads(body)["error"]["message"] == bodies.MALFORMED
-        # What follows is not taken for a request.
+        # The bytes that follow are not taken for a request.
         assert b"HTTP/1.1" not in connection.remaining()
 
 
@@ -307,7 +307,7 @@ def test_a_body_that_breaks_off_is_refused(server, kind):
         connection.send(head("/mcp") + b"ff\r\n" + json.dumps(FIRST).encode()[:-1])
         connection.end()
         if kind == "uWSGI, router":
-            # It drops the request.
+            # The router drops the request.
             assert connection.remaining() == b""
             return
         assert connection.answer()[0] == 400
@@ -322,7 +322,7 @@ def test_two_lengths_are_not_two_opinions(server, kind):
             connection.send(head(path, *both) + body)
             status, _, answer = connection.answer()
             if kind in ("granian", "granian, WSGI"):
-                # It drops Content-Length, as RFC 9112 (section 6.1) allows as well.
+                # granian drops Content-Length, as RFC 9112 (section 6.1) allows as well.
                 assert status == (200 if path == "/mcp" else 400)
                 assert connection.remaining() == b""
                 continue
@@ -341,7 +341,7 @@ def test_an_endless_body_is_refused_and_not_kept(server, kind):
     with Connection(server) as connection:
         connection.send(head("/mcp"))
         answered = b""
-        # As much as fits into the buffers after the server stopped reading, and more.
+        # More than fits into the buffers after the server stopped reading.
         for sent in range(1024):
             try:
                 connection.send(chunk)
@@ -367,11 +367,11 @@ def is_readable(connection: Connection) -> bool:
 
 
 def memory(server: Server) -> int:
-    """The resident memory of the server's processes in bytes."""
+    """Return the resident memory of the server's processes in bytes."""
     group = os.getpgid(server.process.pid)
     total = 0
-    for entry in Path("/proc").glob("[0-9]*"):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ProcessLookupError):
-            if os.getpgid(int(entry.name)) == group:
-                total += int((entry / "statm").read_text().split()[1])
+            if os.getpgid(int(process.name)) == group:
+                total += int((process / "statm").read_text().split()[1])
     return total * os.sysconf("SC_PAGE_SIZE")

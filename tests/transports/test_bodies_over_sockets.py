@@ -1,4 +1,4 @@
-"""What servers make of an answer that comes before its body: whether the client gets to see it."""
+"""Answers that are sent before the request body is read, and whether the client receives them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 60
 SIZE = 4_000_000
 
 
-# daphne reads a body whole before it asks the application.
+# daphne reads the whole body before it calls the application.
 @pytest.fixture(scope="module", params=["uvicorn", "hypercorn", "granian"])
 def server(request, tmp_path_factory):
     directory: Path = tmp_path_factory.mktemp("server")
@@ -43,7 +43,7 @@ def head(*lines: str, path: str = "/open/mcp") -> bytes:
 
 
 def answer(client: socket.socket) -> bytes:
-    """An answer with its body, and no more."""
+    """Return one answer with its body, and read no more."""
     got = b""
     while b"\r\n\r\n" not in got:
         got += client.recv(65536) or pytest.fail(f"The connection was closed after {got!r}.")

@@ -1,4 +1,4 @@
-"""The signal that ends streams: chained once, before what the server does with it."""
+"""The signal handler that ends streams: installed once, and run before the server's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.transports.stage import PATIENCE
 
 @pytest.fixture
 def received():
-    """What the server's own handlers get."""
+    """The signals that the server's own handlers get."""
     numbers: list[int] = []
 
     def handle(number: int, frame: Any) -> None:
@@ -34,7 +34,7 @@ def received():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_the_server_gets_its_signal_after_the_streams(number, received, monkeypatch):
-    # Another test may have had the process write rows, which it would wait for.
+    # The drain would wait for rows that another test has this process write.
     monkeypatch.setattr("mcp_django.transports.drain.call_log", CallLog())
     monkeypatch.setattr("mcp_django.transports.drain.row_writer", BatchWriter("none"))
     drain = Drain()

@@ -49,7 +49,7 @@ class Visitor:
 
 
 async def leave(client: httpx.AsyncClient, server: Server) -> None:
-    """Close a stream of a call that would not end by itself, and see that it is cancelled."""
+    """Close the stream of a call that would not end by itself, and check that it is cancelled."""
 
     def call(tool: str, **arguments: str) -> dict[str, Any]:
         return message(

@@ -1,4 +1,4 @@
-"""How a bearer travels, on every mount."""
+"""Bearer tokens in requests: where they may be, and when they are refused, on every mount."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""What comes and goes between two calls is seen by the second, which no first call may prevent.
+"""A change between two calls takes effect at the second, whatever the first has cached.
 
-Each test calls before a change, after it, and after it is taken back: on the mounts that serve a
-call in different ways, in a session and without, functions of both colors, read-only and not.
+Each test calls before a change, after it, and after it is undone: on the mounts that serve a call
+in different ways, with and without a session, sync and async functions, read-only and not.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def refuse_now() -> str:
 
 READING = (later, now, doze, count_later, count_now, refuse_later, refuse_now)
 WRITING = {"change_later": later, "change_now": now}
-# One for each way in which a call runs.
+# One tool for each way in which a call runs.
 TOOLS = ("later", "now", *WRITING)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tools():
-    """The stage has these functions, too."""
+    """Register these functions as tools of the stage."""
     for function in READING:
         stage.tool(read_only=True, title=YES)(function)
     for name, function in WRITING.items():
@@ -160,7 +160,7 @@ async def test_how_long_a_call_may_take(caller):
 
 @pytest.fixture
 def log(call_log):
-    """Return, and forget, the records of the calls since."""
+    """A function that returns and deletes the records of calls."""
 
     def take() -> list[Any]:
         assert call_log.flush(PATIENCE)
@@ -192,7 +192,7 @@ async def test_whether_arguments_are_logged(log, caller):
 
 @contextmanager
 def received(signal: Signal) -> Iterator[list[str]]:
-    """What a receiver gets that exists within the block."""
+    """Connect a receiver within the block; yield the names of the called components."""
     names: list[str] = []
 
     def receive(call: Call, **kwargs: Any) -> None:
@@ -237,9 +237,10 @@ async def test_which_level_the_logger_has(log, caller, caplog):
 
 @cache
 def telemetry() -> tuple[Any, Any]:
-    """Return a provider of tracers, and what keeps their spans.
+    """Return a tracer provider, and the exporter that keeps its spans.
 
-    One for the whole process, since a tracer of the API keeps the first provider that it finds.
+    There is one for the whole process, since a tracer of the API keeps the first provider that it
+    finds.
     """
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -253,7 +254,7 @@ def telemetry() -> tuple[Any, Any]:
 
 @pytest.fixture
 def spans(monkeypatch):
-    """Return, and forget, the names of the spans since."""
+    """A function that returns and deletes the names of the finished spans."""
     pytest.importorskip("opentelemetry.sdk")
     _, exporter = telemetry()
     exporter.clear()
@@ -268,7 +269,7 @@ def spans(monkeypatch):
 
 @contextmanager
 def traced() -> Iterator[None]:
-    """The process has a provider of tracers, as when its monitoring starts."""
+    """Set a tracer provider within the block, as when the monitoring of a process starts."""
     from opentelemetry import trace
 
     # The API has a function that sets it, but only once.
@@ -281,7 +282,7 @@ EVERY_SPAN = [f"tools/call {tool}" for tool in sorted(TOOLS)]
 
 
 async def test_whether_there_is_a_tracer(spans, caller):
-    # A session may begin with a span that nobody keeps but for the tracer of another test.
+    # The fixture's session may have a span, if another test has set a tracer before.
     spans()
     for _ in range(2):
         with traced():
@@ -312,7 +313,7 @@ LANGUAGES = [
 
 
 async def spoken(caller: Caller) -> set[str]:
-    """All that is translated; none of it should be in two languages."""
+    """Return every translated text; all of them should be in one language."""
     errors = await caller.texts("refuse_later", "refuse_now")
     titles = await caller.titles()
     return {*errors, titles["later"], titles["now"], (await caller.open())["title"]}
@@ -341,7 +342,7 @@ async def test_which_language_a_request_wants(make, version, settings, monkeypat
 
 @pytest.mark.parametrize("version", REVISIONS)
 async def test_which_language_is_active_on_the_loop(version, monkeypatch):
-    """An ASGI middleware of the site's may have activated it."""
+    """An ASGI middleware of the site may have activated a language."""
     monkeypatch.setattr(stage, "title", YES)
     caller = Caller(MOUNTS["raw"], "/stage/mcp", version)
     await caller.open()
@@ -380,7 +381,7 @@ async def test_what_the_server_says_of_itself(caller, monkeypatch):
 
 @contextmanager
 def registered(function: Callable[..., Any], **options: Any) -> Iterator[None]:
-    """The stage has this function within the block."""
+    """Register a function as a tool of the stage within the block."""
     stage.tool(**options)(function)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The request that middleware keeps names the caller, while the function runs and afterwards."""
+"""The caller is the user of Django's request, while the function runs and afterwards."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ urlpatterns = [
     path("", include([path("mcp", server.urls)])),
     path("", include([path("plain/mcp", plain.urls)])),
 ]
-# As many packages do, whose middleware keeps the request for models to read.
+# As in many packages, middleware stores the request here for models to read.
 _thread = threading.local()
 seen: list[HttpRequest] = []
 
 
 class Keeping:
-    """Keeps the request in its thread, and looks at it again afterwards."""
+    """Stores the request in its thread, and adds it to `seen` afterwards."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -83,7 +83,7 @@ class NamedToken(TokenAuthentication):
 
 
 class BrowserSession(SessionAuthentication):
-    """REST framework's, which is asked first."""
+    """REST framework's class, which is tried first."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Whoever takes all the threads there are for one takes them from nobody else."""
+"""A caller that uses up its share of threads leaves the shares of other callers free."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def stay(gate: str, n: int) -> dict[str, Any]:
 def taken(
     key: limits.ShareKey = limits.ANONYMOUS, *, pool: Literal["tool", "stream"] = "tool"
 ) -> tuple[int, int]:
-    """The threads of a pool that strangers have, and their calls that wait for one."""
+    """Return how many threads of a pool a caller has, and how many of its calls wait for one."""
     work = threads.get_pool(pool)
     return work._running.get(key, 0), work._queued.get(key, 0)
 
@@ -67,7 +67,7 @@ async def test_strangers_leave_half_of_the_threads_to_users(app, token, gate):
             refused = await send(app, STAGE, stay(gate, most), x_forwarded_for=address)
             assert refused.status == 503
             assert refused.json()["error"]["code"] == BUSY
-        # Neither one whose token this process has never seen, nor the next time.
+        # A user is not refused: neither with a token new to this process, nor the next time.
         for _ in range(2):
             answer = await send(app, "/mcp", ADD, authorization=token, x_forwarded_for=HERE)
             assert answer.json()["result"]["content"][0]["text"] == "5"
@@ -85,7 +85,7 @@ async def test_an_address_leaves_half_of_what_strangers_have_to_others(address, 
         await until(lambda: taken(mine) == (1, 2))
         refused = await send(app, STAGE, stay(gate, 3), x_forwarded_for=address)
         assert refused.status == 503
-        # One at another address has a thread and need not wait.
+        # A caller at another address has a thread and need not wait.
         knock = message("tools/call", {"name": "open_gate", "arguments": {"name": f"{gate} too"}})
         for _ in range(2):
             answer = await send(app, STAGE, knock, x_forwarded_for=ELSEWHERE)
@@ -132,7 +132,7 @@ async def test_slow_batches_leave_the_threads_for_short_work_to_others(app, gate
         sending.append(asyncio.create_task(calling))
         del plain["mcp_session_id"]
         await reached(gates[name].entered)
-    # As many as there are threads for short work.
+    # As many as there are short-task threads.
     assert len(sending) == threads.SHORT_TASK_THREADS
     assert (await send(app, STAGE, message("tools/list"))).status == 200
     for name in names:
@@ -176,7 +176,7 @@ async def test_streams_of_an_address_leave_threads_to_others(gate):
             connection = await stack.enter_async_context(calling)
             if not n:
                 await reached(gates[gate].entered)
-        # The check of the second waits for the first one's; neither has a thread of calls.
+        # The check of the second stream waits for that of the first; neither uses a tool thread.
         await until(lambda: taken(mine, pool="stream") == (1, 1))
         assert taken(mine) == (0, 0)
         gates[gate].opened.set()

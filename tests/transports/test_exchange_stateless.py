@@ -74,7 +74,7 @@ def post(client: httpx.Client, url: str, body: dict[str, Any]) -> httpx.Response
 @spec("VER-20", "SES-9", "TOOL-4", "RSC-9")
 @pytest.mark.outside
 async def test_a_list_begun_in_one_process_goes_on_in_another(url, monkeypatch):
-    # A page of this process has one entry, whatever its size.
+    # A page of this process has one tool, whatever its size.
     monkeypatch.setattr("mcp_django.execution.handlers.listing.max_page_bytes", lambda: 1)
     first = (await send(MOUNTS["raw"], PATH, message("tools/list"))).json()["result"]
     go_on = message("tools/list", {"cursor": first["nextCursor"]})

@@ -1,4 +1,4 @@
-"""Arguments made to do harm, on every mount: an answer in-band, and the server goes on."""
+"""Malicious arguments, on every mount: the answer is an in-band error, and the server goes on."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _tools():
 
 
 async def call(mount: str, tool: str, arguments: bytes) -> Answer:
-    """Call with arguments that no encoder of ours would write."""
+    """Call a tool with raw arguments, such as no encoder would write."""
     body = json.dumps(message("tools/call", {"name": tool, "arguments": 0})).encode()
     raw = body.replace(b'"arguments": 0', b'"arguments": ' + arguments)
     changes = {"mcp_method": "tools/call", "mcp_name": tool}
@@ -64,18 +64,18 @@ async def call(mount: str, tool: str, arguments: bytes) -> Answer:
 
 
 async def refused(mount: str, tool: str, arguments: bytes) -> str:
-    """What the model reads of the refusal, which is short and ends nothing."""
+    """Return the text of a refusal, which has to be short and leave the server running."""
     answer = await call(mount, tool, arguments)
     assert answer.status == 200, answer.body
     assert answer.json()["result"]["isError"] is True
     assert len(answer.body) < 10_000
-    assert await said(mount, tool, b'{"name": "ada"}') == "hello ada"
+    assert await text_of_call(mount, tool, b'{"name": "ada"}') == "hello ada"
     (block,) = answer.json()["result"]["content"]
     text: str = block["text"]
     return text
 
 
-async def said(mount: str, tool: str, arguments: bytes) -> str:
+async def text_of_call(mount: str, tool: str, arguments: bytes) -> str:
     answer = await call(mount, tool, arguments)
     text: str = answer.json()["result"]["content"][0]["text"]
     return text
@@ -97,7 +97,7 @@ async def test_nesting_that_no_decoder_follows_is_no_message(mount):
         answer = await call(mount, tool, b'{"name": ' + nested + b"}")
         assert answer.status == 400
         assert "nested too deep" in answer.json()["error"]["message"]
-        assert await said(mount, tool, b'{"name": "ada"}') == "hello ada"
+        assert await text_of_call(mount, tool, b'{"name": "ada"}') == "hello ada"
 
 
 @spec("TOOL-9")

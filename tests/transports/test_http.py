@@ -55,7 +55,7 @@ def with_envelope(**changes: Any) -> dict[str, Any]:
 
 
 def assert_error(answer: Answer, status: int, code: int, *, id: Any = 1) -> dict[str, Any]:
-    """The error, after a look at everything that every error has to be."""
+    """Check what every error must have, and return the error."""
     body = answer.json()
     assert (answer.status, body["error"]["code"]) == (status, code)
     assert body.get("id") == id
@@ -70,7 +70,7 @@ def assert_error(answer: Answer, status: int, code: int, *, id: Any = 1) -> dict
 
 @pytest.fixture(autouse=True)
 def _stateless_only(settings):
-    """What both eras on one endpoint make of a request is in tests/transports/http_session."""
+    """Enable one era only; tests/transports/http_session tests both eras on one endpoint."""
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": [VERSION, ALIAS]}
 
 
@@ -84,13 +84,13 @@ async def assert_serving(mount: str) -> None:
 
 @spec("VER-11", "VER-6")
 @pytest.mark.parametrize(
-    "asked", ["2025-11-25", "2024-11-05", "1.0.0", "", VERSION, ALIAS, 5, None]
+    "version", ["2025-11-25", "2024-11-05", "1.0.0", "", VERSION, ALIAS, 5, None]
 )
-async def test_initialize_is_told_what_is_supported(asked, mount):
+async def test_initialize_is_told_what_is_supported(version, mount):
     params = {"capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
-    body = without_envelope("initialize", protocolVersion=asked, **params)
-    modern = [ALIAS, VERSION] if asked == ALIAS else [VERSION]
-    named = asked if isinstance(asked, str) else ""
+    body = without_envelope("initialize", protocolVersion=version, **params)
+    modern = [ALIAS, VERSION] if version == ALIAS else [VERSION]
+    named = version if isinstance(version, str) else ""
     for header in (None, VERSION, "2025-06-18", "nonsense"):
         answer = await ask(mount, PATH, body, mcp_protocol_version=header, mcp_method=None)
         error = assert_error(answer, 400, UNSUPPORTED_VERSION)
@@ -280,7 +280,7 @@ async def test_a_body_that_is_no_message_is_refused(name, mount):
     answer = await ask(mount, PATH, raw)
     body = answer.json()
     assert (answer.status, body["error"]["code"]) == (400, code)
-    # What could not be read has no id at all, not a null.
+    # If the message could not be read, the error has no id at all, not a null.
     assert body.get("id", 1) == 1
     assert "Traceback" not in answer.body.decode()
     await assert_serving(mount)

@@ -1,4 +1,4 @@
-"""Streams of changes: what they carry, what they do not, and how they end."""
+"""Streams of `subscriptions/listen`: what they carry, what they do not, and how they end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread, wsgi
 from tests.transports.stage import PATIENCE, stage, until
 
-# Whoever listens asks the database how often a thing has changed.
+# Every stream queries the database for how often its topics have changed.
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PATH = "/stage/mcp"
@@ -56,7 +56,7 @@ def body(notifications: Any, *, id: Any = 1, **extra: Any) -> dict[str, Any]:
 async def listening(
     app: Any, notifications: Any, *, path: str = PATH, id: Any = 1, **changes: Any
 ) -> AsyncIterator[Connection]:
-    """An open stream whose acknowledgement was read."""
+    """Open a stream and read its acknowledgement."""
     async with connect(app, path, body(notifications, id=id), **changes) as connection:
         answer = await connection.start()
         assert answer.status == 200, (await connection.rest()).body
@@ -68,7 +68,7 @@ async def listening(
 
 
 async def nothing_more(connection: Connection, server: MCPServer = stage) -> None:
-    """See that the next notice is one that is provoked here: nothing was before it."""
+    """Publish a change, and check that its notification comes next."""
     server.notify_list_changed("tools")
     notice = await connection.event()
     assert notice["method"] == "notifications/tools/list_changed"
@@ -420,7 +420,7 @@ async def test_a_stream_does_not_live_for_ever(app, monkeypatch):
 async def test_a_revoked_token_ends_its_streams(app, token, monkeypatch):
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
     async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
-        # It outlives several looks while the token holds.
+        # The stream outlives several rechecks while the token is valid.
         await connection.part()
         await connection.part()
         await AccessToken.objects.aupdate(revoked_at=timezone.now())
@@ -443,7 +443,7 @@ async def test_a_full_pool_keeps_a_stream_until_somebody_has_the_time_to_look(
     async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
         with monkeypatch.context() as full:
             full.setattr(listen, "get_pool", lambda name: SimpleNamespace(run=refuse))
-            # One look may have begun before.
+            # One recheck may have begun before.
             await until(lambda: len(looks) > 1)
             await AccessToken.objects.aupdate(revoked_at=timezone.now())
             await until(lambda: len(looks) > 4)
@@ -501,7 +501,7 @@ async def test_leaving_frees_everything(app):
 
 
 def open_connections() -> int:
-    """Connections of this process, by the one file that SQLite closes together with each."""
+    """Return the number of this process's connections: SQLite has a WAL file open for each."""
     journal = Path(connections["default"].settings_dict["NAME"]).name + "-wal"
     links = list(Path("/proc/self/fd").iterdir())
     return sum(link.readlink().name == journal for link in links if link.is_symlink())
@@ -511,14 +511,14 @@ def names_of_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
-# Far more than there are threads or connections.
+# Far more streams than there are threads or connections.
 @pytest.mark.parametrize("streams_open", [100, pytest.param(500, marks=pytest.mark.outside)])
 @pytest.mark.parametrize("name", ["lane", "raw"])
 async def test_open_streams_hold_no_thread_and_no_connection(name, streams_open, token, settings):
     settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": streams_open}
     app = MOUNTS[name]
     for _ in range(20):
-        # Whatever the pools take, they have taken now.
+        # After this, the pools have all the threads and connections that they need.
         await send(app, "/mcp", message("tools/list"), authorization=token)
     threads, held = names_of_threads(), open_connections()
     streams = [Connection(app, "/mcp", *_raw(TOOLS, token), "POST") for _ in range(streams_open)]
@@ -526,7 +526,7 @@ async def test_open_streams_hold_no_thread_and_no_connection(name, streams_open,
         assert (await connection.start()).status == 200, (await connection.rest()).body
         assert "acknowledged" in (await connection.event())["method"]
     assert names_of_threads() <= threads | {"mcp-short_0", "mcp-short_1", "mcp-database_0"}
-    # The last thread may be closing what it opened to look the token up.
+    # The last thread may still be closing the connection with which it looked up the token.
     await until(lambda: open_connections() <= held)
     mcp.notify_list_changed("tools")
     for connection in streams:

@@ -1,4 +1,4 @@
-"""What the streams of one caller may hold, and what is repeated for them while nothing changes."""
+"""Limits of the streams of one caller, and the work that they repeat while nothing changes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ SHELF = "stage://shelf/"
 
 
 class Shelf:
-    """The function of a template: which books it has, and for which it ran."""
+    """The books of a resource template, and the titles for which its function ran."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
         self.missing: set[str] = set()
         self.passed: set[str] = set()
         self.may_pass = 0
-        """For how many titles the function does not wait until it is opened."""
+        """The number of titles for which the function does not wait until `opened` is set."""
         self.entered = threading.Event()
         self.opened = threading.Event()
         self.opened.set()
@@ -95,7 +95,7 @@ def shelf():
 
 @pytest.fixture
 def rechecks(monkeypatch):
-    """One entry for each time that a stream authorized its caller again, which it does often."""
+    """One element for each time that a stream reauthorized its caller, which it does often."""
     done: list[object] = []
     authorize = listen.admit_caller
 
@@ -128,7 +128,7 @@ def honored(connection: Any) -> list[str]:
 @spec("SUB-8")
 async def test_a_stream_carries_as_many_characters_as_a_session(app, shelf):
     long = books(40, length=8000)
-    # What does not fit is left out, and what is short enough still fits.
+    # URIs that do not fit are left out, and a URI that is short enough still fits.
     short = books(1)
     async with listening(app, wanting([*long, *short])) as connection:
         fitting = MAX_SUBSCRIBED_CHARACTERS // 8000
@@ -146,7 +146,7 @@ async def test_a_stream_carries_as_many_resources_as_a_session(app, shelf):
 
 
 class Body:
-    """A request that is received once and then belongs to the application alone."""
+    """A request whose body only the application holds, once it has received it."""
 
     def __init__(self, content: bytes) -> None:
         self._content = [content]
@@ -165,7 +165,7 @@ class Body:
 
 @asynccontextmanager
 async def silent_stream(app: Any, notifications: Any) -> AsyncIterator[None]:
-    """An open stream of which this test keeps nothing that it sent."""
+    """Open a stream without a reference to its request in this test."""
     headers = headers_for(body(TOOLS))
     scope = {
         "type": "http",
@@ -194,7 +194,7 @@ async def silent_stream(app: Any, notifications: Any) -> AsyncIterator[None]:
 
 
 def held_by(holder: object) -> Iterator[object]:
-    """What an object refers to, also through objects that the garbage collector does not track."""
+    """Yield what an object refers to, also through objects that the garbage collector ignores."""
     for held in gc.get_referents(holder):
         yield held
         if not gc.is_tracked(held):
@@ -205,7 +205,7 @@ def held_by(holder: object) -> Iterator[object]:
 
 
 def holders_of(marker: bytes) -> list[str]:
-    """The types of the objects that hold large bytes with a marker."""
+    """Return the types of the objects that hold large bytes with a marker."""
     gc.collect()
     return [
         type(holder).__name__
@@ -238,7 +238,7 @@ async def test_the_streams_of_a_caller_hold_only_so_many_uris_together(app, sett
         assert error["code"] == RATE_LIMITED
         assert f"{LARGEST_STREAM} characters" in error["message"]
         assert "subscribe to fewer resources" in error["message"]
-        # What still fits is served.
+        # A stream that still fits is served.
         room = LARGEST_STREAM - MAX_SUBSCRIPTIONS * (24 + TOPIC_CHARACTERS)
         fitting = uris[: room // (24 + TOPIC_CHARACTERS)]
         async with listening(app, wanting(fitting)), listening(app, TOOLS):
@@ -302,13 +302,13 @@ async def test_a_stream_that_is_idle_repeats_nothing_for_each_resource(
 
         monkeypatch.setattr(Catalog, "find_resource", note)
         before = len(rechecks)
-        # An anonymous caller is checked for the first time when it is checked again.
+        # An anonymous caller is rechecked, too; the first recheck is its first check by the stream.
         await until(lambda: len(rechecks) > before + 3)
         assert (len(shelf.ran), resolved) == (5, [])
 
 
 class Counted(BasePermission):
-    """Everybody may, and each time is counted."""
+    """A permission that allows every caller, and counts its checks."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -337,7 +337,7 @@ async def test_a_permission_is_checked_once_for_all_resources_of_a_template(app,
     with shelf_on(stage, permission=counted):
         async with listening(app, wanting(books(200))) as connection:
             assert len(honored(connection)) == 200
-            # At admission, when the stream begins, and for each batch of functions that run.
+            # For the request, when the stream begins, and for each batch of functions that run.
             assert counted.asked <= 2 + 200 / listen.ROWS_AT_ONCE
             checks, before = counted.asked, len(rechecks)
             await until(lambda: len(rechecks) > before + 3)
@@ -354,7 +354,7 @@ async def test_a_row_is_checked_before_the_first_notification_after_each_check_o
         for _ in range(2):
             stage.notify_resource_updated(uri)
             assert (await connection.event())["params"]["uri"] == uri
-        # What was known when the stream began is still recent.
+        # The check when the stream began is still recent.
         assert shelf.ran == ["0000"]
 
 
@@ -410,11 +410,11 @@ async def test_the_rows_of_one_caller_are_checked_in_one_thread_and_no_call_wait
         for number in range(6):
             await stack.enter_async_context(connect(app, PATH, body(wanting(uris), id=number)))
         await reached(shelf.entered)
-        # A caller with a name has a thread of its own for its rows.
+        # An authenticated caller has a thread of its own for its rows.
         with shelf_on(mcp) as theirs:
             async with listening(app, wanting(uris), path="/mcp", authorization=token):
                 assert len(theirs.ran) == 2
-        # A call of the same caller waits for none of them either.
+        # A call of the anonymous caller waits for none of the checks either.
         call = {"name": "open_gate", "arguments": {"name": gate}}
         assert (await send(app, PATH, message("tools/call", call))).status == 200
         shelf.opened.set()
@@ -430,7 +430,7 @@ async def test_a_change_is_notified_although_the_check_of_its_row_takes_longer_t
     async with listening(app, wanting([uri])) as connection:
         before = len(rechecks)
         await until(lambda: len(rechecks) > before)
-        # All rows have to be checked again as soon as one was checked.
+        # No check stays recent, so rows have to be checked again as soon as one was checked.
         monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0)
         stage.notify_resource_updated(uri)
         assert (await connection.event())["params"]["uri"] == uri
@@ -450,7 +450,7 @@ async def test_a_change_is_notified_before_the_rows_of_all_others_are_checked(
         shelf.opened.clear()
         for uri in uris:
             stage.notify_resource_updated(uri)
-        # While the function for the third one waits.
+        # These arrive while the function for the third resource waits.
         updated_uris = [(await connection.event())["params"]["uri"] for _ in range(2)]
         shelf.opened.set()
         updated_uris.append((await connection.event())["params"]["uri"])

@@ -1,6 +1,6 @@
-"""A dozen requests, over every mount, at every revision: the fast ring's proof of every mount.
+"""A dozen requests over every mount, at every revision, in the fast ring of tests.
 
-Elsewhere the fast ring asks one mount, and the outside ring asks the others (tests/kit/rings.py).
+Other tests use one mount in the fast ring, and the others in the outside ring (tests/kit/rings.py).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def reference(version: str) -> dict[str, Any]:
-    """What a client of this revision is answered without any transport, by request."""
+    """Return the answers to a client of this revision without any transport, by request."""
     user = User.objects.get(username="ada")
     client = MCPClient(raise_exceptions=False, user=user, protocol_version=version)
     return {name: answered(client, *arguments) for name, arguments in REQUESTS.items()}
 
 
 def answered(client: MCPClient, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The member of the response that holds the answer."""
+    """Send a request, and return the member of the response that holds the answer."""
     try:
         return {"result": client.request(method, params)}
     except MCPError as exc:

@@ -65,7 +65,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def reference(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The answer without any transport."""
+    """Return the answer without any transport."""
     user = User.objects.get(username="ada")
     return answered(MCPClient(raise_exceptions=False, user=user), method, params)
 

@@ -1,4 +1,4 @@
-"""What is refused before a body is looked at, and what browsers are told; on every mount."""
+"""Requests that are rejected by their head or length, and answers to browsers; on every mount."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_a_foreign_origin_is_refused(origin, verb, mount):
     ("trusted", "headers", "scheme"),
     [
         (None, {}, "http"),
-        # Whoever says so is not believed, unless the settings name a proxy that does.
+        # The header is ignored unless SECURE_PROXY_SSL_HEADER names it.
         (None, {"x_forwarded_proto": "https"}, "http"),
         (("HTTP_X_FORWARDED_PROTO", "https"), {"x_forwarded_proto": "https"}, "https"),
         (("HTTP_X_FORWARDED_PROTO", "https"), {"x_forwarded_proto": "https, http"}, "https"),
@@ -147,7 +147,7 @@ ANY = {"ALLOWED_HOSTS": ["*"]}
     [
         ("https://shop.example", "shop.example", HOST, True),
         ("https://SHOP.example", "shop.example", HOST, True),
-        # Over http anybody on the way can write a page of this host.
+        # Over HTTP, an attacker on the network path can forge a page of this host.
         ("http://shop.example", "shop.example", HOST, False),
         ("https://shop.example:444", "shop.example", HOST, False),
         ("https://shop.example", "shop.example", ANY, False),
@@ -381,7 +381,7 @@ async def test_a_refused_origin_is_named_while_debugging(debug, mount, settings)
 
 
 async def ask_twice(name: str, header: str, first: str, second: str) -> Answer:
-    """Send a header in two lines, as only ASGI tells them apart."""
+    """Send a header in two lines, which only ASGI keeps apart."""
     headers = headers_for(ECHO, **{header: first})
     body = json.dumps(ECHO).encode()
     connection = Connection(MOUNTS[name], PATH, body, headers, "POST")

@@ -1,4 +1,4 @@
-"""Health: yes or no, for anybody, on every mount, and only where the site says so."""
+"""The health check: yes or no, for any caller, on every mount, and only if HEALTH is set."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _on(settings):
 async def ask(
     mount: str, verb: str = "GET", address: str = "/mcp/health", **headers: Any
 ) -> Answer:
-    """Ask as a balancer does: without credentials, body or types."""
+    """Send a request as a load balancer does: without credentials, body or types."""
     if mount != "wsgi":
         bare = {"content_type": None, "accept": None, "mcp_protocol_version": None, **headers}
         return await send(APPS[mount], address, b"", verb=verb, **bare)
@@ -80,7 +80,7 @@ async def test_what_is_cached_is_counted_and_not_named(mount, settings):
     assert counters["entries"] == 1
     assert counters["hits"] >= before["hits"] + 1
     assert counters["asked"] == before["asked"] + 1
-    # Numbers and nothing else.
+    # The counters are numbers and nothing else.
     assert set(document) == {"status", "callers", "cache"}
     types = {type(value) for counts in document["cache"].values() for value in counts.values()}
     assert types == {int}
@@ -102,8 +102,8 @@ async def test_callers_that_are_looked_up_are_told_of(settings):
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """A line for every question that the database was asked."""
+def queries(monkeypatch):
+    """One element for each query of the database."""
     questions: list[str] = []
     ask_database = site_pages.DatabaseProbe.run_query
 
@@ -116,7 +116,7 @@ def asked(monkeypatch):
 
 
 def broken(question: site_pages.DatabaseProbe) -> None:
-    """A database that is away."""
+    """Run a probe of a database that is not available."""
 
     class Away:
         features = connections["default"].features
@@ -157,9 +157,9 @@ async def test_a_database_that_is_away_is_503_without_a_detail(mount, monkeypatc
 
 
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_without_the_setting_there_is_nothing(mount, asked):
+async def test_without_the_setting_there_is_nothing(mount, queries):
     assert (await ask(mount)).status == 404
-    assert asked == []
+    assert queries == []
 
 
 @pytest.mark.usefixtures("_on")
@@ -174,24 +174,24 @@ async def test_head_answers_without_a_body_and_other_verbs_are_refused(mount):
 
 @pytest.mark.usefixtures("_on")
 @pytest.mark.parametrize("mount", EVERY_MOUNT)
-async def test_a_foreign_host_is_refused_as_everywhere(mount, asked):
+async def test_a_foreign_host_is_refused_as_everywhere(mount, queries):
     assert (await ask(mount, host="rebound.example")).status == 400
-    assert asked == []
+    assert queries == []
 
 
 @pytest.mark.usefixtures("_on")
-def test_whoever_asks_often_does_not_reach_the_database(client, asked, monkeypatch):
+def test_whoever_asks_often_does_not_reach_the_database(client, queries, monkeypatch):
     monkeypatch.setattr(site_pages, "FRESH_SECONDS", 3600)
     assert {client.get("/mcp/health").status_code for _ in range(20)} == {200}
-    assert asked == ["asked"]
+    assert queries == ["asked"]
 
 
 @pytest.mark.usefixtures("_on")
-def test_an_answer_ages(client, asked, monkeypatch):
+def test_an_answer_ages(client, queries, monkeypatch):
     monkeypatch.setattr(site_pages, "FRESH_SECONDS", 0)
     client.get("/mcp/health")
     client.get("/mcp/health")
-    assert asked == ["asked", "asked"]
+    assert queries == ["asked", "asked"]
 
 
 @pytest.mark.usefixtures("_on")

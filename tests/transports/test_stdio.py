@@ -28,20 +28,20 @@ from tests.transports.stdio_process import CLEAN, SETTINGS, StdioProcess, stdio
 pytestmark = pytest.mark.outside
 
 DRAFT = "DRAFT-2026-v1"
-# Characters that some readers take for the end of a line, and some beyond the first plane.
+# Characters that some readers mistake for the end of a line, and one beyond the first plane.
 ODD = "a\u2028b\u2029c\x85d\x0be\r\nf ü \U0001f388 \ufeff \x00"
 
 
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory):
-    """A process for all tests that leave it as they found it."""
+    """A process for all tests that leave its state unchanged."""
     with stdio(tmp_path_factory.mktemp("noisy"), "--server", "noisy") as process:
         yield process
 
 
 @pytest.fixture
 def quiet(noisy):
-    """The process, which has said nothing that the test did not read."""
+    """The shared process; the test must read everything that it writes."""
     yield noisy
     assert noisy.request("server/discover")["result"]["resultType"] == "complete"
 
@@ -109,7 +109,7 @@ def test_a_request_that_cannot_be_served_gets_an_error(quiet, method, params, ch
 def test_a_bug_of_the_site_ends_its_own_request(tmp_path):
     with stdio(tmp_path, "--server", "cracked") as process:
         answer = process.request("tools/call", {"name": "broken", "arguments": {}})
-        # A permission that fails lets nobody in.
+        # A permission that fails authorizes no caller.
         assert answer["error"]["code"] == UNAUTHORIZED
         assert "secret" not in json.dumps(answer)
         assert "secret detail" in process.stderr
@@ -129,7 +129,7 @@ def test_one_request_leaves_nothing_to_the_next(tmp_path):
         heard = [process.next() for _ in range(4)]
         assert [reply.get("method") for reply in heard] == [*["notifications/progress"] * 3, None]
         assert heard[-1]["id"] == id
-        # Neither the token, nor the level, nor the revision of the one before.
+        # Neither the token, nor the level, nor the revision of the previous request applies.
         process.request("tools/call", call)
         unknown = process.request("tools/list", **{envelope.PROTOCOL_VERSION: "1.0"})
         assert unknown["error"]["code"] == UNSUPPORTED_VERSION
@@ -214,7 +214,7 @@ def test_a_line_that_cannot_be_read_is_refused_and_the_next_one_served(quiet, li
     quiet.write(line + b"\n")
     refused = quiet.response()
     assert refused["error"]["code"] == code
-    # There is no id to write, and this revision has no null for it.
+    # The id could not be read, and this revision does not allow null instead.
     assert "id" not in refused
     assert quiet.call("repeat", text="on") == "on"
 
@@ -254,7 +254,7 @@ def test_notifications_and_responses_are_never_answered(quiet):
 def test_whatever_else_is_printed_goes_to_standard_error(tmp_path):
     with stdio(tmp_path, "--server", "noisy") as process:
         assert process.call("mutter") == "quiet"
-        # At once, and not when the process ends: somebody may be looking.
+        # Immediately, and not when the process ends: a developer may be watching.
         assert "muttered by a tool" in process.stderr
         assert process.call("chat") == "quiet"
         process.close_input()
@@ -385,7 +385,7 @@ def test_an_id_that_is_open_cannot_be_used_again(stage, gate):
         for response in responses
         if response["id"] == "twice"
     ] == ["opened"]
-    # It is closed now.
+    # The id is free now.
     stage.send(call)
     assert stage.response()["id"] == "twice"
 
@@ -406,7 +406,7 @@ def test_answers_wait_for_a_client_that_does_not_read(tmp_path):
         ]
         writing = threading.Thread(target=process.send, args=requests)
         writing.start()
-        # Far more than a pipe holds comes out only from here on.
+        # The answers, far more than a pipe holds, are read only from here on.
         ids = {process.response()["id"] for _ in requests}
         writing.join()
     assert ids == {*range(60)}

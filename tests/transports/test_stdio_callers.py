@@ -1,4 +1,4 @@
-"""Who is calling over stdio: whoever the environment says, looked up anew for each request."""
+"""The caller over stdio: named by the command or its environment, looked up for each request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HINT = "--user USERNAME"
 
 @contextmanager
 def sharing(directory: Path, *arguments: str, **environ: str) -> Iterator[StdioProcess]:
-    """A process on the database of the test."""
+    """Start a process on the database of the test."""
     database = str(connection.settings_dict["NAME"])
     with stdio(directory, *arguments, MCP_TEST_DATABASE=database, **environ) as process:
         yield process
@@ -60,7 +60,7 @@ def test_the_environment_holds_a_token_with_its_scopes(tmp_path):
         refused = process.request("tools/call", {"name": "scoped_tool", "arguments": {}})
         assert refused["error"]["code"] == FORBIDDEN
         assert refused["error"]["data"] == {"scopes": ["orders:write", "orders:read"]}
-        # It is stored behind the requests, at the latest when the process ends.
+        # The use is stored in the background, at the latest when the process ends.
         process.close_input()
         assert process.wait() == 0
     assert AccessToken.objects.get().last_used_at is not None
@@ -134,7 +134,7 @@ def test_a_token_that_was_revoked_is_not_taken_any_more(tmp_path):
         token.revoke()
         began = time.monotonic()
         while "error" not in (answer := process.request("tools/list")):
-            # Three times what is promised.
+            # Three times the documented delay.
             assert time.monotonic() - began < 3
         error = answer["error"]
         assert error["code"] == UNAUTHORIZED
@@ -155,7 +155,7 @@ def test_permissions_that_were_taken_away_are_gone(tmp_path):
 
 
 def failure(directory: Path, *arguments: str, **environ: str) -> str:
-    """What the command says that did not begin."""
+    """Return the error output of a command that fails to start."""
     with sharing(directory, *arguments, **environ) as process:
         assert process.rest() == []
         assert process.wait() == 1

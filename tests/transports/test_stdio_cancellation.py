@@ -1,4 +1,4 @@
-"""Cancelling over stdio, and the subscriptions that are ended by it."""
+"""Cancellation of calls and subscriptions over stdio."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def on_stage(tmp_path_factory):
 
 @pytest.fixture
 def stage(on_stage):
-    """A process whose tools wait at gates, and which has said nothing the test did not read."""
+    """A process whose tools wait at gates; the test must read everything that it writes."""
     yield on_stage
     assert on_stage.request("server/discover")["result"]["resultType"] == "complete"
 
 
 @pytest.fixture(scope="module")
 def in_noise(tmp_path_factory):
-    # Notifications of lists come at once, and those of earlier changes do not come again.
+    # Notifications of lists come immediately, and those of earlier changes do not come again.
     environ = {"MCP_TEST_CONFIRM_SECONDS": "0"}
     with stdio(tmp_path_factory.mktemp("noisy"), "--server", "noisy", **environ) as process:
         yield process
@@ -41,7 +41,7 @@ def in_noise(tmp_path_factory):
 
 @pytest.fixture
 def noisy(in_noise):
-    """A process that announces changes, and has said nothing the test did not read."""
+    """A process that publishes changes; the test must read everything that it writes."""
     yield in_noise
     assert in_noise.request("server/discover")["result"]["resultType"] == "complete"
 
@@ -66,7 +66,7 @@ def test_a_canceled_call_stops_and_is_not_answered(stage, gate, tool):
     call = stage.begin_call(tool, gate=gate)
     wait_at(stage, gate)
     stage.cancel(call, reason="enough")
-    # The tool itself says how it ended; the next response is that of the next request.
+    # The tool itself reports how it ended; the next response is that of the next request.
     assert stage.call("outcome", name=gate) == "cancelled"
     assert stage.call("open_gate", name=gate) == gate
 
@@ -82,7 +82,7 @@ def test_a_canceled_call_says_nothing_more(stage, gate, tool):
     ]
     stage.cancel(call)
     stage.request("server/discover")
-    # What it reports behind the gate comes too late.
+    # Messages of the tool from behind the gate come too late.
     assert stage.call("open_gate", name=gate) == gate
     for _ in range(20):
         stage.request("tools/list")
@@ -195,7 +195,7 @@ def notice(kind: str, *, id: Any) -> dict[str, Any]:
 
 
 def change(process: StdioProcess, kind: str) -> list[dict[str, Any]]:
-    """What is heard of a change; the change is the next response."""
+    """Publish a change by a call, whose response has to come next."""
     call = process.begin_call("change", kind=kind)
     assert process.response()["id"] == call
     return []
@@ -219,7 +219,7 @@ def test_subscriptions_share_the_channel(noisy):
     assert noisy.next() == notice("tools", id=501)
     noisy.cancel(501)
     change(noisy, "tools")
-    # Somebody who listens from now on hears of nothing before.
+    # A new subscription gets no notification of an earlier change.
     listen(noisy, TOOLS, id=501)
     assert noisy.next() == acknowledgement(TOOLS, id=501)
     noisy.cancel(501)

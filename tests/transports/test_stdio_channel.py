@@ -1,6 +1,6 @@
-"""What bounds the memory of a channel, and how its two ends are taken care of.
+"""The limits of a channel's memory, and the handling of its two ends.
 
-In this process, since what is looked at is what does not happen.
+The tests run in this process, because they check that something does not happen.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LINE = b'{"jsonrpc": "2.0", "id": 1, "method": "server/discover"}\n'
 
 @pytest.fixture
 def pipe():
-    """The reading and the writing end; a test may close either."""
+    """The reading and the writing end of a pipe; a test may close either."""
     ends = os.pipe()
     yield ends
     for end in ends:
@@ -49,7 +49,7 @@ def encoded(method: str, params: Any = None, *, id: Any = 1) -> bytes:
 
 
 class Client:
-    """Takes what is sent, once the gate is open."""
+    """Collects the messages that are sent, once `reads` is set."""
 
     def __init__(self) -> None:
         self.reads = asyncio.Event()
@@ -78,7 +78,7 @@ async def conversing(
 
 
 async def spin() -> None:
-    """Let everything run that could."""
+    """Let every task run that is ready."""
     for _ in range(100):
         await asyncio.sleep(0)
 
@@ -187,7 +187,7 @@ async def test_a_client_may_have_only_so_many_requests_open(monkeypatch):
             conversation.process_line(encoded("server/discover", id="x"))
         )
         await spin()
-        # The refusal, too, waits until somebody reads.
+        # The refusal, too, waits until the client reads.
         assert not refusing.done()
         assert client.sent == []
         client.reads.set()
@@ -217,7 +217,7 @@ async def test_an_answer_that_waits_its_turn_is_taken_back():
 
 
 class Eager(Client):
-    """Uses the id of a response again at the moment that it has the response."""
+    """Uses the id of a response again as soon as it has the response."""
 
     conversation: Conversation
 
@@ -241,7 +241,7 @@ async def test_an_id_is_free_as_soon_as_its_response_can_be_read():
 
 
 class Talkative(MCPServer):
-    """Keeps in the database what it says of itself."""
+    """A server whose instructions come from the database."""
 
     @property
     def instructions(self) -> str:

@@ -13,7 +13,7 @@ from tests.transports.stdio_process import StdioProcess, stdio
 
 pytestmark = pytest.mark.outside
 
-# Each would go on for longer than anybody waits here.
+# Tools that run for longer than a test waits, and the text that each prints when it begins.
 STUBBORN = {
     "sleep": "sleeping",
     "sleep_elsewhere": "sleeping",

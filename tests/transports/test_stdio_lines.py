@@ -62,7 +62,7 @@ def test_the_cuts_make_no_difference(chunks):
     kept = [TOO_LONG if len(line) > LIMIT else line for line in bare if line.strip(b" \r")]
     blank = [line for line in bare if not line.strip(b" \r")]
     lines = split(*chunks)
-    # Blanks over the limit are no message either, and are not kept to find that out.
+    # A blank line over the limit is too long: it is not kept to find out that it is blank.
     assert len(lines) == len(kept) + sum(len(line) > LIMIT for line in blank)
     assert [line for line in lines if line is not TOO_LONG] == [
         line for line in kept if line is not TOO_LONG

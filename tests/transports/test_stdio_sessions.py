@@ -44,7 +44,7 @@ TOOLS_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 def session(
     directory: Path, version: str = D, *, server: str = "noisy", **capabilities: Any
 ) -> Iterator[StdioProcess]:
-    """A process that has been initialized."""
+    """Start a process and initialize its session."""
     with stdio(directory, "--server", server) as process:
         process.send(initialize(version, capabilities=capabilities))
         assert process.response()["result"]["protocolVersion"] == version
@@ -53,7 +53,7 @@ def session(
 
 
 def ask(process: StdioProcess, body: Any) -> dict[str, Any]:
-    """The response to a message; nothing else may come before it."""
+    """Send a message and return its response; nothing else may come before it."""
     process.write(json.dumps(body).encode() + b"\n")
     return process.response()
 
@@ -72,7 +72,7 @@ def test_a_client_of_the_handshake_is_served(version, tmp_path):
             "logging": {},
             **({"completions": {}} if version != A else {}),
         }
-        # Served before it says that it is ready, too.
+        # Requests are served before the client has sent `notifications/initialized`, too.
         assert ask(process, request("ping", id="p")) == {"jsonrpc": "2.0", "id": "p", "result": {}}
         process.send(INITIALIZED)
         listed = ask(process, request("tools/list"))["result"]
@@ -116,7 +116,7 @@ def test_before_initialize_there_are_pings_and_enveloped_requests(tmp_path):
 def test_a_process_is_initialized_once(tmp_path):
     with session(tmp_path, B) as process:
         assert ask(process, initialize(D, id="x"))["error"]["code"] == INVALID_REQUEST
-        # The first agreement stands: only B has batches.
+        # The revision of the first initialize stays: only B has batches.
         (answer,) = process.batch([request("ping", id=3)])
         assert answer["id"] == 3
 
@@ -224,7 +224,7 @@ def test_a_member_whose_id_is_open_is_refused_alone(tmp_path):
             "result" in response for response in responses if response["id"] == "same"
         ) == [False, True]
         assert [response["result"] for response in responses if response["id"] == 2] == [{}]
-        # And is free again.
+        # The id is free again.
         assert ask(process, request("ping", id="same"))["result"] == {}
 
 

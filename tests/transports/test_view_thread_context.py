@@ -1,4 +1,4 @@
-"""Where middleware keeps the tenant in its thread, functions find it there, wherever they run.
+"""Functions find the tenant that middleware stores in its thread, wherever they run.
 
 `tests/sites/tenants` does the same with real packages, databases and servers.
 """
@@ -66,12 +66,12 @@ urlpatterns = [
 ]
 
 _thread = threading.local()
-# Tenants that do not exist any more.
+# Tenants that no longer exist.
 gone: set[str] = set()
 
 
 class Entering(ThreadContext):
-    """Enters what `Tenancy` keeps."""
+    """Enters the tenant that `Tenancy` stores."""
 
     def capture(self, request: HttpRequest | None) -> str:
         return find_tenant() if request is None else request.headers.get("x-tenant", "none")
@@ -89,7 +89,7 @@ class Entering(ThreadContext):
 
 
 class Tenancy:
-    """Keeps the tenant in the thread, as many packages do."""
+    """Stores the tenant in the thread, as many packages do."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -157,7 +157,7 @@ async def tenant_in_body() -> str:
     for _ in range(3):
         await asyncio.sleep(0)
         names.add(find_tenant())
-        # As a receiver of a signal does that sends to a channel layer.
+        # As a signal receiver does that sends to a channel layer.
         names.add(await sync_to_async(async_to_sync(sync_to_async(find_tenant)))())
         names.add(await asyncio.create_task(sync_to_async(find_tenant)()))
     return " ".join(sorted(names))
@@ -207,7 +207,7 @@ async def tenant_name() -> str:
 
 
 class Waiting:
-    """Tells when a function waits, and when it was cancelled."""
+    """Events: a function waits, it was cancelled, its call was answered."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -245,7 +245,7 @@ def _site(settings, _stage):
 
 
 def application(mount: str) -> Any:
-    """A mount of the URLconf with the middleware of the test's settings, or one without any."""
+    """Return a mount: of the URLconf with the test's middleware, or without any middleware."""
     if mount in {"raw", "consumer"}:
         mounted: Any = server.asgi if mount == "raw" else MCPConsumer.as_asgi(server=server)
         return URLRouter([re_path("^mcp(?:/health|/sse|/messages)?$", mounted)])
@@ -254,7 +254,7 @@ def application(mount: str) -> Any:
 
 @pytest.fixture
 def tokens(transactional_db):
-    """A bearer of one user for each tenant."""
+    """An Authorization header of one user for each tenant."""
     user = User.objects.create_user("ada", is_staff=True)
     bearers = {}
     for tenant in TENANTS:
@@ -279,7 +279,7 @@ def text_of(answer: Answer) -> str:
 
 
 async def opened(mount: str, tenant: str) -> dict[str, str | None]:
-    """The headers of a session of a tenant."""
+    """Open a session of a tenant, and return its headers."""
     headers: dict[str, str | None] = {
         "mcp_protocol_version": None,
         "mcp_method": None,
@@ -378,7 +378,7 @@ async def test_the_health_check_needs_no_tenant(mount, settings):
 @pytest.mark.parametrize("mount", WITH_MIDDLEWARE)
 @pytest.mark.django_db(transaction=True)
 async def test_an_approval_is_one_of_the_tenant(mount, tokens):
-    """Nobody else can decide about it, or use it."""
+    """Another tenant can neither decide about it nor use it."""
     headers = {"authorization": tokens["alpha"], "x_tenant": "alpha"}
     answer = await ask(mount, tool_call("approved"), **headers)
     assert answer.status == 200, answer.body
@@ -398,7 +398,7 @@ async def test_an_approval_is_one_of_the_tenant(mount, tokens):
 def test_a_command_works_for_the_tenant_that_is_named(capsys):
     call_command("mcp", "call", "sync_tenant", "--server", "tenants", "--tenant", "beta")
     assert "beta" in capsys.readouterr().out
-    # Otherwise it is what the thread of the command is in.
+    # Without the option, it is the tenant of the command's thread.
     call_command("mcp", "call", "sync_tenant", "--server", "tenants")
     assert "none" in capsys.readouterr().out
 
@@ -417,7 +417,7 @@ def test_a_command_for_a_tenant_of_a_site_without_any_is_refused(settings):
 
 
 class Sick(Entering):
-    """Fails in one way."""
+    """Captures `answer`, or what calling it returns or raises."""
 
     answer: Any = None
 
@@ -496,7 +496,7 @@ def test_a_class_that_cannot_be_used_is_named(settings, path, reason):
 @pytest.mark.parametrize("mount", ["lane", "raw", "view"])
 @pytest.mark.django_db(transaction=True)
 async def test_a_tenant_that_is_deleted_while_its_stream_is_open(mount, monkeypatch):
-    """The stream ends without another message, and what asks anew gets an error."""
+    """The stream ends without another message, and a new request gets an error."""
     wanted = message(
         "subscriptions/listen", {"notifications": {"resourceSubscriptions": ["tenant://name"]}}
     )
@@ -554,7 +554,7 @@ async def test_a_package_that_is_not_used_changes_nothing(settings, monkeypatch)
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", engine)
     settings.MCP_DJANGO = {}
     answer = await send(application("lane"), "/mcp", tool_call("slow_tenant"), x_tenant="beta")
-    # What enters its tenants has to be named.
+    # The setting has to name the class that enters the package's tenants.
     assert answer.status == 500
     settings.MCP_DJANGO = {"THREAD_CONTEXT": False}
     answer = await send(application("lane"), "/mcp", tool_call("slow_tenant"))
@@ -636,7 +636,7 @@ async def test_a_tenant_of_the_user_is_not_known_before_the_caller(token, settin
 
 
 class UsersElsewhere:
-    """Keeps the users in the database of a tenant."""
+    """Routes the users to the database of a tenant."""
 
     def db_for_read(self, model: Any, **hints: Any) -> str | None:
         return "tenant" if model is User else None

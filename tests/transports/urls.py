@@ -1,4 +1,4 @@
-"""The example site's addresses, and the stage."""
+"""The URLconf of the example site, with the stage and the parlor."""
 
 from django.urls import include, path
 

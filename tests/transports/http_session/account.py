@@ -1,4 +1,4 @@
-"""What one client saw of one call, and whether that is allowed."""
+"""The messages that one client got for one call, and whether they are allowed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class End(StrEnum):
     LOST = "lost"
     """A prefix of the numbers and one error that says that no more will come."""
     UNSENT = "unsent"
-    """The connection broke before the first event, so there is no id to come back with."""
+    """The connection broke before the first event, so there is no id to resume with."""
     UNKNOWN = "unknown"
-    """An id that a worker had sent was unknown to another one."""
+    """An id that a worker had sent was unknown to another worker."""
     STUCK = "stuck"
     """No end came in time."""
     BAD = "bad"
-    """Numbers missing, twice or in disorder, a foreign message, or a second end."""
+    """Numbers are missing, repeated or out of order; a foreign message; or a second end."""
 
 
 @dataclass(kw_only=True)
@@ -32,13 +32,13 @@ class Account:
 
     request_id: int
     numbers: int
-    """How many the tool was told to say."""
+    """How many numbers the tool was told to report."""
     ids: list[str] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     connections: list[str] = field(default_factory=list)
-    """What became of each connection, for whoever reads a failure."""
+    """How each connection ended, for the text of a failure."""
     is_refused: bool = False
-    """Whether the last connection did not come about."""
+    """Whether the last connection was refused."""
     is_unknown: bool = False
     is_stuck: bool = False
 
@@ -49,7 +49,7 @@ class Account:
 
     @property
     def end(self) -> End:
-        """The verdict."""
+        """How the call ended, judged by its messages."""
         if self.is_unknown:
             return End.UNKNOWN
         if not self._is_orderly:
@@ -86,17 +86,17 @@ class Account:
 
 
 def is_response(message: dict[str, Any]) -> bool:
-    """Whether a message ends its call."""
+    """Return whether a message ends its call."""
     return "id" in message and "method" not in message
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """The text of a tool's result."""
+    """Return the text of a tool's result."""
     text: str = message["result"]["content"][0]["text"]
     return text
 
 
 def tally(accounts: Iterable[Account]) -> dict[str, int]:
-    """How many calls ended in which way; the ways that nobody went are there too."""
+    """Return how many calls ended in each way, including the ways with none."""
     counted = Counter(account.end for account in accounts)
     return {end.value: counted[end] for end in End}

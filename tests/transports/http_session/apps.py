@@ -1,7 +1,7 @@
-"""The application of the worker processes: it makes dead workers known sooner.
+"""The app of the worker processes, which shortens the leases of workers.
 
-How long a silent process is believed in is nobody's to set but ours, so there is no setting for
-it; a test that waits for a lease to end cannot wait for half a minute each time.
+The length of a lease is internal, so there is no setting for it; a test that waits for a lease to
+end cannot wait for half a minute each time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from django.apps import AppConfig
 
 
 class SessionsConfig(AppConfig):
-    """Reads `MCP_TEST_LEASE_SECONDS`; a worker beats three times within its lease, as ever."""
+    """Reads `MCP_TEST_LEASE_SECONDS`; a worker still beats three times within its lease."""
 
     name = "tests.transports.http_session"
     label = "worker_processes"

@@ -1,4 +1,4 @@
-"""A client that is asked, and answers."""
+"""A client that answers the requests of a server."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FORMS = (C, D)
 
 
 async def ready(mount: str, *, version: str = D, token: str | None = None, **named: Any) -> Peer:
-    """A client that can be asked for everything, or for what is named."""
+    """Return a client that declares every capability, or those that are named."""
     peer = Peer(mount, PARLOR, version=version, token=token)
     await peer.open(**(named or EVERYTHING))
     return peer
 
 
 async def answer(peer: Peer, question: dict[str, Any], result: Any, **changes: Any) -> None:
-    """Answer a question, which is taken without a word."""
+    """Answer a question; the answer is accepted with an empty body."""
     body = {"jsonrpc": "2.0", "id": question["id"], "result": result}
     taken = await peer.send(body, **changes)
     assert (taken.status, taken.body) == (202, b"")
@@ -34,7 +34,7 @@ async def answer(peer: Peer, question: dict[str, Any], result: Any, **changes: A
 
 @asynccontextmanager
 async def asking(peer: Peer, body: dict[str, Any]) -> AsyncIterator[Reader]:
-    """The answer to a call as it comes."""
+    """Send a call, and yield a reader of its answer."""
     async with peer.stream(body) as connection:
         yield Reader(connection)
 
@@ -48,14 +48,14 @@ def text(response: dict[str, Any]) -> str:
     return text
 
 
-def said(content: Any = None, **changes: Any) -> dict[str, Any]:
-    """What a model says."""
+def sampled(content: Any = None, **changes: Any) -> dict[str, Any]:
+    """Return the result of sampling."""
     block = {"type": "text", "text": "hi"} if content is None else content
     return {"role": "assistant", "model": "m", "content": block, **changes}
 
 
 async def refused(peer: Peer, body: dict[str, Any], **changes: Any) -> str:
-    """What the tool says that could not ask."""
+    """Send a call of a tool that cannot ask, and return the text of its error."""
     response = (await peer.send(body, **changes)).response()
     assert response["result"]["isError"] is True
     return text(response)

@@ -1,6 +1,7 @@
-"""Looks at the stored streams after a run and prints, as JSON, how many there are and which broke.
+"""Checks the stored streams after a run; prints their number and the broken ones as JSON.
 
-A stream holds every number from 1 to its last one; the error of one that was lost stands far above.
+A stream holds every number from 1 to its last one; the number of the error of a lost stream is far
+above.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import django
 
 
 def broken(state: str, last_seq: int, numbers: list[int], last_payload: str) -> bool:
-    """Whether the events of a stream do not fit its row."""
+    """Return whether the events of a stream contradict its row."""
     from mcp_django.storage.streams import LOST_SEQ
 
     if (state != "open") != ("id" in json.loads(last_payload or "{}")):

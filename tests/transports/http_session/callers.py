@@ -10,7 +10,7 @@ from mcp_django.auth.principal import Principal, principal_for
 
 
 class Anybody(BaseBackend):
-    """Whoever calls is the first user there is."""
+    """Authenticates every caller as the first user in the database."""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
         return principal_for(User.objects.first())

@@ -1,13 +1,14 @@
-"""Trouble for standing streams: clients that are cut off, or do not read, while things change.
+"""Trouble for GET streams: clients that are cut off, or do not read, while things change.
 
     python -m tests.transports.http_session.changes --changes 10000 --database postgres --bell
 
 Several worker processes share a database, and change hundreds of resources as fast as they can.
-Clients of 2025-11-25 subscribe to all of them, leave at random and come back to a random worker
+Clients of 2025-11-25 subscribe to all of them, disconnect at random and resume at a random worker
 with the last event id that they have read. A resource is missed if no message about it was read
-after its last change was committed. The figures are printed; the exit status tells the verdict.
+after its last change was committed. The figures are printed; the exit status is 1 if a
+check failed.
 
-`MCP_TEST_CHANGES` says how many there are in the tests.
+`MCP_TEST_CHANGES` is the number of changes in the tests.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ CHANGES = int(os.environ.get("MCP_TEST_CHANGES", "10000"))
 PREFIX = "sessions://things/"
 # How long a client does not read before its connection is reset.
 STALLED_SECONDS = 20
-# After so many seconds without news what was not told is missed.
+# After this many seconds without news, a change without a message counts as missed.
 QUIET_SECONDS = 60
 CALLERS = 8
-# One address has a quarter of a worker's threads, and all callers may have chosen the same worker.
+# One address gets a quarter of a worker's threads, and all callers may have chosen the same worker.
 THREADS = 4 * CALLERS
 CHANGES_OF_A_CALL = 50
 # The most events of a connection before it is cut.
@@ -49,14 +50,14 @@ MOST_EVENTS = 200
 
 @dataclass(kw_only=True)
 class Plan:
-    """What a run is made of."""
+    """The parameters of a run."""
 
     workers: int = 4
     things: int = 400
     changes: int = CHANGES
-    """How many at the least."""
+    """The minimum number of changes."""
     cuts: int = 100
-    """How many at the least; changes go on until then."""
+    """The minimum number of cuts; changes go on until then."""
     listeners: int = 2
     """How many clients are cut off again and again."""
     stalls: int = 1
@@ -66,7 +67,7 @@ class Plan:
 
 
 @dataclass(kw_only=True)
-class Told:
+class Received:
     """What one client read over all of its connections."""
 
     at: dict[int, float] = field(default_factory=dict)
@@ -79,39 +80,39 @@ class Told:
     refusals: list[str] = field(default_factory=list)
 
     def missed(self, last: Mapping[int, float]) -> list[int]:
-        """The things whose last change this client was not told of."""
-        return [thing for thing, at in last.items() if self.at.get(thing, 0.0) < at]
+        """Return the things about whose last change this client got no message."""
+        return [number for number, at in last.items() if self.at.get(number, 0.0) < at]
 
 
 @dataclass(kw_only=True)
 class Report:
-    """What came of a run."""
+    """The results of a run."""
 
     changes: int = 0
     last: dict[int, float] = field(default_factory=dict)
     """When each thing changed for the last time."""
-    told: list[Told] = field(default_factory=list)
+    clients: list[Received] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     @property
     def missed(self) -> list[int]:
-        """For each client, how many things it was not told of."""
-        return [len(client.missed(self.last)) for client in self.told]
+        """For each client, how many things it missed."""
+        return [len(client.missed(self.last)) for client in self.clients]
 
     @property
     def cuts(self) -> int:
-        """How often a client was cut off."""
-        return sum(client.cuts for client in self.told)
+        """How often clients were cut off."""
+        return sum(client.cuts for client in self.clients)
 
     @property
     def disorder(self) -> list[str]:
         """Every event that came before one with a smaller number."""
-        return [text for client in self.told for text in client.disorder]
+        return [text for client in self.clients for text in client.disorder]
 
     @property
     def refusals(self) -> list[str]:
-        """Every answer to a client that came back that was no stream."""
-        return [text for client in self.told for text in client.refusals]
+        """Every answer to a reconnecting client that was not a stream."""
+        return [text for client in self.clients for text in client.refusals]
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -120,45 +121,45 @@ class Report:
             "changes": self.changes,
             "things": len(self.last),
             "missed": self.missed,
-            "events": [client.events for client in self.told],
+            "events": [client.events for client in self.clients],
             "out of order": len(self.disorder),
             "refusals": self.refusals,
-            "connections": [client.connections for client in self.told],
+            "connections": [client.connections for client in self.clients],
             "cuts": self.cuts,
-            "stalls": sum(client.stalls for client in self.told),
+            "stalls": sum(client.stalls for client in self.clients),
             "complaining workers": len(self.complaints),
         }
 
 
 class Listener:
-    """A client that is told of all things, as long as its connections last."""
+    """A client that is subscribed to all things, and reconnects."""
 
     def __init__(self, client: Client, *, stalls: int = 0) -> None:
         self._client = client
         self._stalls = stalls
         self._last: str | None = None
-        self.told = Told()
+        self.received = Received()
 
     async def subscribe(self, things: int) -> None:
-        """Ask to be told of so many things."""
+        """Subscribe to this many things."""
         for number in range(things):
             wanted = request("resources/subscribe", uri=f"{PREFIX}{number}")
             (await self._client.post(wanted)).raise_for_status()
 
     async def listen(self) -> None:
-        """Read, and come back after each end, until this is cancelled."""
+        """Read, and reconnect after each end, until this is cancelled."""
         while True:
             try:
                 await self._connect()
             except httpx.HTTPError as exc:
-                self.told.refusals.append(type(exc).__name__)
+                self.received.refusals.append(type(exc).__name__)
                 await asyncio.sleep(0.02)
 
     async def _connect(self) -> None:
-        self.told.connections += 1
+        self.received.connections += 1
         async with self._client.get(last=self._last) as response:
             if response.status_code != 200:
-                self.told.refusals.append(f"{response.status_code} {await response.aread()!r}")
+                self.received.refusals.append(f"{response.status_code} {await response.aread()!r}")
                 await asyncio.sleep(0.1)
                 return
             async with aclosing(events(response)) as coming:
@@ -172,26 +173,26 @@ class Listener:
             assert cursor is not None, event_id
             place = (cursor.position, cursor.beyond or 0)
             if place <= before:
-                self.told.disorder.append(f"{event_id} after {before}")
+                self.received.disorder.append(f"{event_id} after {before}")
             before = place
             self._last = event_id
             if message is None:
                 continue
-            self.told.events += 1
-            self.told.at[int(message["params"]["uri"].removeprefix(PREFIX))] = time.monotonic()
+            self.received.events += 1
+            self.received.at[int(message["params"]["uri"].removeprefix(PREFIX))] = time.monotonic()
             left -= 1
             if left:
                 continue
-            if self._stalls > self.told.stalls:
-                # Nothing is read, and what was written meanwhile is lost with the connection.
+            if self._stalls > self.received.stalls:
+                # Nothing is read, and what the server writes meanwhile is lost with the connection.
                 await asyncio.sleep(STALLED_SECONDS)
-                self.told.stalls += 1
-            self.told.cuts += 1
+                self.received.stalls += 1
+            self.received.cuts += 1
             return
 
 
 async def run(plan: Plan, environ: Mapping[str, str], directory: Path) -> Report:
-    """Change things while clients listen; wait until they know of everything, or never will."""
+    """Change things while clients listen; wait until nothing is missed, or no news arrives."""
     report = Report()
     places = {"MCP_TEST_THREADS": str(THREADS)}
     async with (
@@ -200,7 +201,7 @@ async def run(plan: Plan, environ: Mapping[str, str], directory: Path) -> Report
     ):
         listeners = [Listener(await _begun(http, workers)) for _ in range(plan.listeners)]
         listeners.append(Listener(await _begun(http, workers), stalls=plan.stalls))
-        report.told = [listener.told for listener in listeners]
+        report.clients = [listener.received for listener in listeners]
         await asyncio.gather(*(listener.subscribe(plan.things) for listener in listeners))
         listening = [asyncio.create_task(listener.listen()) for listener in listeners]
         calls = _calls(plan, report)
@@ -244,13 +245,15 @@ async def _change(
         assert answer.status_code == 200, answer.text
         for change in answer.json()["result"]["structuredContent"]["result"]:
             report.changes += 1
-            report.last[change["thing"]] = max(change["at"], report.last.get(change["thing"], 0.0))
+            report.last[change["number"]] = max(
+                change["at"], report.last.get(change["number"], 0.0)
+            )
 
 
 async def _settled(report: Report, plan: Plan) -> None:
-    """Wait as long as somebody is told of something that is not known yet."""
+    """Wait until nothing is missed, or no news arrives for `QUIET_SECONDS`."""
     before, since = report.missed, time.monotonic()
-    while any(report.missed) or report.told[-1].stalls < plan.stalls:
+    while any(report.missed) or report.clients[-1].stalls < plan.stalls:
         await asyncio.sleep(0.1)
         if report.missed != before:
             before, since = report.missed, time.monotonic()
@@ -259,7 +262,7 @@ async def _settled(report: Report, plan: Plan) -> None:
 
 
 def main() -> int:
-    """Run from the command line; 0 means that nobody missed anything."""
+    """Run from the command line; return 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.transports.http_session.changes")
     parser.add_argument("--changes", type=int, default=CHANGES)
     parser.add_argument("--things", type=int, default=400)

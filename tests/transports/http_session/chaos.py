@@ -1,13 +1,14 @@
-"""Trouble for durable streams: disconnects, lost rings, killed workers and halted ones.
+"""Trouble for durable streams: disconnects, lost pub/sub messages, killed and halted workers.
 
     python -m tests.transports.http_session.chaos --rounds 20 --database postgres --bell
 
-Several worker processes share a database. Clients of 2025-11-25 call tools that count aloud, leave
-at random and come back to a random worker. Every one of them has to see all numbers and the
-result, or a prefix of them and one error. A run ends when each kind of trouble has happened so many
-times, however long that takes. The figures are printed; the exit status tells the verdict.
+Several worker processes share a database. Clients of 2025-11-25 call tools that report numbers as
+progress, disconnect at random and resume at a random worker. Each client has to see all numbers and
+the result, or a prefix of the numbers and one error. A run ends when each kind of trouble has
+happened a certain number of times, however long that takes. The figures are printed; the exit
+status is 1 if a check failed.
 
-`MCP_TEST_CHAOS_ROUNDS` says how many times in the tests.
+`MCP_TEST_CHAOS_ROUNDS` is that number in the tests.
 """
 
 from __future__ import annotations
@@ -39,32 +40,32 @@ MOST_NUMBERS = 60
 # The longest that a tool keeps silent between two numbers.
 LONGEST_GAP = 0.05
 RESTLESS = 0.7
-# A worker that is killed falls this soon after it was handed calls.
+# A worker is killed within this time after it was sent calls, or after clients have listened.
 AMBUSH_SECONDS = 0.015
 LISTENING_SECONDS = 0.3
 VOLLEY = 6
-# A client gives a worker up that was halted for so long.
+# A client gives up on a worker that was halted for this long.
 HALTED_SECONDS = 4
 
 
 @dataclass(kw_only=True)
 class Plan:
-    """What a run is made of."""
+    """The parameters of a run."""
 
     workers: int = 3
     callers: int = 24
     lease: float = 2.0
     calls: int = 0
-    """How many calls end at the least."""
+    """The minimum number of calls that end."""
     kills: int = ROUNDS
     halts: int = ROUNDS
     cuts: int = 0
-    """How many times the connections to the database break; PostgreSQL has some."""
+    """How many times the connections to the database break; only PostgreSQL has connections."""
 
 
 @dataclass(kw_only=True)
 class Report:
-    """What came of a run."""
+    """The results of a run."""
 
     accounts: list[Account] = field(default_factory=list)
     ambushed: list[Account] = field(default_factory=list)
@@ -72,12 +73,12 @@ class Report:
     halts: int = 0
     cuts: int = 0
     has_calls: asyncio.Event = field(default_factory=asyncio.Event)
-    """Whether as many calls have ended as were planned."""
+    """Set when as many calls have ended as were planned."""
     may_fail: bool = False
-    """Whether an internal error is an answer."""
+    """Whether an internal error is an allowed answer."""
     complaints: list[str] = field(default_factory=list)
     streams: dict[str, Any] = field(default_factory=dict)
-    """What the database holds in the end, by `tests.transports.http_session.audit`."""
+    """The streams in the database at the end, from `tests.transports.http_session.audit`."""
 
     @property
     def failures(self) -> list[str]:
@@ -109,7 +110,7 @@ class Report:
 
 
 async def run(plan: Plan, environ: Mapping[str, str], directory: Path) -> Report:
-    """Make trouble for a while, wait for the last client, and look at what is stored."""
+    """Cause the planned trouble, wait for the last client, and check the stored streams."""
     report = Report(may_fail=plan.cuts > 0)
     environ = {**environ, "MCP_TEST_LEASE_SECONDS": str(plan.lease)}
     async with (
@@ -156,7 +157,7 @@ async def _call(
 
 
 async def _begun(http: httpx.AsyncClient, workers: Fleet) -> Client:
-    """A client with a session, for which a worker in trouble is asked again."""
+    """Return a client with a session; try again while a worker is in trouble."""
     while True:
         client = Client(http, workers)
         try:
@@ -168,12 +169,12 @@ async def _begun(http: httpx.AsyncClient, workers: Fleet) -> Client:
 
 
 async def _kill(times: int, client: Client, workers: Fleet, report: Report) -> None:
-    """Again and again hand calls to a worker, kill it while it serves them, and start another."""
+    """Repeatedly send calls to a worker, kill it while it serves them, and start another."""
     while report.kills < times:
         victim = workers.any()
         calls = _volley(client, victim)
         if random.random() < 0.5:
-            # Some have heard from it by then.
+            # Some clients have received messages by then.
             await asyncio.wait(calls, timeout=random.random() * LISTENING_SECONDS)
         await asyncio.sleep(random.random() * AMBUSH_SECONDS)
         workers.kill(victim)
@@ -184,7 +185,7 @@ async def _kill(times: int, client: Client, workers: Fleet, report: Report) -> N
 
 
 async def _halt(plan: Plan, client: Client, workers: Fleet, report: Report) -> None:
-    """Again and again halt a worker for longer than it is believed in, in the middle of calls."""
+    """Repeatedly halt a worker for longer than its lease, in the middle of calls."""
     while report.halts < plan.halts:
         victim = workers.any()
         calls = _volley(client, victim)
@@ -197,10 +198,10 @@ async def _halt(plan: Plan, client: Client, workers: Fleet, report: Report) -> N
 
 
 async def _cut(times: int, environ: Mapping[str, str], report: Report) -> None:
-    """Again and again end the connections to the database, whatever goes on in them."""
+    """Repeatedly end the connections to the database, even in the middle of transactions."""
     while report.cuts < times:
         await asyncio.sleep(random.random())
-        # What ended no connection was no trouble.
+        # An attempt that ended no connection does not count.
         report.cuts += bool(await asyncio.to_thread(databases.cut, environ))
 
 
@@ -212,7 +213,7 @@ def _volley(client: Client, victim: Server) -> list[asyncio.Task[Account]]:
 
 
 def main() -> int:
-    """Run from the command line; 0 means that nobody saw anything wrong."""
+    """Run from the command line; return 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.transports.http_session.chaos")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each kind of trouble")
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")

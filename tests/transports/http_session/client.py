@@ -1,4 +1,4 @@
-"""A client of 2025-11-25 that is sent to another worker each time, and comes back when cut off."""
+"""A client of 2025-11-25 that sends to a random worker each time, and resumes when cut off."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.transports.http_session.account import Account
 
 VERSION = "2025-11-25"
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-# Workers send a sign of life twice a second, but a machine may be busy.
+# Workers send a keepalive twice a second, but a machine may be busy.
 PATIENCE = 30
-# After so many seconds without an end a call is taken to have none.
+# A call without an end after this many seconds counts as stuck.
 LONGEST_SECONDS = 45
-# What a worker says for a moment and means no more than that.
+# Statuses that mean a temporary problem of a worker.
 LATER = (500, 503, 429)
 
 _ids = count(1)
@@ -33,10 +33,10 @@ _ids = count(1)
 async def connections(
     *, kept: int = 0, patience: float = PATIENCE
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Connections for many clients, of which so many are used again.
+    """Open an HTTP client for many sessions, which keeps up to `kept` connections for reuse.
 
-    With none a worker that ends cannot close one that a request was about to use. A worker that
-    says nothing for `patience` seconds is given up.
+    If none is kept, a worker that ends cannot close a connection that a request is about to use. A
+    request fails if the worker sends nothing for `patience` seconds.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=kept)
     timeout = httpx.Timeout(patience, pool=None)
@@ -45,14 +45,14 @@ async def connections(
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
-    """A call of a tool that asks for progress, under an id of its own."""
+    """Return a call of a tool with a progress token, under an id of its own."""
     request_id = next(_ids)
     params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": request_id}}
     return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
 
 
 def request(method: str, **params: Any) -> dict[str, Any]:
-    """A request under an id of its own."""
+    """Return a request under an id of its own."""
     return {"jsonrpc": "2.0", "id": next(_ids), "method": method, "params": params}
 
 
@@ -69,7 +69,7 @@ class Client:
         """Open the session.
 
         Raises:
-            httpx.HTTPError: there is none.
+            httpx.HTTPError: no session could be opened.
         """
         message = request(
             "initialize",
@@ -94,7 +94,7 @@ class Client:
             return await self._http.delete(url, headers=self.headers)
 
     def get(self, *, at: Server | None = None, last: str | None = None) -> Any:
-        """The standing stream, or the rest of the one that the event id names."""
+        """Open the GET stream, or the rest of the stream that the event id names."""
         headers = self.headers if last is None else {**self.headers, "last-event-id": last}
         return self._stream("GET", at, headers)
 
@@ -115,16 +115,16 @@ class Client:
     async def follow(
         self, message: dict[str, Any], *, restless: float, at: Server | None = None
     ) -> Account:
-        """Call, and come back after every broken connection until the call has an end.
+        """Send a call, and resume after every broken connection until the call has an end.
 
-        With a chance of `restless` the client leaves a connection at a random event by itself.
+        With a probability of `restless`, the client itself disconnects at a random event.
         """
         account = Account(request_id=message["id"], numbers=message["params"]["arguments"]["n"])
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
                 await self._read(account, self.stream(message, at=at), restless)
                 while account.is_refused:
-                    # Nobody listened there, so nothing was sent.
+                    # No worker has begun the call, so it is sent again.
                     await self._read(account, self.stream(message), restless)
                 while account.ids and not account.is_over and not account.is_unknown:
                     await self._read(account, self.get(last=account.ids[-1]), restless)
@@ -139,7 +139,7 @@ class Client:
             async with opening as response:
                 if response.status_code in LATER:
                     account.connections.append(str(response.status_code))
-                    # Nothing was begun there.
+                    # The worker has not begun the call.
                     account.is_refused = response.status_code == 503 and not account.ids
                     await asyncio.sleep(0.1)
                 elif not response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -150,12 +150,12 @@ class Client:
         except httpx.HTTPError as exc:
             account.connections.append(f"{type(exc).__name__} after {len(account.ids)}")
             account.is_refused = not account.ids and isinstance(exc, httpx.ConnectError)
-            # Nobody hammers a machine that has gone.
+            # Do not flood a worker that has gone.
             await asyncio.sleep(0.02)
 
 
 async def _listen(account: Account, response: httpx.Response, left: int | None) -> None:
-    """Take events until the stream ends, or so many have come."""
+    """Read events until the stream ends, or `left` events have come."""
     async with aclosing(events(response)) as coming:
         async for event_id, message in coming:
             account.ids.append(event_id)
@@ -166,14 +166,14 @@ async def _listen(account: Account, response: httpx.Response, left: int | None) 
                 return
     account.connections.append(f"ended after {len(account.ids)}")
     if not account.is_over:
-        # It was cut off on purpose, or the worker gave the stream up.
+        # The stream was cut off on purpose, or the worker gave it up.
         await asyncio.sleep(0.02)
 
 
 async def events(
     response: httpx.Response,
 ) -> AsyncIterator[tuple[str, dict[str, Any] | None]]:
-    """The events of a stream with their ids; the one without data has no message."""
+    """Yield the events of a stream with their ids; an event without data has no message."""
     decoder = sse.EventDecoder()
     async for part in response.aiter_raw():
         for event in decoder.feed(part):

@@ -1,4 +1,4 @@
-"""Sessions to try the store with, and other processes that are only numbers."""
+"""Sessions for tests of the storage, and other processes that are only worker numbers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.transports.stage import gates
 
 T = TypeVar("T")
 
-# A thread that looks after calls may still be there from the test before, and looks as often as it
-# was told then.
+# The thread that polls for cancellations may still run from the test before, with the interval of
+# that test; so all tests have the same one.
 cancellation.POLL_SECONDS = 0.05
 
 HERE = 1001
@@ -33,7 +33,7 @@ ELSEWHERE = 2002
 
 @contextmanager
 def as_worker(number: int) -> Iterator[None]:
-    """Be the process of this number for a while."""
+    """Give this process a worker number within the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inbox, "_worker_id_of", lambda pid: number)
         patch.setattr(inbox, "_last_heartbeats", {})
@@ -42,19 +42,19 @@ def as_worker(number: int) -> Iterator[None]:
 
 @pytest.fixture
 def here():
-    """This process has a number that no other test knows."""
+    """Give this process the worker number `HERE`."""
     with as_worker(HERE):
         yield
 
 
 @pytest.fixture
 def session(transactional_db, here):
-    """A session of nobody."""
+    """A session of an anonymous caller."""
     return open_session()[0]
 
 
 def open_session(principal: str = "anonymous", **changes: Any) -> tuple[Session, str]:
-    """A session with its id."""
+    """Open a session, and return it with its id."""
     values: dict[str, Any] = {
         "user_pk": None,
         "protocol_version": "2025-11-25",
@@ -65,14 +65,14 @@ def open_session(principal: str = "anonymous", **changes: Any) -> tuple[Session,
 
 
 def silence(number: int, *, seconds: float = 3600) -> None:
-    """Let a process have beaten for the last time so long ago."""
+    """Set the last heartbeat of a process to this many seconds ago."""
     # A transaction that begins with a read cannot wait for other writers on SQLite.
     if not Worker.objects.filter(pk=number).update(beat_at=seconds_ago(seconds)):
         Worker.objects.create(pk=number, beat_at=seconds_ago(seconds))
 
 
 def at_once(count: int, work: Callable[[int], T]) -> list[T]:
-    """What the work returns in so many threads that begin together, each with its connection."""
+    """Run the work in threads that begin together, each with its connection; return the results."""
     barrier = threading.Barrier(count)
 
     def run(number: int) -> T:
@@ -88,7 +88,7 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
 
 @pytest.fixture
 def _stage(settings):
-    """The stage has an address, and no connection of asgiref's thread is left open."""
+    """Mount the stage, and leave no connection of asgiref's thread open."""
     settings.ROOT_URLCONF = "tests.transports.urls"
     close_asgiref_connections()
     yield
@@ -117,7 +117,7 @@ def app(streaming):
 
 @pytest.fixture
 def gate():
-    """A gate of the test's own, opened at the end so that no thread stays behind."""
+    """The name of a gate for this test alone, opened at the end so that no thread keeps waiting."""
     name = uuid.uuid4().hex
     yield name
     gates.pop(name).opened.set() if name in gates else None

@@ -22,19 +22,19 @@ INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 def request(method: str, params: Any = None, *, id: Any = 1) -> dict[str, Any]:
-    """A request without an envelope."""
+    """Return a request without an envelope."""
     message = {"jsonrpc": "2.0", "id": id, "method": method}
     return message if params is None else {**message, "params": params}
 
 
 def initialize(version: Any = D, *, id: Any = 1, **changes: Any) -> dict[str, Any]:
-    """The first message of a session; `None` removes a parameter."""
+    """Return the first message of a session; `None` removes a parameter."""
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT, **changes}
     return request("initialize", {k: v for k, v in params.items() if v is not None}, id=id)
 
 
 def call(name: str, /, *, id: Any = 1, progress: Any = None, **arguments: Any) -> dict[str, Any]:
-    """A call of a tool, with a progress token if there is one."""
+    """Return a call of a tool, with a progress token if one is given."""
     params: dict[str, Any] = {"name": name, "arguments": arguments}
     if progress is not None:
         params["_meta"] = {"progressToken": progress}
@@ -42,12 +42,12 @@ def call(name: str, /, *, id: Any = 1, progress: Any = None, **arguments: Any) -
 
 
 def notification(method: str, **params: Any) -> dict[str, Any]:
-    """A notification."""
+    """Return a notification."""
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
 def code_of(answer: Answer) -> int:
-    """The code of the error that came back."""
+    """Return the code of the error in an answer."""
     code: int = answer.json()["error"]["code"]
     return code
 
@@ -76,7 +76,7 @@ class Peer:
         return session_id
 
     async def open(self, **capabilities: Any) -> dict[str, Any]:
-        """Begin a session, and the result of that."""
+        """Open a session, and return the result of `initialize`."""
         answer = await self.send(initialize(self.version, capabilities=capabilities))
         assert answer.status == 200, answer.body
         self.headers["mcp_session_id"] = answer.headers["mcp-session-id"]
@@ -92,7 +92,7 @@ class Peer:
         return await ask(self.mount, self.path, encoded(body), verb=verb, **headers)
 
     async def get(self, **changes: str | None) -> Answer:
-        """A GET that is not answered by a stream."""
+        """Send a GET that is not answered by a stream."""
         return await self.send(b"", verb="GET", **{"accept": "text/event-stream", **changes})
 
     async def delete(self, **changes: str | None) -> Answer:
@@ -100,7 +100,7 @@ class Peer:
         return await self.send(b"", verb="DELETE", **changes)
 
     async def result(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
-        """The result of a request."""
+        """Send a request, and return its result."""
         request_id = next(self._ids)
         answer = await self.send(request(method, params, id=request_id))
         assert answer.status == 200, answer.body
@@ -119,17 +119,17 @@ class Peer:
             yield connection
 
     def standing(self, **changes: str | None) -> Any:
-        """The GET stream."""
+        """Open the GET stream."""
         return self.stream(verb="GET", **{"accept": "text/event-stream", **changes})
 
 
 def encoded(body: Any) -> bytes:
-    """A message as it is posted."""
+    """Return the bytes of a message."""
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
 async def opened(mount: str, path: str = OPEN, **options: Any) -> Peer:
-    """A client that has begun its session."""
+    """Return a client that has opened its session."""
     peer = Peer(mount, path, **options)
     await peer.open()
     return peer

@@ -1,4 +1,4 @@
-"""A channel layer that loses messages, for processes whose bell has to be a hint and no more."""
+"""A channel layer that loses messages, for processes that must not depend on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DROP = float(os.environ.get("MCP_TEST_DROP", "0"))
 
 
 class LossyLayer(RedisChannelLayer):
-    """Each process misses its own share of the rings."""
+    """Loses a share of the messages, other ones in each process."""
 
     async def receive(self, channel: str) -> dict[str, Any]:
         while True:

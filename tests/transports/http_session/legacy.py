@@ -31,7 +31,7 @@ class Stream:
         self.path = ""
 
     async def event(self) -> Any:
-        """The next event."""
+        """Return the next event."""
         while not self._events:
             part = await self.connection.part()
             self._events.extend(self._decoder.feed(part.get("body", b"")))
@@ -40,24 +40,24 @@ class Stream:
         return self._events.pop(0)
 
     async def said(self) -> Any:
-        """The next message, or the answer to several."""
+        """Return the next message, or the answer to a batch."""
         event = await self.event()
         assert event.event == "message"
         return json.loads(event.data)
 
     async def post(self, body: Any, **changes: str | None) -> Answer:
-        """Post a message, and what comes back for that."""
+        """Post a message, and return the answer to the POST."""
         headers = {**self._headers, **changes}
         return await send(self._app, self.path, encoded(body), **headers)
 
     def expect(self, body: Any) -> str:
-        """A request as another process hands it over, whose answer will come here."""
+        """Return a request for another process to hand over, whose answer comes on this stream."""
         raw = encoded(body)
         self.connection.exchange.ask_elsewhere(raw)
         return raw.decode()
 
     async def ask(self, body: Any) -> Any:
-        """The next message after one that is taken."""
+        """Post a message, which has to be accepted, and return the next message of the stream."""
         answer = await self.post(body)
         assert (answer.status, answer.body) == (202, b"")
         return await self.said()
@@ -67,7 +67,7 @@ class Stream:
 async def opened(
     app: Any, path: str = "/open/mcp/sse", *, root_path: str = "", **changes: str | None
 ) -> AsyncIterator[Stream]:
-    """A stream that has said where to post to."""
+    """Open a stream, and read the address to post to."""
     given = {**PLAIN, "accept": "text/event-stream", **changes}
     headers = headers_for({}, **given)
     connection = Connection(app, path, b"", headers, "GET", root_path=root_path)

@@ -1,4 +1,4 @@
-"""A client that hears of changes on its standing stream, and comes back when that ends."""
+"""A client that is notified of changes on its GET stream, and reconnects when that ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.transports.http_session.client import Client, events
 
 
 class Listener:
-    """Reads the standing stream of a session until it is closed."""
+    """Reads the GET stream of a session, and reconnects until it is closed."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.heard: list[float] = []
-        """When each notice of a changed list came."""
+        """When each notification of a changed list came."""
         self.refusals: list[int] = []
         self.connections = 0
         self._is_closed = False
@@ -24,7 +24,7 @@ class Listener:
         self._last: str | None = None
 
     async def listen(self) -> None:
-        """Read, again and again."""
+        """Read the stream, and reconnect when it ends."""
         while not self._is_closed:
             try:
                 await self._read()
@@ -45,7 +45,7 @@ class Listener:
                     self._news.set()
 
     async def hears(self, *, after: float, within: float) -> bool:
-        """Whether a notice comes that is not older than a moment."""
+        """Return whether a notification comes in time that is not older than `after`."""
         try:
             async with asyncio.timeout(within):
                 while not self.heard or self.heard[-1] < after:

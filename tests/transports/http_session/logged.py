@@ -1,4 +1,4 @@
-"""A server whose calls are logged, and that dies when it is told to.
+"""A server whose calls are logged, in a process that dies on demand.
 
 `MCP_TEST_KILLED` is `first` or `last`: the process dies before that row of a call is written.
 """

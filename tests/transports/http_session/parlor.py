@@ -1,4 +1,4 @@
-"""A server whose tools ask, for tests of sessions; everybody may enter."""
+"""A server whose tools send requests to the client, for tests of sessions; all may call it."""
 
 from __future__ import annotations
 

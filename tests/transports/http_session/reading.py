@@ -26,10 +26,10 @@ class Reader:
         self._events: deque[sse.ServerSentEvent] = deque()
 
     async def event(self) -> sse.ServerSentEvent:
-        """The next event, the one without data included.
+        """Return the next event, even if it has no data.
 
         Raises:
-            Ended: there is none.
+            Ended: the stream has no further event.
         """
         while not self._events:
             if self.is_over:
@@ -49,20 +49,20 @@ class Reader:
         self.is_over = not part.get("more_body")
 
     async def message(self) -> dict[str, Any]:
-        """The next message."""
+        """Return the next message."""
         while not (event := await self.event()).data:
             pass
         message: dict[str, Any] = json.loads(event.data)
         return message
 
     async def comment(self) -> None:
-        """Wait until the stream has begun, or given a sign of life."""
+        """Wait until the stream has begun, or sent a keepalive."""
         seen = len(self.raw)
         while len(self.raw) == seen:
             await self._part()
 
     async def rest(self) -> list[dict[str, Any]]:
-        """Every message up to the end of the stream."""
+        """Return every message up to the end of the stream."""
         messages = []
         try:
             while True:

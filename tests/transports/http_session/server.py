@@ -1,4 +1,4 @@
-"""The server of the worker processes: tools that count aloud, ask, and change what is listed."""
+"""The server of the worker processes: tools that report progress, ask, and publish changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ server = MCPServer("sessions", permission=AllowAny)
 
 
 def gaps(count: int, longest: float, seed: int) -> list[float]:
-    """The seconds before each number; many are none, so that several leave in one flush."""
+    """Return the seconds before each number; many are zero, so that one flush sends several."""
     chance = random.Random(seed)
     return [chance.choice((0.0, chance.random() * longest)) for _ in range(count)]
 
@@ -86,7 +86,7 @@ def thing(number: int) -> str:
 class Changed(BaseModel):
     """A change, and when its transaction had been committed, by the clock of the machine."""
 
-    thing: int
+    number: int
     at: float
 
 
@@ -130,7 +130,7 @@ def _change_in_thread(number: int, done: list[Changed]) -> None:
 def _change(number: int, done: list[Changed]) -> None:
     # A statement, so that there is something to commit.
     ContentType.objects.filter(pk=-1).delete()
-    transaction.on_commit(lambda: done.append(Changed(thing=number, at=time.monotonic())))
+    transaction.on_commit(lambda: done.append(Changed(number=number, at=time.monotonic())))
     server.notify_resource_updated(f"sessions://things/{number}")
 
 
@@ -142,7 +142,7 @@ def sweep(things: int) -> list[Changed]:
     ]
     at = time.monotonic()
     publish(*topics)
-    return [Changed(thing=number, at=at) for number in range(things)]
+    return [Changed(number=number, at=at) for number in range(things)]
 
 
 @server.tool

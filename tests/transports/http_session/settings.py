@@ -1,8 +1,8 @@
-"""Settings of the worker processes that tests start: what they share is told by the environment.
+"""Settings of the worker processes that tests start: the environment names what they share.
 
 `MCP_TEST_DATABASE_URL` names a PostgreSQL database; without it they share the SQLite file of
-`MCP_TEST_DATABASE`. `MCP_TEST_REDIS_URL` makes them ring through Redis, over a layer that loses
-`MCP_TEST_DROP` of all rings; without it they poll.
+`MCP_TEST_DATABASE`. `MCP_TEST_REDIS_URL` makes them publish through Redis, over a layer that loses
+the share `MCP_TEST_DROP` of all messages; without it they poll.
 """
 
 import os
@@ -22,7 +22,7 @@ if url := os.environ.get("MCP_TEST_DATABASE_URL"):
 
 CHANNEL_LAYERS = {}
 if redis := os.environ.get("MCP_TEST_REDIS_URL"):
-    # A worker that a test halts while it talks to Redis has not lost it.
+    # A worker that a test halts while it talks to Redis must not lose the connection.
     host = {"address": redis, "socket_connect_timeout": 60, "socket_timeout": 60}
     CHANNEL_LAYERS = {
         "default": {
@@ -32,12 +32,12 @@ if redis := os.environ.get("MCP_TEST_REDIS_URL"):
     }
 
 MCP_DJANGO = {
-    # Of the store alone is asked what it holds; a call whose line cannot be written is refused.
+    # These tests check sessions and streams; a call whose record cannot be written is refused.
     "LOG_CALLS": False,
     "THREADS": int(os.environ.get("MCP_TEST_THREADS", "8")),
-    # All clients of a test have one address, which gets a quarter of the places.
+    # All clients of a test have one address, which gets a quarter of the queue.
     "QUEUE": 512,
-    # Often enough that a client soon finds out that its worker hangs.
+    # Often enough that a client soon notices that its worker hangs.
     "KEEPALIVE_SECONDS": 0.5,
     # All tests call from one address, without credentials.
     "SESSION_RATE": "",

@@ -1,6 +1,7 @@
-"""Settings of processes that cache callers and sessions, which hear of changes from a layer only.
+"""Settings of processes that cache callers and sessions, and do not poll for changes.
 
-Without a layer they notice them when they confirm what they have cached.
+They are notified of changes by a channel layer; without a layer, they notice changes when they
+confirm what they have cached.
 """
 
 import os
@@ -13,7 +14,7 @@ MCP_DJANGO = {
     "CONFIRM_SECONDS": int(os.environ["MCP_TEST_CONFIRM_SECONDS"]),
     "HEALTH": True,
     "POLL_SECONDS": 600,
-    # Each request of the tests comes from an address of its own, so that none is refused for the
-    # many that are invalid.
+    # Each request of the tests comes from an address of its own, so that none is refused
+    # because many are invalid.
     "PROXIES": 1,
 }

@@ -12,6 +12,6 @@ ASGI_APPLICATION = "tests.transports.http_session.logged_asgi.application"
 MCP_DJANGO = {**MCP_DJANGO, "LOG_CALLS": True}  # noqa: F405
 
 if size := os.environ.get("MCP_TEST_POOL"):
-    # Who waits for a connection fails soon.
+    # A call that waits for a connection fails soon.
     pool = {"min_size": int(size), "max_size": int(size), "timeout": 3}
     DATABASES["default"]["OPTIONS"] = {"pool": pool}  # noqa: F405

@@ -1,4 +1,4 @@
-"""Callers without credentials: counted by address, and none takes what another one has."""
+"""Limits of callers without credentials: by address, and none takes what another has."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HERE, THERE, ELSEWHERE = "192.0.2.1", "2001:db8:1:1::7", "198.51.100.9"
 
 
 async def stream_of(stack: AsyncExitStack, peer: Peer) -> None:
-    """The client's standing stream, which is open until the stack ends."""
+    """Open the client's GET stream until the stack ends."""
     connection = await stack.enter_async_context(peer.standing())
     assert (await connection.start()).status == 200
 
@@ -171,7 +171,7 @@ def test_what_is_evicted_goes_at_once(settings):
     Session.objects.update(seen_at=seconds_ago(61))
     lately, _ = open_session(network=HERE)
     assert not Session.objects.filter(pk=silent.pk).exists()
-    # Another process may be writing for that one: it is swept up later, and holds nothing.
+    # Another process may be writing for `lately`: its row is deleted later, and is empty.
     newest, _ = open_session(network=HERE)
     lately.refresh_from_db()
     assert lately.expires_at <= timezone.now()

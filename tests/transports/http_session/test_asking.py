@@ -20,7 +20,7 @@ from tests.transports.http_session.asking import (
     asking,
     ready,
     refused,
-    said,
+    sampled,
     text,
 )
 from tests.transports.http_session.handshakes import VERSIONS, A, B, D, call, request
@@ -105,7 +105,7 @@ async def test_several_questions_are_asked_at_once(version, streaming):
         questions = [await reader.message() for _ in range(3)]
         replies: dict[str, Any] = {
             "elicitation/create": accept("tea"),
-            "sampling/createMessage": said(),
+            "sampling/createMessage": sampled(),
             "roots/list": {"roots": [{"uri": "file:///home"}]},
         }
         # In another order than they were asked in.
@@ -175,8 +175,8 @@ async def test_only_what_was_declared_is_asked(version, tool, capability, versio
 @pytest.mark.parametrize("tool", ["name", "name_later", "think", "places"])
 @pytest.mark.parametrize("version", FORMS)
 async def test_who_wants_one_document_is_not_asked(version, tool, mount):
-    # A question is not put on the GET stream where the POST has none (ASK-3): it would arrive
-    # apart from the request that it belongs to, and hold a thread of WSGI for as long.
+    # A question is not sent on the GET stream if the POST has no stream (ASK-3): it would arrive
+    # apart from the request that it belongs to, and hold a thread of WSGI until the answer.
     peer = await ready(mount, version=version)
     text_of = await refused(peer, call(tool), accept="application/json")
     assert "needs a client that declares" in text_of
@@ -280,7 +280,7 @@ async def test_the_first_answer_counts(version, streaming):
         (response,) = await reader.rest()
         assert text(response) == "Hello Ada."
         await answer(peer, question, accept("Cy"))
-    # None of them waits for a call that will never take it.
+    # No answer stays stored for a call that will never read it.
     assert await Inbox.objects.acount() == 0
 
 
@@ -308,7 +308,7 @@ async def test_nobody_else_answers(version, streaming):
         reply = {"jsonrpc": "2.0", "id": question["id"], "result": accept("Mallory")}
         for thief in (tokens[1], None):
             assert (await peer.send(reply, authorization=thief)).status == 404
-        # Another session of the same user: taken, and good for nothing.
+        # An answer from another session of the same user is accepted, and has no effect.
         await answer(other, question, accept("Mallory"))
         await answer(peer, question, accept("Ada"))
         (response,) = await reader.rest()

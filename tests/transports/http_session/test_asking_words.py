@@ -1,4 +1,4 @@
-"""What questions look like to clients of each revision, and pages that users are sent to (ASK)."""
+"""The form of questions at each revision, and pages that users are sent to (ASK)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from mcp_django.protocol.errors import URL_ELICITATION_REQUIRED
 from tests.spec import spec
-from tests.transports.http_session.asking import answer, asking, ready, refused, said, text
+from tests.transports.http_session.asking import answer, asking, ready, refused, sampled, text
 from tests.transports.http_session.handshakes import VERSIONS, A, C, D, Peer, call
 from tests.transports.http_session.parlor import paid
 
 SIZES = "Two sizes."
 
 
-async def asked(peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of the first question of a call, which is then called off."""
+async def question_params(peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the first question of a call, and end the session."""
     async with asking(peer, body) as reader:
         question = await reader.message()
         await peer.delete()
@@ -26,7 +26,7 @@ async def asked(peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
 @spec("ASK-11", "ASK-12")
 async def test_a_form_of_the_first_revision_with_forms(streaming):
     peer = await ready(streaming, version=C)
-    assert await asked(peer, call("order")) == {
+    assert await question_params(peer, call("order")) == {
         "message": "What would you like?",
         "requestedSchema": {
             "type": "object",
@@ -46,7 +46,7 @@ async def test_a_form_of_the_first_revision_with_forms(streaming):
 @spec("ASK-11")
 async def test_a_form_of_2025_11_25(streaming):
     peer = await ready(streaming)
-    params = await asked(peer, call("order"))
+    params = await question_params(peer, call("order"))
     assert params["mode"] == "form"
     assert params["requestedSchema"]["properties"] == {
         "what": {"type": "string", "default": "tea"},
@@ -74,7 +74,7 @@ async def test_a_form_of_2025_11_25(streaming):
 )
 async def test_choices_have_labels(version, field, streaming):
     peer = await ready(streaming, version=version)
-    params = await asked(peer, call("color"))
+    params = await question_params(peer, call("color"))
     assert params["requestedSchema"]["properties"] == {"color": field}
 
 
@@ -82,7 +82,7 @@ async def test_choices_have_labels(version, field, streaming):
 async def test_several_choices_are_asked_where_there_is_a_word_for_them(streaming):
     old = await ready(streaming, version=C)
     assert "the multiple-choice field 'extras'" in await refused(old, call("extras"))
-    params = await asked(await ready(streaming), call("extras"))
+    params = await question_params(await ready(streaming), call("extras"))
     (field,) = params["requestedSchema"]["properties"].values()
     assert (field["type"], field["items"]["enum"]) == ("array", ["milk", "sugar"])
 
@@ -93,7 +93,7 @@ async def test_sampling_sends_what_every_revision_knows(version, streaming):
     peer = await ready(streaming, version=version)
     async with asking(peer, call("think")) as reader:
         question = await reader.message()
-        await answer(peer, question, said(stopReason="endTurn"))
+        await answer(peer, question, sampled(stopReason="endTurn"))
         (response,) = await reader.rest()
     assert question["params"] == {
         "messages": [
@@ -116,8 +116,8 @@ async def test_a_message_is_a_block_where_lists_are_unknown(version, streaming):
     peer = await ready(streaming, version=version)
     many = [{"type": "text", "text": "one"}, {"type": "text", "text": "more"}]
     async with asking(peer, call("think_again")) as reader:
-        # Nobody is scolded for a list that comes too early.
-        await answer(peer, await reader.message(), said(many))
+        # A list is accepted even from a client of an older revision.
+        await answer(peer, await reader.message(), sampled(many))
         again = (await reader.message())["params"]["messages"]
         await peer.delete()
     if version == D:
@@ -134,7 +134,7 @@ async def test_sound_is_played_to_those_who_have_a_word_for_it(version, streamin
     if version == A:
         assert "audio" in await refused(peer, call("listen_to"))
         return
-    (message,) = (await asked(peer, call("listen_to")))["messages"]
+    (message,) = (await question_params(peer, call("listen_to")))["messages"]
     assert message["content"] == {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"}
 
 
@@ -146,7 +146,7 @@ async def test_a_model_is_lent_tools(streaming):
         question = await reader.message()
         assert question["params"]["tools"][0]["name"] == "weather"
         assert question["params"]["toolChoice"] == {"mode": "auto"}
-        await answer(peer, question, said([use], stopReason="toolUse"))
+        await answer(peer, question, sampled([use], stopReason="toolUse"))
         (response,) = await reader.rest()
     assert text(response) == "weather"
 
@@ -189,7 +189,7 @@ async def test_a_page_is_asked_for_until_it_is_done(streaming, bill):
         }
         await answer(peer, question, {"action": "accept"})
         again = await reader.message()
-        # The same page, and so the same id.
+        # It is the same page, so it has the same id.
         assert again["params"]["elicitationId"] == question["params"]["elicitationId"]
         paid.add(bill)
         await answer(peer, again, {"action": "accept"})

@@ -47,8 +47,8 @@ PING = request("ping")
 
 
 def by_id(entries: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-    """The entries of an answer, none of which has another's id."""
-    entries_by_id = {json.dumps(entry["id"]): entry for entry in entries}
+    """Return the entries of an answer by id; no two may have the same id."""
+    entries_by_id = {json.dumps(response["id"]): response for response in entries}
     assert len(entries_by_id) == len(entries)
     return entries_by_id
 
@@ -129,7 +129,7 @@ async def test_a_broken_member_gets_an_entry_of_its_own(mount):
     assert answer.status == 200
     *entries, last, ping = sorted(answer.json(), key=lambda response: response.get("id", 0))
     assert [response["error"]["code"] for response in entries] == [INVALID_REQUEST] * len(broken)
-    # The null of base JSON-RPC fits no schema, and costs clients that check one all the entries.
+    # The null id of base JSON-RPC fits no schema: a client that validates would reject all entries.
     assert not any("id" in response for response in entries)
     assert (last["id"], last["error"]["code"]) == (8, INVALID_PARAMS)
     assert ping == {"jsonrpc": "2.0", "id": 9, "result": {}}
@@ -304,7 +304,7 @@ async def test_a_canceled_member_has_an_entry_in_a_document_that_says_so(tool, s
     for others in ([request("ping", id=9)], []):
         asking = asyncio.create_task(peer.send([*batch, *others], accept=JSON_ONLY))
         await reached(gates[gate].entered)
-        # The second one is cancelled before it begins, since a document is made in one thread.
+        # The second call is cancelled before it begins: the calls of a document share one thread.
         for number in (1, 0):
             await peer.send(notification("notifications/cancelled", requestId=number))
         answer = await asking

@@ -1,4 +1,4 @@
-"""Bodies that are hardly messages, in a live session, which goes on all the same."""
+"""Malformed and odd bodies in a live session, which goes on after them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_body_over_the_limit_is_not_read(mount, settings):
 
 
 def _as_members() -> tuple[bytes, list[tuple[Any, Any]]]:
-    """Everything that can be a member, in one array, and what each entry says."""
+    """Return an array of all bodies that can be members, and the expected entries of the answer."""
     raws, expected = [], []
     for raw, _, code, request_id in REFUSED:
         if code != PARSE_ERROR and b"xxxx" not in raw:
@@ -123,7 +123,7 @@ def _as_members() -> tuple[bytes, list[tuple[Any, Any]]]:
 
 
 def _sorted(entries: list[tuple[Any, Any]]) -> list[str]:
-    return sorted(json.dumps(entry) for entry in entries)
+    return sorted(json.dumps(response) for response in entries)
 
 
 @spec("BAT-1", "BAT-4", "BAT-7", "RPC-2", "RPC-11", "RPC-12")
@@ -133,7 +133,7 @@ async def test_each_member_of_a_batch_is_judged_alone(mount):
     answer = await peer.send(raw)
     assert answer.status == 200, answer.body
     entries = answer.json()
-    # What could not be read has no id here either, and not the null of base JSON-RPC.
+    # The error for an unreadable member has no id here either, not the null of base JSON-RPC.
     outcomes = [
         (response.get("id", NO_ID), response.get("error", {}).get("code")) for response in entries
     ]
@@ -151,7 +151,7 @@ async def test_a_server_that_is_busy_repeats_the_id_of_a_request_alone(mount, mo
     peer = await opened(mount)
     monkeypatch.setattr(BoundedPool, "begin", refuse)
     broken = b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}'
-    # The id of a response is one of the server's.
+    # The id of a response is an id of the server.
     response = b'{"jsonrpc": "2.0", "id": 7, "result": {}}'
     for raw, request_id in ((PING % b"7", 7), (broken, 7), (response, NO_ID), (b"{", NO_ID)):
         answer = await peer.send(raw)

@@ -1,4 +1,4 @@
-"""A call is one line of the call log, whatever mount, revision and transport it came by."""
+"""A call is one row of the call log, whatever its mount, revision and transport."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def log(call_log):
 
 @pytest.fixture
 def token(transactional_db):
-    """A bearer of somebody."""
+    """The Authorization header of a user."""
     return f"Bearer {token_for(User.objects.create_user('eve'))[1]}"
 
 
@@ -54,10 +54,10 @@ def _read(log: CallLog, columns: tuple[str, ...]) -> list[Line]:
 
 
 async def lines(log: CallLog, count: int, *columns: str) -> list[Line]:
-    """So many lines and no more, as soon as they are there."""
+    """Wait until this many calls are in the log, which must not have more; return their rows."""
     read = sync_to_async(_read)
     async with asyncio.timeout(PATIENCE):
-        # Nothing tells when a thread has written its line.
+        # Nothing signals that a thread has written its row.
         while len(seen := await read(log, OUTCOME)) < count or ("started",) in seen:
             pass
     rows = await read(log, columns)
@@ -116,7 +116,7 @@ async def test_a_call_that_is_called_off_is_a_line(tool, streaming, gate, log):
     await calling
     gates[gate].opened.set()
     ((outcome, reason),) = await lines(log, 1, "outcome", "reason")
-    # What ran to its end all the same did what it does.
+    # A function that runs to its end in spite of the cancellation keeps its outcome.
     expected = {"stay": ("ok", "the client cancelled the call"), "stay_later": ("cancelled", "")}
     assert (outcome, reason) == expected[tool]
 

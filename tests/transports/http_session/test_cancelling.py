@@ -1,4 +1,4 @@
-"""Calling a call off by its id (CAN)."""
+"""Cancellation of a call by its id (CAN)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def cancel(peer: Peer, *, expected: int = 202, headers: Any = None, **para
 
 
 def assert_cancelled(sent: Answer, *request_ids: Any) -> None:
-    """A document says of each of these requests that it was cancelled."""
+    """Assert that a document reports each of these requests as cancelled."""
     assert (sent.status, sent.headers["content-type"]) == (200, "application/json")
     error = {"code": REQUEST_CANCELLED, "message": "The request was cancelled."}
     document = sent.json()
@@ -107,7 +107,7 @@ async def test_a_cancelled_call_says_nothing_more(streaming, gate):
         await cancel(peer, requestId=7)
         gates[gate].opened.set()
         assert await reader.rest() == []
-    # Nor to a client that comes back for more.
+    # A client that resumes the stream gets nothing more, either.
     async with peer.standing(last_event_id=reader.ids[-1]) as connection:
         assert await Reader(connection).rest() == []
 
@@ -136,11 +136,11 @@ async def test_what_names_no_call_is_ignored(version, streaming, gate):
         gates[gate].opened.set()
         (response,) = await Reader(connection).rest()
     assert response["id"] == 7
-    # Late, and twice.
+    # A late cancellation, twice.
     await cancel(peer, requestId=7)
     await cancel(peer, requestId=7)
     assert await peer.result("ping") == {}
-    # Each id that could be one of another process waits there once.
+    # Each id that could belong to a call of another process is stored once.
     waiting = [row.ref async for row in Inbox.objects.all()]
     assert len(waiting) == len(set(waiting)) <= 4
 
@@ -222,7 +222,7 @@ async def test_the_end_of_the_session_cancels_its_calls(streaming, gate):
 
 
 def elsewhere(request_id: Any) -> None:
-    """Let another process take a cancellation."""
+    """Cancel a request as another process, which does not run the call."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cancellation, "running_calls", cancellation._RunningCalls())
         params = json.dumps({"requestId": request_id}).encode()
@@ -231,7 +231,7 @@ def elsewhere(request_id: Any) -> None:
 
 
 async def staying(peer: Peer, tool: str, gate: str, *, is_batch: bool = False) -> asyncio.Task[Any]:
-    """A call that goes on until somebody opens the gate or calls it off."""
+    """Start a call that runs until its gate is opened or it is cancelled."""
     doomed = call(tool, id=7, gate=gate)
     document = {"accept": "application/json"}
     calling = asyncio.create_task(peer.send([doomed] if is_batch else doomed, **document))

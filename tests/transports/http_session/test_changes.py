@@ -1,4 +1,4 @@
-"""Standing streams of several processes: whatever breaks, no last change of a thing is missed."""
+"""GET streams of several processes: whatever breaks, the last change of a thing is not missed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.transports.http_session.client import Client, connections, events, re
 
 pytestmark = [
     pytest.mark.outside,
-    # This ends what hangs.
+    # Ends a test that hangs.
     pytest.mark.timeout(1200),
 ]
 
@@ -31,7 +31,7 @@ DATABASES = [
     pytest.param("postgres", marks=[on_postgres, pytest.mark.heavy(turn=1)]),
 ]
 PATIENCE = 90
-# How long a process that says nothing is believed in.
+# How long a process without a heartbeat counts as alive.
 LEASE_SECONDS = 2
 TOGETHER = 50
 
@@ -39,7 +39,7 @@ TOGETHER = 50
 @spec("RSM-12", "SUB-2", "SUB-5")
 @pytest.mark.parametrize("kind", DATABASES)
 async def test_no_last_change_is_missed_and_none_comes_out_of_order(kind, tmp_path):
-    """SQLite without a channel layer; PostgreSQL with one that loses half of the rings.
+    """SQLite without a channel layer; PostgreSQL with one that loses half of the messages.
 
     On PostgreSQL half of the changes are committed in the opposite order of their statements.
     """
@@ -51,14 +51,14 @@ async def test_no_last_change_is_missed_and_none_comes_out_of_order(kind, tmp_pa
     assert report.complaints == []
     assert report.changes >= CHANGES
     assert report.cuts >= Plan.cuts
-    assert report.told[-1].stalls == 1
+    assert report.clients[-1].stalls == 1
 
 
 @asynccontextmanager
 async def workers_of(
     kind: Kind, directory: Path, count: int
 ) -> AsyncIterator[tuple[Fleet, httpx.AsyncClient]]:
-    """So many processes, and connections to them; where they share PostgreSQL, they ring."""
+    """Start processes and connect to them; those that share PostgreSQL have a channel layer."""
     lease = {"MCP_TEST_LEASE_SECONDS": str(LEASE_SECONDS)}
     with shared(kind, directory, redis=kind == "postgres") as environ:
         async with (
@@ -71,7 +71,7 @@ async def workers_of(
 
 
 async def subscribed(http: httpx.AsyncClient, workers: Fleet, things: int) -> Client:
-    """A client that wants to hear of so many things."""
+    """Return a client that is subscribed to this many things."""
     client = Client(http, workers)
     await client.initialize()
     await Listener(client).subscribe(things)
@@ -83,18 +83,18 @@ async def run_tool(client: Client, tool: str, at: Server, **arguments: int) -> N
     assert answer.json()["result"].get("isError") is not True, answer.text
 
 
-def thing(message: dict[str, Any]) -> int:
+def number_of(message: dict[str, Any]) -> int:
     return int(message["params"]["uri"].removeprefix(PREFIX))
 
 
 async def heard(client: Client, at: Server, last: str | None, count: int) -> tuple[set[int], str]:
-    """So many things that a stream tells of, and the id of the last event; then it is cut."""
+    """Read a stream up to this many things, then cut it; return them and the last event id."""
     things: set[int] = set()
     async with client.get(at=at, last=last) as response, aclosing(events(response)) as coming:
         async for event_id, message in coming:
             last = event_id
             if message is not None:
-                things.add(thing(message))
+                things.add(number_of(message))
             if len(things) >= count:
                 break
     assert last is not None
@@ -130,13 +130,13 @@ async def test_the_older_stream_goes_on_when_the_process_of_the_newer_one_is_kil
                 await run_tool(client, "sweep", beside, things=1)
                 _, message = await anext(newer)
                 assert message is not None
-                assert thing(message) == 0
+                assert number_of(message) == 0
                 workers.kill(there)
                 workers.drop(there)
-                # In the moment in which nobody writes.
+                # A change at the moment when no stream is the writer.
                 await run_tool(client, "sweep", beside, things=2)
                 things: set[int] = set()
                 while things != {0, 1}:
                     _, message = await anext(older)
                     assert message is not None
-                    things.add(thing(message))
+                    things.add(number_of(message))

@@ -1,4 +1,4 @@
-"""Real processes in trouble: whatever happens to them, no client sees a hole."""
+"""Real processes in trouble: whatever happens to them, no client sees a gap in a stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.transports.http_session.chaos import CALLS, ROUNDS, Plan, Report
 pytestmark = [
     pytest.mark.outside,
     pytest.mark.heavy(turn=2),
-    # This ends what hangs.
+    # Ends a test that hangs.
     pytest.mark.timeout(1200),
 ]
 
 on_postgres = pytest.mark.requires("shared")
-# Where processes share SQLite they poll; where they share PostgreSQL they have a bell.
+# Processes that share SQLite poll; those that share PostgreSQL have a channel layer.
 DATABASES = [
     pytest.param("sqlite", marks=pytest.mark.heavy(turn=1)),
     pytest.param("postgres", marks=[on_postgres, pytest.mark.heavy(turn=3)]),

@@ -36,7 +36,7 @@ def client(version: str, **options: Any) -> MCPClient:
 async def called(
     way: str, version: str, tool: str, answers: Any = (), **arguments: Any
 ) -> CallResult:
-    """The result of a call, made in one of two ways."""
+    """Call a tool in one of two ways, sync or async, and return the result."""
     mine = client(version, allow_early_writes=True)
     if way == "async":
         return await mine.acall_tool(tool, arguments, answers=answers, check=False)
@@ -201,7 +201,7 @@ def test_members_of_the_stateless_retry_mean_nothing_in_a_session(version):
 @pytest.mark.parametrize("version", [A, B, C, D])
 def test_a_session_keeps_its_level(version):
     mine = client(version)
-    # Tests want to see everything.
+    # By default, the test client gets every level.
     assert len(mine.call_tool("levels").logs) == 4
     assert mine.request("logging/setLevel", {"level": "error"}) == {}
     assert [record["level"] for record in mine.call_tool("levels").logs] == ["error"]

@@ -1,4 +1,4 @@
-"""Sessions that are in use cost no statement, and what ends them is noticed in time."""
+"""Sessions in use need no database statement, and what ends them is noticed in time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.every_mount, pytest.mark.usefixtures("clock")]
 
 
 async def hot(mount: str, database: Database) -> Peer:
-    """A client whose session needs no statement, as its last request shows."""
+    """Return a client whose session is cached; its last request needed no statement."""
     peer = await opened(mount)
     assert await peer.result("ping") == {}
     with database.quiet():
@@ -64,7 +64,7 @@ async def status(peer: Peer) -> int:
 
 
 async def confirm() -> int:
-    """Confirm what was used, as the thread of a process that serves does."""
+    """Confirm the sessions that were used, as a thread of a serving process does."""
     return await in_thread(session_cache.confirm)
 
 
@@ -77,7 +77,7 @@ async def test_a_session_in_use_needs_no_statement(mount, database, clock):
         with database.quiet():
             assert await peer.result("ping") == {}
             assert (await peer.send(notification("notifications/unknown"))).status == 202
-    # A process without requests soon asks nothing.
+    # A process without requests soon stops querying the database.
     clock.move(5.1)
     with database.quiet():
         assert await confirm() == 0
@@ -157,7 +157,7 @@ async def test_other_processes_are_told_which_session_has_ended(mount, database,
 
 
 class TagLayer(Layer):
-    """A layer with the message of another process, which comes when the test says so."""
+    """A layer with a message of another process, which arrives when `may_come` is set."""
 
     def __init__(self, *tags: str) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class TagLayer(Layer):
         """Return the message, or wait."""
         self._count += 1
         if self._count > 1:
-            # Asked for only after the first one was handled.
+            # A second message is received only after the first one was handled.
             self.was_handled.set()
             await asyncio.Event().wait()
         await self.may_come.wait()
@@ -239,7 +239,7 @@ async def add(a: int, b: int) -> int:
 
 
 def comers_back(count: int) -> list[Peer]:
-    """Clients that have begun their sessions in another process; this one has its catalog."""
+    """Return clients with sessions of another process; this process has built its catalog."""
     assert counting.catalog
     peers, new = [], []
     for _ in range(count):
@@ -255,7 +255,7 @@ def comers_back(count: int) -> list[Peer]:
         peer.headers |= {"mcp_session_id": plaintext, "mcp_protocol_version": peer.version}
         new.append(session)
         peers.append(peer)
-    # As many as a writer takes together.
+    # In batches as large as those of a writer.
     for first in range(0, count, 100):
         assert not any(sessions.NEW_SESSIONS.write(new[first : first + 100], again=False))
     return peers
@@ -279,7 +279,7 @@ async def test_a_known_session_takes_no_thread(database, request):
         arguments = {"a": 2, "b": 40}
         result = await peer.result("tools/call", {"name": "add", "arguments": arguments})
     assert result["content"][0]["text"] == "42"
-    # Also one that is answered with an error.
+    # A request that is answered with an error takes no thread, either.
     answer = await peer.send(message("tools/call", {}))
     assert (answer.status, code_of(answer)) == (200, INVALID_PARAMS)
 
@@ -327,7 +327,7 @@ async def test_the_next_request_has_the_new_log_level(streaming, database):
     peer = await hot(streaming, database)
     assert await peer.result("logging/setLevel", {"level": "error"}) == {}
     await peer.result("ping")
-    [record] = [entry.confirmed.value for entry in session_cache._entries.values()]
+    [record] = [cached.confirmed.value for cached in session_cache._entries.values()]
     assert record.log_level == "error"
 
 

@@ -1,7 +1,8 @@
-"""How soon real processes notice what another one changes, while they have it cached.
+"""How soon real processes notice that another process changes what they have cached.
 
-The bounds are three times what is promised: 0.2 seconds with a channel layer, for processes with
-an event loop, and one second without, and for what sends no signal.
+The bounds are three times the documented times: 0.2 seconds with a channel layer, for processes
+with an event loop; the interval of confirmations without a layer, and for changes that send no
+signal.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ FAST, PLAIN, WSGI = (
     "tests.transports.http_session.asgi:application",
     *(f"tests.transports.http_session.plain:{name}" for name in ("asgi", "wsgi")),
 )
-# With a layer they confirm rarely, so that what comes in time was received.
+# With a layer, processes confirm rarely: what they notice in time, the layer delivered.
 SECONDS = {True: 5, False: 1}
 PATIENCE = 60
-# So many answers in a row come from every worker.
+# This many answers in a row include answers of every worker.
 ALL = 20
 
 _names = (f"user-{number}" for number in itertools.count())
@@ -42,7 +43,7 @@ _addresses = (f"198.18.{high}.{low}" for high, low in itertools.product(range(25
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`here` has cached what changes `there`."""
+    """Two servers: `here` has cached what changes `there`."""
 
     here: Server
     there: Server
@@ -50,7 +51,7 @@ class Site:
     has_layer: bool
 
     def bound(self, way: str) -> float:
-        """How soon a change has to be noticed here."""
+        """Return the seconds within which a change has to be noticed here."""
         return 0.6 if self.has_layer and way != "update" else 3 * SECONDS[self.has_layer]
 
     def call(self, at: Server, tool: str, token: str = "", **arguments: Any) -> httpx.Response:
@@ -66,7 +67,7 @@ class Site:
         return text
 
     def caller(self) -> tuple[str, str]:
-        """A user and a token that every worker here has cached."""
+        """Return a user and a token that every worker here has cached."""
         name = next(_names)
         token = self.text(self.there, "issue", username=name)
         before = self.hits()
@@ -76,14 +77,14 @@ class Site:
         return name, token
 
     def hits(self) -> int:
-        """How often one of the workers here knew a caller."""
+        """Return how often one of the workers here had a caller in its cache."""
         health = httpx.get(f"{self.here.url}/mcp/health", trust_env=False, timeout=PATIENCE).json()
         assert health["callers"] == "cached"
         hits: int = health["cache"]["callers"]["hits"]
         return hits
 
     def seconds_until_refused(self, token: str) -> float:
-        """The seconds until no worker here accepts a token any more."""
+        """Return the seconds until no worker here accepts a token."""
         began = time.monotonic()
         refused, noticed = 0, began
         with patience():
@@ -99,7 +100,7 @@ class Site:
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Fail if it takes too long."""
+    """Fail if the block takes too long."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began < PATIENCE
@@ -147,7 +148,7 @@ def site(request, tmp_path_factory):
 @spec("AUT-1", "AUT-11")
 @pytest.mark.parametrize("way", ["revoke", "deactivate", "update"])
 def test_a_caller_whose_access_ends_elsewhere_is_refused_in_time(site, way):
-    # More than once: what is noticed when it is confirmed may be noticed soon by chance.
+    # More than once: a confirmation may notice a change early by chance.
     for _ in range(3):
         name, token = site.caller()
         assert site.text(site.there, "end", username=name, way=way) == "ended"

@@ -1,4 +1,4 @@
-"""A session that was ended in one process is gone in every other one at once."""
+"""A session that was ended in one process is immediately gone in every other process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKERS = 4
 
 
 async def one_life(http: httpx.AsyncClient, workers: Fleet, seen: Counter[str]) -> None:
-    """Open a session, use it, end it, and knock once more at other doors."""
+    """Open a session, use it, end it, and try to use it at other workers."""
     client = Client(http, workers)
     await client.initialize()
     listed = await client.post(request("tools/list"))

@@ -1,4 +1,4 @@
-"""Both eras on one endpoint: what each request is taken for, and that neither knows the other."""
+"""Both eras on one endpoint: how each request is classified, and that the eras do not interfere."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def send(mount: str, body: Any, *, header: str | None = None, **changes: A
 
 
 def enveloped(method: str = "tools/list", params: Any = None, **changes: Any) -> dict[str, Any]:
-    """A request with an envelope; `None` removes one of its keys."""
+    """Return a request with an envelope; `None` removes one of its keys."""
     body = message(method, params)
     envelope = {**body["params"]["_meta"], **changes}
     body["params"]["_meta"] = {key: value for key, value in envelope.items() if value is not None}
@@ -63,7 +63,7 @@ def enveloped(method: str = "tools/list", params: Any = None, **changes: Any) ->
 
 
 def assert_error(answer: Answer, status: int, code: int) -> Any:
-    """What the error says in its data; its id is the request's, and no session was opened."""
+    """Return the data of an error, which must have the request's id and open no session."""
     assert (answer.status, code_of(answer)) == (status, code), answer.body
     assert answer.json()["id"] == 1
     assert answer.headers["content-type"] == "application/json"
@@ -186,7 +186,7 @@ async def test_anything_else_belongs_to_a_session(mount):
 
 @spec("HTTP-19", "VER-6")
 async def test_an_unknown_version_header_names_all_versions(mount):
-    # In a session, even one that is over, it is the code that handshake revisions have for it.
+    # In a session, even one that has ended, the error has the code of the handshake revisions.
     codes = {None: UNSUPPORTED_VERSION, "x" * 43: INVALID_PARAMS}
     codes |= {(await opened(mount, version=version)).id: INVALID_PARAMS for version in VERSIONS}
     for (session, code), header in product(codes.items(), UNKNOWN):
@@ -334,7 +334,7 @@ async def test_a_session_lends_an_enveloped_request_nothing(streaming):
     await peer.result("logging/setLevel", {"level": "debug"})
     body = message("tools/call", {"name": "stagger", "arguments": {}})
     answer = await ask(streaming, "/stage/mcp", body, mcp_session_id=peer.id)
-    # Neither the level nor the stream that belongs to it.
+    # The request has neither the session's log level nor a stream for log messages.
     assert not answer.is_stream
     assert answer.json()["result"]["content"][0]["text"] == "staggered"
 

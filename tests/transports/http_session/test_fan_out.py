@@ -1,7 +1,7 @@
-"""What one process says is heard in another: with a bell, with a bad one, and without any.
+"""What one process publishes reaches others: with a channel layer, a lossy one, and without any.
 
-Two real servers share a database. Where the bell is good the processes hardly look by themselves,
-so that what is heard was rung.
+Two real servers share a database. With a reliable layer, the processes hardly poll, so that what
+arrives was sent through the layer.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Pair:
     there: Server
 
     def any(self) -> Server:
-        """Where a client goes that was not told where to go."""
+        """Return the server for messages of a client that names none."""
         return self.there
 
     @contextmanager
     def handing(self, server: Server) -> Iterator[str]:
-        """The address of a server, which is there all the time."""
+        """Yield the address of a server, which runs all the time."""
         yield f"{server.url}/mcp"
 
     async def run(self, *arguments: str) -> str:
@@ -63,7 +63,7 @@ class Pair:
 
 @pytest.fixture(scope="module", params=BELLS)
 def pair(request, tmp_path_factory):
-    """Two servers with one kind of bell after the other."""
+    """Two servers, with each kind of channel layer in turn."""
     bell = request.param
     directory: Path = tmp_path_factory.mktemp(bell)
     with databases.shared(
@@ -89,7 +89,7 @@ def _rest(environ: dict[str, str]) -> dict[str, str]:
 async def session(
     pair: Pair, *, version: str = VERSION, **capabilities: Any
 ) -> AsyncIterator[Client]:
-    """A client whose session was begun there."""
+    """Open a session at `there`."""
     async with connections() as http, asyncio.timeout(PATIENCE):
         client = Client(http, pair, version=version)
         await client.initialize(**capabilities)
@@ -98,19 +98,19 @@ async def session(
 
 @asynccontextmanager
 async def hearing(response: Any) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """The messages of a stream that has begun; what has no data opened it."""
+    """Yield the messages of a stream, without the first event, which has no data."""
     async with response as opened, aclosing(events(opened)) as coming:
         yield (message async for _, message in coming if message is not None)
 
 
 async def over(response: Any) -> list[dict[str, Any]]:
-    """Every message up to the end of a stream."""
+    """Return every message up to the end of a stream."""
     async with hearing(response) as coming:
         return [message async for message in coming]
 
 
 async def by_server(pair: Pair, tool: str) -> None:
-    """A tool of another server process says that something changed."""
+    """Publish a change from a tool of another server process."""
     async with session(pair) as other:
         answer = await other.post(call_of(tool), at=pair.there)
         assert answer.status_code == 200
@@ -121,12 +121,12 @@ def call_of(tool: str) -> dict[str, Any]:
 
 
 async def by_command(pair: Pair, tool: str) -> None:
-    """A management command does."""
+    """Publish a change from a management command."""
     await pair.run("django", "mcp", "call", tool, "--server", "sessions")
 
 
 async def by_wsgi(pair: Pair, tool: str) -> None:
-    """A process without an event loop does."""
+    """Publish a change from a process without an event loop."""
     await pair.run("tests.transports.http_session.saying", tool)
 
 
@@ -139,7 +139,7 @@ async def test_a_session_hears_of_changes_in_another_process(pair, say):
     async with session(pair) as client:
         await client.post(request("resources/subscribe", uri=CLOCK), at=pair.there)
         async with hearing(client.get(at=pair.here)) as coming:
-            # What is rung for before the stream has begun is told at its beginning.
+            # A change that is published before the stream has begun is sent at its beginning.
             await say(pair, "change")
             await until(coming, "notifications/tools/list_changed")
             await say(pair, "strike")
@@ -148,7 +148,7 @@ async def test_a_session_hears_of_changes_in_another_process(pair, say):
 
 
 async def until(coming: AsyncIterator[dict[str, Any]], method: str) -> dict[str, Any]:
-    """The next message with a method; what changed right before the client came may be told too."""
+    """Return the next message with a method; earlier changes may be sent before it."""
     while (message := await anext(coming))["method"] != method:
         assert message["method"] in CHANGES
     return message
@@ -188,7 +188,7 @@ async def test_a_standing_stream_is_taken_over_by_another_process(pair):
         async with hearing(client.get(at=pair.there)) as newer:
             await by_server(pair, "change")
             await until(newer, "notifications/tools/list_changed")
-        # Silent as long as there is a newer one, and no longer than that.
+        # The older stream is silent as long as there is a newer one, and no longer.
         await by_server(pair, "change")
         message = await anext(message async for _, message in coming if message)
         assert message["method"] == "notifications/tools/list_changed"
@@ -249,7 +249,7 @@ async def test_a_call_that_is_answered_with_a_document_is_cancelled_from_another
         calling = asyncio.create_task(client.post(lingering, at=pair.here))
         params = {"requestId": lingering["id"]}
         off = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-        # Whichever of the two comes first.
+        # The call and its cancellation may arrive in either order.
         assert (await client.post(off, at=pair.there)).status_code == 202
         answer = await calling
         assert answer.status_code == 200

@@ -1,4 +1,4 @@
-"""The standing stream of a session: what it is told, and who has it (SUB)."""
+"""The GET stream of a session: what it is notified of, and who may have it (SUB)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def updated(uri: str) -> dict[str, Any]:
 
 
 async def change(*kinds: Any, uri: str | None = None) -> None:
-    """Say in a thread, as a view would, that something changed."""
+    """Publish changes in a thread, as a view would."""
 
     def say() -> None:
         for kind in kinds:
@@ -60,7 +60,7 @@ async def change(*kinds: Any, uri: str | None = None) -> None:
 
 
 async def heard(reader: Reader, kind: str) -> None:
-    """Wait for a change; one at the beginning of the stream may be told twice."""
+    """Wait for a notification; a change at the beginning of the stream may be notified twice."""
     while await reader.message() != CHANGED[kind]:
         pass
 
@@ -107,7 +107,7 @@ async def test_subscriptions_come_and_go_while_the_stream_is_open(version, strea
         reader = Reader(connection)
         await reader.comment()
         await subscribe(peer)
-        # No moment between the answer and the change is too short.
+        # Even a change right after the answer is notified.
         await change(uri=TABLE)
         assert await reader.message() == updated(TABLE)
         assert await peer.result("resources/unsubscribe", {"uri": TABLE}) == {}
@@ -193,7 +193,7 @@ async def test_a_change_in_the_last_moment_is_told_to_the_successor(streaming):
     async with peer.standing() as first:
         reader = Reader(first)
         await reader.comment()
-        # Counted, and not noticed yet: the stream is left at once.
+        # The change is counted, and not noticed yet: the client leaves the stream immediately.
         await change("tools")
     async with peer.standing() as second:
         await heard(Reader(second), "tools")
@@ -259,7 +259,7 @@ async def test_who_is_not_let_in_any_more_loses_the_stream(streaming, monkeypatc
         await change(uri="parlor://safe")
         assert await reader.message() == updated("parlor://safe")
         await AccessToken.objects.all().adelete()
-        # Nobody is behind the token any more.
+        # The token no longer identifies a user.
         assert await reader.rest() == []
 
 
@@ -321,7 +321,7 @@ async def test_a_reader_who_does_not_read_is_told_once(streaming):
     assert len(messages) < 20
 
 
-# The view mount has one for each stream, since Django's own handler has.
+# The view mount has a thread for each stream, since Django's own handler has one.
 @pytest.mark.parametrize("streaming", ["lane", "raw", "consumer"], indirect=True)
 async def test_idle_streams_hold_no_thread(streaming):
     peers = [await opened(streaming, PARLOR) for _ in range(10)]
@@ -332,7 +332,7 @@ async def test_idle_streams_hold_no_thread(streaming):
         for peer in peers[1:]:
             reader = Reader(await stack.enter_async_context(peer.standing()))
             await reader.comment()
-        # Those of the two pools, which short work has filled up at most.
+        # At most, short work has started all threads of the two pools.
         assert threading.active_count() <= threads + SHORT_TASK_THREADS + 1
         assert get_hub().is_listening
     assert not get_hub().is_listening

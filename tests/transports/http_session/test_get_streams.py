@@ -1,4 +1,4 @@
-"""Standing streams that break off, come back, and are several (RSM-9, RSM-12)."""
+"""GET streams that break off and are resumed, and several of a session (RSM-9, RSM-12)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHAIRS = [f"parlor://chairs/{number}" for number in range(5)]
 
 
 async def seated(mount: str, chairs: Iterable[str] = CHAIRS, **options: Any) -> Peer:
-    """A client that wants to hear of chairs."""
+    """Return a client that is subscribed to chairs."""
     peer = await opened(mount, PARLOR, **options)
     for uri in chairs:
         assert await peer.result("resources/subscribe", {"uri": uri}) == {}
@@ -61,7 +61,7 @@ async def change_together(*uris: str) -> None:
 
 @asynccontextmanager
 async def reading(peer: Peer, *, after: str | None = None) -> AsyncIterator[Reader]:
-    """A standing stream that has begun; ``after`` an event id."""
+    """Open a GET stream, and read its beginning; ``after`` is an event id to resume from."""
     async with peer.standing(last_event_id=after) as connection:
         reader = Reader(connection)
         await reader.comment()
@@ -71,12 +71,12 @@ async def reading(peer: Peer, *, after: str | None = None) -> AsyncIterator[Read
 
 
 async def heard(reader: Reader, count: int) -> list[str]:
-    """The resources of so many messages."""
+    """Read this many messages, and return their resources."""
     return [(await reader.message())["params"]["uri"] for _ in range(count)]
 
 
 async def until(reader: Reader, uri: str) -> list[str]:
-    """The resources that are told of, up to this one."""
+    """Read messages up to one of this resource, and return their resources."""
     uris: list[str] = []
     while uri not in uris:
         uris += await heard(reader, 1)
@@ -108,12 +108,12 @@ async def test_every_message_bears_an_id_of_its_stream_and_its_place(version, st
     assert places == sorted(places)
     last = await clock()
     assert places[-1] == (number, last, 0)
-    # Of the last announcement all but the last message bear the place before it.
+    # All but the last message of the last announcement have the position before it.
     assert [(cursor.position, cursor.beyond) for cursor in places[-3:-1]] == [
         (last - 1, 1),
         (last - 1, 2),
     ]
-    # Only clients of 2025-11-25 know an event without a message.
+    # Only clients of 2025-11-25 get an event without a message.
     first = await Session.objects.aget()
     assert (places[0] == (number, first.heard_seq, 0)) is (version == D)
 
@@ -133,7 +133,7 @@ async def test_what_changed_after_the_last_id_is_told_again(version, streaming):
         await change(CHAIRS[0])
         await until(reader, CHAIRS[0])
         known = reader.ids[-1]
-        # Written to a client that has read the first one alone.
+        # The client resumes as if it had read only the first message.
         await change(*CHAIRS[1:4])
         await until(reader, CHAIRS[3])
     await change(CHAIRS[4])
@@ -158,7 +158,7 @@ async def test_a_scheme_is_told_as_it_was_written_and_given_up_in_any_case(strea
 
 @spec("RSM-12")
 async def test_a_client_that_did_not_read_for_long_is_told_of_everything(streaming, monkeypatch):
-    # Everything that was written has arrived, as far as the server knows.
+    # The server assumes that everything it has sent has arrived.
     monkeypatch.setattr(listen, "ARRIVAL_SECONDS", 0)
     peer = await seated(streaming)
     async with reading(peer) as reader:
@@ -176,7 +176,7 @@ async def test_without_an_id_what_has_arrived_is_not_told_again(streaming, monke
     async with reading(peer) as reader:
         await change(*CHAIRS[:2])
         await until(reader, CHAIRS[1])
-        # What is noted is noted after the writing.
+        # The server records what it has sent only after sending it.
         await change(CHAIRS[2])
         await until(reader, CHAIRS[2])
     await change(CHAIRS[3])
@@ -207,7 +207,7 @@ async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(arri
             if place(event_id).beyond or place(event_id).position
         ][-1]
     async with reading(peer, after=known) as reader:
-        # A message of it may come again.
+        # A message of the announcement may come again.
         assert set(first) | set(await heard(reader, 5)) == set(CHAIRS)
 
 
@@ -225,7 +225,7 @@ async def test_a_change_told_twice_is_told_once_where_nobody_read(streaming):
 
 @spec("RSM-12", "SUB-2")
 async def test_a_subscription_of_the_last_moment_is_not_passed_by(streaming, monkeypatch):
-    """What is subscribed to, and changes, before another change that is told already."""
+    """A resource is subscribed to, and changes, before another change that is notified."""
     monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
     peer = await seated(streaming, CHAIRS[:1])
     looked, is_away = listen.read_get_stream, [True]
@@ -241,13 +241,13 @@ async def test_a_subscription_of_the_last_moment_is_not_passed_by(streaming, mon
     async with reading(peer) as reader:
         await change(CHAIRS[0])
         await heard(reader, 1)
-        # From now on the stream cannot find out what the session wants.
+        # From now on the stream cannot read the subscriptions of the session.
         monkeypatch.setattr(listen, "read_get_stream", away)
         await peer.result("resources/subscribe", {"uri": CHAIRS[1]})
         await change(CHAIRS[1], CHAIRS[0])
         for _ in range(3):
             await tried.acquire()
-        # It tells nothing rather than what comes later.
+        # The stream sends nothing rather than the later change first.
         known = reader.ids[-1]
         assert reader.raw.count(CHAIRS[0].encode()) == 1
         is_away.clear()
@@ -261,8 +261,8 @@ async def test_a_subscription_of_the_last_moment_is_not_passed_by(streaming, mon
 async def test_what_is_found_later_is_not_told_before_what_changed_earlier(
     can_look, streaming, settings, monkeypatch
 ):
-    """Two changes in the moment in which a new subscription is looked at, and no bell."""
-    # Whoever cannot look waits for the next look of the hub itself.
+    """Two changes while the stream looks up a new subscription, without a channel layer."""
+    # A stream that cannot poll waits for the next poll of the hub itself.
     settings.MCP_DJANGO = {"POLL_SECONDS": 600 if can_look else 0.01}
     peer = await seated(streaming, CHAIRS[:1])
     changed_after, look = versions.read_changed_topics, Hub.poll_numbered
@@ -301,7 +301,7 @@ async def test_what_is_found_later_is_not_told_before_what_changed_earlier(
         "{stream:x}-zz-0",
         "{stream:x}-10000000000000000-0",
         "{stream:x}-ffffffffffffffff-0",
-        # That of an answer, and those of streams that are not there.
+        # The id of a response stream, and ids of streams that do not exist.
         "{stream:x}-0",
         "0-0-0",
         "ffffffffffffffff-0-0",
@@ -336,7 +336,7 @@ async def test_after_a_restored_database_everything_is_told_once(streaming):
     ahead = place(reader.ids[-1])
     never = durable_streams.encode_event_id(ahead.stream, ahead.position + 1000, 0)
     async with reading(peer, after=never) as reader:
-        # Cut off before anything was told, the same is to be told.
+        # If the stream is cut off before anything was sent, the same must be sent again.
         assert place(reader.ids[-1]).position == ahead.position + 1000
         messages = [await reader.message() for _ in range(5)]
         lists = {"tools", "resources", "prompts"}
@@ -382,7 +382,7 @@ async def test_a_number_that_was_never_given_is_not_what_the_client_knows(stream
 
 
 class Looks:
-    """What the streams of this process last found out about themselves."""
+    """Records the state that each stream of this process has last read of itself."""
 
     def __init__(self) -> None:
         self._look = listen.read_get_stream
@@ -396,7 +396,7 @@ class Looks:
         return state
 
     async def silent(self, count: int) -> None:
-        """Wait until so many streams know that they are not to write."""
+        """Wait until this many streams have read that they are not the writer."""
         async with asyncio.timeout(PATIENCE):
             while sum(not state.is_writer for state in self._found.values() if state) < count:
                 self._looked.clear()
@@ -421,7 +421,7 @@ async def test_of_two_streams_the_newer_writes_until_it_ends(version, streaming,
             await until(newer, CHAIRS[0])
             assert not older.is_over
             assert CHAIRS[0].encode() not in older.raw
-        # The older one goes on from its own last id.
+        # The older stream goes on from its own last id.
         await change(CHAIRS[1])
         assert await until(older, CHAIRS[1]) == CHAIRS[:2]
 
@@ -467,7 +467,7 @@ async def test_a_stream_goes_on_when_the_owner_of_the_newer_one_is_dead(
     streaming, settings, looks, monkeypatch
 ):
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.05}
-    # The minute after which every stream looks is never over.
+    # The interval after which every stream rechecks does not end in this test.
     monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 3600)
     peer = await seated(streaming)
     session = await Session.objects.aget()
@@ -480,7 +480,7 @@ async def test_a_stream_goes_on_when_the_owner_of_the_newer_one_is_dead(
         await sync_to_async(opened_elsewhere)()
         await looks.silent(1)
         await change(CHAIRS[0])
-        # Signs of life come from a silent stream, too.
+        # A silent stream sends keepalives, too.
         await older.comment()
         await sync_to_async(silence)(ELSEWHERE)
         assert await until(older, CHAIRS[0])
@@ -505,7 +505,7 @@ async def test_a_silent_stream_gives_signs_of_life_while_much_changes(streaming,
 async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
     streaming, monkeypatch
 ):
-    """A row that nobody closes would keep every other stream of its session silent."""
+    """A row that is never closed would keep every other stream of its session silent."""
     peer = await seated(streaming)
     gate = Gate(NEW_GET_STREAMS)
     monkeypatch.setattr(NEW_GET_STREAMS, "write", gate.write)
@@ -572,7 +572,7 @@ def failing_once(work: Any, failure: Exception) -> Any:
 
 
 async def test_a_database_that_is_away_is_asked_now_and_then(streaming, monkeypatch):
-    """Also when it is away for longer than a stream goes without looking after its caller."""
+    """Also if it is away for longer than the interval in which a stream rechecks its caller."""
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
     monkeypatch.setattr(listen, "RETRY_SECONDS", 0.1)
     peer = await seated(streaming)
@@ -594,7 +594,7 @@ async def test_a_database_that_is_away_is_asked_now_and_then(streaming, monkeypa
 
 @spec("SUB-16", "SUB-4")
 async def test_nobody_stays_who_would_not_be_let_in_again(streaming, monkeypatch):
-    """Callers without a name as well: the server may have been switched off."""
+    """Anonymous callers as well: the server may have been switched off."""
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
     peer = await seated(streaming)
 
@@ -627,7 +627,7 @@ async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_databas
     async with reading(peer) as kept:
         await change(CHAIRS[0])
         await heard(kept, 1)
-        # Other processes have told of more, and this one has not looked since.
+        # Other processes have published more changes, and this one has not polled since.
         for _ in range(3):
             await sync_to_async(versions.assign_number)([TopicKey("parlor", "resource", CHAIRS[1])])
         known = await clock()

@@ -1,4 +1,4 @@
-"""Notifications of changed lists, which wait until no process uses a list as it was."""
+"""Notifications of changed lists, which wait until no process uses the old list."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HOLD, RELEASE = 1000.0, 0.001
 
 @pytest.fixture
 def delay(settings, monkeypatch):
-    """Set the delay in seconds."""
+    """A function that sets the delay in seconds."""
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1}
     return lambda seconds: monkeypatch.setattr(cache, "LIST_DELAY", seconds)
 
@@ -208,7 +208,7 @@ async def test_a_local_session_is_notified_of_a_list_later(delay, is_held):
     tasks, queue = await notified(local, server)
     try:
         async with asyncio.timeout(PATIENCE):
-            # The first ones may come before the session subscribes, the others come after that.
+            # The first changes may come before the session subscribes, the second ones come after.
             for _ in range(2):
                 if is_held:
                     await sync_to_async(publish)(TopicKey(server.name, "resource", BOARD))

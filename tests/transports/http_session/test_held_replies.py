@@ -1,4 +1,4 @@
-"""Replies to what changes a session are held back until no process uses it as it was before."""
+"""Replies to changes of a session are held back until no process uses its old state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.every_mount, pytest.mark.usefixtures("clock")]
 
 @pytest.fixture
 def held(monkeypatch):
-    """For how long replies were held back, which takes no time here."""
+    """The seconds for which replies were held back; here nothing waits."""
     delays: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Streamable HTTP of the handshake revisions: statuses that keep a session, and who may hang up."""
+"""Streamable HTTP of the handshake revisions: statuses of errors, and clients that disconnect."""
 
 import pytest
 

@@ -203,7 +203,7 @@ async def test_nothing_is_announced_before_the_client_is_initialized(streaming):
                 await connection.part()
             await sync_to_async(open_server.notify_list_changed)("tools")
             assert (await heard.event())["method"] == "notifications/tools/list_changed"
-            # The same look woke both, and whoever is served now comes after it.
+            # The same notification woke both streams, so a request served now comes after it.
             assert await peer.result("ping") == {}
             assert not [part for part in stream.sent if b"list_changed" in part.get("body", b"")]
             assert (await peer.send(INITIALIZED)).status == 202

@@ -1,4 +1,4 @@
-"""Calls that were admitted and wait: what they may was decided before, and is asked again."""
+"""Calls that wait after they were authorized are authorized again before they begin."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def revoke_by_sql(token: AccessToken) -> None:
 
 
 def expire(token: AccessToken) -> None:
-    """Let the time of a token be over."""
+    """Let a token expire."""
     AccessToken.objects.filter(pk=token.pk).update(expires_at=timezone.now())
 
 
@@ -72,31 +72,31 @@ WAYS: dict[str, Callable[[AccessToken], Any]] = {
 
 @pytest.fixture(params=WAYS)
 def leave(request):
-    """One way after the other in which a caller loses its access, for the loop."""
+    """Each way in which a caller loses its access, as an async function."""
     return sync_to_async(WAYS[request.param])
 
 
 @pytest.fixture(autouse=True)
 def _one_thread_for_each_caller(settings, monkeypatch):
     settings.MCP_DJANGO = {"THREADS": 2, "QUEUE_SECONDS": PATIENCE}
-    # What ends here has asked by itself.
+    # No stream rechecks its caller: a call that ends here was itself authorized again.
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
 
 
 async def issued() -> tuple[AccessToken, str]:
-    """A token, and the header that carries it."""
+    """Return a new token, and its Authorization header."""
     token, plaintext = await sync_to_async(lambda: token_for(person()))()
     return token, f"Bearer {plaintext}"
 
 
 def entries(answer: Answer) -> dict[Any, Any]:
-    """The responses of a batch by id."""
+    """Return the responses of a batch by id."""
     responses = answer.messages() if answer.is_stream else answer.json()
     return {response["id"]: response for response in responses}
 
 
-def code(entry: Any) -> Any:
-    return entry.get("error", {}).get("code")
+def code(response: Any) -> Any:
+    return response.get("error", {}).get("code")
 
 
 # Batches ------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def code(entry: Any) -> Any:
 async def running(
     peer: Peer, gate: str, accept: str | None, *, tool: str = "stay"
 ) -> AsyncIterator[asyncio.Task[Answer]]:
-    """A batch of two calls while the first runs, which ends with the block."""
+    """Send a batch of two calls; run the block while the first call runs."""
     batch = [call(tool, id=n, gate=name) for n, name in enumerate(both(gate))]
     sending = asyncio.create_task(peer.send(batch, accept=accept))
     await reached(gates[gate].entered)
@@ -116,7 +116,7 @@ async def running(
 
 
 def began(gate: str) -> list[bool]:
-    """Which of the two have begun."""
+    """Return which of the two calls have begun."""
     return [gates.pop(name).entered.is_set() for name in both(gate)]
 
 
@@ -159,7 +159,7 @@ async def test_threat_17_a_member_on_http_sse_that_has_not_begun_never_does(app,
         await stream.ask(initialize(B))
         batch = [call("stay", id=n, gate=name) for n, name in enumerate(both(gate))]
         assert (await stream.post(batch)).status == 202
-        # They run side by side, in one thread.
+        # The calls run side by side, in one thread.
         async with asyncio.timeout(PATIENCE):
             while not any(gates[name].entered.is_set() for name in both(gate)):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -217,7 +217,7 @@ def scoped() -> str:
     return "scoped"
 
 
-# The permission is asked for at admission, and the user then remembers all of its permissions.
+# The permission is checked before the call waits; the user then caches all of its permissions.
 @late.tool(permission="auth.view_user")
 def look(ctx: Context) -> str:
     """Say what the user of the call and of its request may."""
@@ -251,7 +251,7 @@ async def edited_after(
     server: MCPServer = late,
     bearer: str = "",
 ) -> Any:
-    """The second entry of a batch, after a change while the first member ran."""
+    """Return the second entry of a batch, after a change while the first member ran."""
     plain: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
     bearer = bearer or (await in_thread(token_for, user))[1]
     plain["authorization"] = f"Bearer {bearer}"
@@ -274,16 +274,16 @@ async def test_a_member_has_the_scopes_that_its_token_has_now(user, gate, scopes
         token.scopes = scopes
         token.save()
 
-    entry = await edited_after(user, gate, narrow, tool="scoped", bearer=bearer)
-    assert code(entry) == expected
+    response = await edited_after(user, gate, narrow, tool="scoped", bearer=bearer)
+    assert code(response) == expected
 
 
 async def test_a_member_sees_the_user_of_its_request_as_it_is_now(user, gate):
     permissions = [await in_thread(_permission, name) for name in ("view_user", "change_user")]
     await in_thread(user.user_permissions.add, permissions[0])
     lose = partial(user.user_permissions.remove, permissions[1])
-    entry = await edited_after(user, gate, lose, tool="look")
-    assert entry["result"]["content"][0]["text"] == "False False"
+    response = await edited_after(user, gate, lose, tool="look")
+    assert response["result"]["content"][0]["text"] == "False False"
 
 
 class Keys(BaseBackend):
@@ -311,19 +311,19 @@ def work() -> str:
 async def test_a_member_asks_the_backend_of_a_site_again(user, gate, is_lost):
     Keys.known["key"] = user
     change = Keys.known.clear if is_lost else lambda: None
-    entry = await edited_after(user, gate, change, tool="work", server=keyed, bearer="key")
-    assert code(entry) == (UNAUTHORIZED if is_lost else None)
+    response = await edited_after(user, gate, change, tool="work", server=keyed, bearer="key")
+    assert code(response) == (UNAUTHORIZED if is_lost else None)
 
 
 async def test_a_member_begins_if_nothing_has_changed(user, gate):
-    entry = await edited_after(user, gate, lambda: None)
-    assert entry["result"]["content"][0]["text"] == "edited"
+    response = await edited_after(user, gate, lambda: None)
+    assert response["result"]["content"][0]["text"] == "edited"
 
 
 @spec("AUT-11")
 async def test_a_member_whose_tool_was_taken_from_its_caller_is_unknown(user, gate):
-    entry = await edited_after(user, gate, user.user_permissions.clear)
-    assert entry["error"] == {
+    response = await edited_after(user, gate, user.user_permissions.clear)
+    assert response["error"] == {
         "code": INVALID_PARAMS,
         "message": "No tool named 'edit' on server 'late'; see tools/list.",
     }
@@ -332,18 +332,20 @@ async def test_a_member_whose_tool_was_taken_from_its_caller_is_unknown(user, ga
 async def test_a_member_does_not_begin_on_a_server_that_was_closed_to_its_caller(
     user, gate, monkeypatch
 ):
-    entry = await edited_after(user, gate, lambda: monkeypatch.setattr(late, "permission", IsStaff))
-    assert entry["error"] == {"code": FORBIDDEN, "message": "You may not use this server."}
+    response = await edited_after(
+        user, gate, lambda: monkeypatch.setattr(late, "permission", IsStaff)
+    )
+    assert response["error"] == {"code": FORBIDDEN, "message": "You may not use this server."}
 
 
 async def test_a_member_whose_tool_is_gone_is_unknown(user, gate):
     tool = late.catalog.find_tool("edit")
     assert tool is not None
     try:
-        entry = await edited_after(user, gate, lambda: late.unregister(edit))
+        response = await edited_after(user, gate, lambda: late.unregister(edit))
     finally:
         late.tool(permission="auth.change_user")(edit)
-    assert code(entry) == INVALID_PARAMS
+    assert code(response) == INVALID_PARAMS
 
 
 @pytest.mark.parametrize(
@@ -360,9 +362,9 @@ async def test_a_member_that_cannot_be_authorized_again_does_not_begin(
         def has_permission(self, principal: Principal) -> bool:
             raise error
 
-    entry = await edited_after(user, gate, lambda: monkeypatch.setattr(late, "permission", Rule))
-    assert "secret" not in json.dumps(entry)
-    assert code(entry) == expected
+    response = await edited_after(user, gate, lambda: monkeypatch.setattr(late, "permission", Rule))
+    assert "secret" not in json.dumps(response)
+    assert code(response) == expected
     assert logged in caplog.text
 
 
@@ -371,9 +373,9 @@ async def test_a_member_that_cannot_be_authorized_again_does_not_begin(
 
 @asynccontextmanager
 async def stopped(app: Any, body: Any, **headers: str | None) -> AsyncIterator[Connection]:
-    """A stream that was admitted, and whose first bytes are not read yet.
+    """Open a stream that is authorized, and whose first bytes are not read yet.
 
-    It begins at once, since the client accepts nothing else.
+    The stream begins immediately, since the client accepts nothing else.
     """
     async with connect(app, STAGE, body, **headers) as connection:
         connection.stall()
@@ -382,14 +384,14 @@ async def stopped(app: Any, body: Any, **headers: str | None) -> AsyncIterator[C
 
 
 async def rest_of(connection: Connection) -> Any:
-    """The last message of a stream."""
+    """Return the last message of a stream."""
     await connection.start()
     return (await connection.rest()).response()
 
 
 @pytest.fixture
 def busy():
-    """All threads are busy until this is set."""
+    """An event: threads that `fill` keeps busy are busy until it is set."""
     go, pool = threading.Event(), threads.get_pool("tool")
     yield go
     go.set()
@@ -435,7 +437,7 @@ async def test_a_call_that_gets_no_thread_from_the_view_is_told(
 
 @spec("AUT-1")
 async def test_threat_17_what_began_late_for_another_reason_never_begins(app, gate, monkeypatch):
-    # Each call is late.
+    # Every call counts as late.
     monkeypatch.setattr(invoke, "LATE_SECONDS", -1)
     token, bearer = await issued()
     body = message("tools/call", {"name": "walk_later", "arguments": {"gate": gate}})
@@ -460,7 +462,7 @@ async def test_threat_17_a_call_does_not_go_on_with_the_answer_of_another_creden
         session = await Session.objects.aget()
         number = client_requests.stream_of_request_id(question["id"])
         assert number is not None
-        # As any credential of the same client delivers it, such as one of another sign-in.
+        # The answer comes as from another credential of the same client, such as a new sign-in.
         arguments = (session.pk, number, question["id"], accept("Ada"))
         await in_thread(client_requests.deliver_answer, *arguments)
         (response,) = await reader.rest()

@@ -1,4 +1,4 @@
-"""HTTP+SSE under load, beside the other transport, and at its end."""
+"""HTTP+SSE under load, side by side with Streamable HTTP, and when a stream ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PARLOR_SSE = "/parlor/mcp/sse"
 
 
 def assert_full(answer: Answer) -> None:
-    """The client is told to wait, under the id of its request."""
+    """Assert that the client is asked to wait, under the id of its request."""
     assert "id" in answer.json()
     assert (answer.status, code_of(answer)) == (503, BUSY)
     assert answer.headers["retry-after"] == "1"
@@ -62,7 +62,7 @@ async def test_what_waits_to_be_served_is_bounded(app, monkeypatch):
     monkeypatch.setattr(LocalSession, "initialize", slowly)
     async with opened(app) as stream:
         try:
-            # What is posted behind it waits until it is answered.
+            # Messages that are posted after `initialize` wait until it is answered.
             assert (await stream.post(initialize(A, id=0))).status == 202
             assert await asyncio.to_thread(begun.wait, PATIENCE)
             for number in (1, 2):
@@ -71,7 +71,7 @@ async def test_what_waits_to_be_served_is_bounded(app, monkeypatch):
                 assert_full(await stream.post(request("ping", id=number)))
         finally:
             go_on.set()
-        # What waited is begun in its order, and may end in another.
+        # Messages that waited begin in their order, and may end in another order.
         first, *others = [(await stream.said())["id"] for _ in range(3)]
         assert first == 0
         assert sorted(others) == [1, 2]
@@ -96,7 +96,7 @@ async def test_the_bytes_that_wait_to_be_served_are_bounded(app, settings, monke
             assert (await stream.post(initialize(A, id=0))).status == 202
             assert await asyncio.to_thread(begun.wait, PATIENCE)
             assert [(await stream.post(large)).status for _ in range(3)] == [202, 202, 503]
-            # A small one still has room.
+            # A small message still fits.
             assert (await stream.post(request("ping", id=1))).status == 202
         finally:
             go_on.set()
@@ -117,7 +117,7 @@ async def test_the_bytes_of_open_requests_are_bounded(app, settings, gate):
         await reached(gates[gate].entered)
         await until(lambda: open_requests() == 2)
         assert_full(await stream.post({**waiting, "id": 3}))
-        # What an open request may wait for is not held back.
+        # A message that an open request may wait for is not refused.
         cancelled = {"requestId": 1, "reason": "x" * 1700}
         notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}
         assert (await stream.post(notice)).status == 202
@@ -128,7 +128,7 @@ async def test_the_bytes_of_open_requests_are_bounded(app, settings, gate):
 
 
 def open_requests() -> int:
-    """The open requests of the only connection."""
+    """Return the number of open requests of the only connection."""
     (connection,) = legacy_sse._connections._by_pk.values()
     return len(connection._conversation._tasks)
 
@@ -168,7 +168,7 @@ async def test_what_waits_for_another_process_is_bounded(app, monkeypatch):
         assert (await send(app, path, body, **PLAIN)).status == 202
     assert_full(await send(app, path, body, **PLAIN))
     assert await Inbox.objects.filter(session=rows[0][0]).acount() == 3
-    # Nobody else has to wait for that.
+    # Other sessions are not affected.
     assert (await send(app, other, body, **PLAIN)).status == 202
 
 
@@ -202,7 +202,7 @@ async def test_a_database_that_was_away_takes_no_connection_along(app, monkeypat
         monkeypatch.setattr(inbox, "take_messages", away)
         body = stream.expect(request("ping", id="late"))
         await sync_to_async(inbox.put_message)(session.pk, REF, REF, body)
-        # The hub rings for what is still there.
+        # The hub notifies the connection again of messages that are still stored.
         assert (await stream.said())["id"] == "late"
     assert next(failures, None) is None
 
@@ -234,7 +234,7 @@ async def test_leaving_ends_what_was_asked_and_subscribed_to(version, app):
         assert question["method"] == "elicitation/create"
     result = {"jsonrpc": "2.0", "id": question["id"], "result": accept("Ada")}
     assert (await stream.post(result)).status == 404
-    # Nothing of the call is left running, and nobody waits any more.
+    # No task of the call is left running, and none waits for changes.
     names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}
     assert not {name for name in names if "Conversation" in name or "tell_changes" in name}
 
@@ -255,7 +255,7 @@ async def test_a_batch_is_answered_at_once_and_asks_meanwhile(app):
         members = [call("places", id="server-1"), request("ping", id=2), request("x/y", id=3)]
         question = await stream.ask(members)
         assert question["method"] == "roots/list"
-        # Ids of the server are no ids of the client.
+        # The ids of the server and those of the client are independent.
         assert question["id"] == "server-1"
         roots = {"roots": [{"uri": "file:///home", "name": "home"}]}
         responses = await stream.ask({"jsonrpc": "2.0", "id": question["id"], "result": roots})

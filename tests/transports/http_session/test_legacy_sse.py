@@ -1,4 +1,4 @@
-"""HTTP+SSE of 2024-11-05: one stream for all answers, and posts that only say 202."""
+"""HTTP+SSE of 2024-11-05: one stream for all answers, and POSTs that only return 202."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ async def _converse(here: str, there: str) -> None:
             assert answer.status_code == 202
             responses.append(json.loads((await anext(events)).data))
         assert [response["id"] for response in responses] == [1, 2, 3]
-        # It ran where the stream is, since that is where the session lives.
+        # The call ran in the process of the stream, since the session lives there.
         assert responses[2]["result"]["content"]
         await http.post(there + address, json=notification("notifications/initialized"))
 

@@ -1,4 +1,4 @@
-"""Changes as they are told to a session that lives in its connection (stdio, HTTP+SSE)."""
+"""Notifications of changes to a session that lives in its connection (stdio, HTTP+SSE)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOOLS_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 
 async def agreed(server: MCPServer) -> LocalSession:
-    """A session that has been initialized."""
+    """Return a session that has been initialized."""
     local = LocalSession(server, channel=Channel())
     body = json.dumps(initialize("2025-11-25")).encode()
     await sync_to_async(local.initialize)(decode(body))
@@ -56,7 +56,7 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before, wri
     begun, go_on = threading.Event(), threading.Event()
 
     def caller() -> Principal:
-        # The look at what the client has subscribed to, which a busy process takes late.
+        # The session looks at a new subscription; a busy process does so late.
         if session.uris:
             begun.set()
             assert go_on.wait(PATIENCE)
@@ -69,7 +69,7 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before, wri
     try:
         async with asyncio.timeout(PATIENCE):
             await asyncio.sleep(0)
-            # Once this returns, the client is answered and may do what it likes.
+            # Once this returns, the client has its answer, and any later change must be notified.
             await sync_to_async(session.subscribe)(written)
             await asyncio.to_thread(begun.wait)
             await sync_to_async(publish)(topic)
@@ -86,7 +86,7 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before, wri
 
 
 class LateDesk:
-    """Lets the caller of a session in, and takes its time to see whom to tell of changes."""
+    """Authorizes the caller of a session, and after the first time only once `go_on` is set."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -119,13 +119,13 @@ async def test_a_change_right_after_the_session_has_begun_is_told(is_database_aw
             await conversation.process_line(json.dumps(initialize("2025-11-25")).encode())
             assert "result" in json.loads(await queue.get())
             await conversation.process_line(json.dumps(INITIALIZED).encode())
-            # Let it begin to listen: what is written next is not looked at before that either.
+            # Let the session begin to listen: a next line would be processed only after that, too.
             await asyncio.sleep(0)
             await sync_to_async(publish)(
                 TopicKey(server.name, "tools"), TopicKey(server.name, "prompts")
             )
             desk.go_on.set()
-            # It has no prompts, so nothing is said of those.
+            # The server has no prompts, so no notification is sent for those.
             assert json.loads(await queue.get()) == TOOLS_CHANGED
     finally:
         desk.go_on.set()
@@ -134,7 +134,7 @@ async def test_a_change_right_after_the_session_has_begun_is_told(is_database_aw
 
 
 class Admission:
-    """Lets the caller in once, and fails at every later look, until it is told not to."""
+    """Authorizes the caller once, and fails at later checks until `failures` is exhausted."""
 
     def __init__(self, failure: Exception) -> None:
         self.failures = itertools.repeat(failure)
@@ -148,7 +148,7 @@ class Admission:
 
 
 async def standing(caller: Admission, server: MCPServer) -> tuple[SessionTasks, asyncio.Queue[Any]]:
-    """The tasks of a session, and what they say and end."""
+    """Return the tasks of a session, and a queue of what they write and of their end."""
     local = await agreed(server)
     queue: asyncio.Queue[Any] = asyncio.Queue()
     return SessionTasks(
@@ -158,7 +158,7 @@ async def standing(caller: Admission, server: MCPServer) -> tuple[SessionTasks, 
 
 @spec("SUB-4", "SES-7")
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "message"),
     [
         (
             AuthenticationRequired("The token is revoked.", error="invalid_token"),
@@ -168,13 +168,13 @@ async def standing(caller: Admission, server: MCPServer) -> tuple[SessionTasks, 
     ],
 )
 @pytest.mark.django_db(transaction=True)
-async def test_a_session_that_cannot_be_told_any_more_is_ended(failure, told, caplog):
+async def test_a_session_that_cannot_be_told_any_more_is_ended(failure, message, caplog):
     with caplog.at_level(logging.INFO, logger="mcp_django"):
         tasks, queue = await standing(Admission(failure), open_to_all())
         async with asyncio.timeout(PATIENCE):
             assert await queue.get() == "end"
         tasks.end()
-    assert told in caplog.text
+    assert message in caplog.text
 
 
 @spec("SUB-4", "SUB-3")

@@ -28,7 +28,7 @@ LEVELS = ["debug", "info", "warning", "error"]
 
 
 async def logged(peer: Peer, **options: Any) -> list[str]:
-    """The levels at which a call is heard."""
+    """Send a call, and return the levels of the log messages that arrive."""
     sent = await peer.send(call("levels", **options))
     *before, response = sent.messages()
     assert "result" in response
@@ -45,7 +45,7 @@ async def set_level(peer: Peer, level: str) -> None:
 async def test_a_level_holds_from_when_it_is_set(version, streaming):
     peer = Peer(streaming, PARLOR, version=version)
     assert (await peer.open())["capabilities"]["logging"] == {}
-    # Before that the server decides: information, where there is a stream for it anyway.
+    # Before that, the server chooses the level: `info`, if there is a stream anyway.
     assert await logged(peer, progress=1) == LEVELS[1:]
     assert await logged(peer) == []
     for place, level in enumerate(LEVELS):

@@ -11,7 +11,7 @@ from tests.transports.http_session.handshakes import C, initialize, opened, requ
 
 
 async def two_tokens() -> tuple[str, str]:
-    """A token that may do everything, and one that may do little."""
+    """Return the headers of a token with wide scopes and of a token with narrow ones."""
     ada = await sync_to_async(person)()
     wide = await sync_to_async(token_for)(ada, "mcp", "mcp:write")
     narrow = await sync_to_async(token_for)(ada)

@@ -1,6 +1,6 @@
-"""What clients write that some databases do not store: it is refused or cleaned, never a 500.
+"""Texts of clients that some databases cannot store: they are refused or cleaned, never a 500.
 
-`tests/storage/test_other_databases.py` runs this file on PostgreSQL, which knows no NUL.
+`tests/storage/test_other_databases.py` runs this file on PostgreSQL, which cannot store NUL.
 """
 
 from __future__ import annotations

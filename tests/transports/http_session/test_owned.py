@@ -1,6 +1,6 @@
-"""The stream of a call in this process: what is sent at once, and what has to be stored.
+"""The stream of a call in this process: what is sent immediately, and what has to be stored.
 
-Below the transport, since what is tested is what happens while the database does not answer.
+The tests are below the transport, because they test what happens without the database.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE = 5
 
 
 class Script:
-    """A call that says what a test tells it to."""
+    """A call that sends the messages of a test."""
 
     def __init__(self) -> None:
         self.cancellation = Cancellation()
@@ -48,7 +48,7 @@ class Script:
             self.said.put_nowait(Outgoing(json.dumps(text).encode(), is_response=final))
 
     async def messages(self) -> Messages:
-        """What was told, up to the response."""
+        """Yield the messages of the test, up to the response."""
         try:
             while True:
                 message = await self.said.get()
@@ -71,7 +71,7 @@ async def number(session):
 
 @asynccontextmanager
 async def owning(session: Session, number: int, script: Script) -> AsyncIterator[OwnedStream]:
-    """A stream with its call, which is over at the end."""
+    """Open a stream with its call; wait for the end of both after the block."""
     call: Any = script
     stream = OwnedStream(session.pk, number, call, script.messages())
     try:
@@ -94,14 +94,14 @@ async def state_of(number: int) -> str:
 
 
 async def texts_of(number: int) -> list[str]:
-    """What is stored."""
+    """Return the stored messages."""
     rows = Event.objects.filter(stream=number).order_by("seq")
     payloads = await run_in_short_thread(lambda: list(rows.values_list("payload", flat=True)))
     return [json.loads(payload) for payload in payloads]
 
 
 async def read(source: Any) -> list[str]:
-    """What a client gets, to the end."""
+    """Return the messages that a client gets, to the end of the stream."""
     decoder = sse.EventDecoder()
     async with asyncio.timeout(PATIENCE), aclosing(source) as parts:
         events = [event async for part in parts for event in decoder.feed(part)]
@@ -110,7 +110,7 @@ async def read(source: Any) -> list[str]:
 
 @asynccontextmanager
 async def busy_desk() -> AsyncIterator[None]:
-    """Every thread of the desk has something else to do."""
+    """Keep every short-task thread busy within the block."""
     leave = threading.Event()
     working = [
         get_pool("short").submit(lambda: leave.wait(PATIENCE)) for _ in range(SHORT_TASK_THREADS)
@@ -139,7 +139,7 @@ async def test_a_cancellation_that_comes_after_the_answer_takes_nothing_back(
         script.say("one")
         script.say("last", final=True)
         assert await read(stream.live()) == ["one", "last"]
-        # The answer still waits for the desk.
+        # The answer still waits for a short-task thread.
         script.cancellation.cancel()
         await asyncio.sleep(0)
     assert await texts_of(number) == ["one", "last"]
@@ -159,7 +159,7 @@ async def test_a_cancelled_call_sends_nothing_more(session, number, script):
 async def test_a_database_that_was_away_leaves_no_hole(
     session, number, script, monkeypatch, caplog, commits
 ):
-    """Whether the first attempt was stored and only its answer lost, or not at all."""
+    """The first attempt is stored and only its answer is lost, or it is not stored at all."""
     monkeypatch.setattr("mcp_django.execution.threads.RETRY_SECONDS", 0.001)
     write, failures = row_writer.write, []
 
@@ -174,7 +174,7 @@ async def test_a_database_that_was_away_leaves_no_hole(
 
     monkeypatch.setattr(row_writer, "write", fragile)
     async with owning(session, number, script):
-        # Each in a flush of its own.
+        # Each message in a flush of its own.
         for count, text in enumerate(("one", "two", "three"), 1):
             script.say(text)
             async with asyncio.timeout(PATIENCE):
@@ -195,7 +195,7 @@ async def test_a_call_that_says_too_much_waits_for_the_database(session, number,
         async with asyncio.timeout(PATIENCE):
             while not stream._flushing.locked():  # noqa: ASYNC110
                 await asyncio.sleep(0)
-        # What is still in the queue was not asked for.
+        # The stream has not read the messages that are still in the queue.
         assert script.said.qsize() > durable_streams.MAX_WAITING
     assert await texts_of(number) == [*texts, "last"]
 
@@ -248,7 +248,7 @@ async def test_a_reader_waits_for_a_database_that_is_away(session, number, scrip
 
 @spec("SES-8")
 async def test_a_call_that_has_not_begun_to_run_holds_the_process_already(session, number, script):
-    """A signal may come before the loop has turned once."""
+    """A signal may come before the event loop has run once."""
     async with owning(session, number, script) as stream:
         assert drain.call_when_released(lambda: None)
         script.say("done", final=True)

@@ -33,11 +33,11 @@ from tests.transports.http_session.handshakes import (
 
 @pytest.fixture
 def token(transactional_db):
-    """A bearer of a user."""
+    """The Authorization header of a user."""
     return f"Bearer {token_for(person('ada'))[1]}"
 
 
-# Each begins with `initialize`; the calls have no arguments.
+# Each conversation begins with `initialize`; the calls have no arguments.
 CONVERSATIONS: dict[str, list[bytes]] = {
     "php-mcp/client": [
         (

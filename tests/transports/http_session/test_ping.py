@@ -1,4 +1,4 @@
-"""Whether anybody is there (PNG)."""
+"""Pings of clients, and of the server to clients (PNG)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_streams_of_sessions_are_kept_alive_by_comments_alone(streaming, s
 
 
 class Client:
-    """The other end of a connection that is a session; it answers as long as it is there."""
+    """The client of a session that lives in its connection; it answers the first few pings."""
 
     def __init__(self, *, answers: int) -> None:
         self.answers = LocalAnswers()

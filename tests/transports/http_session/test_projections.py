@@ -1,7 +1,7 @@
-"""One server with everything that 2026-07-28 knows, as a client of each revision sees it.
+"""One server with everything that 2026-07-28 defines, as a client of each revision sees it.
 
-What a revision has stands in the tables of docs/ref/protocol.md and of the specification; here each
-member is written down with the revisions that have it, and nothing else may be there.
+The tables of docs/ref/protocol.md and of the specification list the members of each revision. Here
+each member is listed with the revisions that have it, and no other member may be present.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ def client(version: str) -> MCPClient:
 
 
 Members = dict[str, list[str]]
-"""The revisions that have a member."""
+"""The revisions that have each member."""
 
 
 def has(version: str, document: dict[str, Any], members: Members) -> None:
-    """Assert that exactly those members are there that the revision has."""
+    """Assert that a document has exactly the members that its revision has."""
     assert {*document} == {name for name, revisions in members.items() if version in revisions}
 
 
@@ -149,7 +149,7 @@ def test_a_listed_tool(version):
     has(version, tool, {**DESCRIBED, **members})
     if version == A:
         return
-    # There is no member for a title of its own at B, and hints that nobody set are at none.
+    # B has a title only in the annotations, and no revision has hints that are not set.
     expected = {"title": "Title", "readOnlyHint": True, "openWorldHint": False}
     assert tool["annotations"] == expected
     assert "execution" not in tool
@@ -167,7 +167,7 @@ def test_schemas(version):
     ) == expected
     for tool in tools.values():
         assert tool["inputSchema"]["type"] == "object"
-        # A keyword of the root that no revision of the handshake mentions, and none forbids.
+        # A keyword of the root that no handshake revision mentions, and none forbids.
         assert tool["inputSchema"]["additionalProperties"] is False
         for schema in (tool["inputSchema"], tool.get("outputSchema") or {}):
             assert "$schema" not in schema or version in SINCE_D
@@ -283,7 +283,7 @@ def test_what_a_server_says_of_itself(version):
         result = mine._client.send(message)["result"]
         assert {*result} == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
         has(version, result["serverInfo"], known)
-    # No revision is offered what it has no name for, and none an extension or tasks.
+    # A revision gets no capability that it does not define, and none gets extensions or tasks.
     has(version, result["capabilities"], {**offered, "completions": SINCE_B})
 
 

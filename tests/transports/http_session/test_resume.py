@@ -1,4 +1,4 @@
-"""Coming back for the rest of a stream (RSM): after any event, for one client alone."""
+"""Resuming a stream (RSM): after any event, and only by the client of its session."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def numbers(messages: list[dict[str, Any]]) -> list[float]:
 
 
 async def resumed(peer: Peer, last: str, **changes: Any) -> tuple[Reader, list[dict[str, Any]]]:
-    """Everything that a client gets which comes back after an event."""
+    """Resume a stream after an event; return the reader and every message of it."""
     async with peer.standing(last_event_id=last, **changes) as connection:
         reader = Reader(connection)
         return reader, await reader.rest()
@@ -108,7 +108,7 @@ async def test_every_event_of_a_finished_stream_can_be_returned_to(version, stre
         again, rest = await resumed(peer, event_id)
         assert rest == whole[place:]
         assert again.ids == ids[place + 1 :]
-        # The same once more: nothing is used up.
+        # Resuming once more gives the same: replayed events stay stored.
         assert (await resumed(peer, event_id))[1] == rest
 
 
@@ -176,7 +176,7 @@ async def test_an_event_that_is_unknown_is_refused_and_the_session_lives(version
 
 
 async def streamed(peer: Peer) -> str:
-    """The id of the first event of a finished stream."""
+    """Run a call to its end, and return the id of the first event of its stream."""
     async with peer.stream(call("count", id=1, progress=1, n=2)) as connection:
         reader = Reader(connection)
         await reader.rest()
@@ -191,7 +191,7 @@ async def test_nobody_else_reads_a_stream(streaming):
     tokens = [f"Bearer {(await sync_to_async(token_for)(user))[1]}" for user in (ada, ben)]
     mine = await opened(streaming, PARLOR, token=tokens[0])
     event_id = await streamed(mine)
-    # Another session of the same user, one of another user, and the right session by another one.
+    # Sessions of the same user, of another and of none; then the right session by other callers.
     for stranger in (tokens[0], tokens[1], None):
         other = await opened(streaming, PARLOR, token=stranger)
         assert (await other.get(last_event_id=event_id)).status == 400

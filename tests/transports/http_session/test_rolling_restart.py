@@ -1,4 +1,4 @@
-"""Every worker is replaced under load: no session, no message and no notice is lost."""
+"""Every worker is replaced under load: no session, no message and no notification is lost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CALLERS = 12
 LISTENERS = 4
 # Every worker four times.
 RESTARTS = 4 * WORKERS
-# Longer than the hub goes without looking by itself, since rings get lost.
+# Longer than the polling interval of the hub, since pub/sub messages get lost.
 NEWS_SECONDS = 15
 
 
 class Load:
-    """What goes on meanwhile."""
+    """The load on the workers while they are replaced."""
 
     def __init__(self, http: httpx.AsyncClient, workers: Fleet) -> None:
         self._http = http
@@ -47,7 +47,7 @@ class Load:
         return client
 
     async def call(self) -> None:
-        """Call, list and ping in one session all the time."""
+        """Repeatedly call, list and ping in one session."""
         client = await self.client()
         while not self._is_over:
             counting = call(
@@ -61,7 +61,7 @@ class Load:
                 self.statuses.append((await client.post(request(method))).status_code)
 
     async def change(self) -> None:
-        """Change something, and see that everybody hears of it, all the time."""
+        """Repeatedly publish a change, and check that every listener is notified."""
         client = await self.client()
         while not self._is_over:
             began = time.monotonic()
@@ -78,7 +78,7 @@ class Load:
             ]
 
     async def restart_all(self) -> list[int]:
-        """Replace workers, the oldest first; the exit statuses of those that left."""
+        """Replace workers, the oldest first; return the exit statuses of those that left."""
         return [await self._replace(self._workers.serving[0]) for _ in range(RESTARTS)]
 
     async def _replace(self, server: Server) -> int:

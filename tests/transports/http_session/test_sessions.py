@@ -1,4 +1,4 @@
-"""Sessions over HTTP: whose they are, when they end, and that everything of theirs ends then."""
+"""Sessions over HTTP: who may use them, when they end, and that their streams end with them."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ LIST_CHANGED = "notifications/tools/list_changed"
 
 
 async def issue(username: str, **details: Any) -> tuple[User, AccessToken, str]:
-    """A user with a token, and what its bearer sends."""
+    """Create a user and a token; return both and the Authorization header."""
     user = await User.objects.acreate(username=username, **details)
     token, plaintext = await sync_to_async(AccessToken.objects.issue)(user, name="test")
     return user, token, f"Bearer {plaintext}"
 
 
 async def assert_dead(peer: Peer, **changes: str | None) -> None:
-    """Every verb and every kind of message answers 404, with the id where there is one."""
+    """Assert that every verb and kind of message gets a 404, with the id if there is one."""
     body = notification("notifications/initialized")
     response = {"jsonrpc": "2.0", "id": "ask-1-1", "result": {}}
     answers = [
@@ -85,7 +85,7 @@ async def test_an_id_is_visible_ascii_and_says_nothing(mount):
     assert len({*ids}) == len({session_id[:8] for session_id in ids}) == 20
     assert all(VISIBLE.fullmatch(session_id) for session_id in ids)
     rows = [row async for row in Session.objects.all()]
-    # Whoever reads the table cannot take a session over.
+    # A reader of the table cannot take over a session.
     assert not [session_id for session_id in ids for row in rows if session_id in str(vars(row))]
 
 
@@ -110,7 +110,7 @@ async def test_a_message_without_a_session_is_refused(mount):
             assert answer.json().get("id") == body.get("id")
         assert (await peer.delete(**changes)).status == 400
         if mount != "wsgi":
-            # Clients ask before they initialize, and are silent on that answer alone.
+            # Clients send a GET before they initialize, and treat only this answer as no error.
             refused = await peer.get(**changes)
             assert (refused.status, refused.headers["allow"]) == (405, "POST, OPTIONS")
     await assert_alive(peer)
@@ -266,7 +266,7 @@ async def test_who_signs_out_has_no_session_any_more(settings, mount):
 
 
 async def ended(stream: Connection) -> bytes:
-    """What a stream still said before it ended by itself."""
+    """Read a stream until the server ends it, and return its body."""
     await stream.rest()
     return stream.answer.body
 
@@ -319,7 +319,7 @@ async def test_an_expired_session_is_gone_for_every_verb(column, mount):
 
 
 async def age(peer: Peer, column: str, *, days: int = 2) -> None:
-    """Let so many days pass for one session."""
+    """Move a time of one session this many days into the past."""
     digest = sessions._digest(peer.id)
     moved = {column: F(column) - timedelta(days=days)}
     assert await Session.objects.filter(digest=digest).aupdate(**moved) == 1

@@ -1,4 +1,4 @@
-"""What the subscriptions of sessions hold in a process, and what is repeated for them."""
+"""Limits of the subscriptions of sessions, and the work that is repeated for them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROOM = "parlor://rooms/ada"
 
 
 class Rooms(set[str]):
-    """The rooms that are open, and how often somebody tried a door."""
+    """The rooms that are open, and how often a room was looked up."""
 
     def __init__(self, *owners: str) -> None:
         super().__init__(owners)
@@ -70,7 +70,7 @@ def room_for_two(monkeypatch):
 
 @pytest.fixture
 def rechecks(monkeypatch):
-    """One entry for each time that a stream authorized its caller again, which it does often."""
+    """One element for each time that a stream reauthorized its caller, which it does often."""
     done: list[object] = []
     authorize = listen.admit_caller
 
@@ -92,7 +92,7 @@ async def seated(mount: str, *chairs: str) -> Peer:
 
 
 async def changed_chairs(reader: Reader) -> list[str]:
-    """The chairs that a stream is notified of, when all have changed, and then the tools."""
+    """Change all chairs and then the tools; return the chairs that a stream is notified of."""
     for uri in CHAIRS:
         await change(uri=uri)
     await change("tools")

@@ -1,4 +1,4 @@
-"""A call in a session that takes too long is answered, however it is answered."""
+"""A call in a session that takes too long is answered, by a document or on a stream."""
 
 from __future__ import annotations
 

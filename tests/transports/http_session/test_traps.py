@@ -1,4 +1,4 @@
-"""The same situation, answered as each revision wants it: what the others would stumble over."""
+"""Situations that each revision wants answered differently, so one answer cannot fit all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHANGED = "notifications/tools/list_changed"
 
 
 def progress_of(messages: list[dict[str, Any]]) -> list[tuple[Any, float]]:
-    """The token and the number of each report."""
+    """Return the token and the number of each report."""
     reports = [
         message["params"]
         for message in messages
@@ -67,7 +67,7 @@ async def test_every_message_goes_to_the_one_stream_that_it_belongs_to(version, 
             gates[name].opened.set()
         messages_by_id = {"one": await Reader(first).rest(), "two": await Reader(second).rest()}
         await sync_to_async(parlor.notify_list_changed)("prompts")
-        # Nothing of the calls, not even their answers, came here in between.
+        # No message of the calls, not even an answer, came on the GET stream in between.
         assert (await listening.message())["method"] == "notifications/prompts/list_changed"
     for id, messages in messages_by_id.items():
         assert progress_of(messages) == [(id, 1), (id, 2)]
@@ -105,7 +105,7 @@ async def test_only_2025_11_25_may_end_a_stream_before_its_response(version, str
         assert [message.get("id") for message in first] == [None, None, 3]
         assert b"retry:" not in reader.raw
         return
-    # The id to come back with was sent before the connection was closed.
+    # The id to resume with was sent before the connection was closed.
     assert [message.get("id") for message in first] == [None]
     assert b"retry: 250" in reader.raw
     async with peer.standing(last_event_id=reader.ids[-1]) as connection:
@@ -146,7 +146,7 @@ async def test_a_form_has_a_mode_where_there_are_two(version, streaming):
     ["com.mcp/x", "io.modelcontextprotocol/x", "mcp.dev/x", "api.modelcontextprotocol.org/x"],
 )
 def test_a_key_that_any_revision_reserves_is_refused(key):
-    """T40: the second label since 2025-11-25, one before the last at 2025-06-18."""
+    """T40: the second label since 2025-11-25, a label before the last at 2025-06-18."""
     server = MCPServer("labels", permission=AllowAny)
     with pytest.raises((ImproperlyConfigured, ValueError), match="reserved"):
         server.tool(meta={key: 1})(lambda: "x")
@@ -185,7 +185,7 @@ async def test_a_change_is_told_unasked_to_sessions_alone(streaming, gate):
 @spec("RPC-2", "RPC-3", "RSM-1")
 @pytest.mark.parametrize("version", [C, D])
 async def test_ids_of_the_server_are_used_once_and_never_a_clients(version, streaming):
-    """T25: a client that uses an id again is served, and nobody else's answer is taken for its."""
+    """T25: a client that reuses an id is served, and only the answer to a question answers it."""
     peer = await ready(streaming, version=version)
     seen: list[Any] = []
     for _ in range(3):

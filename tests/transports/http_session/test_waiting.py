@@ -1,4 +1,4 @@
-"""Fifty calls wait for their users, in processes of two threads, and hold nothing up."""
+"""Fifty calls wait for their users, in processes of two threads, and block nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("shared")
 
 
 def asking(serial: int) -> dict[str, Any]:
-    """A call that asks: of either color, with messages before the question or none."""
+    """Return a call of a sync or async tool that asks, with or without a progress token."""
     tool = random.choice(("ask", "ask_later"))
     if serial % 2:
         return call(tool, serial=serial)
@@ -33,14 +33,14 @@ def asking(serial: int) -> dict[str, Any]:
 
 
 def word(question: dict[str, Any], text: str) -> dict[str, Any]:
-    """The user's answer to a question of one field."""
+    """Return the user's answer to a question of one field."""
     [name] = question["params"]["requestedSchema"]["properties"]
     result = {"action": "accept", "content": {name: text}}
     return {"jsonrpc": "2.0", "id": question["id"], "result": result}
 
 
 class Crowd:
-    """Calls that wait together until somebody lets their users answer."""
+    """Calls that wait together until the test lets their users answer."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -49,13 +49,13 @@ class Crowd:
         self.may_answer = asyncio.Event()
 
     async def until_all_wait(self, calls: list[asyncio.Task[str]]) -> None:
-        """Return when each user was asked; what a call says instead of asking is the error."""
+        """Wait until each user was asked; fail with the result of a call that did not ask."""
         waiting = asyncio.create_task(self._all_wait.wait())
         ended, _ = await asyncio.wait([waiting, *calls], return_when=asyncio.FIRST_COMPLETED)
         assert ended == {waiting}, [task.result() for task in ended]
 
-    async def one(self, serial: int) -> str:
-        """The text of a call's result; a call that a busy worker refused is sent again."""
+    async def text_of_call(self, serial: int) -> str:
+        """Return the text of a call's result; send the call again if a busy worker refused it."""
         while True:
             async with self._client.stream(asking(serial)) as response:
                 if response.status_code != BUSY:
@@ -91,7 +91,7 @@ async def test_waiting_for_answers_takes_no_thread(kind, tmp_path):
         await client.initialize(elicitation={})
         crowd = Crowd(client)
         async with asyncio.timeout(PATIENCE):
-            calls = [asyncio.create_task(crowd.one(serial)) for serial in range(CALLS)]
+            calls = [asyncio.create_task(crowd.text_of_call(serial)) for serial in range(CALLS)]
             await crowd.until_all_wait(calls)
             for server in workers.serving:
                 assert (await client.post(request("ping"), at=server)).json()["result"] == {}
@@ -120,12 +120,12 @@ async def test_a_killed_call_that_waited_ends_with_one_error(kind, tmp_path):
         message = asking(1)
         async with asyncio.timeout(PATIENCE):
             ids, question = await first_question(client.stream(message, at=victim))
-            # Somewhere else the same question is there, so it is stored.
+            # Another worker sends the same question, so it is stored.
             elsewhere = client.get(last=ids[0], at=workers.other_than(victim))
             assert await first_question(elsewhere) == ([ids[-1]], question)
             workers.kill(victim)
             workers.drop(victim)
-            # Too late, and no mistake of the user.
+            # The answer comes too late, which is not the client's error.
             assert (await client.post(word(question, "word"))).status_code == 202
             for after, before in ((ids[-1], []), (ids[0], [question])):
                 async with client.get(last=after) as response:
@@ -136,7 +136,7 @@ async def test_a_killed_call_that_waited_ends_with_one_error(kind, tmp_path):
 
 
 async def first_question(opening: Any) -> tuple[list[str], dict[str, Any]]:
-    """The first message of a stream and the ids up to it; the connection is left then."""
+    """Return the first message of a stream and the ids up to it, and close the connection."""
     ids = []
     async with opening as response, aclosing(events(response)) as coming:
         async for event_id, message in coming:

@@ -1,4 +1,4 @@
-"""What is written of calls and sessions by processes that fork, stop, die, or share a pool."""
+"""The rows that processes write of calls and sessions: they fork, stop, die, or share a pool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE = 60
 
 
 def written(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What is in the database."""
+    """Return the contents of the database."""
     variables = {**environ, "DJANGO_SETTINGS_MODULE": SETTINGS}
     for name in ("MCP_TEST_KILLED", "MCP_TEST_PRELOAD"):
         variables.pop(name, None)
@@ -94,7 +94,7 @@ async def test_the_log_tells_whether_a_call_had_begun_when_its_process_died(
 async def write_until_it_stops(
     http: httpx.AsyncClient, server: Server, caller: int, answered: list[str]
 ) -> None:
-    """Write one group after the other, until the server accepts no call any more."""
+    """Write one group after the other, until the server no longer accepts calls."""
     for number in range(1_000_000):
         name = f"{caller} {number}"
         try:
@@ -158,7 +158,7 @@ async def test_processes_forked_after_a_call_write_for_themselves(kind, tmp_path
 
 @contextmanager
 def counting(environ: Mapping[str, str]) -> Iterator[Callable[[], int]]:
-    """A function that returns how many connections are in a transaction."""
+    """Yield a function that returns how many connections are in a transaction."""
     url = environ["MCP_TEST_DATABASE_URL"]
     query = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND state = 'idle in transaction'"
@@ -169,7 +169,7 @@ def counting(environ: Mapping[str, str]) -> Iterator[Callable[[], int]]:
 
 @pytest.mark.requires("shared")
 async def test_the_writer_needs_no_connection_of_a_tool(tmp_path):
-    """Psycopg's pool of ten, of which tools hold eight."""
+    """Tools hold eight of the ten connections of psycopg's pool."""
     gate = tmp_path / "gate"
     with shared("postgres", tmp_path) as found_by:
         environ = {**found_by, "MCP_TEST_POOL": "10", "MCP_TEST_THREADS": "36"}
@@ -182,7 +182,7 @@ async def test_the_writer_needs_no_connection_of_a_tool(tmp_path):
                 with counting(environ) as count:
                     while await asyncio.to_thread(count) < 8:  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
-                # Those who came while the pool opened its connections had to wait.
+                # Calls that came while the pool opened its connections had to wait.
                 waited = await call(http, server, "waits")
                 for number in range(20):
                     await call(http, server, "write_nothing", name=str(number))

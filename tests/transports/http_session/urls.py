@@ -1,4 +1,4 @@
-"""The one address of the worker processes."""
+"""The URLconf of the worker processes."""
 
 from django.urls import path
 
