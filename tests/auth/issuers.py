@@ -1,4 +1,4 @@
-"""Another issuer: a server on loopback that publishes keys, signs tokens and answers about them."""
+"""An external issuer: a server on loopback that publishes keys and signs and introspects tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 @cache
 def private_key(algorithm: str, number: int = 0, *, bits: int = 2048) -> Any:
-    """A key for an algorithm, made once per run; another number is another key."""
+    """Return a key for an algorithm, created once per process; another number is another key."""
     if algorithm.startswith("ES"):
         return ec.generate_private_key(ec.SECP256R1() if algorithm == "ES256" else ec.SECP384R1())
     if algorithm == "EdDSA":
@@ -32,19 +32,19 @@ def private_key(algorithm: str, number: int = 0, *, bits: int = 2048) -> Any:
 
 
 def published(algorithm: str, key: Any, **more: Any) -> dict[str, Any]:
-    """The public half of a key as a JWK."""
+    """Return the public key as a JWK."""
     jwk = get_default_algorithms()[algorithm].to_jwk(key.public_key(), as_dict=True)
     jwk.pop("key_ops", None)
     return {**jwk, **more}
 
 
 def encoded(value: Any) -> str:
-    """JSON in the form in which a JWT carries it."""
+    """Return JSON in the encoding of a JWT."""
     return urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
 class Issuer:
-    """What the issuer at one address publishes and answers; ``asked`` counts by path."""
+    """The keys and responses of the issuer at one URL; ``asked`` counts requests by path."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -59,7 +59,7 @@ class Issuer:
         return {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
 
     def say(self, path: str, document: Callable[[], Any], *, status: int = 200) -> None:
-        """Answer at a path with what a function returns, as JSON."""
+        """Respond at a path with the return value of a function, as JSON."""
         self.answers[path] = lambda body, headers: (
             status,
             {"Content-Type": "application/json"},
@@ -67,12 +67,12 @@ class Issuer:
         )
 
     def publish(self, kid: str, algorithm: str = "RS256", number: int = 0, **more: Any) -> None:
-        """Publish a key, and nothing else."""
+        """Publish this key in place of all others."""
         key = private_key(algorithm, number)
         self.keys = [published(algorithm, key, kid=kid, use="sig", **more)]
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """What a good token says; ``None`` leaves a claim out."""
+        """Return the claims of a valid token; ``None`` removes a claim."""
         now = int(time.time())
         claims = {
             "iss": self.url,
@@ -96,7 +96,7 @@ class Issuer:
         header: dict[str, Any] | None = None,
         **changes: Any,
     ) -> str:
-        """A signed token with changed claims."""
+        """Return a signed token with changed claims."""
         headers = {"kid": kid, "typ": typ, **(header or {})}
         return jwt.encode(
             self.claims(**changes),
@@ -108,7 +108,7 @@ class Issuer:
 
 @contextmanager
 def issuer() -> Iterator[Issuer]:
-    """An issuer that listens on loopback until the block ends."""
+    """Run an issuer on loopback until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""Servers of issuers that are made up, and URLconfs with them in every odd place."""
+"""Servers with fictional issuers, and URLconfs that mount them in unusual places."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ GATE = "https://gate.example/to/mcp"
 
 
 class Issued(BaseBackend):
-    """Takes tokens of an issuer, and here none at all."""
+    """Names issuers, but accepts no token."""
 
     def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
-        """Another one for each server."""
+        """Return a common issuer and one for each server."""
         return [ISSUER, f"{ISSUER}/{server}", ISSUER]
 
 
@@ -36,13 +36,13 @@ METADATA = path("", include("mcp_django.urls"))
 
 
 def urlconf(*patterns: Any) -> Any:
-    """A URLconf as Django takes it: what has ``urlpatterns``."""
+    """Return an object with ``urlpatterns``, which Django accepts as a URLconf."""
     module: Any = ModuleType("urls_of_a_test")
     module.urlpatterns = list(patterns)
     return module
 
 
-one = urlconf(path("mcp", shop.urls), METADATA)
+single = urlconf(path("mcp", shop.urls), METADATA)
 two = urlconf(path("mcp", shop.urls), path("nested/", include([path("mcp", depot.urls)])), METADATA)
 rooted = urlconf(path("", shop.urls), METADATA)
 slashed = urlconf(path("mcp/", shop.urls), METADATA)
@@ -59,10 +59,10 @@ bare = urlconf(path("mcp", shop.urls))
 
 @contextmanager
 def gated() -> Iterator[tuple[MCPServer, Any]]:
-    """A server that is known by another address than its own, and a URLconf that has it."""
+    """Declare a server with a resource URL of its own, and return it with its URLconf."""
     gate = MCPServer("gate", auth=AUTH, resource_url=GATE)
     try:
         yield gate, urlconf(path("inside/mcp", gate.urls), METADATA)
     finally:
-        # Or the other tests of this process would know it too.
+        # Otherwise other tests of this process would see the server too.
         endpoints._declared_servers.clear()

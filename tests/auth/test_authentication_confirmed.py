@@ -1,4 +1,4 @@
-"""Callers that the database confirmed a moment ago: what they cost, and what ends them in time."""
+"""Callers that the database confirmed a moment ago: their queries, and when changes end them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def rename(ctx: Context) -> str:
 def ask(
     plaintext: str, tool: str = "plain", server: MCPServer = keeper, **changes: str | None
 ) -> int | str:
-    """Call a tool: its text, or the status or code of the error."""
+    """Call a tool, and return its text, or the status or code of the error."""
     body = message("tools/call", {"name": tool, "arguments": {}})
     headers = headers_for(body, authorization=f"Bearer {plaintext}", **changes)
     answer = through_view(server, json.dumps(body), {k: v for k, v in headers.items() if v})
@@ -108,7 +108,7 @@ def caller():
 
 
 def heat(caller: Caller, database: Database, tool: str = "plain") -> None:
-    """Call a tool until the caller is known, as the last call shows."""
+    """Call a tool until the caller is cached, and assert that the last call needs no statement."""
     assert ask(caller.plaintext, tool) == "done"
     with database.quiet():
         assert ask(caller.plaintext, tool) == "done"
@@ -324,7 +324,7 @@ def test_a_token_of_one_server_is_not_valid_for_another(database):
 
 
 class OwnBackend(ModelBackend):
-    """Decides by itself."""
+    """A backend that may decide differently from its base class."""
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_user_model_with_other_relations_is_asked(monkeypatch, name):
     why_not_cached.cache_clear()
     assert f"User.{name} does not lead to" in why_not_cached(("tokens",))
     why_not_cached.cache_clear()
-    # Nothing of it is listened to, and the rest is.
+    # The relation's signals are not handled, and those of the other relation are.
     heard = [sender for _, _, sender in revocations._permission_receivers(User)]
     assert getattr(User, name).through not in heard
     assert Group in heard
@@ -442,7 +442,7 @@ def test_other_backends_are_asked_each_time():
 def test_a_tool_that_saves_its_user_does_not_undo_a_deactivation(caller, database):
     heat(caller, database)
     User.objects.update(is_active=False)
-    # The caller is known still, and its user is loaded now.
+    # The caller is still cached, and its user is loaded now.
     assert ask(caller.plaintext, "rename") != "done"
     assert not User.objects.get().is_active
     User.objects.update(is_active=True, last_name="Lovelace")
@@ -463,8 +463,8 @@ def test_a_local_process_uses_what_was_confirmed_as_well(caller, database, clock
 
 def test_an_open_stream_looks_for_itself(caller, database):
     heat(caller, database, "edit")
-    [entry] = caller_cache._entries.values()
-    known = authentication._with_own_user(entry.confirmed.value)
+    [cached] = caller_cache._entries.values()
+    known = authentication._with_own_user(cached.confirmed.value)
     assert known is not None
     assert known.has_perm("auth.change_user")
     User.groups.through.objects.all().delete()
@@ -486,7 +486,7 @@ def test_counters_of_bad_credentials_are_not_touched(caller, database, monkeypat
     for name in ("check_attempts", "check_limit", "count_event"):
         monkeypatch.setattr(limits, name, fail)
     assert ask(caller.plaintext) == "done"
-    # Its next request is that of a user again, also for the queue of threads.
+    # The next request counts for the user again, also in the queue for threads.
     headers = {"Authorization": f"Bearer {caller.plaintext}"}
     assert limits.presumed_caller(limits.Headers.from_environ(_environ(headers))) == (
         f"user:{caller.user.pk}"
@@ -522,8 +522,8 @@ def test_a_machine_that_was_suspended_accepts_no_caller_of_before(caller, databa
 
 def test_nothing_shows_who_is_cached(caller, database):
     heat(caller, database)
-    [entry] = caller_cache._entries.values()
-    shown = repr(caller_cache) + repr(entry.confirmed.value) + str(entry.confirmed.value)
+    [cached] = caller_cache._entries.values()
+    shown = repr(caller_cache) + repr(cached.confirmed.value) + str(cached.confirmed.value)
     assert AccessToken.objects.get().digest not in shown
     assert caller.plaintext not in shown
     assert "change_user" not in shown

@@ -1,4 +1,4 @@
-"""Callers that are known on the event loop: their calls take no thread."""
+"""Callers that are authenticated on the event loop: their calls use no thread."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def who(ctx: Context) -> str:
     """Keep the user, and change what the tool got."""
     users.append(ctx.user)
     ctx.user.first_name += "x"
-    # As a field with a value that can be changed.
+    # Like a field with a mutable value.
     ctx.user.__dict__.setdefault("notes", []).append("x")
     return f"{ctx.user.first_name} {len(ctx.user.notes)}"
 
@@ -83,7 +83,7 @@ def _apart():
 
 
 class Threads:
-    """How many requests took a thread."""
+    """Records the requests that used a thread."""
 
     def __init__(self) -> None:
         self.taken: list[IncomingHTTPRequest] = []
@@ -116,7 +116,7 @@ def text_of(answer: Answer) -> str:
 
 
 async def caller(name: str = "ada", **details: Any) -> tuple[User, str]:
-    """A user with a token that was used."""
+    """Return a user with a token that has been used."""
     user, plaintext = await in_thread(issue, name, **details)
     assert text_of(await ask(plaintext)) == "42"
     return user, plaintext
@@ -181,8 +181,8 @@ async def test_a_rejection_is_decided_once_and_recorded_once(database, settings,
 
 async def test_each_call_has_a_user_of_its_own(database):
     _, plaintext = await caller()
-    [entry] = caller_cache._entries.values()
-    vars(entry.confirmed.value.user)["notes"] = []
+    [cached] = caller_cache._entries.values()
+    vars(cached.confirmed.value.user)["notes"] = []
     with database.quiet():
         assert text_of(await ask(plaintext, "who")) == "x 1"
         assert text_of(await ask(plaintext, "who")) == "x 1"
@@ -194,10 +194,10 @@ async def test_each_call_has_a_user_of_its_own(database):
 
 
 class OwnRule(BasePermission):
-    """A rule of the site, which may ask anything of anyone."""
+    """A rule of the site, which may query anything."""
 
     def has_permission(self, principal: Principal) -> bool:
-        """Let everyone pass, and note where that was asked."""
+        """Allow everyone, and record whether this runs on the event loop."""
         asked_on_loop.append(is_on_loop())
         return True
 
@@ -243,7 +243,7 @@ async def test_threat_17_a_known_caller_that_waits_for_a_thread_is_asked_for_aga
     pool.submit(lambda: go.wait(PATIENCE))
     asking = asyncio.create_task(ask(plaintext, "write", threaded))
     await until(lambda: pool.is_crowded)
-    # The loop has found the call of a caller who was known.
+    # The event loop has prepared the call of a cached caller.
     assert threads.taken[-1].call is not None
     await in_thread((await AccessToken.objects.aget()).revoke)
     go.set()
@@ -284,14 +284,14 @@ async def test_who_may_connect_is_decided_again_when_something_changed(
     assert await status() == 403
     await in_thread(user.groups.add, team)
     await is_known()
-    # By SQL, which sends no signal.
+    # With SQL, which sends no signal.
     await in_thread(lambda: user.groups.through.objects.filter(user=user).delete())
     clock.move(0.9)
     await in_thread(caller_cache.confirm)
     assert await status() == 403
     await in_thread(user.groups.add, team)
     await is_known()
-    # What the server asks for, in code and in the admin.
+    # The requirements of the server, in code and in the admin.
     monkeypatch.setattr(grouped, "scopes", ("more",))
     assert await status() == 200
     monkeypatch.setattr(grouped, "permission", InGroups(["others"]))
@@ -325,7 +325,7 @@ def issue_many(count: int) -> list[str]:
 async def test_many_callers_that_come_back_at_once_share_few_statements(
     threads, database, monkeypatch
 ):
-    # When a token was used last is stored at the end.
+    # The last use of a token is stored later.
     monkeypatch.setattr("mcp_django.auth.backends.site_tokens.note_use", lambda token: None)
     tokens = await in_thread(issue_many, 1000)
     database.statements.clear()
@@ -392,13 +392,13 @@ async def test_attempts_are_counted_though_they_are_asked_for_together(
     for _ in range(5):
         assert (await ask("mcp_unknown")).status == 401
     assert len(threads.taken) == 5
-    # The loop asks no more, whoever it is: each address has its own count in threads.
+    # The loop queries no further unknown token; in threads, each address has its own count.
     assert not authentication.unknown_callers.has_room()
     _, plaintext = await in_thread(issue, "ada")
     database.statements.clear()
     assert text_of(await ask(plaintext)) == "42"
     assert len(threads.taken) == 6
-    # A caller that was accepted is asked for on the loop again.
+    # A caller that was accepted before is queried on the loop again.
     cache.clear_caches()
     assert text_of(await ask(plaintext)) == "42"
     assert len(threads.taken) == 6

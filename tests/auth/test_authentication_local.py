@@ -26,7 +26,7 @@ def test_a_user_is_the_caller_as_long_as_active():
     assert refresh_principal(principal) is not None
     user.is_active = False
     user.save()
-    # A stream that is open asks the same.
+    # An open stream makes the same check.
     assert refresh_principal(principal) is None
     with pytest.raises(AuthenticationRequired, match="'ada' does not exist or is inactive"):
         caller.principal()

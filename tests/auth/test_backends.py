@@ -1,4 +1,4 @@
-"""The ways to find out who is calling, and several of them in a row."""
+"""Authentication backends, alone and several in sequence."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_token_beats_a_login_whatever_the_order(order):
 
 
 class Ticket(BaseBackend):
-    """Takes bearers of its own."""
+    """Accepts bearers of its own."""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
         if credentials.bearer == "expired-ticket":
@@ -263,13 +263,13 @@ def test_rest_framework_joins_others():
         post("/mcp", WHOAMI, authorization="Basic YWRhOndyb25n"),
     ):
         assert refused.status_code == 401
-        # Clients that find Basic first ask for a password, and never come to the metadata.
+        # Clients that see Basic first ask for a password, and never read the metadata.
         assert refused["WWW-Authenticate"].startswith("Bearer ")
         assert "Basic" not in refused["WWW-Authenticate"]
 
 
 class Always:
-    """An authentication class that a site lists for assistants alone."""
+    """An authentication class that a site lists only for assistants."""
 
     def authenticate(self, request: Any) -> Any:
         from django.contrib.auth import get_user_model

@@ -1,4 +1,4 @@
-"""The system checks of the authentication backends, as they fire and as they do not."""
+"""The system checks of the authentication backends: when they report a message and when not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKED = {**ISSUER, "URL": "https://id.example/i", "CLIENT_ID": "a", "CLIENT_SECR
 
 @pytest.fixture(autouse=True)
 def servers(monkeypatch):
-    """Only the servers that the test declares."""
+    """Reset the declared servers, so that only those of the test exist."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
 
 

@@ -66,7 +66,7 @@ ask = partial(ask_server, server=border)
 
 
 class Border(NamedTuple):
-    """An issuer that the site trusts with one of the backends, a subject, and its token."""
+    """An issuer that the site trusts with one of the backends, a user's identity, and its token."""
 
     issuer: Issuer
     identity: ExternalIdentity
@@ -75,8 +75,8 @@ class Border(NamedTuple):
     kind: str
 
     def heat(self, database: Database) -> None:
-        """Call until the caller is known, as the last call shows."""
-        # The issuer is asked about the token, then the database about its subject.
+        """Call until the caller is cached, and assert that the last call needs no statement."""
+        # The first call queries the issuer, and the second one queries the database.
         for _ in range(2):
             assert ask(self.token, "change_claims") == ROLES
         with database.quiet():
@@ -91,10 +91,10 @@ def at_border(request, settings):
         settings.DEBUG = True
 
         def trust(**options: Any) -> None:
-            entry = {"ISSUER": provider.url, **options}
+            trusted = {"ISSUER": provider.url, **options}
             if request.param == "introspection":
-                entry |= {"URL": f"{provider.url}/ask", "CLIENT_ID": "site", "CLIENT_SECRET": "x"}
-            settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, request.param.upper(): [entry]}
+                trusted |= {"URL": f"{provider.url}/ask", "CLIENT_ID": "site", "CLIENT_SECRET": "x"}
+            settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, request.param.upper(): [trusted]}
 
         trust()
         claims = {"aud": RESOURCE, "roles": ROLES.split(), "exp": int(time.time()) + 7200}
@@ -112,7 +112,7 @@ def at_border(request, settings):
 
 
 def know(provider: Issuer, claims: dict[str, Any] | None) -> None:
-    """Have the issuer know every token, with these claims, or none."""
+    """Make the issuer's introspection return these claims for each token, or "inactive"."""
 
     def answer(body: bytes, headers: Any) -> Answer:
         response = {"active": False}
@@ -125,7 +125,7 @@ def know(provider: Issuer, claims: dict[str, Any] | None) -> None:
 
 @pytest.fixture
 def verified(monkeypatch):
-    """Whose signatures were verified."""
+    """The tokens whose signatures were verified, in order."""
     calls: list[str] = []
     decode = jwt.jwt.decode
 
@@ -150,7 +150,7 @@ def test_a_caller_in_use_needs_no_statement_and_is_verified_once(
         assert len(database.statements) == 4
         with database.quiet():
             assert ask(at_border.token, "change_claims") == ROLES, "each request has its own claims"
-    # What changes is asked for, but not verified again.
+    # A changed user is queried again, but the token is not verified again.
     at_border.identity.user.save()
     assert ask(at_border.token, "change_claims") == ROLES
     if at_border.kind == "jwt":
@@ -178,14 +178,14 @@ def test_clients_that_come_back_at_once_cost_a_few_statements(at_border, databas
     keys = [prepared_key(token) for token in tokens]
     database.statements.clear()
     assert len(caller_cache.read(keys)) == 300
-    # When the identities were used is written behind the requests.
+    # The last uses of identities are stored after the requests.
     assert (
         len([statement for statement in database.statements if statement.startswith("SELECT")]) == 4
     )
 
 
 def prepared_key(token: str) -> Any:
-    """The key of a caller whose signature is verified, as in the thread of a request."""
+    """Return the key of a caller whose signature is verified, as in the thread of a request."""
     from django.test import RequestFactory
 
     presented = Credentials(
@@ -323,7 +323,7 @@ def test_what_sends_no_signal_is_noticed_within_a_second(
 
 
 class Ticking:
-    """The time for the tokens that are remembered; it stands still until a test moves it."""
+    """The clock for verified tokens, which stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = time.time()
@@ -344,14 +344,14 @@ def ticking(monkeypatch):
 
 def test_a_token_is_verified_again_in_time(at_border, database, clock, ticking):
     at_border.heat(database)
-    # The issuer takes back the key, or the token.
+    # The issuer withdraws the key, or the token.
     at_border.issuer.publish("new", number=1)
     know(at_border.issuer, None)
     seconds = jwt.FRESH_SECONDS if at_border.kind == "jwt" else 60
     ticking.now += seconds - 0.5
     clock.move(0.4)
     assert caller_cache.confirm() == 1
-    # What is confirmed now may be used for less than a second.
+    # A caller that is confirmed now is cached for less than a second.
     clock.move(0.49)
     with database.quiet():
         assert ask(at_border.token, "change_claims") == ROLES
@@ -379,7 +379,7 @@ def test_a_key_set_that_is_fetched_again_unchanged_verifies_nothing_again(
 ):
     at_border.heat(database)
     ticking.now += jwt.REFRESH_SECONDS + 1
-    # Anybody may name a key that does not exist.
+    # Any caller may name a key that does not exist.
     assert ask(at_border.issuer.token(kid="made up", aud=RESOURCE)) == 401
     assert at_border.issuer.asked["/keys"] == 2
     clock.move(1)
@@ -438,7 +438,7 @@ def test_a_token_is_not_used_beyond_its_end(at_border, database, monkeypatch):
     ends = timezone.now() + timezone.timedelta(seconds=7200)
     monkeypatch.setattr(authentication, "timezone", SimpleNamespace(now=lambda: ends))
     database.statements.clear()
-    # The leeway for clocks that differ is the backend's to give.
+    # The backend decides on the leeway for clocks that differ.
     assert ask(at_border.token) == "ada"
     assert database.statements
 
@@ -468,7 +468,7 @@ def test_a_user_keeps_the_groups_of_the_token(at_border, database, clock):
     database.statements.clear()
     assert caller_cache.confirm() == 1
     assert len(database.statements) == 6
-    # An administrator takes the group, which sends a signal, and SQL takes it, which does not.
+    # An administrator removes the group, which sends a signal; SQL removes it, which sends none.
     user.groups.remove(group)
     assert ask(at_border.token, "team") == "done"
     User.groups.through.objects.filter(user=user).delete()

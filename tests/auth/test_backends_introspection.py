@@ -1,4 +1,4 @@
-"""Access tokens that only their issuer can read, through the endpoint."""
+"""Access tokens that only their issuer can read, verified by introspection."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def idp(settings):
 
 
 def trust(settings: Any, provider: Issuer, **options: Any) -> None:
-    entry = {
+    issuer = {
         "ISSUER": provider.url,
         "URL": f"{provider.url}/introspect",
         "CLIENT_ID": "site",
         "CLIENT_SECRET": SECRET,
         **options,
     }
-    settings.MCP_DJANGO = {"AUTH": ["introspection", "tokens"], "INTROSPECTION": [entry]}
+    settings.MCP_DJANGO = {"AUTH": ["introspection", "tokens"], "INTROSPECTION": [issuer]}
 
 
 def know(provider: Issuer, **tokens: dict[str, Any]) -> list[tuple[dict[str, list[str]], Any]]:
-    """Have the issuer know tokens, by what is different about each; return the requests it gets."""
+    """Make the issuer know tokens with these changes; return the requests that it gets."""
     import json
 
     requests: list[tuple[dict[str, list[str]], Any]] = []
@@ -78,7 +78,7 @@ def know(provider: Issuer, **tokens: dict[str, Any]) -> list[tuple[dict[str, lis
 
 @pytest.fixture
 def ada(idp):
-    """The user that the issuer's subject is."""
+    """The user who is linked to the issuer's subject."""
     user = person()
     ExternalIdentity.objects.create(issuer=idp.url, subject="subject-1", user=user)
     return user
@@ -210,8 +210,8 @@ def test_an_answer_is_kept_no_longer_than_the_token_lives(idp, ada, settings, mo
 
 
 def test_requests_that_bring_the_same_token_at_once_ask_once(idp, monkeypatch):
-    entry = get_backend("introspection").find_entry("good", "default")
-    assert entry is not None
+    issuer = get_backend("introspection").find_entry("good", "default")
+    assert issuer is not None
     together, first, get = (
         threading.Barrier(4),
         threading.local(),
@@ -228,7 +228,7 @@ def test_requests_that_bring_the_same_token_at_once_ask_once(idp, monkeypatch):
     monkeypatch.setattr(introspection.outbound, "get_signed", get_together)
     with ThreadPoolExecutor(4) as pool:
         futures = [
-            pool.submit(introspection._introspect, entry, "good", "ab" * 32) for _ in range(4)
+            pool.submit(introspection._introspect, issuer, "good", "ab" * 32) for _ in range(4)
         ]
         assert all(future.result(5)[0]["active"] for future in futures)
     assert idp.asked["/introspect"] == 1

@@ -1,4 +1,4 @@
-"""Access tokens of another issuer, verified by its keys, through the endpoint."""
+"""Access tokens of another issuer, verified with its keys."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_token_without_the_scope_of_the_server_is_asked_to_get_it(idp, ada):
 
 
 def hmac_with_public_key(idp: Issuer) -> str:
-    """The oldest trick: the public key, taken for a shared secret."""
+    """Sign a token with the public key as an HMAC secret, which is the oldest attack."""
     public = private_key("RS256").public_key()
     secret = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     signed = f"{encoded({'alg': 'HS256', 'kid': 'rsa', 'typ': 'at+jwt'})}.{encoded(idp.claims())}"
@@ -283,7 +283,7 @@ def test_threat_24_a_token_that_does_not_hold_is_refused(case, idp, ada):
     assert response.status_code == 401
     assert 'error="invalid_token"' in response["WWW-Authenticate"]
     assert token not in str(response.content) + str(response.headers)
-    # The one it was made from is good: what is refused is refused for the case's own reason.
+    # A valid token of the same issuer is accepted, so each case is rejected for its own reason.
     assert caller(call(idp.token())) == ("ada", "jwt")
 
 
@@ -337,14 +337,14 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time, for the keys alone; it stands still until a test moves it."""
+    """The clock of the key stores, which stands still until a test moves it."""
     fake_clock = Clock()
     stores: dict[str, jwt.KeyStore] = {}
 
-    def key_store(entry: Any) -> jwt.KeyStore:
-        if entry.issuer not in stores:
-            stores[entry.issuer] = jwt.KeyStore(entry, clock=fake_clock)
-        return stores[entry.issuer]
+    def key_store(issuer: Any) -> jwt.KeyStore:
+        if issuer.issuer not in stores:
+            stores[issuer.issuer] = jwt.KeyStore(issuer, clock=fake_clock)
+        return stores[issuer.issuer]
 
     monkeypatch.setattr("mcp_django.auth.backends.jwt.key_store", key_store)
     return fake_clock
@@ -397,11 +397,11 @@ def test_threat_24_old_keys_go_on_while_the_issuer_is_down(idp, ada, clock):
 
 def test_a_process_that_starts_while_the_issuer_is_down_takes_the_keys_of_others(idp, ada):
     clock = Clock()
-    entry = get_entry()
-    assert jwt.KeyStore(entry, clock=clock).find("rsa", "RS256")
+    issuer = get_entry()
+    assert jwt.KeyStore(issuer, clock=clock).find("rsa", "RS256")
     idp.say("/keys", dict, status=500)
     clock.now += 3600
-    assert jwt.KeyStore(entry, clock=clock).find("rsa", "RS256")
+    assert jwt.KeyStore(issuer, clock=clock).find("rsa", "RS256")
     assert idp.asked["/keys"] == 2
 
 
@@ -517,7 +517,7 @@ def test_a_principal_ends_with_its_identity_or_the_trust_in_its_issuer(idp, ada,
 
 
 def resolve(claims: Any, issuer: str) -> Any:
-    """The resolver of a site."""
+    """The user resolver of a site."""
     from django.contrib.auth import get_user_model
 
     return get_user_model().objects.filter(username=claims.get("employee")).first()
@@ -573,11 +573,11 @@ def test_two_first_requests_of_one_subject_make_one_user(idp, settings, monkeypa
         ExternalIdentity.objects.create(issuer=idp.url, subject="subject-1", user=user)
         connections.close_all()
 
-    def named_late(entry: Any, claims: Any) -> Any:
+    def named_late(issuer: Any, claims: Any) -> Any:
         other = Thread(target=introduce)
         other.start()
         other.join(5)
-        return named(entry, claims)
+        return named(issuer, claims)
 
     monkeypatch.setattr(external, "_find_or_create_user", named_late)
     assert caller(call(idp.token(preferred_username="grace"))) == ("grace", "jwt")

@@ -1,4 +1,4 @@
-"""Tokens of another issuer over every mount; what the test client says when it is down."""
+"""Tokens of another issuer over every mount, and the test client's errors if the issuer is down."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_the_test_client_tells_waiting_from_being_refused(status, expected):
 async def test_threat_03_address_that_names_no_resource_gets_nobody_past_its_rules(
     host, mount, idp, settings
 ):
-    """With an audience of the issuer's own words, the address says nothing of the token."""
-    entry = {"ISSUER": idp.url, "AUDIENCES": ["api://shop"]}
-    settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [entry]}
+    """With an audience that is not a URL, the host of the request does not matter for the token."""
+    issuer = {"ISSUER": idp.url, "AUDIENCES": ["api://shop"]}
+    settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [issuer]}
     await in_thread(introduce, idp)
     narrow = f"Bearer {idp.token(aud='api://shop', scope='other')}"
     assert (await ask(mount, "/mcp", WHOAMI, authorization=narrow)).status == 403

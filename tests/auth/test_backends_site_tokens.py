@@ -1,4 +1,4 @@
-"""Access tokens: what is let in, what it costs, and that no secret shows."""
+"""Access tokens: which are accepted, their queries, and that no secret is shown."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_token_in_the_address_is_refused():
 
 @pytest.fixture
 def used():
-    """The plaintext of a token that was used within the minute."""
+    """The plaintext of a token that was used within the last minute."""
     token, plaintext = token_for(person())
     AccessToken.objects.filter(pk=token.pk).update(last_used_at=timezone.now())
     return plaintext

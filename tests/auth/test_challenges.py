@@ -46,7 +46,7 @@ def test_threat_20_no_value_of_a_challenge_can_add_a_header_or_a_parameter(break
 
 
 def test_a_scope_stands_before_the_description_and_is_never_empty():
-    # Three SDKs take the first scope= of the header, and two quotes for the name of a scope.
+    # Three SDKs read the first scope= of the header, and would take two quotes for a scope's name.
     refusal = InsufficientScope('Ask for scope="everything".', scopes=["a"])
     for scopes in (None, ["a"]):
         header = str(build_challenge(refusal, scopes=scopes, parameters={"resource_metadata": "u"}))

@@ -1,4 +1,4 @@
-"""Protected resource metadata (RFC 9728): where it is, for whom, and for what it is not."""
+"""Protected resource metadata (RFC 9728): where it is, for which servers, and where it is not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORIGIN = "http://testserver"
 
 @pytest.fixture(autouse=True)
 def site(settings):
-    settings.ROOT_URLCONF = sites.one
+    settings.ROOT_URLCONF = sites.single
     return settings
 
 
@@ -165,7 +165,7 @@ def test_a_path_is_spelled_as_a_url(site, path):
 @spec("AUT-14", "AUT-15")
 def test_under_a_prefix_both_addresses_name_the_whole_url(site):
     site.FORCE_SCRIPT_NAME = "/app"
-    # Within the prefix, and at the root of the host, as a proxy may hand it on.
+    # Within the prefix, and at the root of the host, as a proxy may forward it.
     for path in ("/mcp", "/app/mcp"):
         response = Client().get(f"{WELL_KNOWN}{path}", SCRIPT_NAME="/app")
         assert response.json() == document(f"{ORIGIN}/app/mcp")
@@ -178,8 +178,8 @@ def test_under_a_prefix_both_addresses_name_the_whole_url(site):
 @pytest.mark.parametrize(
     ("urlconf", "path", "expected"),
     [
-        (sites.one, "/mcp", f"{ORIGIN}{WELL_KNOWN}/mcp"),
-        (sites.one, "/mcp/", f"{ORIGIN}{WELL_KNOWN}/mcp/"),
+        (sites.single, "/mcp", f"{ORIGIN}{WELL_KNOWN}/mcp"),
+        (sites.single, "/mcp/", f"{ORIGIN}{WELL_KNOWN}/mcp/"),
         (sites.rooted, "/", f"{ORIGIN}{WELL_KNOWN}"),
         (sites.accents, "/café au lait/mcp", f"{ORIGIN}{WELL_KNOWN}/caf%C3%A9%20au%20lait/mcp"),
         (sites.elsewhere, "/mcp", f"{ORIGIN}/meta{WELL_KNOWN}/mcp"),

@@ -1,4 +1,4 @@
-"""The address of a client, as proxies write it."""
+"""The address of a client, in the formats that proxies write."""
 
 import pytest
 from django.test import RequestFactory

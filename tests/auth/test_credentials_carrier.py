@@ -68,7 +68,7 @@ def test_the_twin_has_everything_but_credentials(build, is_read_before):
     assert (twin.headers["Accept-Language"], twin.GET["a"], twin.body) == ("nl", "b", b"body")
     assert (twin.path, twin.method, twin.get_host()) == ("/mcp", "POST", "testserver")
     assert (twin.user, twin.set_by_middleware) == (ADA.user, "kept")
-    # Middleware goes on with the request as it came.
+    # Middleware still has the unchanged request.
     assert request.headers["Authorization"] == HEADERS["authorization"]
     assert request.COOKIES["sessionid"] == "secret-cookie"
     assert request.user == "somebody else"

@@ -1,4 +1,4 @@
-"""Resources: one name for each endpoint, and none for anything else."""
+"""Resource identifiers: one for each endpoint, and none for any other URL."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def test_whatever_follows_the_host_never_changes_it(rest):
 @pytest.mark.parametrize(
     ("urlconf", "path", "expected"),
     [
-        (sites.one, "/mcp", "/mcp"),
-        (sites.one, "/mcp/", "/mcp"),
-        (sites.one, "/mcp/sse", "/mcp"),
-        (sites.one, "/mcp/messages/", "/mcp"),
+        (sites.single, "/mcp", "/mcp"),
+        (sites.single, "/mcp/", "/mcp"),
+        (sites.single, "/mcp/sse", "/mcp"),
+        (sites.single, "/mcp/messages/", "/mcp"),
         (sites.rooted, "/", ""),
         (sites.rooted, "/sse", ""),
         (sites.named_like_a_part, "/sse", "/sse"),
@@ -137,19 +137,19 @@ def test_a_request_is_for_its_endpoint(urlconf, path, expected):
 @spec("AUT-14")
 def test_the_site_s_own_settings_say_what_the_origin_is(settings):
     headers = {"HTTP_X_FORWARDED_HOST": "evil.example", "HTTP_X_FORWARDED_PROTO": "https"}
-    assert endpoints.resource_of(request_to("/mcp", sites.one, **headers)) == f"{ORIGIN}/mcp"
+    assert endpoints.resource_of(request_to("/mcp", sites.single, **headers)) == f"{ORIGIN}/mcp"
     settings.USE_X_FORWARDED_HOST = True
     settings.ALLOWED_HOSTS = ["public.example"]
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     behind = {"HTTP_X_FORWARDED_HOST": "public.example", "HTTP_X_FORWARDED_PROTO": "https"}
-    request = request_to("/mcp", sites.one, **behind)
+    request = request_to("/mcp", sites.single, **behind)
     assert endpoints.resource_of(request) == "https://public.example/mcp"
     settings.MCP_DJANGO = {"BASE_URL": "HTTPS://Pinned.Example:443/ignored"}
     assert endpoints.resource_of(request) == "https://pinned.example/mcp"
 
 
 def test_a_script_name_belongs_to_the_resource():
-    request = request_to("/mcp", sites.one, SCRIPT_NAME="/app")
+    request = request_to("/mcp", sites.single, SCRIPT_NAME="/app")
     assert endpoints.resource_of(request) == f"{ORIGIN}/app/mcp"
     endpoint = endpoints.find_endpoint(f"{ORIGIN}/app/mcp", request)
     assert endpoint == endpoints.ServerEndpoint(sites.shop, f"{ORIGIN}/app/mcp")
@@ -164,10 +164,10 @@ def test_a_script_name_belongs_to_the_resource():
 @pytest.mark.parametrize(
     ("urlconf", "path", "resource"),
     [
-        (sites.one, "/mcp", "/mcp"),
-        (sites.one, "/mcp/", "/mcp"),
-        (sites.one, "/mcp/sse", "/mcp"),
-        (sites.one, "/mcp/messages", "/mcp"),
+        (sites.single, "/mcp", "/mcp"),
+        (sites.single, "/mcp/", "/mcp"),
+        (sites.single, "/mcp/sse", "/mcp"),
+        (sites.single, "/mcp/messages", "/mcp"),
         (sites.slashed, "/mcp", "/mcp"),
         (sites.slashed, "/mcp/sse/", "/mcp"),
         (sites.rooted, "", ""),
@@ -209,7 +209,7 @@ def test_an_endpoint_is_found_by_each_of_its_addresses(urlconf, path, resource):
 )
 def test_anything_else_is_unknown(url):
     request = RequestFactory().get("/")
-    request.urlconf = sites.one
+    request.urlconf = sites.single
     assert endpoints.find_endpoint(url, request) is None
     assert endpoints.find_server(url, request) is None
     assert endpoints.find_resources([f"{ORIGIN}/mcp", url], request) is None
@@ -218,7 +218,7 @@ def test_anything_else_is_unknown(url):
 @pytest.mark.parametrize(
     ("urlconf", "expected"),
     [
-        (sites.one, {"/mcp": sites.shop}),
+        (sites.single, {"/mcp": sites.shop}),
         (sites.two, {"/mcp": sites.shop, "/nested/mcp": sites.depot}),
         (sites.rooted, {"": sites.shop}),
         (sites.slashed, {"/mcp": sites.shop}),

@@ -1,4 +1,4 @@
-"""Fixed windows in the site's cache: what they count, and what happens without one."""
+"""Fixed windows in the site's cache: what they count, and what happens without a cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_django.auth.limits import PerMinute
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """Ten seconds into a minute, until a test says otherwise."""
+    """A clock at ten seconds past a minute, which a test can move."""
     moment = SimpleNamespace(now=60_000_010.0, since_start=0.0)
     fake = SimpleNamespace(time=lambda: moment.now, monotonic=lambda: moment.since_start)
     monkeypatch.setattr(limits, "time", fake)

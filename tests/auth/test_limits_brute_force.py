@@ -1,4 +1,4 @@
-"""Bearers that do not hold: counted by address, and refused before they are looked up."""
+"""Invalid bearers: counted by address, and rejected without a lookup once there are too many."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LIST = message("tools/list")
 
 @pytest.fixture(autouse=True)
 def _one_window(monkeypatch):
-    """No minute ends within a test."""
+    """Stop the clock, so that no minute ends within a test."""
     clock = SimpleNamespace(time=lambda: 60_000_010.0, monotonic=lambda: 0.0)
     monkeypatch.setattr(limits, "time", clock)
 
 
 @pytest.fixture(params=EVERY_MOUNT)
 def mount(request, settings):
-    """One mount after the other."""
+    """Each mount in turn."""
     settings.ROOT_URLCONF = "tests.transports.urls"
     name: str = request.param
     return name
@@ -87,9 +87,9 @@ async def test_an_office_goes_on_working_behind_its_one_address(mount):
     assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 200
     await try_until_refused(mount)
     assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 200
-    # Nobody is shut out who presents nothing.
+    # A request without a bearer is not blocked.
     assert (await ask(mount, "/mcp", LIST)).status == 401
-    # What was good before it was revoked is one bad bearer more, and the last one that is read.
+    # The revoked token counts as one more invalid bearer, and is the last one that is looked up.
     await sync_to_async(token.revoke)()
     assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 401
     assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 429
@@ -129,13 +129,13 @@ async def test_threat_27_no_header_switches_the_limit_off(
     _, good = await sync_to_async(_token)()
     assert (await ask("wsgi", "/mcp", LIST, authorization=good)).status == 200
     await try_until_refused("wsgi", times=2 * MAX_ATTEMPTS, **{header: value})
-    # Whatever address they send.
+    # The address in the header does not matter.
     for header_value in (value, "198.51.100.9, unknown", "10.0.0.1, _hidden"):
         answer = await ask(
             "wsgi", "/mcp", LIST, authorization="Bearer mcp_x", **{header: header_value}
         )
         assert answer.status == 429
-    # A caller that works already goes on working, and a known address has a count of its own.
+    # An accepted caller can go on, and a known address has a count of its own.
     answer = await ask("wsgi", "/mcp", LIST, authorization=good, **{header: value})
     assert answer.status == 200
     known = {"x_forwarded_for": "198.51.100.9"} if proxies else {}
@@ -163,12 +163,12 @@ def test_a_proxy_that_the_setting_does_not_mention_is_told_once_a_minute(monkeyp
         (0, {"REMOTE_ADDR": "203.0.113.7"}, "203.0.113.7"),
         (0, {"REMOTE_ADDR": "127.0.0.1"}, "127.0.0.1"),
         (0, {"REMOTE_ADDR": ""}, None),
-        # Behind a proxy that the setting does not mention, all clients would be one.
+        # Behind a proxy that the setting does not mention, all clients would share one address.
         (0, {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.7"}, None),
         (0, {"REMOTE_ADDR": "10.0.0.2", "HTTP_FORWARDED": "for=203.0.113.7"}, None),
         (0, {"REMOTE_ADDR": "", "HTTP_X_FORWARDED_FOR": "203.0.113.7"}, None),
         (0, {"REMOTE_ADDR": "::ffff:10.0.0.2", "HTTP_X_FORWARDED_PROTO": "https"}, None),
-        # A client that comes from outside makes the header up, and is counted all the same.
+        # A client from outside forges the header, and is counted by its own address.
         (0, {"REMOTE_ADDR": "::ffff:93.184.215.14", "HTTP_FORWARDED": "for=x"}, "93.184.215.14"),
         (0, {"REMOTE_ADDR": "93.184.215.14", "HTTP_X_FORWARDED_FOR": "::1"}, "93.184.215.14"),
         (1, {"REMOTE_ADDR": "10.0.0.2", "HTTP_X_FORWARDED_FOR": "6.6.6.6, 9.9.9.9"}, "9.9.9.9"),
@@ -179,7 +179,7 @@ def test_a_proxy_that_the_setting_does_not_mention_is_told_once_a_minute(monkeyp
 def test_an_address_is_the_clients_or_unknown(proxies, meta, expected, settings):
     settings.MCP_DJANGO = {"PROXIES": proxies}
     assert limit_source(RequestFactory().get("/", **meta)) == expected
-    # Before there is a request as well.
+    # The same before there is a request object.
     assert source_of_headers(Headers.from_environ(meta), meta["REMOTE_ADDR"]) == expected
 
 

@@ -1,4 +1,4 @@
-"""What is asked of other servers, and what is believed of their answers."""
+"""Requests to other servers, and which of their responses are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The id of an interaction says whose it is to those who ask, and nothing to anybody else."""
+"""The id of an interaction: it identifies the user only to this site."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_id_is_random_short_and_safe_in_an_address():
 def test_it_says_nothing_of_its_user():
     user = User(pk=987654321, username="adelaide@example.com", email="adelaide@example.com")
     interaction = begun(user)
-    # Long words: a short one comes about by chance.
+    # Long words, because a short one may occur by chance.
     assert not any(word in interaction for word in ("adelaide", "example", "987654321"))
 
 

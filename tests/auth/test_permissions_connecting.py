@@ -1,4 +1,4 @@
-"""Whether a user may connect a server with a client: its permission and the site's rule."""
+"""Whether a user may connect a client to a server: the server's permission and the site's rule."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ server = MCPServer("connecting")
 
 
 class Failing(BasePermission):
-    """Fails."""
+    """Raises an error."""
 
     def has_permission(self, principal: Any) -> bool:
-        """Fail."""
+        """Raise an error."""
         raise RuntimeError("no")
 
 

@@ -1,4 +1,4 @@
-"""The security log: what goes in, what never does, and that it is in nobody's way."""
+"""The security log: what it stores, what it never stores, and that it interrupts no request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEARER = "mcp_ocPpExYZzEnAmPkeP9V8-bYxZ6_F-TL7YsTA3MoVJfU"
 
 
 def stored(**details: Any) -> dict[str, Any]:
-    """The details of an event, as they come back from the table."""
+    """Record an event, and return its details from the table."""
     record_event("issue", **details)
     return AuthEvent.objects.get().details
 
@@ -128,7 +128,7 @@ def test_a_table_that_fails_fails_nobody(monkeypatch, caplog):
     monkeypatch.setattr(AuthEvent, "save", fail)
     record_event("reuse", client_id="c1")
     assert [line.levelname for line in caplog.records] == ["INFO", "ERROR"]
-    # The transaction around it goes on.
+    # The surrounding transaction still works.
     assert AuthEvent.objects.count() == 0
 
 

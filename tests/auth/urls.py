@@ -1,4 +1,4 @@
-"""A site whose tokens others issue."""
+"""The URLs of a site whose tokens are issued by another server."""
 
 from django.urls import include, path
 

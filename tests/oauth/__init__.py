@@ -1,1 +1,1 @@
-"""The authorization server and the resource server, as a site with both has them."""
+"""Tests of a site that is both an authorization server and a resource server."""

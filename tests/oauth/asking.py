@@ -1,4 +1,4 @@
-"""An assistant that asks for access, and a user who answers it, as far as HTTP sees them."""
+"""Helpers that send an authorization request and answer its consent page, over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 def request_of(app: Any, **changes: Any) -> dict[str, Any]:
-    """The parameters of an authorization request; a change to ``None`` leaves one out."""
+    """Return the parameters of an authorization request; a change to ``None`` removes one."""
     values = {
         "response_type": "code",
         "client_id": app.client_id,
@@ -28,32 +28,32 @@ def request_of(app: Any, **changes: Any) -> dict[str, Any]:
 
 
 def ask(browser: Any, app: Any, **changes: Any) -> Any:
-    """The answer to an authorization request."""
+    """Send an authorization request and return the response."""
     return browser.get(f"{AUTHORIZE}?{urlencode(request_of(app, **changes), doseq=True)}")
 
 
 def signed(page: Any) -> str:
-    """What the page carries of the request."""
+    """Return the signed request in the form of the consent page."""
     match = re.search(r'name="request" value="([^"]+)"', page.content.decode())
     assert match, page.content.decode()
     return match[1]
 
 
 def answer(browser: Any, page: Any, decision: str = "allow", scope: Any = (), **more: Any) -> Any:
-    """The user presses a button on the page, with these optional scopes ticked."""
+    """Submit the consent page with this decision and these optional scopes."""
     return browser.post(
         AUTHORIZE, {"request": signed(page), "decision": decision, "scope": list(scope), **more}
     )
 
 
-def told(response: Any) -> dict[str, str]:
-    """What a redirect tells the client, each parameter once."""
+def redirect_parameters(response: Any) -> dict[str, str]:
+    """Return the parameters of the redirect to the client, each of which must occur once."""
     assert response.status_code == 302, response.content.decode()
     pairs = parse_qsl(urlsplit(response["Location"]).query, keep_blank_values=True)
     assert len(dict(pairs)) == len(pairs), pairs
     return dict(pairs)
 
 
-def all_told(response: Any) -> dict[str, list[str]]:
-    """What a redirect tells the client, with every repetition."""
+def all_redirect_parameters(response: Any) -> dict[str, list[str]]:
+    """Return the parameters of the redirect to the client, with repeated values."""
     return parse_qs(urlsplit(response["Location"]).query, keep_blank_values=True)

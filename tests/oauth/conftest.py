@@ -1,4 +1,4 @@
-"""A site that is its own authorization server."""
+"""Fixtures of a site that is its own authorization server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.oauth import parties
 
 
 def _forget_cores(*, setting: str, **kwargs: Any) -> None:
-    """The toolkit's views keep what they once made of its settings, the life of tokens included."""
+    """Reset what the toolkit's views cache of its settings, such as the lifetime of tokens."""
     views = [OAuthLibMixin]
     while setting == "OAUTH2_PROVIDER" and views:
         view = views.pop()
@@ -30,7 +30,7 @@ setting_changed.connect(_forget_cores)
 
 @pytest.fixture(autouse=True)
 def site(settings, only_declared_servers):
-    """The URLs, servers and scopes of the OAuth test site; limits start from nothing."""
+    """The OAuth test site with its URLs, servers and scopes; rate limits start at zero."""
     settings.ROOT_URLCONF = "tests.oauth.urls"
     settings.LOGIN_URL = "login"
     settings.MCP_DJANGO = dict(parties.SETTINGS)

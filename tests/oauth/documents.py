@@ -1,4 +1,4 @@
-"""Clients that are documents, published in memory: the network as the fetcher is given it."""
+"""Client metadata documents that are published in memory, and the network that serves them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mcp_django.oauth.cimd import Fetcher
 
 CLIENT = "https://client.example/metadata.json"
 PUBLIC = "203.0.114.10"
-# What was asked of the network, and what it answers; emptied by the fixture ``web``.
-asked: list[RequestTarget] = []
+# The requests to the network, and its responses; the fixture ``web`` empties both.
+targets: list[RequestTarget] = []
 published: dict[str, OutboundResponse] = {}
 
 
 def document(**more: Any) -> dict[str, Any]:
-    """A document that is good, with other members where given; ``None`` takes one out."""
+    """Return a valid document, with these members changed; ``None`` removes one."""
     values = {
         "client_id": CLIENT,
         "client_name": "Example Client",
@@ -30,43 +30,43 @@ def document(**more: Any) -> dict[str, Any]:
 
 
 def answer(body: object, **more: Any) -> OutboundResponse:
-    """How a host answers with a body."""
+    """Return a host's response with a body."""
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"content-type": "application/json"} | more.pop("headers", {})
     return OutboundResponse(**({"status": 200, "headers": headers, "body": encoded} | more))
 
 
 def publish(values: dict[str, Any] | None = None) -> str:
-    """Publish a document; its address is the client id."""
+    """Publish a document and return its address, which is the client id."""
     values = values or document()
     published[values["client_id"]] = answer(values)
     return str(values["client_id"])
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Every host has one public address."""
+    """Resolve every host to one public address."""
     return [PUBLIC]
 
 
 def transport(target: RequestTarget, max_bytes: int, seconds: float) -> OutboundResponse:
-    """What was published at the address, else 404."""
-    asked.append(target)
+    """Return the response that was published at the address, or a 404."""
+    targets.append(target)
     response = published.get(f"https://{target.host}{target.path}")
     return response or OutboundResponse(status=404, headers={}, body=b"")
 
 
 def fetcher(given: OutboundResponse, resolve: Callable[[str, int], list[str]] = resolve) -> Fetcher:
-    """A fetcher that gets one answer to everything."""
+    """Return a fetcher that gets the same response to every request."""
 
     def give(target: RequestTarget, max_bytes: int, seconds: float) -> OutboundResponse:
-        asked.append(target)
+        targets.append(target)
         return given
 
     return Fetcher(resolve, give)
 
 
 class PublishedFetcher(Fetcher):
-    """What a test puts into ``CIMD_METADATA_FETCHER``: fetches what was published here."""
+    """A value for ``CIMD_METADATA_FETCHER`` that fetches the documents published here."""
 
     def __init__(self) -> None:
         super().__init__(resolve, transport)

@@ -1,4 +1,4 @@
-"""What clients exchange at the token endpoint: codes, refresh tokens and what they get for them."""
+"""Helpers for the token endpoint: they make codes, redeem them, refresh tokens and call tools."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_code(
     seconds: int = 60,
     redirect_uri: str = REDIRECT,
 ) -> tuple[str, str]:
-    """An authorization code with its verifier, as the authorization endpoint stores it."""
+    """Store a code as the authorization endpoint does, and return it with its verifier."""
     verifier, challenge = pkce()
     code = secrets.token_urlsafe(24)
     get_grant_model().objects.create(
@@ -50,7 +50,7 @@ def make_code(
 
 
 def post(form: Any, *, path: str = TOKEN, **headers: str) -> Any:
-    """Post a form (a dictionary or text) as a client without cookies does."""
+    """Post a form (a dictionary or text) from a client without cookies."""
     from urllib.parse import urlencode
 
     body = form if isinstance(form, (str, bytes)) else urlencode(form, doseq=True)
@@ -59,7 +59,7 @@ def post(form: Any, *, path: str = TOKEN, **headers: str) -> Any:
 
 
 def redeem(app: Any, code: str, verifier: str, **more: Any) -> Any:
-    """Exchange a code; what is given replaces or, as ``None``, removes a parameter."""
+    """Redeem a code; keyword arguments replace parameters, and ``None`` removes one."""
     form = {
         "grant_type": "authorization_code",
         "code": code,
@@ -77,7 +77,7 @@ def refresh(app: Any, token: str, **more: Any) -> Any:
 
 
 def sign_in(user: Any, app: Any, **more: Any) -> dict[str, Any]:
-    """What a client has after a user let it in: the answer of the token endpoint."""
+    """Redeem a new code, and return the answer of the token endpoint."""
     code, verifier = make_code(user, app, **more)
     response = redeem(app, code, verifier)
     assert response.status_code == 200, response.content
@@ -85,7 +85,7 @@ def sign_in(user: Any, app: Any, **more: Any) -> dict[str, Any]:
 
 
 def message_of(tool: str, arguments: dict[str, Any], **capabilities: Any) -> dict[str, Any]:
-    """The call of a tool by a client that can do this, without a session."""
+    """Return a stateless tool call by a client with these capabilities."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": capabilities,
@@ -96,7 +96,7 @@ def message_of(tool: str, arguments: dict[str, Any], **capabilities: Any) -> dic
 
 
 def headers_of(tool: str, token: str) -> dict[str, str]:
-    """The headers of such a call."""
+    """Return the headers of such a call."""
     return {
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": "2026-07-28",
@@ -117,7 +117,7 @@ def call(token: str, *, path: str = "/mcp", tool: str = "whoami", **arguments: A
 
 
 def error_of(response: Any) -> tuple[int, str]:
-    """The status and the OAuth error of an answer, which is JSON that no cache keeps."""
+    """Return the status and the OAuth error of a response, which must be JSON with `no-store`."""
     assert response["Content-Type"] == "application/json", response.content
     assert response["Cache-Control"] == "no-store"
     return response.status_code, response.json()["error"]

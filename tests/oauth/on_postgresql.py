@@ -1,7 +1,7 @@
-"""Two requests at once, each past every check that a single one meets, on a database with locks.
+"""Two simultaneous requests, each past the checks of a single one, on a database with locks.
 
 `test_races.py` runs this file on PostgreSQL. Both threads wait for each other right before the row
-that decides between them, so they are always there together.
+that decides between them, so they always reach it at the same time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def app(transactional_db):
 
 
 def together(monkeypatch: Any, owner: Any, name: str, count: int = 2) -> None:
-    """Let so many threads arrive at a function before any of them goes in."""
+    """Make `count` threads wait for each other before they enter a function."""
     barrier, original = threading.Barrier(count), getattr(owner, name)
 
     def gated(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who takes part: users, clients and tokens, made directly where a test is about something else."""
+"""Users, clients and tokens, created directly for tests that are about something else."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SETTINGS = {
 
 
 def make_user(username: str = "ada", **more: Any) -> Any:
-    """A user whose password is the name."""
+    """Create a user whose password is the username."""
     return get_user_model().objects.create_user(username, password=username, **more)
 
 
 def make_app(**more: Any) -> Any:
-    """A public client that registered itself, unless said otherwise."""
+    """Create an application: by default, a public client that registered itself."""
     values = {
         "name": "Example Client",
         "redirect_uris": REDIRECT,
@@ -80,7 +80,7 @@ def make_token(
 
 
 def pkce() -> tuple[str, str]:
-    """A verifier and its S256 challenge (RFC 7636)."""
+    """Return a verifier and its S256 challenge (RFC 7636)."""
     verifier = secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     return verifier, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

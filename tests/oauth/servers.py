@@ -1,4 +1,4 @@
-"""Two servers behind OAuth, of which a token for one must not open the other."""
+"""Two servers behind OAuth; a token for one must not be accepted by the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of parties that sign, and the assertions they sign."""
+"""Private keys, key sets and signed assertions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 @cache
 def key(name: str, kind: str = "EC") -> Any:
-    """A private key; the same one each time for the same name."""
+    """Return a private key, always the same for the same name."""
     if kind == "RSA":
         return rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def jwks(*names: str, kind: str = "EC") -> dict[str, Any]:
-    """The public keys of these names as a key set."""
+    """Return the public keys of these names as a key set."""
     algorithm = RSAAlgorithm if kind == "RSA" else ECAlgorithm
     made = (
         json.loads(algorithm.to_jwk(key(name, kind).public_key())) | {"kid": name, "use": "sig"}
@@ -40,7 +40,7 @@ def signed(
     secret: Any = None,
     **header: Any,
 ) -> str:
-    """An assertion by the key of that name; claims that are ``None`` are left out."""
+    """Return an assertion signed by the key of that name; claims that are ``None`` are removed."""
     now = int(time.time())
     whole = {"iat": now, "exp": now + 300, "jti": uuid.uuid4().hex} | claims
     return jwt.encode(

@@ -1,4 +1,4 @@
-"""Enterprise-managed authorization: the company's identity provider says who may use what."""
+"""Enterprise-managed authorization: the company's identity provider decides who may use what."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SECRET = "s" * 40
 
 
 def trust(site: Any, **more: Any) -> None:
-    entry = {"ISSUER": COMPANY, "JWKS": jwks("company")} | more
-    site.MCP_DJANGO = {**site.MCP_DJANGO, "OAUTH": {"TRUSTED_ISSUERS": [entry]}}
+    issuer = {"ISSUER": COMPANY, "JWKS": jwks("company")} | more
+    site.MCP_DJANGO = {**site.MCP_DJANGO, "OAUTH": {"TRUSTED_ISSUERS": [issuer]}}
 
 
 @pytest.fixture(autouse=True)
@@ -46,13 +46,13 @@ def assistant(db):
 
 @pytest.fixture
 def known(user):
-    """A user whom the site knows as the company's subject."""
+    """A user who is linked to the company's subject."""
     ExternalIdentity.objects.create(issuer=COMPANY, subject="u-1", user=user)
     return user
 
 
 def word(app: Any, *, header: dict[str, Any] | None = None, **claims: Any) -> str:
-    """What the company says; claims that are ``None`` are left out."""
+    """Return an assertion of the company; claims that are ``None`` are removed."""
     payload = {
         "iss": COMPANY,
         "sub": "u-1",
@@ -189,7 +189,7 @@ def test_threat_25_scopes_are_those_of_all_three(assistant, known):
     assert answer.json()["scope"] == "mcp"
     none = bring(assistant, word(assistant, scope="mcp"), scope="orders:refund")
     assert error_of(none) == (400, "invalid_scope")
-    # The company does not say: what the server needs of everybody.
+    # The assertion has no scope, so the client gets the server's required scopes.
     assert bring(assistant, word(assistant, scope=None)).json()["scope"] == "mcp"
 
 
@@ -200,7 +200,7 @@ def test_threat_25_the_client_proves_who_it_is(assistant, known):
     public = make_app()
     response = bring(public, word(public), client_secret=None)
     assert error_of(response) == (401, "invalid_client")
-    # What was refused is not used up.
+    # A rejected assertion is not used up.
     assert bring(assistant, assertion).status_code == 200
 
 
@@ -235,7 +235,7 @@ def test_an_address_links_where_the_company_owns_it(assistant, site, verified):
     trust(site, EMAIL_AUTHORITATIVE=True)
     assert bring(assistant, word(assistant, **claims)).status_code == 200
     assert ExternalIdentity.objects.get(issuer=COMPANY, subject="u-1").user == ada
-    # From then on the subject counts, whoever has the address.
+    # From then on the subject identifies the user, no matter who has the email address.
     make_user("eve", email="new@company.example")
     again = bring(assistant, word(assistant, email="new@company.example"))
     assert call(again.json()["access_token"]).json()["result"]["content"][0]["text"] == "ada"
@@ -287,7 +287,7 @@ def test_keys_are_fetched_where_none_are_given(assistant, known, site, monkeypat
 
 
 @pytest.mark.parametrize(
-    "entry",
+    "issuer",
     [
         {},
         {"ISSUER": "http://company.example"},
@@ -298,8 +298,8 @@ def test_keys_are_fetched_where_none_are_given(assistant, known, site, monkeypat
         {"ISSUER": COMPANY, "JWKS_URL": "ftp://company.example"},
     ],
 )
-def test_a_trusted_issuer_says_what_is_wrong_with_it(site, entry):
-    site.MCP_DJANGO = {"OAUTH": {"TRUSTED_ISSUERS": [entry]}}
+def test_a_trusted_issuer_says_what_is_wrong_with_it(site, issuer):
+    site.MCP_DJANGO = {"OAUTH": {"TRUSTED_ISSUERS": [issuer]}}
     with pytest.raises(ImproperlyConfigured, match="TRUSTED_ISSUERS"):
         get_settings()
 

@@ -1,4 +1,4 @@
-"""The authorization endpoint: what reaches the user, what reaches the client, and what neither."""
+"""The authorization endpoint: what the user is shown, what the client is sent, and what neither."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcp_django.oauth.cimd import signed_in
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.validator import Validator
 from tests.oauth import parties
-from tests.oauth.asking import AUTHORIZE, all_told, answer, ask, told
+from tests.oauth.asking import AUTHORIZE, all_redirect_parameters, answer, ask, redirect_parameters
 
 pytestmark = pytest.mark.django_db
 Grant = get_grant_model()
@@ -60,8 +60,8 @@ def test_other_methods_are_refused(browser, method):
 def test_consent_gives_a_code_for_what_the_page_showed(browser, user, app):
     response = answer(browser, ask(browser, app))
     grant = Grant.objects.get()
-    assert set(told(response)) == {"code", "state", "iss"}
-    assert told(response)["state"] == "s t/1"
+    assert set(redirect_parameters(response)) == {"code", "state", "iss"}
+    assert redirect_parameters(response)["state"] == "s t/1"
     assert (grant.user, grant.application, grant.scope) == (user, app, "mcp")
     assert grant.resource == [parties.RESOURCE]
     assert grant.code_challenge_method == "S256"
@@ -73,15 +73,15 @@ def test_consent_gives_a_code_for_what_the_page_showed(browser, user, app):
 
 def test_denial_tells_the_client_and_keeps_nothing(browser, user, app):
     response = answer(browser, ask(browser, app), "deny")
-    assert told(response)["error"] == "access_denied"
-    assert told(response)["state"] == "s t/1"
+    assert redirect_parameters(response)["error"] == "access_denied"
+    assert redirect_parameters(response)["state"] == "s t/1"
     assert not Grant.objects.exists()
     assert not Consent.objects.exists()
     assert AuthEvent.objects.filter(kind=AuthEvent.Kind.DENIAL, user=user).count() == 1
 
 
 def test_no_decision_is_a_denial(browser, app):
-    assert told(answer(browser, ask(browser, app), ""))["error"] == "access_denied"
+    assert redirect_parameters(answer(browser, ask(browser, app), ""))["error"] == "access_denied"
 
 
 def test_scopes_that_are_not_ticked_are_not_granted(browser, app):
@@ -138,13 +138,13 @@ def test_a_client_that_names_no_server_gets_all_and_the_page_says_so(browser, ap
 
 def test_a_site_may_insist_on_the_resource(browser, app, settings):
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"MISSING_RESOURCE": "reject"}}
-    assert told(ask(browser, app, resource=None))["error"] == "invalid_target"
+    assert redirect_parameters(ask(browser, app, resource=None))["error"] == "invalid_target"
 
 
 def test_who_may_not_connect_is_offered_another_account_or_the_way_back(browser, app, settings):
     rule = f"{__name__}.orders_are_closed"
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"CAN_CONNECT": rule}}
-    assert told(ask(browser, app, prompt="none"))["error"] == "access_denied"
+    assert redirect_parameters(ask(browser, app, prompt="none"))["error"] == "access_denied"
     page = ask(browser, app)
     assert page.status_code == 403
     assert "You are signed in as <bdi>ada</bdi>" in page.content.decode()
@@ -180,7 +180,7 @@ def test_whoever_may_no_longer_connect_when_he_answers_gets_nothing(browser, app
     page = ask(browser, app)
     rule = f"{__name__}.orders_are_closed"
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"CAN_CONNECT": rule}}
-    assert told(answer(browser, page))["error"] == "access_denied"
+    assert redirect_parameters(answer(browser, page))["error"] == "access_denied"
     assert not Grant.objects.exists()
 
 
@@ -189,8 +189,8 @@ def test_an_inactive_user_gets_nothing(browser, user, app, settings):
     browser.force_login(user)
     page = ask(browser, app)
     get_user_model().objects.update(is_active=False)
-    assert told(answer(browser, page))["error"] == "access_denied"
-    assert told(ask(browser, app))["error"] == "access_denied"
+    assert redirect_parameters(answer(browser, page))["error"] == "access_denied"
+    assert redirect_parameters(ask(browser, app))["error"] == "access_denied"
     assert not Grant.objects.exists()
 
 
@@ -199,7 +199,7 @@ def test_another_account_is_asked_anew(browser, app):
     response = answer(browser, page, "switch")
     assert "_auth_user_id" not in browser.session
     back = parse_qs(urlsplit(response["Location"]).query)["next"][0]
-    # The servers were bound for the first account; the second may have others.
+    # The servers were bound for the first account; the second may use others.
     assert "resource" not in parse_qs(urlsplit(back).query)
     browser.force_login(parties.make_user("grace"))
     answer(browser, browser.get(back))
@@ -222,10 +222,10 @@ def test_an_answer_after_signing_out_is_refused(browser, app):
 def test_prompt_none_never_shows_a_page(client, user, app):
     app.registration_source = "manual"
     app.save()
-    assert told(ask(client, app, prompt="none"))["error"] == "login_required"
+    assert redirect_parameters(ask(client, app, prompt="none"))["error"] == "login_required"
     client.force_login(user)
-    assert told(ask(client, app, prompt="none"))["error"] == "consent_required"
-    assert told(ask(client, app, prompt="none login"))["error"] == "invalid_request"
+    assert redirect_parameters(ask(client, app, prompt="none"))["error"] == "consent_required"
+    assert redirect_parameters(ask(client, app, prompt="none login"))["error"] == "invalid_request"
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def test_prompt_none_never_shows_a_page(client, user, app):
 )
 def test_what_is_not_offered_is_refused_by_name(browser, app, changes, error):
     response = ask(browser, app, **changes)
-    assert told(response)["error"] == error
-    assert told(response)["state"] == "s t/1"
+    assert redirect_parameters(response)["error"] == error
+    assert redirect_parameters(response)["state"] == "s t/1"
 
 
 @pytest.mark.parametrize("name", ["client_id", "redirect_uri", "state"])
@@ -261,7 +261,7 @@ def test_a_huge_request_is_refused_whole(browser, app):
 
 
 def test_too_many_requests_of_one_account(browser, app):
-    # Without a page, which takes longer.
+    # Without the consent page, because rendering it takes longer.
     answers = [ask(browser, app, prompt="none").status_code for _ in range(61)]
     assert answers == [302] * 60 + [429]
     response = ask(browser, app)
@@ -287,7 +287,7 @@ def test_a_client_document_may_be_fetched_only_while_a_user_is_signed_in(
 def test_a_first_party_client_of_the_site_is_not_asked_about(browser, app):
     app.skip_authorization, app.registration_source = True, "manual"
     app.save()
-    assert "code" in told(ask(browser, app))
+    assert "code" in redirect_parameters(ask(browser, app))
     assert Consent.objects.get().client_id == app.client_id
     assert ask(browser, app, prompt="consent").status_code == 200
 
@@ -307,7 +307,7 @@ def test_an_unknown_scope_is_dropped_for_a_client_nobody_knows(browser, app):
     assert Grant.objects.get().scope == "mcp"
     app.registration_source = "manual"
     app.save()
-    assert told(ask(browser, app, scope="mcp photos"))["error"] == "invalid_scope"
+    assert redirect_parameters(ask(browser, app, scope="mcp photos"))["error"] == "invalid_scope"
     assert ask(browser, app, scope="mcp offline_access").status_code == 200
 
 
@@ -335,9 +335,9 @@ def test_a_remembered_consent_is_not_asked_for_again(browser, app, settings):
     remembering(settings, app)
     answer(browser, ask(browser, app, scope="mcp mcp:write"), scope=["mcp:write"])
     given = Consent.objects.get().updated_at
-    assert "code" in told(ask(browser, app, scope="mcp"))
-    assert "code" in told(ask(browser, app, scope="mcp", prompt="none"))
-    # Only the user's own word renews it.
+    assert "code" in redirect_parameters(ask(browser, app, scope="mcp"))
+    assert "code" in redirect_parameters(ask(browser, app, scope="mcp", prompt="none"))
+    # Only a decision of the user renews the consent.
     assert Consent.objects.get().updated_at == given
 
 
@@ -394,8 +394,8 @@ def test_approval_comes_before_anything_upstream(browser, app, monkeypatch):
     assert response["Location"] == "https://upstream.example/"
     assert not Grant.objects.exists()
     finished = finish_request(response.wsgi_request, steps[0])
-    assert "code" in told(finished)
-    # A client that was removed meanwhile gets nothing.
+    assert "code" in redirect_parameters(finished)
+    # A client that was removed in the meantime gets nothing.
     get_application_model().objects.all().delete()
     assert finish_request(response.wsgi_request, steps[0]).status_code == 400
 
@@ -405,7 +405,7 @@ def test_what_a_validator_of_the_site_refuses_last_is_told_to_the_client(browser
         raise CustomOAuth2Error(error="access_denied", description="The desk is closed.")
 
     monkeypatch.setattr(Validator, "save_authorization_code", refuse)
-    params = told(answer(browser, ask(browser, app)))
+    params = redirect_parameters(answer(browser, ask(browser, app)))
     assert (params["error"], params["error_description"]) == (
         "access_denied",
         "The desk is closed.",
@@ -428,17 +428,19 @@ def test_threat_18_iss_is_on_every_answer_once(browser, app):
         ask(browser, app, redirect_uri=uri, code_challenge=None),
         ask(browser, app, redirect_uri=uri, resource="https://evil.example/mcp"),
     ):
-        assert all_told(response)["iss"] == [issuer]
-        assert all_told(response)["x"] == [" a b"]
+        assert all_redirect_parameters(response)["iss"] == [issuer]
+        assert all_redirect_parameters(response)["x"] == [" a b"]
         assert "&x=%20a+b&flag&" in response["Location"].replace("?", "&")
     browser.logout()
     get_application_model().objects.update(registration_source="manual")
-    assert all_told(ask(browser, app, redirect_uri=uri, prompt="none"))["iss"] == [issuer]
+    assert all_redirect_parameters(ask(browser, app, redirect_uri=uri, prompt="none"))["iss"] == [
+        issuer
+    ]
 
 
 def test_threat_18_a_pinned_issuer_is_the_one_told(browser, app, settings):
     settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"ISSUER": "https://id.example/o"}}
-    assert told(answer(browser, ask(browser, app)))["iss"] == "https://id.example/o"
+    assert redirect_parameters(answer(browser, ask(browser, app)))["iss"] == "https://id.example/o"
 
 
 @pytest.mark.parametrize("kind", ["public", "confidential"])
@@ -459,5 +461,5 @@ def test_threat_14_no_code_without_s256(browser, app, kind, changes):
     app.client_type = kind
     app.save()
     response = ask(browser, app, **changes)
-    assert told(response)["error"] == "invalid_request"
+    assert redirect_parameters(response)["error"] == "invalid_request"
     assert not Grant.objects.exists()

@@ -1,4 +1,4 @@
-"""The authorization endpoint and the login pages of the site: once, and with the whole request."""
+"""The authorization endpoint and login pages: users sign in once, and no parameter is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.urls import path
 from oauth2_provider.models import get_grant_model
 
 from tests.oauth import parties, urls as oauth_urls
-from tests.oauth.asking import AUTHORIZE, CHALLENGE, answer, ask, request_of, told
+from tests.oauth.asking import AUTHORIZE, CHALLENGE, answer, ask, redirect_parameters, request_of
 
 pytestmark = pytest.mark.django_db
 Grant = get_grant_model()
@@ -37,14 +37,14 @@ def staff(db):
 
 @pytest.fixture(params=["login", "admin:login", "sso"])
 def login_url(request, settings):
-    """Django's login page, that of its admin, and a login page that sends signed-in users away."""
+    """Django's login page, the admin's, and one that redirects users who are signed in."""
     settings.ROOT_URLCONF = __name__
     settings.LOGIN_URL = request.param
     return str(request.param)
 
 
 def arrive(browser: Client, response: Any) -> tuple[Any, int]:
-    """Follow redirects within the site, and sign in where it asks; the page, and how often."""
+    """Follow redirects and sign in; return the final response and the number of sign-ins."""
     times = 0
     for _ in range(8):
         if response.status_code == 200 and b'name="password"' in response.content:
@@ -52,7 +52,7 @@ def arrive(browser: Client, response: Any) -> tuple[Any, int]:
             form = {"username": "ada", "password": "ada", "next": response.context["next"]}
             response = browser.post(response.wsgi_request.get_full_path(), form)
         elif response.status_code == 200 and b'name="request"' not in response.content:
-            # The page that signs a user out who has to sign in again.
+            # The page that signs out a user who must sign in again.
             path = response.wsgi_request.get_full_path()
             response = browser.post(path, {"decision": "switch"})
         elif response.status_code == 302 and not urlsplit(response["Location"]).netloc:
@@ -67,7 +67,7 @@ def arrive(browser: Client, response: Any) -> tuple[Any, int]:
 def test_signing_in_fulfills_prompt_login(client, app, prompt):
     page, times = arrive(client, ask(client, app, prompt=prompt))
     assert times == 1
-    assert told(answer(client, page))["state"] == "s t/1"
+    assert redirect_parameters(answer(client, page))["state"] == "s t/1"
 
 
 @pytest.mark.parametrize("prompt", ["login", "login consent", "select_account login"])
@@ -76,7 +76,7 @@ def test_a_signed_in_user_signs_in_again_for_prompt_login(client, staff, app, pr
     client.force_login(staff)
     page, times = arrive(client, ask(client, app, prompt=prompt))
     assert times == 1
-    assert told(answer(client, page))["state"] == "s t/1"
+    assert redirect_parameters(answer(client, page))["state"] == "s t/1"
 
 
 @pytest.mark.usefixtures("login_url")
@@ -109,7 +109,7 @@ def test_prompt_login_shows_the_consent_page_where_consent_is_remembered(
     app.save()
     client.force_login(staff)
     answer(client, ask(client, app))
-    assert "code" in told(ask(client, app))
+    assert "code" in redirect_parameters(ask(client, app))
     page, times = arrive(client, ask(client, app, prompt=prompt))
     assert times == 1
     assert page.context["known_before"]
@@ -119,7 +119,7 @@ def test_a_request_that_cannot_be_answered_signs_nobody_out(client, staff, app):
     client.force_login(staff)
     assert ask(client, app, prompt="login", client_id="nobody").status_code == 400
     response = ask(client, app, prompt="login", code_challenge=None)
-    assert told(response)["error"] == "invalid_request"
+    assert redirect_parameters(response)["error"] == "invalid_request"
     assert ask(client, app).context["account"] == staff
 
 
@@ -143,7 +143,7 @@ def is_ada(user: Any, server: Any, client_id: str) -> bool:
 
 
 def of_size(app: Any, size: int, **changes: Any) -> tuple[str, str]:
-    """The address of a request whose query has this size, and its state."""
+    """Return the URL of a request whose query has this size, and the request's state."""
     shortest = urlencode(request_of(app, **{"nonce": "n-1", **changes, "state": ""}))
     state = ("s~t/1 " * size)[:8]
     state += "x" * (size - len(shortest) - len(quote_plus(state)))
@@ -159,7 +159,7 @@ def test_a_long_request_goes_on_after_signing_in(client, app, size):
     page, times = arrive(client, client.get(url))
     assert times == 1
     assert QueryDict(urlsplit(url).query) == page.wsgi_request.GET
-    assert told(answer(client, page))["state"] == state
+    assert redirect_parameters(answer(client, page))["state"] == state
     grant = Grant.objects.get()
     assert (grant.code_challenge, grant.nonce) == (CHALLENGE, "n-1")
     assert grant.resource == [parties.RESOURCE]
@@ -172,7 +172,7 @@ def test_a_long_request_goes_on_after_signing_in_again(client, staff, app, size)
     url, state = of_size(app, size, prompt="login")
     page, times = arrive(client, client.get(url))
     assert times == 1
-    assert told(answer(client, page))["state"] == state
+    assert redirect_parameters(answer(client, page))["state"] == state
 
 
 @pytest.mark.usefixtures("login_url")
@@ -181,7 +181,7 @@ def test_a_long_request_goes_on_with_another_account(client, staff, app):
     url, state = of_size(app, 3_000)
     page, times = arrive(client, answer(client, client.get(url), "switch"))
     assert times == 1
-    assert told(answer(client, page))["state"] == state
+    assert redirect_parameters(answer(client, page))["state"] == state
     assert Grant.objects.get().user == staff
 
 
@@ -203,7 +203,7 @@ def test_a_request_may_leave_characters_unquoted(client, app):
     assert len(quote_plus(state)) > 16_384
     page, times = arrive(client, client.get(url))
     assert times == 1
-    assert told(answer(client, page))["state"] == state
+    assert redirect_parameters(answer(client, page))["state"] == state
 
 
 def test_a_short_request_opens_no_session(client, app):
@@ -220,7 +220,7 @@ def test_a_session_keeps_the_newest_requests(client, app):
     client.login(username="ada", password="ada")
     ways = [parse_qs(urlsplit(place).query)["next"][0] for place in login_pages]
     assert [client.get(way).status_code for way in ways] == [400, 400, 302, 302, 302, 302]
-    # What has gone on does not wait any longer.
+    # A request that was continued is no longer stored.
     assert [client.get(way).status_code for way in ways] == [400] * 6
     assert len(str(dict(client.session.items()))) < 1_000
 
@@ -262,7 +262,7 @@ def test_an_address_opens_few_sessions_with_requests(app):
     answers = [Client().get(url) for _ in range(11)]
     assert [response.status_code for response in answers] == [302] * 10 + [429]
     assert "sessionid" not in answers[-1].cookies
-    # Others are not in its way.
+    # Other addresses are not affected.
     assert Client(REMOTE_ADDR="192.0.2.7").get(url).status_code == 302
 
 

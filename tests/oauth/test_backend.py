@@ -1,4 +1,4 @@
-"""Bearers at an endpoint: the tokens that this site issued for it, and no others."""
+"""Bearers at an endpoint: only tokens that this site issued for it are accepted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ spec = pytest.mark.spec
 
 
 def principal_of(token: str, *, path: str = "/mcp") -> Principal | None:
-    """The principal that the backend finds for a bearer at an endpoint."""
+    """Return the principal that the backend resolves for a bearer at an endpoint."""
     from django.test import RequestFactory
 
     request = RequestFactory().post(path)

@@ -1,4 +1,4 @@
-"""OAuth tokens that the database confirmed a moment ago: what they cost, and what ends them."""
+"""OAuth tokens that the database confirmed a moment ago: their queries, and what revokes them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 @pytest.fixture
-def one(settings):
+def signed_in(settings):
     """A user whose client has a token."""
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "CONFIRM_SECONDS": 1}
     return SignedIn()
 
 
 def heat(signed_in: SignedIn, database: Database) -> None:
-    """Use the token until it is known, as the last call shows."""
+    """Use the token until it is cached, and assert that the last call queried no caller."""
     assert call(signed_in.access).status_code == 200
     assert len(caller_cache) == 1
     before = _asked_of_callers(database)
@@ -50,50 +50,52 @@ def _asked_of_callers(database: Database) -> int:
     return sum(table in sql for sql in database.statements)
 
 
-def test_a_token_in_use_needs_no_statement(one, database, clock):
-    heat(one, database)
+def test_a_token_in_use_needs_no_statement(signed_in, database, clock):
+    heat(signed_in, database)
     for _ in range(3):
         clock.move(0.4)
         assert caller_cache.confirm() == 1
         before = _asked_of_callers(database)
-        assert call(one.access).status_code == 200
+        assert call(signed_in.access).status_code == 200
         assert _asked_of_callers(database) == before
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_a_token_of_this_site_is_never_sent_to_another_issuer(one, settings, monkeypatch, seconds):
+def test_a_token_of_this_site_is_never_sent_to_another_issuer(
+    signed_in, settings, monkeypatch, seconds
+):
     pytest.importorskip("jwt")
     urls: list[str] = []
     monkeypatch.setattr(outbound, "fetch_json", lambda url, **options: urls.append(url) or {})
-    entry = {"ISSUER": "https://idp.example", "URL": "https://idp.example/ask"}
+    issuer = {"ISSUER": "https://idp.example", "URL": "https://idp.example/ask"}
     settings.MCP_DJANGO = {
         **settings.MCP_DJANGO,
         "CONFIRM_SECONDS": seconds,
         "AUTH": ["oauth", "introspection"],
-        "INTROSPECTION": [{**entry, "CLIENT_ID": "site", "CLIENT_SECRET": "x"}],
+        "INTROSPECTION": [{**issuer, "CLIENT_ID": "site", "CLIENT_SECRET": "x"}],
     }
     for _ in range(3):
-        assert call(one.access).status_code == 200
+        assert call(signed_in.access).status_code == 200
     assert urls == []
     assert call("opaque").status_code == 401
     assert urls == ["https://idp.example/ask"]
 
 
 def lock_out(signed_in: SignedIn) -> None:
-    """Change a client in the admin to one whose tokens may not call servers."""
+    """Change the client to one whose tokens may not call servers, as in the admin."""
     signed_in.app.authorization_grant_type = "implicit"
     signed_in.app.save()
 
 
 def end_by_its_time(signed_in: SignedIn) -> None:
-    """Let the token expire, as in the admin of the toolkit."""
+    """Let the token expire, as in the toolkit's admin."""
     token = get_access_token_model().objects.get()
     token.expires = timezone.now() - timedelta(seconds=1)
     token.save()
 
 
 def end_by_expression(signed_in: SignedIn) -> None:
-    """Let the database compute when the token has expired."""
+    """Let the token expire with an expression that the database computes."""
     token = get_access_token_model().objects.get()
     token.expires = F("expires") - timedelta(days=1)
     token.save()
@@ -120,10 +122,10 @@ CHANGES: dict[str, Callable[[SignedIn], Any]] = {
 
 @spec("AUT-1", "AUT-3", "AUT-23")
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_token_whose_access_ends_is_refused_at_once(one, database, change):
-    heat(one, database)
-    CHANGES[change](one)
-    assert call(one.access).status_code == 401
+def test_a_token_whose_access_ends_is_refused_at_once(signed_in, database, change):
+    heat(signed_in, database)
+    CHANGES[change](signed_in)
+    assert call(signed_in.access).status_code == 401
 
 
 @spec("AUT-1")
@@ -134,37 +136,37 @@ def test_a_token_whose_access_ends_is_refused_at_once(one, database, change):
         lambda: get_application_model().objects.update(authorization_grant_type="implicit"),
     ],
 )
-def test_what_sends_no_signal_is_noticed_within_a_second(one, database, clock, change):
-    heat(one, database)
+def test_what_sends_no_signal_is_noticed_within_a_second(signed_in, database, clock, change):
+    heat(signed_in, database)
     change()
     clock.move(0.99)
-    assert call(one.access).status_code == 200
+    assert call(signed_in.access).status_code == 200
     clock.move(0.01)
-    assert call(one.access).status_code == 401
+    assert call(signed_in.access).status_code == 401
 
 
-def test_a_token_is_not_used_beyond_its_end(one, database, monkeypatch):
-    heat(one, database)
+def test_a_token_is_not_used_beyond_its_end(signed_in, database, monkeypatch):
+    heat(signed_in, database)
     ended = timezone.now() + timedelta(days=365)
     monkeypatch.setattr(authentication, "timezone", SimpleNamespace(now=lambda: ended))
     monkeypatch.setattr(get_access_token_model(), "is_expired", lambda self: True)
-    assert call(one.access).status_code == 401
+    assert call(signed_in.access).status_code == 401
 
 
 @spec("AUT-9", "AUT-11")
-def test_a_token_in_use_is_not_valid_at_another_server(one, database):
-    heat(one, database)
-    assert call(one.access, path="/billing/mcp", tool="invoices").status_code == 401
+def test_a_token_in_use_is_not_valid_at_another_server(signed_in, database):
+    heat(signed_in, database)
+    assert call(signed_in.access, path="/billing/mcp", tool="invoices").status_code == 401
 
 
 @spec("AUT-9")
 @pytest.mark.parametrize("mount", ["raw", "view"])
-async def test_a_token_in_use_is_not_valid_at_another_address(one, settings, mount):
+async def test_a_token_in_use_is_not_valid_at_another_address(signed_in, settings, mount):
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     body = message_of("whoami", {})
 
     async def status(path: str = "/mcp", **headers: str) -> int:
-        bearer = f"Bearer {one.access}"
+        bearer = f"Bearer {signed_in.access}"
         answer = await send(vault.MOUNTS[mount], path, body, authorization=bearer, **headers)
         return answer.status
 
@@ -174,30 +176,30 @@ async def test_a_token_in_use_is_not_valid_at_another_address(one, settings, mou
         assert await status(host="testserver:8000") == 401
         assert await status(x_forwarded_proto="https") == 401
         assert await status(path="/billing/mcp") == 401
-        # A header that the site does not trust changes nothing.
+        # A header that the site does not trust has no effect.
         assert await status(x_forwarded_host="localhost") == 200
     settings.USE_X_FORWARDED_HOST = True
     assert await status(x_forwarded_host="localhost") == 401
     assert await status() == 200
 
 
-def test_after_a_refresh_the_new_token_is_used(one, database):
-    heat(one, database)
-    answer = refresh(one.app, one.refresh)
+def test_after_a_refresh_the_new_token_is_used(signed_in, database):
+    heat(signed_in, database)
+    answer = refresh(signed_in.app, signed_in.refresh)
     assert answer.status_code == 200
     assert call(answer.json()["access_token"]).status_code == 200
 
 
-def test_tokens_of_both_kinds_are_confirmed_together(one, database):
-    heat(one, database)
+def test_tokens_of_both_kinds_are_confirmed_together(signed_in, database):
+    heat(signed_in, database)
     _, plaintext = token_for(person("bob"))
     assert call(plaintext).status_code == call(plaintext).status_code == 200
-    assert call(one.access).status_code == 200
+    assert call(signed_in.access).status_code == 200
     assert caller_cache.confirm() == 2
 
 
 @pytest.mark.parametrize(("model", "name"), [("application", "is_usable"), ("token", "is_expired")])
-def test_models_of_the_site_are_asked_each_time(one, monkeypatch, model, name):
+def test_models_of_the_site_are_asked_each_time(signed_in, monkeypatch, model, name):
     assert why_not_cached(("tokens", "oauth")) == ""
     models = {"application": get_application_model(), "token": get_access_token_model()}
     monkeypatch.setattr(models[model], name, lambda self, *args: name == "is_usable")
@@ -206,8 +208,8 @@ def test_models_of_the_site_are_asked_each_time(one, monkeypatch, model, name):
     why_not_cached.cache_clear()
 
 
-def test_when_a_token_in_use_was_used_last_is_stored(one, database):
-    heat(one, database)
+def test_when_a_token_in_use_was_used_last_is_stored(signed_in, database):
+    heat(signed_in, database)
     long_ago = timezone.now() - timedelta(minutes=30)
     get_access_token_model().objects.update(updated=long_ago)
     assert caller_cache.confirm() == 1

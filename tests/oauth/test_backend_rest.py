@@ -1,4 +1,4 @@
-"""OAuth tokens that come in by REST framework's classes are looked at like any other."""
+"""OAuth tokens that REST framework's classes authenticate are checked like any other."""
 
 import pytest
 from django.apps import apps
@@ -18,7 +18,7 @@ TOOLKIT = "oauth2_provider.contrib.rest_framework.OAuth2Authentication"
 
 @pytest.fixture(autouse=True)
 def by_rest_framework(site):
-    """Nothing but the toolkit's class for REST framework."""
+    """Authenticate only with the toolkit's class for REST framework."""
     site.MCP_DJANGO = {**parties.SETTINGS, "AUTH": ["drf"], "DRF": [TOOLKIT]}
 
 

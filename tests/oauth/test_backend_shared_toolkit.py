@@ -1,4 +1,4 @@
-"""Threat 30: a site that ran the toolkit before goes on so, and its tokens open no server."""
+"""Threat 30: a site that used the toolkit before is not affected, and its tokens open no server."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.oauth.parties import REDIRECT, RESOURCE, SETTINGS, make_app, make_tok
 
 pytestmark = [
     pytest.mark.django_db,
-    # What the toolkit says of each rule that such a site leaves open.
+    # The toolkit warns about each recommendation that such a site does not follow.
     pytest.mark.filterwarnings("ignore:.*RFC 9700:DeprecationWarning"),
 ]
 SCOPES = {"api:read": "Read the API", "api:write": "Write the API"}
-# What a site may have had for years, each against today's advice.
+# Settings that a site may have had for years, each against today's recommendations.
 LEGACY = {
     "SCOPES": SCOPES,
     "DEFAULT_SCOPES": ["api:read"],
@@ -40,7 +40,7 @@ LEGACY = {
     "COMPLIANT_BCP_RFC9700_TOKEN_STORAGE": False,
     "COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS": False,
     "REQUEST_APPROVAL_PROMPT": "auto",
-    # Of the tests: the toolkit's views keep what they were first configured with.
+    # For the tests: the toolkit's views cache their first configuration.
     "ALWAYS_RELOAD_OAUTHLIB_CORE": True,
 }
 SECRET = "a-secret-of-the-client"
@@ -62,7 +62,7 @@ urlpatterns = [
 
 @pytest.fixture(params=["provider_settings", "its own dictionary"], autouse=True)
 def shared(request, settings):
-    """The site, in either way of taking our classes on."""
+    """The site, in either way of using this package's classes."""
     if request.param == "provider_settings":
         settings.OAUTH2_PROVIDER = provider_settings(**LEGACY)
     else:
@@ -93,7 +93,7 @@ def basic(app: Any) -> dict[str, str]:
 
 
 def call(client: Client, token: str) -> tuple[int, int]:
-    """The status of the site's own API and that of our endpoint."""
+    """Return the statuses of the site's own API and of the MCP endpoint."""
     own = client.get("/api/", headers={"Authorization": f"Bearer {token}"})
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     mcp = client.post(
@@ -121,7 +121,7 @@ def test_threat_30_a_code_without_pkce_or_audience_goes_on_to_work(client, user)
     issued = client.post("/o/token/", form, headers=basic(app)).json()
     assert (issued["scope"], issued["expires_in"]) == ("api:read", 36_000)
     assert call(client, issued["access_token"]) == (200, 401)
-    # Stored as it always was: the site may look tokens up by their text.
+    # Stored as before, because the site may look tokens up by their text.
     assert get_access_token_model().objects.get(token=issued["access_token"]).resource == []
     again = {"grant_type": "refresh_token", "refresh_token": issued["refresh_token"]}
     renewed = client.post("/o/token/", again, headers=basic(app)).json()
@@ -189,10 +189,10 @@ def test_threat_30_an_openid_provider_with_a_path_keeps_its_documents(client, sh
     code = parse_qs(urlsplit(response.headers["Location"]).query)["code"][0]
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": REDIRECT}
     issued = client.post("/o/token/", form, headers=basic(app)).json()
-    # The toolkit itself takes an ID token for an access token; no endpoint of ours does.
+    # The toolkit itself accepts an ID token as an access token; the MCP endpoint does not.
     assert call(client, issued["id_token"])[1] == 401
     assert call(client, issued["access_token"]) == (200, 401)
-    # Ours is at the address that belongs to the same issuer, and has our endpoints.
+    # This package's metadata is at the URL of the same issuer, with its own endpoints.
     ours = client.get("/.well-known/oauth-authorization-server/o").json()
     assert ours["issuer"] == issuer
     assert ours["token_endpoint"] == "http://testserver/oauth/token"
@@ -206,7 +206,7 @@ def test_threat_30_an_openid_provider_with_a_path_keeps_its_documents(client, sh
 def test_threat_30_a_client_that_registered_itself_gets_nothing_from_the_toolkits_own_page(
     client, user, source, more
 ):
-    # Its page shows no server, and can be told to skip the question.
+    # The toolkit's page names no server, and can be configured to skip the question.
     identifier = "https://client.example/metadata.json" if source == "cimd" else "dynamic"
     app = make_app(registration_source=source, skip_authorization=True, client_id=identifier)
     client.force_login(user)
@@ -222,7 +222,7 @@ def test_threat_30_a_client_that_registered_itself_gets_nothing_from_the_toolkit
     response = client.get(f"/o/authorize/?{urlencode(query)}")
     assert response.status_code == 400
     assert "Location" not in response.headers
-    # At ours it is asked about.
+    # The page of this package asks the user.
     ours = client.get(f"/oauth/authorize?{urlencode({**query, 'resource': RESOURCE})}")
     assert ours.status_code == 200
 
@@ -238,7 +238,7 @@ def test_threat_05_the_registration_token_of_the_toolkit_opens_no_server(client,
     metadata = {"redirect_uris": [REDIRECT], "grant_types": ["client_credentials"]}
     answer = client.post("/o/register/", metadata, content_type="application/json").json()
     assert call(client, answer["registration_access_token"])[1] == 401
-    # Nor does the secret: who registered itself gets no token without a user.
+    # The secret does not work either: a client that registered itself gets no token without a user.
     form = {
         "grant_type": "client_credentials",
         "client_id": answer["client_id"],
@@ -262,7 +262,7 @@ def test_threat_30_such_a_site_has_no_errors_and_learns_what_could_be_stricter(s
 def test_threat_03_an_assistants_token_opens_no_api_below_the_address_of_a_server(
     client, user, shared, resource
 ):
-    # The toolkit takes whatever is below an audience for a part of it.
+    # The toolkit accepts a token for any URL below its audience.
     own = make_token(user, make_client(), resource=(resource,))
     assert call(client, own)[0] == 200
     assistants = make_token(user, make_app(), resource=(resource,))

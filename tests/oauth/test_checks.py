@@ -1,4 +1,4 @@
-"""Every check of the authorization server, as it fires and as it does not."""
+"""System checks of the authorization server: when they report a message and when they do not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAGE = REPOSITORY / "docs" / "ref" / "checks.md"
 
 
 class OwnScopes(Scopes):
-    """What a site may make of ours."""
+    """A subclass of this package's scopes backend, as a site may write it."""
 
 
 def ids(messages: list[CheckMessage]) -> list[str]:
@@ -71,7 +71,7 @@ def test_the_toolkit_that_is_missing_is_found(settings):
     assert checks.check_toolkit(None) == []
     without(settings, "oauth2_provider", "mcp_django.oauth")
     assert ids(checks.check_toolkit(None)) == ["E001"]
-    # The others leave the word to this one.
+    # The other checks report nothing, because this one reports it.
     assert all(check(None) == [] for check in all_checks() - {checks.check_toolkit})
 
 
@@ -312,7 +312,7 @@ def test_pages_that_cannot_be_shown_are_found(settings, tmp_path):
     own.write_text("{% nothing %}")
     settings.TEMPLATES = [{**engine, "DIRS": [tmp_path]}]
     (message,) = checks.check_templates(None)
-    # Django 6.1 names the file before it says what is wrong.
+    # Django 6.1 names the file before the error.
     assert "error.html fails: " in message.msg
     assert "Invalid block tag" in message.msg
 
@@ -384,7 +384,7 @@ RUN_CHECKS = (
 
 
 def started(*apps: str) -> subprocess.CompletedProcess[str]:
-    """What becomes of a site with these apps that runs its checks and loads its URLs."""
+    """Run the checks and load the URLs of a site with these apps, in a process of its own."""
     installed = ["django.contrib.auth", "django.contrib.contenttypes", "mcp_django", *apps]
     program = (
         "import django; from django.conf import settings; "

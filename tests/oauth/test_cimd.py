@@ -1,4 +1,4 @@
-"""Clients that are documents: which of them are accepted, and who can have one fetched at all."""
+"""Client metadata documents: which are accepted, and who can have one fetched at all."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from tests.oauth.parties import RESOURCE, SETTINGS, make_app, pkce
 
 @pytest.fixture(autouse=True)
 def web(settings):
-    """An empty web, of which our fetcher alone knows."""
+    """Replace the network with an empty one, which only the fetcher of the tests can reach."""
     path = "tests.oauth.documents.PublishedFetcher"
     settings.OAUTH2_PROVIDER = {**settings.OAUTH2_PROVIDER, "CIMD_METADATA_FETCHER": path}
-    documents.asked.clear()
+    documents.targets.clear()
     documents.published.clear()
     yield
-    documents.asked.clear()
+    documents.targets.clear()
     documents.published.clear()
 
 
@@ -55,7 +55,7 @@ def test_a_good_document_is_accepted():
     metadata, seconds = fetcher(answer(document())).fetch(CLIENT)
     assert metadata == document()
     assert seconds == 86400
-    (target,) = documents.asked
+    (target,) = documents.targets
     assert target == RequestTarget(
         address=documents.PUBLIC, host="client.example", port=443, path="/metadata.json"
     )
@@ -131,7 +131,7 @@ def test_threat_08_a_document_that_is_no_client_is_refused(more):
 def test_threat_08_an_answer_that_is_no_document_is_refused(given):
     with pytest.raises(CIMDError):
         fetcher(given).fetch(CLIENT)
-    assert len(documents.asked) == 1
+    assert len(documents.targets) == 1
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/vnd.x+json"])
@@ -189,7 +189,7 @@ def test_a_document_is_kept_as_long_as_its_host_says(control, expected):
 def test_threat_08_an_address_that_hides_something_is_not_called(url):
     with pytest.raises(CIMDError):
         fetcher(answer(document(client_id=url))).fetch(url)
-    assert documents.asked == []
+    assert documents.targets == []
 
 
 INSIDE = [
@@ -239,10 +239,10 @@ def test_threat_08_an_address_inside_is_not_called(address):
     assert not is_public(address)
     with pytest.raises(CIMDError, match="not public"):
         fetcher(answer(document()), lambda host, port: [address]).fetch(CLIENT)
-    # One address inside among public ones is enough.
+    # One private address among public ones is enough to reject the host.
     with pytest.raises(CIMDError, match="not public"):
         fetcher(answer(document()), lambda host, port: [documents.PUBLIC, address]).fetch(CLIENT)
-    assert documents.asked == []
+    assert documents.targets == []
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_literal_address_is_looked_at_like_any_other():
     for url in ("https://127.0.0.1/x", "https://[::1]/x", "https://2130706433/x"):
         with pytest.raises(CIMDError):
             Fetcher(transport=documents.transport).fetch(url)
-    assert documents.asked == []
+    assert documents.targets == []
 
 
 @pytest.mark.spec("AUT-26")
@@ -270,7 +270,7 @@ def test_threat_08_a_name_is_looked_up_once(web):
 
     fetcher(answer(document()), rebinding).fetch(CLIENT)
     assert looked_up == ["client.example"]
-    assert [target.address for target in documents.asked] == [documents.PUBLIC]
+    assert [target.address for target in documents.targets] == [documents.PUBLIC]
 
 
 @pytest.mark.parametrize("problem", [OSError("no such host"), UnicodeError("label too long")])
@@ -302,7 +302,7 @@ def test_the_next_address_is_tried():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate of client.example that nobody vouches for, with its key."""
+    """A certificate of client.example that no authority has signed, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client.example")])
     now = timezone.now()
@@ -333,7 +333,7 @@ def certificate(tmp_path_factory):
 
 
 class Host:
-    """Answers one connection with some bytes, then drips until it is let go, or is done."""
+    """Answers one connection with some bytes, then sends a byte at a time until it is released."""
 
     def __init__(self, certificate: Path, *chunks: bytes, drips: bool = False) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -352,11 +352,11 @@ class Host:
                 self.request = secure.recv(10_000)
                 for chunk in self.chunks:
                     secure.sendall(chunk)
-                # Never silent for as long as a timeout of the socket lasts.
+                # Never silent for as long as the timeout of the socket.
                 while self.drips and not self.released.wait(0.02):
                     secure.sendall(b"1")
         except OSError:
-            # The client hung up, which is what some of the tests are about.
+            # The client closed the connection, which some of the tests are about.
             return
 
     def __enter__(self) -> RequestTarget:
@@ -407,7 +407,7 @@ def test_threat_08_a_large_body_is_not_read_to_its_end(certificate):
     ids=["from the start", "within the head", "within the body"],
 )
 def test_threat_08_a_slow_host_is_hung_up_on(certificate, chunks):
-    # At that pace it would take half an hour: that it ends at all is the watchdog's doing.
+    # At that pace the response would take half an hour; only the watchdog ends it.
     with Host(certificate, *chunks, drips=True) as target:
         try:
             response = https_get(target, 100_000, 0.3, context=trusting(certificate))
@@ -513,7 +513,7 @@ def test_threat_08_nobody_else_has_a_document_fetched(client, is_known):
     for method, path, form in requests:
         getattr(client, method)(path, form)
     client.get("/mcp", headers={"Authorization": f"Bearer {CLIENT}"})
-    assert documents.asked == []
+    assert documents.targets == []
     assert get_application_model().objects.count() == int(is_known)
 
 
@@ -532,7 +532,7 @@ def test_a_signed_in_user_has_the_document_of_a_client_fetched(client, user):
     )
     assert app.authorization_grant_type == "authorization-code"
     client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
-    assert len(documents.asked) == 1
+    assert len(documents.targets) == 1
 
 
 @pytest.mark.django_db
@@ -557,7 +557,7 @@ def test_a_document_that_is_not_taken_is_told(
     if published is not None:
         publish(document(**published))
     client.force_login(user)
-    # The second time the toolkit does not try, and the reason is still known.
+    # The second time the toolkit does not fetch it, and the reason is still known.
     for _ in range(2):
         response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
         assert response.status_code == 400
@@ -593,12 +593,12 @@ def test_a_document_that_is_gone_locks_nobody_out(client, user):
     client.force_login(user)
     response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
     assert response.status_code == 200
-    assert len(documents.asked) == 1
+    assert len(documents.targets) == 1
     event = AuthEvent.objects.get(kind=AuthEvent.Kind.DOCUMENT)
     assert event.details == {"reason": "The host responded with HTTP 404."}
-    # It is not asked for again at once.
+    # The document is not requested again immediately.
     client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
-    assert len(documents.asked) == 1
+    assert len(documents.targets) == 1
 
 
 @pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""What the token endpoint leaves behind is swept up when nobody can need it any more."""
+"""Rows of the token endpoint are deleted when they can no longer be needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that nobody uses are deleted, and no others are."""
+"""Unused clients are deleted, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine clients: a service account by a secret or a key, as far as its profile allows."""
+"""Machine clients: a service account with a secret or a key, within the limits of its profile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def robot(db):
 
 @pytest.fixture
 def machine(robot):
-    """A client that acts as it, with a secret."""
+    """A client with a secret that acts as the service account."""
     app = make_machine()
     ClientProfile.objects.create(client_id=app.client_id, service_user=robot)
     return app
@@ -63,7 +63,7 @@ def ask(app: Any, **more: Any) -> Any:
 
 
 def prove(app: Any, by: str = "machine", **more: Any) -> Any:
-    """Ask with a client assertion; what is given replaces claims or, in capitals, parameters."""
+    """Authenticate with a client assertion; keywords set its claims or, in capitals, options."""
     claims = {"iss": app.client_id, "sub": app.client_id, "aud": ORIGIN}
     header = {"kind": more.pop("KIND", "EC"), "algorithm": more.pop("ALGORITHM", "ES256")}
     assertion = more.pop("ASSERTION", None) or signed(claims | more, by=by, **header)

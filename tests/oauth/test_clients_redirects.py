@@ -1,4 +1,4 @@
-"""Which addresses a client may register, and which one of them a request may name."""
+"""Which redirect URIs a client may register, and which of them a request may name."""
 
 import pytest
 from django.core.checks import Error
@@ -75,7 +75,7 @@ def test_threat_02_an_address_that_could_mislead_is_refused(uri):
     problem = clients.redirect_problem(uri)
     assert problem.endswith(".")
     assert not clients.is_redirect_allowed(uri)
-    # What was sent is not repeated, since it may be a page of its own.
+    # The error does not repeat the URI, which may contain text of an attacker.
     assert "evil" not in problem
 
 
@@ -84,7 +84,7 @@ def test_an_address_of_an_application_is_accepted_once_it_is_listed(settings):
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": {"APP_REDIRECTS": listed}}
     assert all(map(clients.is_redirect_allowed, listed))
     assert not clients.is_redirect_allowed("cursor://anysphere.cursor-mcp/oauth/callback")
-    # One setting: the toolkit reads the schemes from the same place.
+    # There is one setting: the toolkit reads the schemes from it too.
     assert list(oauth2_settings.ALLOWED_REDIRECT_URI_SCHEMES) == [
         "https", "http", "com.example.app", "myapp",
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def test_an_application_address_that_can_never_be_used_is_told(settings, uri):
     (error,) = checks.check_app_redirects(None)
     assert isinstance(error, Error)
     assert error.id == "mcp_oauth.E011"
-    # The toolkit's own check looks at the schemes, before or after that.
+    # The toolkit's own check also reads the schemes, before or after this one.
     assert "http" in oauth2_settings.ALLOWED_REDIRECT_URI_SCHEMES
 
 
@@ -127,7 +127,7 @@ def test_schemes_are_a_sequence_that_follows_the_setting(settings):
 
 @pytest.mark.spec("AUT-22")
 @pytest.mark.parametrize(
-    ("registered", "asked"),
+    ("registered", "requested"),
     [
         ("http://localhost/callback", "http://localhost:54321/callback"),
         ("http://localhost:1455/callback", "http://localhost:54321/callback"),
@@ -137,15 +137,15 @@ def test_schemes_are_a_sequence_that_follows_the_setting(settings):
         ("cursor://anysphere.cursor-mcp/oauth/callback",) * 2,
     ],
 )
-def test_the_port_of_a_loopback_address_may_differ(db, registered, asked):
+def test_the_port_of_a_loopback_address_may_differ(db, registered, requested):
     app = make_app(redirect_uris=registered)
     app.full_clean()
-    assert app.redirect_uri_allowed(asked)
+    assert app.redirect_uri_allowed(requested)
 
 
 @pytest.mark.spec("AUT-22")
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         "https://client.example/callback/",
         "https://client.example/callback2",
@@ -165,6 +165,6 @@ def test_the_port_of_a_loopback_address_may_differ(db, registered, asked):
         "javascript:alert(1)",
     ],
 )
-def test_threat_02_an_address_that_was_not_registered_is_never_redirected_to(db, asked):
+def test_threat_02_an_address_that_was_not_registered_is_never_redirected_to(db, requested):
     app = make_app(redirect_uris="https://client.example/callback http://127.0.0.1/callback")
-    assert not app.redirect_uri_allowed(asked)
+    assert not app.redirect_uri_allowed(requested)

@@ -1,4 +1,4 @@
-"""Which scopes a client may have: what it may ask for, and what it gets unasked."""
+"""Scopes of a client: which it may request, and which it gets by default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN = {"api:read": "Read the API", "api:write": "Write the API"}
 
 @pytest.fixture
 def shared(settings):
-    """A site whose toolkit serves an API of its own as well."""
+    """A site whose toolkit also serves an API of its own."""
     settings.OAUTH2_PROVIDER = provider_settings(SCOPES=OWN, DEFAULT_SCOPES=["api:read"])
 
 

@@ -1,4 +1,4 @@
-"""What ``settings.py`` calls: it needs nothing but Python, and gives the site the last word."""
+"""``provider_settings``: it needs only Python, and the site's values take precedence."""
 
 import os
 import pickle
@@ -40,7 +40,7 @@ def test_it_is_called_before_settings_exist_and_without_the_toolkit():
 @pytest.mark.spec("AUT-21", "AUT-23")
 def test_every_gate_of_the_toolkit_is_shut_but_one():
     options = provider_settings()
-    # A gate that a later release adds has to be decided about.
+    # If a later release adds a gate, its value must be decided.
     assert len(GATES) == 10
     is_open = [name for name in GATES if not options.get(name)]
     assert is_open == ["COMPLIANT_BCP_RFC9700_REDIRECT_URI_SCHEME"]

@@ -1,4 +1,4 @@
-"""“Connected assistants”, the same for administrators, and the one function behind both."""
+"""“Connected assistants”, its counterpart for administrators, and the function that both call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def consent(user: Any, app: Any, **more: Any) -> Consent:
 
 
 def live(user: Any) -> tuple[int, int]:
-    """How many access tokens and how many refresh tokens still work."""
+    """Return how many access tokens and how many refresh tokens are still valid."""
     refreshes = get_refresh_token_model().objects.filter(user=user, revoked__isnull=True)
     return get_access_token_model().objects.filter(user=user).count(), refreshes.count()
 
@@ -184,7 +184,7 @@ def test_everything_of_a_user_and_everything_of_a_client(user, app):
 
 
 def staff(name: str, *codenames: str) -> Any:
-    """A member of staff with these permissions."""
+    """Create a member of staff with these permissions."""
     user = parties.make_user(name, is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     return user
@@ -237,7 +237,7 @@ def test_administrators_revoke_everything_of_a_user(client, user, app):
     consent(user, other)
     parties.make_token(user, other)
     client.force_login(staff("clerk", "view_consent", "delete_consent"))
-    # First it shows everything that would end, also what was not selected.
+    # The confirmation first shows everything that will end, including connections not selected.
     page = client.post(ADMIN, {"action": "revoke_users", "_selected_action": [row.pk]})
     text = page.content.decode()
     assert text.count("<li>ada") == 2
@@ -253,7 +253,7 @@ def test_the_owner_sees_when_an_assistant_was_last_used(client, user, app):
     row, other = consent(user, app), consent(parties.make_user("grace"), app)
     parties.make_token(user, app)
     used = timezone.now() + timedelta(days=40)
-    # An access token has the time of the last call.
+    # `updated` of an access token is the time of the last call.
     get_access_token_model().objects.update(updated=used)
     client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
     shown = date_format(timezone.localtime(used), "SHORT_DATE_FORMAT")
@@ -311,7 +311,7 @@ def test_no_machine_gets_an_account_that_may_more_than_whoever_gives_it(client, 
     change = f"{address}{profile.pk}/change/"
     assert client.post(change, {**form, "service_user": root.pk}).status_code == 200
     ClientProfile.objects.update(service_user=root)
-    # With keys of his own he would be that client, and so its account.
+    # With keys of their own, the clerk could act as that client, and so as its account.
     keys = {"jwks": '{"keys": []}', "service_user": root.pk}
     assert client.post(change, {**form, **keys}).status_code == 403
     assert client.post(change, {**form, "service_user": clerk.pk}).status_code == 403
@@ -328,7 +328,7 @@ def test_scopes_and_servers_of_a_client_are_selected(client, app):
     page = client.get(address)
     form = page.context["adminform"].form
     assert ("mcp", "mcp: Use the tools of this site") in form["allowed_scopes"].field.choices
-    # What the site does not declare any more is shown, so that it can be cleared.
+    # A scope that the site no longer declares is shown, so that it can be cleared.
     assert form["allowed_scopes"].value() == ["former"]
     assert {url for url, _ in form["allowed_resources"].field.choices} >= {parties.RESOURCE}
     assert form["jwks"].value() == ""
@@ -352,7 +352,7 @@ def test_the_lists_of_the_admin_cost_the_same_for_one_and_for_many(
         ClientProfile.objects.create(client_id=app.client_id)
     ClientProfile.objects.create(client_id="gone")
     client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
-    # Of a consent also the last uses: two kinds of tokens.
+    # The page of consents also queries the last uses: two types of tokens.
     with django_assert_max_num_queries(11 if model == "consent" else 9):
         page = client.get(f"/admin/mcp_oauth/{model}/").content.decode()
     assert all(f"Client {number}" in page for number in range(5))
@@ -361,7 +361,7 @@ def test_the_lists_of_the_admin_cost_the_same_for_one_and_for_many(
 def test_nothing_is_shown_where_tenants_with_own_users_share_the_tables(
     client, user, app, settings
 ):
-    """The key of a user is that of another one at another tenant."""
+    """The key of a user here is the key of another user at another tenant."""
     consent(user, app)
     user.is_staff = user.is_superuser = True
     user.save()

@@ -1,4 +1,4 @@
-"""The page of connected assistants says when each was last used, and a call hardly pays for it."""
+"""The page of connected assistants shows when each was last used, at little cost to a call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def token(user, app):
-    """A token that was issued half an hour ago and not used since."""
+    """A token that was issued half an hour ago and has not been used since."""
     plaintext = parties.make_token(user, app, refresh=False)
     Consent.objects.create(
         user=user, client_id=app.client_id, resource=parties.RESOURCE, scopes=["mcp"]
@@ -31,7 +31,7 @@ def token(user, app):
 
 
 def aged(minutes: float) -> Any:
-    """Let the token have been used this long ago; when that was."""
+    """Set the last use of the token to this many minutes ago, and return that time."""
     then = timezone.now() - timedelta(minutes=minutes)
     get_access_token_model().objects.update(created=then, updated=then)
     return then

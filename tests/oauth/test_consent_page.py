@@ -1,4 +1,4 @@
-"""The consent page: it cannot be forged, framed, skipped or made to lie."""
+"""The consent page: it cannot be forged, framed, skipped or made to show something false."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ from mcp_django.oauth.models import Consent
 from mcp_django.overrides.state import override_version
 from mcp_django.protocol.text import printable
 from tests.oauth import parties
-from tests.oauth.asking import AUTHORIZE, CHALLENGE, answer, ask, signed, told
+from tests.oauth.asking import AUTHORIZE, CHALLENGE, answer, ask, redirect_parameters, signed
 
 pytestmark = pytest.mark.django_db
 Grant = get_grant_model()
@@ -62,7 +62,7 @@ OTHER_SPELLINGS = [
 def test_threat_02_nobody_is_sent_where_the_client_did_not_register(
     client, user, app, uri, signed_in
 ):
-    # With two registered addresses none of them is the default of a request without one.
+    # With two registered URIs, neither is the default of a request without one.
     app.redirect_uris = f"{parties.REDIRECT} https://client.example/second"
     app.save()
     if signed_in:
@@ -90,7 +90,7 @@ def test_threat_02_what_was_registered_under_no_policy_is_not_trusted(browser, a
 
 
 @pytest.mark.parametrize(
-    ("registered", "asked"),
+    ("registered", "requested"),
     [
         ("http://localhost/callback", "http://localhost:43110/callback"),
         ("http://127.0.0.1:1/cb", "http://127.0.0.1:52000/cb"),
@@ -98,12 +98,12 @@ def test_threat_02_what_was_registered_under_no_policy_is_not_trusted(browser, a
     ],
 )
 @pytest.mark.spec("AUT-22")
-def test_programs_on_the_users_machine_get_their_answer(browser, app, registered, asked):
+def test_programs_on_the_users_machine_get_their_answer(browser, app, registered, requested):
     get_application_model().objects.update(redirect_uris=registered)
-    page = ask(browser, app, redirect_uri=asked)
+    page = ask(browser, app, redirect_uri=requested)
     assert page.status_code == 200
-    assert answer(browser, page)["Location"].startswith(f"{asked}?code=")
-    assert answer(browser, page, "deny")["Location"].startswith(f"{asked}?error=access_denied")
+    assert answer(browser, page)["Location"].startswith(f"{requested}?code=")
+    assert answer(browser, page, "deny")["Location"].startswith(f"{requested}?error=access_denied")
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_programs_on_the_users_machine_get_their_answer(browser, app, registered
 @pytest.mark.spec("AUT-24")
 def test_threat_04_an_unknown_server_is_refused_to_the_client(browser, app, resource):
     response = ask(browser, app, resource=resource)
-    assert told(response)["error"] == "invalid_target"
-    assert told(response)["state"] == "s t/1"
+    assert redirect_parameters(response)["error"] == "invalid_target"
+    assert redirect_parameters(response)["state"] == "s t/1"
     assert not Grant.objects.exists()
     assert not Consent.objects.exists()
 
@@ -158,10 +158,10 @@ def test_threat_04_a_tampered_request_is_refused_and_nothing_is_stored(browser, 
         response = browser.post(AUTHORIZE, {"request": forged, "decision": "allow"})
         assert response.status_code == 400
         assert "Location" not in response
-    # Signed by this site, as it would be had the server been unmounted since.
+    # Signed by this site, as if the server had been removed from the URLconf since.
     gone = signing.dumps(evil, salt=SALT)
     response = browser.post(AUTHORIZE, {"request": gone, "decision": "allow"})
-    assert told(response)["error"] == "invalid_target"
+    assert redirect_parameters(response)["error"] == "invalid_target"
     assert not Grant.objects.exists()
     assert not Consent.objects.exists()
 
@@ -221,7 +221,7 @@ def test_threat_12_consent_cannot_be_forged(user, app, settings, with_middleware
     token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.content.decode())
     assert token
     allowed = answer(browser, page, csrfmiddlewaretoken=token[1])
-    assert "code" in told(allowed)
+    assert "code" in redirect_parameters(allowed)
     refused = ask(browser, app, redirect_uri="https://evil.example/")
     browser.logout()
     to_login = ask(browser, app)
@@ -267,7 +267,7 @@ def test_under_debug_the_page_holds_its_style(browser, app, settings, tmp_path):
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
     assert "unsafe" not in policy
-    # The site's own file stands in the place of ours.
+    # A file of the site replaces the stylesheet of this package.
     own = tmp_path / "mcp_django" / "page.css"
     own.parent.mkdir()
     own.write_text("body { color: teal; }")
@@ -395,7 +395,7 @@ def test_the_page_reads_from_right_to_left_where_the_language_does(browser, app,
 def test_the_page_says_what_the_server_offers_this_user(browser, app):
     page = ask(browser, app, scope="mcp mcp:write").content.decode()
     assert "Orders" in page
-    assert "3 tools" in page  # `hire` is for those who may change users
+    assert "3 tools" in page  # `hire` requires the permission to change users
     assert "Needed by 2 tools" in page
     assert "Change things" in page
     assert "ada" in page

@@ -1,4 +1,4 @@
-"""The words of the pages: they say what is so, in the language of the request."""
+"""Texts of the pages: they state the facts, in the language of the request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MARKED = (
     r"{% blocktranslate[^%]*%}(.+?){% endblocktranslate %}",
     r'\b_\(\s*"([^"]+)"',
 )
-# Of one meaning here and in Django.
+# Texts that mean the same here and in Django.
 SHARED = {
     "Add",
     "Add %(name)s",
@@ -74,7 +74,7 @@ def browser(client, user):
 
 
 def test_no_word_is_one_that_django_translates_as_something_else():
-    # Catalogs are merged: the month would be shown where "May" meant "is allowed to".
+    # Catalogs are merged: the month would be shown where "May" means "is allowed to".
     texts = set()
     for suffix in ("*.html", "*.py"):
         for path in HERE.rglob(suffix):

@@ -1,4 +1,4 @@
-"""What a client or user who means ill tries at the authorization server."""
+"""What a malicious client or user tries at the authorization server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mcp_django.oauth.token import MAX_BODY_BYTES, RevokeView
 from mcp_django.oauth.validator import Validator
 from tests.kit.no_nul import refusing_nul
 from tests.oauth import parties
-from tests.oauth.asking import answer, ask, told
+from tests.oauth.asking import answer, ask, redirect_parameters
 from tests.oauth.exchanges import (
     FORM,
     REVOKE,
@@ -140,21 +140,21 @@ def test_a_nul_in_what_a_client_says_of_itself_registers_nothing(site):
 
 def test_threat_11_an_approval_renews_only_what_it_was_of(browser, remembering):
     wide = {"scope": "mcp mcp:write"}
-    told(answer(browser, ask(browser, remembering, **wide), scope=["mcp:write"]))
-    assert "code" in told(ask(browser, remembering, **wide))
+    redirect_parameters(answer(browser, ask(browser, remembering, **wide), scope=["mcp:write"]))
+    assert "code" in redirect_parameters(ask(browser, remembering, **wide))
     Consent.objects.update(updated_at=timezone.now() - timedelta(hours=2))
-    told(answer(browser, ask(browser, remembering, scope="mcp")))
-    assert "code" in told(ask(browser, remembering, scope="mcp"))
+    redirect_parameters(answer(browser, ask(browser, remembering, scope="mcp")))
+    assert "code" in redirect_parameters(ask(browser, remembering, scope="mcp"))
     assert ask(browser, remembering, **wide).status_code == 200
-    # What the assistant still holds is shown all the same.
+    # The page still shows what the assistant holds.
     assert Consent.objects.get().scopes == ["mcp", "mcp:write"]
 
 
 def test_threat_11_an_approval_for_one_address_is_none_for_another(browser, remembering):
     wide = {"scope": "mcp mcp:write"}
-    told(answer(browser, ask(browser, remembering, **wide), scope=["mcp:write"]))
+    redirect_parameters(answer(browser, ask(browser, remembering, **wide), scope=["mcp:write"]))
     other = {"redirect_uri": "https://other.example/callback"}
-    told(answer(browser, ask(browser, remembering, scope="mcp", **other)))
+    redirect_parameters(answer(browser, ask(browser, remembering, scope="mcp", **other)))
     assert ask(browser, remembering, **wide, **other).status_code == 200
 
 
@@ -186,7 +186,7 @@ def test_threat_09_who_has_many_addresses_of_ipv6_registers_no_more_clients():
 def test_threat_09_no_header_switches_the_limit_of_registrations_off(monkeypatch):
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
     monkeypatch.setattr(registration, "PER_ADDRESS_PER_HOUR", 5)
-    # An unmentioned proxy has many clients: they may more than one address.
+    # A proxy that no setting mentions has many clients: they may register more than one address.
     for number in range(2 * registration.PER_ADDRESS_PER_HOUR):
         status = _register(
             "{}", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR=f"203.0.113.{number}"
@@ -207,7 +207,7 @@ def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(monkeypat
         headers = {"X-Forwarded-For": f"203.0.113.{number}"}
         return Client().post(TOKEN, form, headers=headers).status_code
 
-    # Not by the client that is named: it could be shut out for all others.
+    # Failures are not counted by the named client: an attacker could block it for all others.
     times = 2 * (token.MAX_FAILURES + 1)
     assert [fail(number) for number in range(times + 1)] == [401] * times + [429]
 
@@ -222,13 +222,13 @@ def test_threat_27_no_header_switches_the_limit_of_the_consent_page_off(app, mon
 
     behind = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.7"}
     assert statuses(11, **behind) == [400] * 10 + [429]
-    # The addresses of one subscriber are one here as well.
+    # All addresses of one subscriber count as one.
     assert statuses(5, REMOTE_ADDR="2001:db8::1") == [400] * 5
     assert statuses(1, REMOTE_ADDR="2001:db8::2") == [429]
 
 
 class _Endless(BytesIO):
-    """A body that goes on as long as somebody reads, which is counted."""
+    """A body without an end; `taken` counts the bytes that were read."""
 
     taken = 0
 
@@ -296,7 +296,7 @@ def test_threat_02_a_link_to_this_site_leads_nobody_on_who_is_not_signed_in(
     assert "Location" not in response
     app.registration_source = "manual"
     app.save()
-    assert "error" in told(ask(Client(), app, prompt="none", **more))
+    assert "error" in redirect_parameters(ask(Client(), app, prompt="none", **more))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Texts that a database may take for another: subjects, addresses, names and ids are exact here.
+"""Texts that a database may take for equal: subjects, addresses, names and ids must match exactly.
 
 MariaDB ignores case, accents and trailing blanks by default, PostgreSQL and SQLite do not. This
 file runs on all three (`tests/storage/test_other_databases.py`).
@@ -37,7 +37,7 @@ LOOKALIKES = [
     "aBcDeF-Alice\u00a0",
     "\uff41BcDeF-Alice",
 ]
-# Databases cannot store NUL (PostgreSQL) and lone surrogates.
+# Databases cannot store NUL (PostgreSQL) or lone surrogates.
 UNSTORABLE = ["\0", "a\0b", "\ud800", "a\udc80b"]
 UNVERIFIED: Any = {"verify_signature": False}
 
@@ -61,12 +61,12 @@ def idp(db, site):
 
 
 def accept(site: Any, company: Issuer, **options: Any) -> None:
-    entry = {"ISSUER": company.url, **options}
-    site.MCP_DJANGO = {**SETTINGS, "AUTH": ["jwt"], "JWT": [entry]}
+    issuer = {"ISSUER": company.url, **options}
+    site.MCP_DJANGO = {**SETTINGS, "AUTH": ["jwt"], "JWT": [issuer]}
 
 
 def caller(token: str) -> Any:
-    """The user that a tool sees, ``None`` for a rejected token."""
+    """Return the user that a tool sees, or ``None`` for a rejected token."""
     response = call(token)
     if response.status_code == 401:
         return None
@@ -120,7 +120,7 @@ def test_an_address_whose_verification_is_null_is_not_verified(assistant, site, 
     trust(site, EMAIL_AUTHORITATIVE=True)
     make_user("mike", email="mike@corp.example")
     assertion = word(assistant, email="mike@corp.example")
-    # Signed here, since `word` leaves out what is None.
+    # Signed here, because `word` leaves out claims that are None.
     signed = jwt.encode(
         {**jwt.decode(assertion, options=UNVERIFIED), **claims},
         key("company", "EC"),
@@ -133,10 +133,10 @@ def test_an_address_whose_verification_is_null_is_not_verified(assistant, site, 
 @pytest.mark.parametrize(
     "address",
     [
-        "m\u0131ke@corp.example",  # a dotless i, which PostgreSQL takes for an i without case
+        "m\u0131ke@corp.example",  # a dotless i, which PostgreSQL takes for an i if it ignores case
         "m\u00efke@corp.example",
         "mik\u00e9@corp.example",
-        "mi\u212ae@corp.example",  # the sign for kelvin, which is a k without case
+        "mi\u212ae@corp.example",  # the Kelvin sign, which is a k if case is ignored
         "\uff4dike@corp.example",
         "mike@corp.example ",
         "mike@corp.example\0",

@@ -1,4 +1,4 @@
-"""The metadata of the authorization server: what it says, where it is, and where it is not."""
+"""The metadata of the authorization server: its contents, and the URLs where it is and is not."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_what_is_off_is_not_offered_and_what_is_on_is(client, settings):
 
 
 @pytest.mark.spec("AUT-17", "AUT-20")
-@pytest.mark.parametrize("asked", ["/evil", "/mcp", "/o/", "/.well-known", "/%2e%2e"])
+@pytest.mark.parametrize("path", ["/evil", "/mcp", "/o/", "/.well-known", "/%2e%2e"])
 @pytest.mark.parametrize("form", [ROOT, OPENID])
-def test_threat_19_an_address_of_another_issuer_has_no_document(client, form, asked):
-    response = client.get(form + asked)
+def test_threat_19_an_address_of_another_issuer_has_no_document(client, form, path):
+    response = client.get(form + path)
     assert response.status_code == 404
     assert response.json()["error"] == "not_found"
     assert response.headers["Cache-Control"] == "no-store"
@@ -118,7 +118,7 @@ def test_an_issuer_without_a_path_is_found_at_the_root(client, address):
 @pytest.mark.spec("AUT-18", "AUT-19")
 @pytest.mark.parametrize("base", ["", "http://testserver", "http://testserver/"])
 def test_both_documents_name_the_same_issuer_without_a_root_slash(client, settings, base):
-    # The Python SDK compares the two letter by letter, and both with the address it asked at.
+    # The Python SDK compares the two character by character, and both with the URL it requested.
     settings.MCP_DJANGO = {**SETTINGS, "BASE_URL": base}
     for end in ("", "/"):
         issuer = client.get(f"{ROOT}{end}").json()["issuer"]
@@ -144,7 +144,7 @@ def test_a_site_under_a_script_name_has_it_within_its_prefix(client, settings):
     assert document["issuer"] == "https://shop.example/app"
     assert document["authorization_endpoint"] == "https://shop.example/app/oauth/authorize"
     assert document["jwks_uri"] == "https://shop.example/app/oauth/jwks"
-    # A proxy that hands the root of the host on leaves the path as it is.
+    # A proxy that forwards the root of the host leaves the path unchanged.
     handed = {"SCRIPT_NAME": "/app", "PATH_INFO": f"{ROOT}/app"}
     handed_on = client.get(f"{ROOT}/app", **handed).json()
     assert handed_on["issuer"] == "https://shop.example/app"
@@ -204,7 +204,7 @@ def test_only_reading_is_served(client):
 
 
 def test_the_document_needs_neither_a_user_nor_the_database(settings):
-    # A site that asks everybody to sign in everywhere.
+    # A site that requires users to sign in for every page.
     login = "django.contrib.auth.middleware.LoginRequiredMiddleware"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, login]
     response = Client().get(ROOT)

@@ -1,4 +1,4 @@
-"""Races are decided by the database, so they are run on one that lets two writers in at once."""
+"""The database decides races, so these run on one that lets two writers in at the same time."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from tests.storage.test_other_databases import run_under
 
 HERE = Path(__file__).parent
-# In runs that each end well within their time on a busy machine.
+# In separate runs, each of which ends well within its time limit on a busy machine.
 FILES = ["on_postgresql.py", "test_token_codes.py", "test_token_refreshing.py"]
 
 

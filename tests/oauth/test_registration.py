@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 ADDRESS = "/oauth/register"
 KNOWN = "mcp mcp:write orders:refund offline_access"
 
-# How hosts register, as reported or read in their sources; only what they vary in.
+# Registrations of hosts, as reported or read in their sources; only the members that vary.
 VSCODE = {
     "client_name": "Visual Studio Code",
     "client_uri": "https://code.visualstudio.com",
@@ -143,7 +143,7 @@ def test_each_host_registers(client, host, address):
         assert answer["client_secret_expires_at"] == 0
         assert app.client_secret != answer["client_secret"]
         assert check_password(answer["client_secret"], app.client_secret)
-    # Nothing was issued that some other view would take for a token.
+    # No token was issued that another view would accept as an access token.
     assert not get_access_token_model().objects.exists()
     event = AuthEvent.objects.get(kind="register")
     assert event.client_id == app.client_id
@@ -152,7 +152,7 @@ def test_each_host_registers(client, host, address):
 
 @pytest.mark.spec("AUT-25")
 @pytest.mark.parametrize(
-    ("uris", "asked", "expected"),
+    ("uris", "requested", "expected"),
     [
         (["https://a.example/cb"], None, "web"),
         (["https://a.example/cb"], "native", "native"),
@@ -161,8 +161,8 @@ def test_each_host_registers(client, host, address):
         (["cursor://anysphere.cursor-mcp/oauth/callback"], None, "native"),
     ],
 )
-def test_the_type_of_a_client_is_what_its_addresses_make_it(client, uris, asked, expected):
-    answer = post(client, {"redirect_uris": uris, "application_type": asked}).json()
+def test_the_type_of_a_client_is_what_its_addresses_make_it(client, uris, requested, expected):
+    answer = post(client, {"redirect_uris": uris, "application_type": requested}).json()
     assert answer["application_type"] == expected
 
 
@@ -189,11 +189,11 @@ def test_a_name_is_cleaned(client):
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requested", "expected"),
     [("mcp", "mcp"), ("claudeai mcp:write mcp", "mcp mcp:write"), ("other", KNOWN), ("", KNOWN)],
 )
-def test_scopes_that_do_not_exist_are_dropped(client, asked, expected):
-    answer = post(client, {"redirect_uris": ["https://a.example/cb"], "scope": asked}).json()
+def test_scopes_that_do_not_exist_are_dropped(client, requested, expected):
+    answer = post(client, {"redirect_uris": ["https://a.example/cb"], "scope": requested}).json()
     assert answer["scope"] == expected
 
 
@@ -264,7 +264,7 @@ def test_threat_09_metadata_that_reaches_further_is_refused(client, metadata):
 )
 def test_threat_09_addresses_that_could_mislead_are_refused(client, uris):
     response = post(client, {"redirect_uris": uris})
-    # The longest is too long as a document.
+    # The longest list is too long for a request body.
     assert response.status_code in {400, 413}
     assert response.json()["error"] in {"invalid_redirect_uri", "invalid_client_metadata"}
     assert not get_application_model().objects.exists()
@@ -276,7 +276,7 @@ def test_threat_09_a_large_document_is_refused(client, settings):
     response = post(client, padded)
     assert response.status_code == 413
     assert response.json()["error_description"] == "The body is over 32768 bytes."
-    # Within our limit the site's own does not count.
+    # Within this package's limit, the site's own limit does not apply.
     assert post(client, {**GOOD, "client_uri": "x" * 20_000}).status_code == 201
 
 
@@ -353,7 +353,7 @@ def test_threat_09_the_site_registers_so_many_clients_an_hour(client, monkeypatc
     assert post(client, GOOD, REMOTE_ADDR="192.0.2.1").status_code == 201
     assert post(client, GOOD, REMOTE_ADDR="192.0.2.2").status_code == 201
     assert post(client, GOOD, REMOTE_ADDR="192.0.2.3").status_code == 429
-    # Behind a socket no address is known: all share one count, which is higher.
+    # Behind a Unix socket no address is known: all clients share one count, which is higher.
     monkeypatch.setattr(view, "PER_SITE_PER_HOUR", 100)
     for _ in range(view.PER_ADDRESS_PER_HOUR + 1):
         assert post(client, "{}", REMOTE_ADDR="").status_code == 400

@@ -1,4 +1,4 @@
-"""The revocation endpoint (RFC 7009): a client ends what it got, and nothing else."""
+"""The revocation endpoint (RFC 7009): a client revokes its own tokens, and nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_either_token_ends_the_whole_sign_in(
     assert error_of(refresh(app, answer["refresh_token"])) == (400, "invalid_grant")
     assert credentials == [f"family:{family}"]
     assert AuthEvent.objects.filter(kind="revoke", user=user, client_id=app.client_id).count() == 1
-    # Trying what was given back is no theft.
+    # Use of a revoked token is not reported as theft.
     assert not AuthEvent.objects.filter(kind="reuse").exists()
 
 

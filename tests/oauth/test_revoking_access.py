@@ -1,4 +1,4 @@
-"""Access that is taken away is gone: for requests, for refreshing and for open streams."""
+"""Revoked access ends immediately: for requests, for refreshing and for open streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_famil
 from mcp_django.transports import listen
 from tests.kit.drivers import connect, message
 from tests.oauth import parties, vault
-from tests.oauth.asking import ask, told
+from tests.oauth.asking import ask, redirect_parameters
 from tests.oauth.exchanges import REVOKE, call, error_of, make_code, post, redeem, refresh, sign_in
 from tests.overrides.site import decide_of_server_elsewhere
 from tests.spec import spec
@@ -37,7 +37,7 @@ def _no_minute_is_over(monkeypatch):
 
 
 class SignedIn:
-    """A user, a client, and what the client got."""
+    """A user, a client, and the client's tokens."""
 
     def __init__(self) -> None:
         self.user, self.app = parties.make_user(), parties.make_app()
@@ -99,7 +99,7 @@ async def test_a_stream_outlives_a_refresh_of_its_token(mount):
         assert "acknowledged" in (await connection.event())["method"]
         answer = await in_thread(refresh, signed_in.app, signed_in.refresh)
         assert answer.status_code == 200
-        # Somebody says that there is something to see; there is a live token, so it stays.
+        # The stream is notified to check its access; a live token exists, so it stays open.
         from mcp_django.storage.revocations import notify_user
         from tests.oauth.servers import orders
 
@@ -112,7 +112,7 @@ async def test_a_stream_outlives_a_refresh_of_its_token(mount):
 async def test_threat_17_a_stream_ends_when_its_token_expires(monkeypatch):
     signed_in = await in_thread(SignedIn)
     almost = timezone.now() + timedelta(seconds=3599.9)
-    # Before the stream opens, which may look at the time at once.
+    # Before the stream opens, because it may read the time immediately.
     monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: almost))
     async with connect(
         vault.MOUNTS["lane"], "/mcp", LISTEN, authorization=f"Bearer {signed_in.access}"
@@ -163,7 +163,7 @@ def _refreshed(signed_in: SignedIn, code: tuple[str, str]) -> Any:
 def _authorized(signed_in: SignedIn, code: tuple[str, str]) -> Any:
     browser = Client()
     browser.force_login(signed_in.user)
-    return told(ask(browser, signed_in.app, prompt="none"))["error"]
+    return redirect_parameters(ask(browser, signed_in.app, prompt="none"))["error"]
 
 
 @pytest.mark.usefixtures("unpinned")

@@ -1,6 +1,6 @@
-"""Threat 23: no secret is found again, wherever somebody may look later.
+"""Threat 23: no secret can be found again in the places where it could be stored or shown.
 
-Secrets are issued by every means there is; then everything that is kept or shown is searched.
+Secrets are issued in every way that exists; then everything stored or shown is searched.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tests.oauth.exchanges import REVOKE, call, post, redeem, refresh, sign_in
 
 pytestmark = pytest.mark.django_db
 
-# A client authenticates with it, and it is somebody's to keep.
+# A confidential client authenticates with it, and must keep it secret.
 CLIENT_SECRET = "kept-by-a-confidential-client-0123456789"
 BEARERS = ("own token", "refreshed access")
 
 
 class Log(logging.Handler):
-    """Everything that any logger says, with what a formatter could find in it."""
+    """Collects all log records, with every attribute that a formatter could use."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -52,7 +52,7 @@ class Log(logging.Handler):
 
 @pytest.fixture
 def log():
-    """The log at DEBUG; statements of the database have their own place to be looked at."""
+    """The log at DEBUG, without SQL statements, because the database is searched separately."""
     handler, root = Log(), logging.getLogger()
     level = root.level
     quiet = logging.getLogger("django.db.backends")
@@ -71,11 +71,11 @@ def _code_from_the_consent_page(user: Any, app: Any) -> str:
     browser.force_login(user)
     page = asking.ask(browser, app)
     assert page.status_code == 200, page.content
-    return asking.told(asking.answer(browser, page))["code"]
+    return asking.redirect_parameters(asking.answer(browser, page))["code"]
 
 
 def issue_everything(user: Any, app: Any) -> dict[str, str]:
-    """One secret of each kind, after all that clients do with them, right and wrong."""
+    """Issue one secret of each kind, and use each correctly and incorrectly."""
     secrets = {"own token": token_for(user, "mcp")[1]}
     confidential = parties.make_app(
         name="Confidential", client_type="confidential", client_secret=CLIENT_SECRET
@@ -89,7 +89,7 @@ def issue_everything(user: Any, app: Any) -> dict[str, str]:
     second = refresh(app, first["refresh_token"]).json()
     secrets["refreshed access"] = second["access_token"]
     secrets["refreshed refresh"] = second["refresh_token"]
-    # A replay keeps the pair for a while, and has to keep it sealed.
+    # A replayed answer stores the pair for a while, and must store it encrypted.
     assert refresh(app, first["refresh_token"]).json()["access_token"] == second["access_token"]
 
     registered = Client().post(
@@ -121,7 +121,7 @@ def issue_everything(user: Any, app: Any) -> dict[str, str]:
 
 
 def dump() -> str:
-    """Every column of every row of every table."""
+    """Return every column of every row of every table."""
     lines = []
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
@@ -171,7 +171,7 @@ def test_threat_23_the_libraries_log_no_secret(text, given, shown, log):
     assert "s3cret" not in log.text.getvalue()
 
 
-# Fifty pages.
+# It requests fifty pages.
 @pytest.mark.outside
 def test_threat_23_the_admin_shows_no_secret(user, app, few_servers):
     secrets = issue_everything(user, app)
@@ -211,14 +211,14 @@ def test_threat_23_no_repr_shows_a_secret(user, app):
 
 
 def check_reports(secrets: dict[str, str], failing: Any, backends: tuple[str, ...]) -> None:
-    """The reports of an error while a bearer is looked up are free of it."""
+    """Assert that the reports of an error during the lookup of a bearer do not contain it."""
     for kind in BEARERS:
         credentials = credentials_of(secrets[kind])
         with failing:
             try:
                 authenticate(backends, credentials)
             except ZeroDivisionError as exc:
-                # The frame of this function is left out; it knows the secret.
+                # Leave out the frame of this function, which has the secret.
                 within = exc.__traceback__ and exc.__traceback__.tb_next
                 reporter = ExceptionReporter(credentials.request(), type(exc), exc, within)
         for text in (reporter.get_traceback_text(), reporter.get_traceback_html()):

@@ -1,4 +1,4 @@
-"""Sessions, streams, event ids and cursors belong to a user with a client, and to nobody else."""
+"""Sessions, streams, event ids and cursors belong to one user with one client, and to no other."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _vault(settings, monkeypatch):
 
 @pytest.fixture(params=vault.MOUNTS)
 def mount(request):
-    """One mount after the other that has streams."""
+    """Each mount in turn that has streams."""
     name: str = request.param
     return name
 
 
 class Cast:
-    """Ada with her client, and everybody who would like her session."""
+    """The bearers of Ada with her client, and of callers who must not use her session."""
 
     def __init__(self) -> None:
         self.ada, bob = parties.make_user(), parties.make_user("bob")
@@ -82,7 +82,7 @@ async def test_threat_07_a_session_is_nobody_elses(mount, cast):
             await peer.delete(authorization=thief),
         ):
             assert answer.status == 404, name
-    # Nobody has ended it.
+    # The session has not ended.
     assert (await peer.result("tools/list"))["tools"]
 
 

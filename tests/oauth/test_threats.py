@@ -1,4 +1,4 @@
-"""Threats that meet a site in several places at once: each place is asked."""
+"""Threats that concern several parts of a site: each part is tested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mcp_django.oauth import provider_settings
 from tests.components.questions import site as questions
 from tests.kit.drivers import headers_for
 from tests.oauth import documents, parties, urls
-from tests.oauth.asking import AUTHORIZE, answer, ask, request_of, told
+from tests.oauth.asking import AUTHORIZE, answer, ask, redirect_parameters, request_of
 from tests.oauth.exchanges import call, post, redeem
 from tests.spec import spec
 
@@ -30,7 +30,7 @@ API = {"photos": "See photos"}
 
 
 def mounted(settings: Any, *patterns: Any) -> None:
-    """The site with more mounted."""
+    """Add these patterns to the site's URLs."""
     module = ModuleType("urlconf")
     module.urlpatterns = [*patterns, *urls.urlpatterns]
     settings.ROOT_URLCONF = module
@@ -39,7 +39,7 @@ def mounted(settings: Any, *patterns: Any) -> None:
 
 @pytest.fixture
 def statements():
-    """What is sent to the database, by whichever thread."""
+    """The statements that any thread sends to the database."""
     seen: list[str] = []
     execute = CursorWrapper.execute
 
@@ -111,7 +111,7 @@ def test_threat_08_the_toolkits_own_addresses_fetch_nothing_either(client, user,
         "CIMD_METADATA_FETCHER": "tests.oauth.documents.PublishedFetcher",
     }
     mounted(settings, path("o/", include("oauth2_provider.urls", namespace="oauth2_provider")))
-    documents.asked.clear()
+    documents.targets.clear()
     unknown = documents.publish()
     form = {"client_id": unknown, "client_secret": "x", "token": "x", "code": "x"}
     asked_for = urlencode(request_of(get_application_model()(client_id=unknown)))
@@ -123,7 +123,7 @@ def test_threat_08_the_toolkits_own_addresses_fetch_nothing_either(client, user,
             client.force_login(user)
         for more in ("", "&prompt=none"):
             client.get(f"/o/authorize/?{asked_for}{more}")
-    assert documents.asked == []
+    assert documents.targets == []
     assert not get_application_model().objects.exists()
 
 
@@ -138,7 +138,7 @@ def test_threat_10_a_scope_of_another_api_is_never_in_a_token(client, user, app,
     verifier, challenge = parties.pkce()
     page = ask(client, app, scope="photos mcp", code_challenge=challenge)
     assert "photos" not in page.content.decode()
-    code = told(answer(client, page, scope=["photos"]))["code"]
+    code = redirect_parameters(answer(client, page, scope=["photos"]))["code"]
     issued = redeem(app, code, verifier, scope="photos mcp").json()
     assert issued["scope"] == "mcp"
     assert get_access_token_model().objects.get().scope == "mcp"

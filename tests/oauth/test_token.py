@@ -1,4 +1,4 @@
-"""The endpoints that clients post to: always JSON, never kept, never repeating what was sent."""
+"""The endpoints that clients post to: responses are JSON, not cached, and do not repeat input."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_threat_27_who_fails_too_often_waits(app, path):
     response = post(form, path=path)
     assert error_of(response) == (429, "slow_down")
     assert 0 < int(response["Retry-After"]) <= token.WINDOW_SECONDS
-    # Another client of the same office goes on.
+    # Another client at the same address is not affected.
     other = post(form | {"client_id": app.client_id}, path=path)
     assert other.status_code in (200, 400)
 

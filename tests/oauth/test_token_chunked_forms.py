@@ -1,4 +1,4 @@
-"""Forms and registrations in chunks under WSGI: they are read, or refused as the endpoint does."""
+"""Chunked forms and registrations under WSGI: the endpoint reads them, or rejects them itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authorization codes at the token endpoint: once, soon, by their client, as was agreed to."""
+"""Authorization codes: used once, in time, by their client, and for what the user agreed to."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_threat_14_a_code_needs_its_verifier(user, app, verifier, kind):
     code, right = make_code(user, app)
     assert redeem(app, code, verifier, **more).status_code == 400
     assert not get_access_token_model().objects.exists()
-    # A wrong verifier does not spend the code: whoever has the right one still gets in.
+    # A wrong verifier does not use up the code: a client with the right one still gets a token.
     assert redeem(app, code, right, **more).status_code == 200
 
 
@@ -120,7 +120,7 @@ def test_threat_04_a_token_is_narrowed_and_never_widened(user, app):
     answer = redeem(app, code, verifier, resource="HTTP://TestServer:80/mcp/").json()
     assert call(answer["access_token"]).status_code == 200
     assert call(answer["access_token"], path="/billing/mcp").status_code == 401
-    # The grant stays what it was (RFC 8707, section 2.2).
+    # The grant is unchanged (RFC 8707, section 2.2).
     assert get_refresh_token_model().objects.get().resource == list(both)
     code, verifier = make_code(user, app)
     wider = redeem(app, code, verifier, resource=OTHER_RESOURCE)
@@ -137,7 +137,7 @@ def test_what_was_bound_to_nothing_is_bound_to_no_server_later(user):
     app = make_app(registration_source="manual")
     code, verifier = make_code(user, app, resource=())
     assert error_of(redeem(app, code, verifier, resource=RESOURCE)) == (400, "invalid_target")
-    # A client of the site's other APIs goes on as before.
+    # A client of the site's other APIs still works as before.
     code, verifier = make_code(user, app, resource=())
     answer = redeem(app, code, verifier)
     assert answer.status_code == 200
@@ -155,7 +155,7 @@ def test_a_loopback_client_redeems_at_the_port_that_it_got(user, host):
 
 @pytest.fixture
 def openid(settings):
-    """A client that was registered by hand, at a site that is an OpenID provider as well."""
+    """A manually registered client, at a site that is also an OpenID provider."""
     pem = key("site", "RSA").private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -179,7 +179,7 @@ def test_threat_30_an_openid_client_of_the_site_still_gets_its_id_token(user, op
 
 @spec("AUT-9")
 def test_threat_05_an_id_token_is_no_bearer(user, openid):
-    # It proves who signed in, and opens nothing, whatever the access token beside it opens.
+    # It proves who signed in, but is not accepted as a bearer, unlike the access token.
     code, verifier = make_code(user, openid, scope="openid mcp")
     answer = redeem(openid, code, verifier).json()
     assert call(answer["access_token"]).status_code == 200

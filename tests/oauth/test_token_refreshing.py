@@ -1,4 +1,4 @@
-"""Refresh tokens: once, but for a minute again for the client whose answer got lost."""
+"""Refresh tokens: used once, but repeatable for a minute by a client that lost the answer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ spec = pytest.mark.spec
 
 
 def pass_window() -> None:
-    """Let the time pass in which an answer is given again."""
+    """End the time in which an answer is repeated."""
     RefreshReplay.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
 
 
 def is_dead() -> bool:
-    """Whether nothing is left of the one family there is."""
+    """Return whether no token of the only family is valid."""
     live = get_refresh_token_model().objects.filter(revoked=None)
     return not live.exists() and not get_access_token_model().objects.exists()
 
@@ -76,7 +76,7 @@ def test_threat_16_after_the_window_the_family_dies(
     assert call(new["access_token"]).status_code == 401
     assert error_of(refresh(app, new["refresh_token"])) == (400, "invalid_grant")
     assert credentials == [f"family:{family}"]
-    # What is dead is not told each time that somebody tries it.
+    # A dead family is not reported each time that its token is used.
     assert AuthEvent.objects.filter(kind="reuse", user=user, client_id=app.client_id).count() == 1
 
 
@@ -158,7 +158,7 @@ def test_threat_17_a_deactivated_user_cannot_refresh(user, app, used):
     user.is_active = False
     user.save()
     assert error_of(refresh(app, old)) == (400, "invalid_grant")
-    # Nobody stole anything: a user who comes back goes on.
+    # The token was not stolen, so a user who is active again can go on.
     user.is_active = True
     user.save()
     assert refresh(app, old).status_code == 200
@@ -186,7 +186,7 @@ def test_a_client_with_a_secret_refreshes_with_it_alone(user):
     assert error_of(redeem(app, code, verifier)) == (401, "invalid_client")
     old = redeem(app, code, verifier, client_secret="s" * 40).json()["refresh_token"]
     assert refresh(app, old, client_secret="s" * 40).status_code == 200
-    # Also for an answer that is given again.
+    # A repeated answer also requires authentication.
     assert error_of(refresh(app, old)) == (401, "invalid_client")
     assert refresh(app, old, client_secret="s" * 40).status_code == 200
 

@@ -1,4 +1,4 @@
-"""The toolkit's models in the admin: staff cannot act as users with more permissions by them."""
+"""The toolkit's models in the admin: they let no staff act as users with more permissions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def address_of(row: Any) -> str:
 
 
 def form_of(client: Client, row: Any, **changes: Any) -> dict[str, Any]:
-    """POST data of the row's change form, with changes."""
+    """Return the POST data of the row's change form, with changes."""
     fields: dict[str, Any] = {}
     for bound in client.get(address_of(row)).context["adminform"].form:
         value = bound.value()
@@ -71,7 +71,7 @@ MODELS = [get_access_token_model, get_refresh_token_model, get_grant_model]
 
 
 def make_rows(user: Any, app: Any) -> str:
-    """Create a token, a refresh token and a code of a user; the token's plaintext."""
+    """Create a token, a refresh token and a code of a user; return the plaintext of the token."""
     make_code(user, app)
     return make_token(user, app)
 
@@ -159,7 +159,7 @@ def test_the_id_of_a_machine_client_with_more_permissions_cannot_be_taken(
     allow(clerk, "add_application", "change_application")
     own = make_machine(name="own")
     taken = form_of(client, own, client_id=machine.client_id, client_secret=SECRET)
-    # Deleting the application leaves its profile.
+    # Deleting the application does not delete its profile.
     machine.delete()
     address = f"{ADMIN}application/add/" if way == "add" else address_of(own)
     answer = client.post(address, taken)

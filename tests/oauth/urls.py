@@ -1,4 +1,4 @@
-"""Where a site with an authorization server of its own mounts it."""
+"""The URLs of a site with an authorization server of its own."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView

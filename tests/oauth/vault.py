@@ -1,4 +1,4 @@
-"""A server whose tools tell all that they can see, and where it and the others are mounted."""
+"""A server whose tools return everything that they can see, and all mounts of the site."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from channels.routing import URLRouter
 from django.urls import include, path, re_path
 
-# Sets Django up first.
+# This import sets Django up, so it comes first.
 from tests.sites.example.asgi import application, plain  # isort: split
 
 from mcp_django import Context, MCPServer
@@ -105,7 +105,7 @@ def hire(name: str) -> str:
 SERVERS = {"mcp": orders, "billing/mcp": billing, "vault/mcp": vault}
 PLACES = {f"^{at}(?:/sse|/messages)?/?$": server for at, server in SERVERS.items()}
 
-# Everything else, the metadata among it, is Django's.
+# Django serves everything else, including the metadata.
 REST = re_path("", plain)
 raw = URLRouter([*(re_path(at, server.asgi) for at, server in PLACES.items()), REST])
 consumer = URLRouter(

@@ -1,4 +1,4 @@
-"""How the tests of the resource server ask the vault, on every mount."""
+"""Helpers that send requests to the vault, on every mount."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Holder:
 async def ask(
     mount: str, path: str, body: Any, *, verb: str = "POST", **changes: str | None
 ) -> Answer:
-    """Send a request to a mount by its name; what is no JSON-RPC request has no such headers."""
+    """Send a request to the mount with this name; only JSON-RPC requests get their headers."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     if not isinstance(body, dict):
         changes = {"mcp_protocol_version": None, **changes}
@@ -56,7 +56,7 @@ def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 def parameters(answer: Answer) -> dict[str, str]:
-    """What the challenge says."""
+    """Return the parameters of the challenge."""
     scheme, _, rest = answer.headers["www-authenticate"].partition(" ")
     assert scheme == "Bearer"
     return {

@@ -1,4 +1,4 @@
-"""The vault on a site that does not serve the metadata of its endpoints."""
+"""The URLs of a site with the vault that does not serve the metadata of its endpoints."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""The site of the vault, for servers that tests start."""
+"""The settings of the vault's site, for servers that tests start."""
 
 from tests.settings import *  # noqa: F403
 

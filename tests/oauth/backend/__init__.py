@@ -1,1 +1,1 @@
-"""The site as a resource server, on every mount, with tokens as they are stored."""
+"""Tests of the site as a resource server, on every mount, with stored tokens."""

@@ -1,4 +1,4 @@
-"""Every test here runs on the site of the vault; `mount` is each mount in turn, WSGI included."""
+"""Fixtures for the site of `tests/oauth/vault.py`; `mount` is each mount in turn, with WSGI."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _vault(settings):
 
 
 def _close() -> None:
-    """Async ORM calls leave a connection to asgiref's thread."""
+    """Close the connections that async ORM calls leave open in asgiref's thread."""
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(params=EVERY_MOUNT)
 def mount(request):
-    """The name of one mount after the other."""
+    """The name of each mount in turn."""
     name: str = request.param
     return name
 

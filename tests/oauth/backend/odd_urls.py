@@ -1,4 +1,4 @@
-"""An endpoint whose address ends like one of those of HTTP+SSE."""
+"""A URLconf with an endpoint whose path ends in `/sse`, as an HTTP+SSE endpoint does."""
 
 from django.urls import include, path
 

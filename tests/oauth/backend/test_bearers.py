@@ -1,4 +1,4 @@
-"""Which bearers open an endpoint, and which are not even looked at."""
+"""Which bearers an endpoint accepts, and which it rejects without a lookup."""
 
 from __future__ import annotations
 

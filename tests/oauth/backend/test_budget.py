@@ -1,4 +1,4 @@
-"""What a bearer of the site's own authorization server costs at each mount (threat 29)."""
+"""The queries that a bearer of the site's authorization server costs at each mount (threat 29)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUERIES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 @pytest.fixture
 def statements():
-    """What is sent to the database, by whichever thread; transactions are opened beside it."""
+    """The queries that any thread sends; statements that begin transactions are not counted."""
     seen: list[str] = []
     execute = CursorWrapper.execute
 
@@ -38,7 +38,7 @@ def statements():
 
 @pytest.mark.parametrize(
     ("body", "count"),
-    # One of the tools is for those with a permission of Django's, which is two queries more.
+    # One of the tools requires a Django permission, which costs two more queries.
     [(message("server/discover"), 1), (call("whoami"), 1), (LIST, 3)],
 )
 async def test_threat_29_a_call_costs_one_query_at_every_mount(ada, mount, statements, body, count):
@@ -52,7 +52,7 @@ async def test_threat_29_a_call_costs_one_query_at_every_mount(ada, mount, state
 async def test_threat_29_a_refusal_for_want_of_scopes_costs_one_query(ada, mount, statements):
     bearer = await ada.bearer("mcp vault", VAULT)
     body = call("change", name="x")
-    for _ in range(6):  # after five of a minute they are no rows of the security log any more
+    for _ in range(6):  # after five in a minute, they are no longer rows of the security log
         statements.clear()
         assert (await ask(mount, "/vault/mcp", body, authorization=bearer)).status == 403
     assert len(statements) == 1, statements
@@ -61,8 +61,8 @@ async def test_threat_29_a_refusal_for_want_of_scopes_costs_one_query(ada, mount
 @spec("AUT-1", "AUT-3")
 @pytest.mark.parametrize("name", vault.MOUNTS)
 async def test_threat_17_no_stream_is_opened_with_a_revoked_token(ada, name, monkeypatch):
-    for each, app in vault.MOUNTS.items():
-        monkeypatch.setitem(asgi.MOUNTS, each, app)
+    for mount, app in vault.MOUNTS.items():
+        monkeypatch.setitem(asgi.MOUNTS, mount, app)
     token = await ada.token()
     peer = await opened(name, "/mcp", version=D, token=f"Bearer {token}")
     async with peer.standing():

@@ -1,4 +1,4 @@
-"""What a caller is told who may not go on (RFC 6750, RFC 9728)."""
+"""The challenges in responses to rejected callers (RFC 6750, RFC 9728)."""
 
 import pytest
 

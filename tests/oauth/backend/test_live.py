@@ -1,4 +1,4 @@
-"""Threats that a server of its own has to withstand, asked over a socket."""
+"""Threats to a server in a process of its own, tested over a socket."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_threat_01_foreign_origins_and_hosts_are_refused_by_a_live_server(server
             answer = client.request(verb, f"{server.url}/mcp", headers=headers, **content)
             assert answer.status_code == status
             assert "www-authenticate" not in answer.headers
-        # The same request of the site's own page gets as far as the question who is calling.
+        # The same request from the site's own page gets as far as authentication.
         headers = headers_for(body, host=own, origin=f"http://{own}")
         answer = client.post(f"{server.url}/mcp", headers=headers, json=body)
     assert answer.status_code == 401

@@ -1,4 +1,4 @@
-"""What a token is good for at an endpoint, and what a component gets to know of it."""
+"""What the scopes of a token permit at an endpoint, and what a component sees of the token."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_threat_21_a_batch_names_the_scopes_of_all_members_and_runs_none(a
 
 
 def vault_scope(ada: Holder, scope: str) -> None:
-    """Give the token of the user more scopes."""
+    """Set the scope of the user's tokens."""
     from oauth2_provider.models import get_access_token_model
 
     get_access_token_model().objects.filter(user=ada.user).update(scope=scope)
@@ -158,7 +158,7 @@ async def test_a_token_of_the_site_s_own_knows_nothing_of_the_server_s_scopes(ad
 
 
 def only_orders(user: Any, server: Any, client_id: str) -> bool:
-    """The rule of a site that lets its users connect one server, with known clients."""
+    """Allow the server `orders`; each client must have an id."""
     assert client_id
     return bool(server.name == "orders")
 

@@ -1,4 +1,4 @@
-"""Every method that needs a scope asks for it with a 403 that names all of them."""
+"""Every method that needs a scope responds with a 403 that names all required scopes."""
 
 from __future__ import annotations
 

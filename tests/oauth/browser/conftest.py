@@ -1,4 +1,4 @@
-"""A site that a browser can reach, a client that waits for its answer, and the browser."""
+"""A site that a browser can reach, a client that waits for its redirect, and the browser."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ SECONDS = 60
 
 @dataclass
 class Callback:
-    """The client's end: a program on a loopback port, and what it was told."""
+    """The client's end: a program on a loopback port, and the parameters that it received."""
 
     url: str = ""
-    told: dict[str, list[str]] = field(default_factory=dict)
+    parameters: dict[str, list[str]] = field(default_factory=dict)
 
 
 @pytest.fixture
 def callback():
-    """A program on this computer that waits for the answer."""
+    """A program on this computer that waits for the redirect."""
     waiting = Callback()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             if parts.path == "/callback":
-                waiting.told = parse_qs(parts.query)
+                waiting.parameters = parse_qs(parts.query)
             self.send_response(200 if parts.path == "/callback" else 204)
             self.end_headers()
             self.wfile.write(b"Go back to your assistant.")
@@ -55,7 +55,7 @@ def callback():
 
 @pytest.fixture
 def live(transactional_db, site):
-    """The OAuth test site on a port, with its static files; the start of its addresses."""
+    """The base URL of the OAuth test site on a port, with its static files."""
     site.MIDDLEWARE = [*site.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]
     thread = LiveServerThread("127.0.0.1", static_handler=StaticFilesHandler)
     thread.daemon = True
@@ -73,7 +73,7 @@ def chrome():
     from playwright.sync_api import sync_playwright
 
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
-        # It leaves a running loop in this thread, which Django takes for asynchronous code.
+        # Playwright leaves a running loop in this thread, so Django assumes that the code is async.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield browser
@@ -98,7 +98,7 @@ class Visitor:
         self.page.wait_for_url(lambda url: "/login/" not in url)
 
     def expect_statuses(self, *statuses: int) -> None:
-        """The browser itself logs that a document came with such a status, and nothing else."""
+        """Assert that the browser logged these statuses of documents and no other error."""
         assert len(self.errors) == len(statuses), self.errors
         assert all(
             str(status) in error for status, error in zip(statuses, self.errors, strict=True)
@@ -125,11 +125,11 @@ class Visitor:
 
 @pytest.fixture
 def visit(chrome, live):
-    """Opens a browser window with these options; what its console complains of fails the test."""
+    """A function that opens a browser window; an error in its console fails the test."""
     contexts, errors = [], []
 
     def complain(message: Any) -> None:
-        # The site has no icon, which every browser asks for.
+        # Browsers request an icon, which the site does not have.
         if message.type == "error" and not message.location["url"].endswith("/favicon.ico"):
             errors.append(message.text)
 

@@ -1,4 +1,4 @@
-"""The looks that a page has to have, and what is asked of a page in each."""
+"""The looks in which each page is tested, and the checks of a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 class Looker:
-    """Looks at the page that a visitor is on; ``MCP_TEST_SCREENSHOTS`` keeps the pictures."""
+    """Checks the page that a visitor is on; ``MCP_TEST_SCREENSHOTS`` is where screenshots go."""
 
     def __init__(self, visitor: Any, look: str, otherwise: Path) -> None:
         self.page = visitor.page
@@ -26,7 +26,7 @@ class Looker:
         self.place = Path(os.environ.get("MCP_TEST_SCREENSHOTS", otherwise))
 
     def look_at(self, name: str) -> None:
-        """Find that nothing is cut off and that axe-core has no complaint."""
+        """Take a screenshot; assert that nothing is cut off and axe-core reports no violation."""
         picture = self.place / f"{self.look}-{name}.png"
         self.page.screenshot(path=picture, full_page=True)
         root = "document.documentElement"

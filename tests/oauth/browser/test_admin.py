@@ -1,4 +1,4 @@
-"""Django's admin with our pages in it, where the site allows no inline script or style."""
+"""Django's admin with the pages of this package, on a site whose CSP forbids inline code."""
 
 import os
 from pathlib import Path
@@ -52,13 +52,13 @@ def test_administrators_look_and_revoke_under_a_strict_policy(admin, ada, progra
     assert admin.page.locator(".messagelist").inner_text() == "Access revoked for 1 connection."
     assert not Consent.objects.exists()
     assert not get_access_token_model().objects.exists()
-    # What the tests of pages count on: a broken policy is heard in the console.
+    # The tests of pages rely on this: the console reports a violation of the policy.
     assert admin.errors == []
 
 
 def test_our_pages_keep_their_own_policy_on_a_strict_site(admin, program, callback):
-    # `form-action` of the site would keep the answer from the client.
+    # The site's `form-action` would block the redirect to the client.
     admin.connect(program)
     admin.press("Allow")
     admin.page.wait_for_url(f"{callback.url}?*")
-    assert callback.told["code"]
+    assert callback.parameters["code"]

@@ -1,4 +1,4 @@
-"""Whole journeys: a client over HTTP, its user in Chromium, and what the client can do after it."""
+"""Whole journeys: a client over HTTP, its user in Chromium, and the client's calls afterwards."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Assistant:
     challenges: list[str] = field(default_factory=list)
 
     def ask(self, scope: str = ALL, **changes: Any) -> None:
-        self.callback.told = {}
+        self.callback.parameters = {}
         self.verifier, challenge = parties.pkce()
         self.visitor.connect(self.app, scope=scope, code_challenge=challenge, **changes)
 
     def redeem(self) -> dict[str, Any]:
-        """Get the token for the code that the browser brings."""
+        """Exchange the code that the browser received for a token."""
         self.visitor.page.wait_for_url(f"{self.callback.url}?*")
         form = {
             "grant_type": "authorization_code",
-            "code": self.callback.told["code"][0],
+            "code": self.callback.parameters["code"][0],
             "client_id": self.app.client_id,
             "redirect_uri": self.callback.url,
             "code_verifier": self.verifier,
@@ -70,7 +70,7 @@ def assistant(visit, ada, program, callback):
 
 
 def tags(page: Any) -> dict[str, str]:
-    """What the page says of each scope: new, or allowed before."""
+    """Return the label of each scope on the page: new, or allowed before."""
     rows = page.locator(".scopes li")
     names = [rows.nth(n).locator("code").inner_text() for n in range(rows.count())]
     labels = [rows.nth(n).locator(".tag").all_inner_texts() for n in range(rows.count())]
@@ -123,8 +123,8 @@ def test_denying_leaves_what_the_client_had(assistant):
     assistant.ask()
     assistant.visitor.press("Deny")
     assistant.visitor.page.wait_for_url(f"{assistant.callback.url}?*")
-    assert assistant.callback.told["error"] == ["access_denied"]
-    assert assistant.callback.told["state"] == ["abc"]
+    assert assistant.callback.parameters["error"] == ["access_denied"]
+    assert assistant.callback.parameters["state"] == ["abc"]
     assert assistant.text() == "ada"
     assert Consent.objects.get().scopes == ["mcp"]
 
@@ -141,7 +141,7 @@ def test_another_account_answers_the_same_request(assistant):
     assert list(tags(page)) == ["mcp", "orders:refund"]
     assistant.visitor.press("Allow")
     assert assistant.redeem()["scope"] == "mcp orders:refund"
-    assert assistant.callback.told["state"] == ["kept & whole/1"]
+    assert assistant.callback.parameters["state"] == ["kept & whole/1"]
     assert assistant.text() == "grace"
 
 
@@ -158,7 +158,7 @@ def test_an_account_that_may_not_connect_can_be_changed(assistant, site):
     page.get_by_role("heading", name="This account cannot connect").wait_for()
     page.get_by_role("link", name="Go back to your assistant").click()
     page.wait_for_url(f"{assistant.callback.url}?*")
-    assert assistant.callback.told["error"] == ["access_denied"]
+    assert assistant.callback.parameters["error"] == ["access_denied"]
     assistant.ask("mcp")
     assistant.visitor.press("Use another account")
     assistant.visitor.expect_statuses(403, 403)
@@ -205,20 +205,20 @@ def test_everything_is_done_without_javascript(visit, ada, program, callback, ja
     visitor.page.get_by_label("Refund orders").uncheck()
     visitor.press("Allow")
     visitor.page.wait_for_url(f"{callback.url}?*")
-    assert callback.told["code"]
+    assert callback.parameters["code"]
     visitor.open("/oauth/connections/")
     visitor.press("Disconnect")
     visitor.page.get_by_text("No assistant is connected.").wait_for()
 
 
 def at_acme(page: Any, acme: FakeProvider, live: str) -> None:
-    """Stand for the provider's pages: whoever comes is sent back at once, with a code."""
+    """Fake the provider's pages: redirect each visitor back immediately, with a code."""
 
     def answer(route: Any) -> None:
         query = parse_qs(urlsplit(route.request.url).query)
         acme.nonce = query["nonce"][0]
         back = f"{live}/oauth/upstream/acme/callback?code=c&state={query['state'][0]}"
-        # A redirect of another host cannot be played: Chromium follows this one instead.
+        # Playwright cannot fake a redirect from another host, but Chromium follows this one.
         body = f'<meta http-equiv="refresh" content="0; url={back}">'
         route.fulfill(content_type="text/html", body=body)
 
@@ -240,7 +240,7 @@ def test_consent_goes_on_to_the_provider_and_back(assistant, acme):
 
 @pytest.fixture
 def reads_files(acme, monkeypatch):
-    """A tool of the server that uses the caller's access at Acme, which the server does not."""
+    """Add a tool that uses the caller's access at Acme to a server that itself does not."""
     monkeypatch.setattr(orders, "upstream", "")
 
     @orders.tool(read_only=True)
@@ -262,7 +262,7 @@ def test_a_call_sends_its_own_user_to_the_provider(assistant, visit, acme, reads
     assert question["params"]["mode"] == "url"
     url = question["params"]["url"].removeprefix(assistant.visitor.live)
 
-    # Somebody else who gets hold of the address is told so, and may sign in as the right user.
+    # Another user who opens the address is told so, and may sign in as the right user.
     parties.make_user("grace")
     other = visit()
     other.open(url)

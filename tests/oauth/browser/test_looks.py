@@ -1,4 +1,4 @@
-"""Every page in every look: light, dark, narrow, right to left, and in colors of the user's own."""
+"""Every page in every look: light, dark, narrow, right to left, and in forced colors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLIENTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=LOOKS)
 def looker(request, visit, ada, tmp_path):
-    """Somebody who has signed in, and looks."""
+    """A `Looker` for a signed-in user, with each look in turn."""
     visitor = visit(**LOOKS[request.param])
     visitor.open("/login/?next=/oauth/connections/")
     visitor.sign_in("ada")
@@ -84,7 +84,7 @@ def test_connected_assistants(looker, program, ada):
             scopes=["mcp", "mcp:write"],
             redirect_host="a-rather-long-host-name.of-some-vendor.example:8443",
         )
-    # One name twice: the same program at two servers.
+    # The same name twice: one program that is connected to two servers.
     Consent.objects.create(user=ada, client_id=VENDOR, resource=f"{visitor.live}/mcp")
     gone = {"client_id": "gone" * 10, "scopes": ["mcp", "gone:scope"], "redirect_host": "[::1]:1"}
     Consent.objects.create(user=ada, resource=f"{visitor.live}/no/mcp", **gone)

@@ -1,4 +1,4 @@
-"""The same site over a socket, where no test client stands in for the browser's manners."""
+"""The same site over a socket, without a test client that imitates a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person does with the pages, in Chromium, under their own security policy."""
+"""What a user does with the pages, in Chromium, under the pages' own Content-Security-Policy."""
 
 import pytest
 from oauth2_provider.models import get_access_token_model, get_grant_model
@@ -18,9 +18,9 @@ def test_signing_in_and_allowing(visit, ada, program, callback):
     assert visitor.page.get_by_label("Use the tools of this site").is_disabled()
     visitor.press("Allow")
     visitor.page.wait_for_url(f"{callback.url}?*")
-    assert callback.told["iss"] == [visitor.live]
-    assert callback.told["state"] == ["abc"]
-    assert callback.told["code"]
+    assert callback.parameters["iss"] == [visitor.live]
+    assert callback.parameters["state"] == ["abc"]
+    assert callback.parameters["code"]
     assert get_grant_model().objects.get().scope == "mcp mcp:write"
 
 
@@ -30,8 +30,8 @@ def test_denying(visit, ada, program, callback):
     visitor.sign_in("ada")
     visitor.press("Deny")
     visitor.page.wait_for_url(f"{callback.url}?*")
-    assert callback.told["error"] == ["access_denied"]
-    assert callback.told["iss"] == [visitor.live]
+    assert callback.parameters["error"] == ["access_denied"]
+    assert callback.parameters["iss"] == [visitor.live]
     assert not get_grant_model().objects.exists()
 
 
@@ -58,7 +58,7 @@ def test_signing_in_again(visit, ada, program, callback):
     visitor.sign_in("ada")
     visitor.press("Allow")
     visitor.page.wait_for_url(f"{callback.url}?*")
-    assert callback.told["code"]
+    assert callback.parameters["code"]
 
 
 def test_the_keyboard_is_enough(visit, ada, program, callback):
@@ -73,7 +73,7 @@ def test_the_keyboard_is_enough(visit, ada, program, callback):
     assert reached == ["mcp:write", "orders:refund", "switch", "allow", "deny", "A"]
     visitor.page.get_by_label("Refund orders").focus()
     keyboard.press("Space")
-    # Enter in the form answers with its first button, which is not the one that signs out.
+    # Enter submits the form with its first button, which is not the one that signs out.
     keyboard.press("Enter")
     visitor.page.wait_for_url(f"{callback.url}?*")
     assert get_grant_model().objects.get().scope == "mcp mcp:write"

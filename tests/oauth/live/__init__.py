@@ -1,1 +1,1 @@
-"""An OAuth site in a process of its own, with its middleware and CSRF checks as a site has them."""
+"""An OAuth site in a process of its own, with middleware and CSRF checks as in production."""

@@ -1,4 +1,4 @@
-"""The live site with the fast way to its endpoints."""
+"""The live site with the fast ASGI handler."""
 
 from mcp_django.asgi import get_asgi_application
 

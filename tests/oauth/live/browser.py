@@ -16,7 +16,7 @@ HOPS = 10
 
 @dataclass(slots=True)
 class Form:
-    """A form of a page with what a browser sends of it; buttons are sent when they are pressed."""
+    """A form of a page: its fields, and its buttons, whose values are sent when pressed."""
 
     action: str = ""
     fields: list[tuple[str, str]] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Form:
 
 
 class Browser:
-    """Somebody at the site, as `username`, whose password is the name unless it is given."""
+    """A browser whose user is `username`; the password is the same unless it is given."""
 
     def __init__(self, username: str = "ada", *, password: str = "") -> None:
         self.username = username
@@ -44,29 +44,29 @@ class Browser:
         self._http.close()
 
     def authorize(self, url: str) -> str:
-        """Open an authorization request, sign in if asked to, and allow it: where that leads."""
+        """Open an authorization request, sign in if required, and allow it; return the address."""
         landed = self.open(url)
         if landed is None and self._has_field("password"):
             landed = self.sign_in()
         return landed or self.press("allow")
 
     def deny(self, url: str) -> str:
-        """The same, without allowing it."""
+        """Do the same as `authorize`, but deny the request."""
         landed = self.open(url)
         if landed is None and self._has_field("password"):
             landed = self.sign_in()
         return landed or self.press("deny")
 
     def open(self, url: str) -> str | None:
-        """Go to an address; `None` when a page of the site is shown, else the address outside."""
+        """Open an address; return `None` for a page of the site, else the address outside of it."""
         return self._arrive(self._http.get(url))
 
     def sign_in(self) -> str | None:
-        """Fill in the form of the sign-in page that is shown."""
+        """Submit the sign-in form of the current page."""
         return self._submit(self._form("password"), username=self.username, password=self._password)
 
     def press(self, button: str) -> str:
-        """Press a button of the page that is shown; the address outside where it leads."""
+        """Press a button of the current page, and return the address outside of the site."""
         form = next(
             (
                 candidate
@@ -82,7 +82,7 @@ class Browser:
         return landed
 
     def send_without_csrf(self, name: str, value: str) -> httpx.Response:
-        """What a page elsewhere can make the browser send: everything but the token."""
+        """Submit a form without its CSRF token, as another site can make the browser do."""
         assert self.page is not None
         form = next(candidate for candidate in self.forms() if (name, value) in candidate.buttons)
         fields = {key: text for key, text in form.fields if key != "csrfmiddlewaretoken"}
@@ -112,7 +112,7 @@ class Browser:
         for name, value in fields:
             data.setdefault(name, []).append(value)
         here = str(self.page.url)
-        # A browser says where a form was; with a secure site Django insists on it.
+        # Browsers send the page of a form; Django requires it on a site with HTTPS.
         headers = {"Referer": here, "Origin": _origin(here)}
         return self._arrive(self._http.post(urljoin(here, form.action), data=data, headers=headers))
 

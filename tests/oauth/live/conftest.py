@@ -1,4 +1,4 @@
-"""The live site, started once; and at a prefix, once."""
+"""Fixtures that start the live site once at the root and once under a prefix."""
 
 import secrets
 
@@ -14,7 +14,7 @@ _guests = iter(GUESTS)
 
 @pytest.fixture(autouse=True)
 def site():
-    """Nothing of the site in this process is used here."""
+    """Override the fixture of the outer folder: these tests do not use this process's site."""
 
 
 @pytest.fixture(scope="session")
@@ -33,14 +33,14 @@ def prefixed(tmp_path_factory):
 
 @pytest.fixture
 def browser():
-    """The browser of somebody whom no other test knows, not yet signed in."""
+    """The browser of a user that no other test uses, not yet signed in."""
     with Browser(next(_guests)) as opened:
         yield opened
 
 
 @pytest.fixture
 def http():
-    """What a host sends requests with, from its own address; it follows no redirect."""
+    """The HTTP client of a host, with an address of its own; it follows no redirects."""
     address = f"2001:db8:{secrets.token_hex(2)}:{secrets.token_hex(2)}::1"
     headers = {"X-Forwarded-For": address}
     with httpx.Client(timeout=SECONDS, trust_env=False, headers=headers) as client:

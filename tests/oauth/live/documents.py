@@ -20,7 +20,7 @@ _ALL: dict[str, dict[str, Any]] = {
     },
     CLAUDE_CODE: {
         "client_name": "Claude Code",
-        # Without a port: it listens on one that is free (RFC 8252, section 7.3).
+        # Without a port, because the client listens on any free one (RFC 8252, section 7.3).
         "redirect_uris": ["http://localhost/callback", "http://127.0.0.1/callback"],
         "token_endpoint_auth_method": "none",
     },

@@ -1,4 +1,4 @@
-"""An internet of nothing but the metadata documents; every guard of the fetcher is in place."""
+"""A fetcher for a network that has only the metadata documents; all its checks are in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PUBLIC_ADDRESS = "93.184.215.14"
 
 
 class Fetcher(cimd.Fetcher):
-    """The fetcher of a site, with a table for the internet."""
+    """The fetcher of a site, with a table in place of the network."""
 
     def __init__(self) -> None:
         super().__init__(resolve=lambda host, port: [PUBLIC_ADDRESS], transport=_get)

@@ -1,6 +1,6 @@
-"""A host as its vendor wrote it: discovery, registration, sign-in, calls and refreshes, in httpx.
+"""An MCP host as its vendor wrote it: discovery, registration, sign-in, calls and refreshes.
 
-It takes nothing on trust: what a real host compares is compared, and fails the test.
+It trusts nothing: what a real host compares is compared, and a difference fails the test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECONDS = 60
 
 @dataclass(slots=True)
 class Connection:
-    """One host at one endpoint, as `browser`'s user."""
+    """The connection of one host to one endpoint, for the user of `browser`."""
 
     host: HostProfile
     url: str
@@ -38,7 +38,7 @@ class Connection:
     scope: str = ""
 
     def discover(self) -> None:
-        """Find the authorization server in the host's own order."""
+        """Discover the authorization server in the order that this host uses."""
         refused = self.request("tools/list")
         assert refused.status_code == 401, refused.text
         challenge = _answer(refused).challenge()
@@ -55,7 +55,7 @@ class Connection:
         assert self.server["code_challenge_methods_supported"] == ["S256"]
 
     def register(self) -> None:
-        """Become a client: by the document where the host has one, else by registration."""
+        """Register the client: by the host's metadata document if it has one, else dynamically."""
         if self.document_id:
             assert self.server["client_id_metadata_document_supported"] is True
             assert "none" in self.server["token_endpoint_auth_methods_supported"]
@@ -105,14 +105,14 @@ class Connection:
         )
 
     def refresh(self) -> None:
-        """Exchange the refresh token, which has to rotate."""
+        """Exchange the refresh token, which must rotate."""
         before = dict(self.tokens)
         self.redeem(grant_type="refresh_token", refresh_token=before["refresh_token"])
         assert self.tokens["refresh_token"] != before["refresh_token"]
         assert self.tokens["access_token"] != before["access_token"]
 
     def redeem(self, **form: str) -> None:
-        """Ask the token endpoint, with the method that the client has."""
+        """Send a form to the token endpoint, with the client's authentication method."""
         answer = self._post("token_endpoint", form | self._resource)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"].startswith("application/json")
@@ -121,7 +121,7 @@ class Connection:
         assert self.tokens["token_type"].lower() == "bearer"
 
     def revoke(self) -> None:
-        """Take leave (RFC 7009)."""
+        """Revoke the tokens (RFC 7009)."""
         answer = self._post("revocation_endpoint", {"token": self.tokens["refresh_token"]})
         assert answer.status_code == 200, answer.text
 
@@ -130,7 +130,7 @@ class Connection:
         return self.request("tools/call", {"name": name, "arguments": arguments})
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
-        """One stateless request."""
+        """Send one stateless request."""
         headers, body = message(method, dict(params or {}))
         if self.tokens:
             headers["Authorization"] = f"Bearer {self.tokens['access_token']}"
@@ -151,7 +151,7 @@ class Connection:
 
     def _first(self, addresses: list[str]) -> dict[str, Any]:
         for address in addresses:
-            # Clients of 2025-03-26 may send it while they look around (AUT-19).
+            # Clients of 2025-03-26 may send this header during discovery (AUT-19).
             answer = self.http.get(address, headers={"MCP-Protocol-Version": self.host.revision})
             if answer.status_code == 200:
                 assert answer.headers["content-type"].startswith("application/json")
@@ -160,7 +160,7 @@ class Connection:
 
 
 def message(method: str, params: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """A request of 2026-07-28 with the headers that repeat parts of it."""
+    """Return a request of 2026-07-28, and the headers that repeat parts of it."""
     revision = "2026-07-28"
     envelope = {
         "io.modelcontextprotocol/protocolVersion": revision,

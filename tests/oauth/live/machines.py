@@ -1,7 +1,7 @@
-"""Makes the clients of a live site that need no browser, from JSON on the standard input.
+"""Creates the clients of a live site that need no browser, from JSON on the standard input.
 
-`secret`, `keys` (a key set) and `issuer` are what the clients and the company prove themselves by;
-what is printed are the ids of the clients, by what they are.
+The clients authenticate with `secret` and `keys` (a key set), and `issuer` is the company's
+identity provider. Prints the ids of the clients by their names, as JSON.
 """
 
 import json

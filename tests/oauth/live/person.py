@@ -1,7 +1,7 @@
-"""Whoever sits before a client in another process: opens addresses, signs in, consents.
+"""The user of a client in another process: opens addresses, signs in, consents.
 
-The client's script sends `{"authorize": URL}` and is told where that led; `{"expire": true}` lets
-every access token be of yesterday, since nobody waits for an hour.
+The client's script sends `{"authorize": URL}` and receives the final address;
+`{"expire": true}` lets every access token expire, because no test waits for an hour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.oauth.live.site import Site
 
 @contextmanager
 def person_at(site: Site) -> Iterator[str]:
-    """The address at which the person is told what to do, as `{"url": …}`."""
+    """Run a server that executes these commands for a user; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -37,7 +37,7 @@ def person_at(site: Site) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""Makes the database of the live site: its tables, and who can sign in."""
+"""Creates the tables and the users of the live site's database."""
 
 import django
 

@@ -1,8 +1,8 @@
 """The settings of all tests, with the OAuth test site's servers and scopes.
 
-`MCP_TEST_PREFIX` puts the site under a prefix, which makes that the path of its issuer;
-`MCP_TEST_ORIGIN` says then where it is. With `MCP_TEST_REVISION` it serves that one alone.
-`MCP_TEST_OAUTH` is more of `MCP_DJANGO["OAUTH"]`, in JSON.
+`MCP_TEST_PREFIX` puts the site under a prefix, which is then the path of its issuer;
+`MCP_TEST_ORIGIN` is the origin of that site. With `MCP_TEST_REVISION`, the site serves only that
+revision. `MCP_TEST_OAUTH` has further keys of `MCP_DJANGO["OAUTH"]`, as JSON.
 """
 
 import json
@@ -18,10 +18,10 @@ LOGIN_URL = "login"
 CHANNEL_LAYERS = {}
 DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"  # noqa: F405
 
-# No network: documents come from a table. No guard of the fetcher is loosened for it.
+# No network: documents come from a table. The fetcher keeps all its checks.
 OAUTH2_PROVIDER = provider_settings(CIMD_METADATA_FETCHER="tests.oauth.live.fetcher.Fetcher")
 MCP_DJANGO = {
-    # Tests change rows with SQL, and expect what they changed at the next request.
+    # Tests change rows with SQL, and expect the next request to see the change.
     "CONFIRM_SECONDS": 0,
     "SCOPES": {
         "mcp": "Use the tools of this site",
@@ -29,7 +29,7 @@ MCP_DJANGO = {
         "orders:refund": "Refund orders",
     },
     "SCOPE_IMPLIES": {"mcp:write": ["mcp"]},
-    # Each test is a client at an address of its own, as limits count by it.
+    # Each test is a client with an address of its own, because rate limits count by address.
     "PROXIES": 1,
     "OAUTH": json.loads(os.environ.get("MCP_TEST_OAUTH", "{}")),
 }

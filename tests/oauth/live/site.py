@@ -1,4 +1,4 @@
-"""Starts the live site, and reaches into its database where a test cannot wait."""
+"""Starts the live site, and changes its database where a test cannot wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.processes import REPOSITORY, START_SECONDS, Server, free_port, se
 
 SETTINGS = "tests.oauth.live.settings"
 APPLICATION = "tests.oauth.live.asgi:application"
-# A user for each test, as limits count by the user too.
+# A user for each test, because rate limits also count by user.
 GUESTS = tuple(f"guest{number}" for number in range(100))
 
 
@@ -38,17 +38,17 @@ class Site:
         return self.base
 
     def expire_access_tokens(self) -> None:
-        """Let every access token have expired a minute ago."""
+        """Set the expiry of all access tokens to a minute ago."""
         self._execute(
             "UPDATE oauth2_provider_accesstoken SET expires = datetime('now', '-1 minute')"
         )
 
     def deactivate(self, username: str) -> None:
-        """Take a user's right to sign in."""
+        """Deactivate a user."""
         self._execute("UPDATE auth_user SET is_active = 0 WHERE username = ?", username)
 
     def tables(self) -> str:
-        """Everything in the database, as SQL."""
+        """Return a dump of the database, as SQL."""
         with closing(sqlite3.connect(self.database, timeout=20)) as connection:
             return "\n".join(connection.iterdump())
 
@@ -66,9 +66,9 @@ def running_site(
     kind: str = "uvicorn",
     oauth: dict[str, Any] | None = None,
 ) -> Iterator[Site]:
-    """The site with a database of its own, under a prefix or not, with one revision or all.
+    """Run the site with a database of its own, under a prefix or not, with one revision or all.
 
-    `oauth` is more of `MCP_DJANGO["OAUTH"]`.
+    `oauth` has further keys of `MCP_DJANGO["OAUTH"]`.
     """
     port = free_port()
     database = directory / "live.sqlite3"

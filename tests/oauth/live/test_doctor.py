@@ -18,7 +18,7 @@ from tests.management.console import attempt
 from tests.oauth.live.site import Site
 
 pytestmark = [pytest.mark.outside, pytest.mark.timeout(600)]
-# The site is at an address of this machine.
+# The site is on this machine, which hosts in the cloud cannot reach.
 LOCAL = [host for host in HOSTS.values() if not host.is_cloud]
 
 
@@ -43,7 +43,7 @@ def test_a_site_is_examined_over_http_and_left_as_it_was(live):
     assert status == 0
     assert hosts["vscode"]["registration"]["verdict"] == "skipped"
     assert "--register" in hosts["vscode"]["registration"]["found"]
-    # A document needs no registration, so its way is followed to the end.
+    # A metadata document needs no registration, so the flow is followed to its end.
     assert hosts["claude-code"]["authorization"]["verdict"] == "ok"
     assert hosts["claude-code"]["token"]["verdict"] == "ok"
     assert clients(live) == before
@@ -77,7 +77,7 @@ def test_nobody_there_is_told(live):
 
 @contextmanager
 def answering(status: int, **headers: str) -> Iterator[str]:
-    """A server that gives everybody the same answer; the address of its endpoint."""
+    """Run a server that always sends the same response; yield the address of its endpoint."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -89,7 +89,7 @@ def answering(status: int, **headers: str) -> Iterator[str]:
         do_GET = do_OPTIONS = do_POST
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, daemon=True)

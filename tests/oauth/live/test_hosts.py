@@ -1,6 +1,6 @@
-"""Each host against a live site: from nothing to a call, and on after its token expired.
+"""Each host against a live site: from discovery to a call, and on after its token expired.
 
-The scripts send what the hosts send; what a host compares, they compare (`host.py`).
+The clients send what the real hosts send, and compare what those compare (`host.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.outside, pytest.mark.timeout(600)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A host, with what one of its ways of connecting has of its own."""
+    """A host, and the options of one of its ways to connect."""
 
     host: str
     document_id: str = ""
@@ -70,9 +70,10 @@ WAYS = {
 
 @pytest.fixture(params=WAYS.values(), ids=[*WAYS])
 def connection(request, live, browser, http):
-    """A host that knows nothing but the address of the endpoint."""
+    """A host that knows only the address of the endpoint."""
     way = request.param
-    # With several servers, a client that names none is bound to all (MISSING_RESOURCE).
+    # At a site with several servers, a client that names none gets a token for all
+    # (MISSING_RESOURCE).
     return Connection(
         host=HOSTS[way.host],
         url=live.mcp,
@@ -84,7 +85,7 @@ def connection(request, live, browser, http):
 
 
 def text_of(answer: httpx.Response) -> str:
-    """The one block of a tool's result."""
+    """Return the text of a result, which must be one block."""
     assert answer.status_code == 200, answer.text
     (block,) = answer.json()["result"]["content"]
     return str(block["text"])
@@ -110,7 +111,7 @@ def test_threat_28_every_host_gets_more_when_a_tool_needs_it_and_leaves_for_good
     refused = connection.call("refund", number="7")
     assert refused.status_code == 403, refused.text
     assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
-    # A client asks for what it has and what is missing (2026-07-28).
+    # A client requests the scopes that it has together with the missing ones (2026-07-28).
     connection.authorize(scope="mcp mcp:write orders:refund")
     assert text_of(connection.call("refund", number="7")) == "Refunded 7."
     connection.revoke()
@@ -143,6 +144,6 @@ def test_a_client_of_2025_03_26_that_reads_nothing_guesses_the_addresses(live, b
     connection.authorize()
     assert text_of(connection.call("whoami")) == browser.username
     connection.refresh()
-    # It names no resource, so its token is for every server of the site, as the user was told.
+    # The client names no resource, so its token is for every server, as the consent page said.
     connection.url = f"{live.base}/billing/mcp"
     assert text_of(connection.call("invoices")) == "None."

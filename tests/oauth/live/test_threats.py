@@ -17,7 +17,7 @@ STRANGER = "https://evil.example"
 
 @pytest.fixture
 def connection(live, browser, http):
-    """A registered client that has not asked for anything yet."""
+    """A registered client that has not sent an authorization request yet."""
     made = Connection(host=HOSTS["gemini-cli"], url=live.mcp, browser=browser, http=http)
     made.discover()
     made.register()
@@ -25,7 +25,7 @@ def connection(live, browser, http):
 
 
 def request_of(connection: Connection, **changes: str) -> str:
-    """The address of an authorization request."""
+    """Return the address of an authorization request."""
     query = {
         "response_type": "code",
         "client_id": connection.client["client_id"],

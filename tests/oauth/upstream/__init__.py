@@ -1,1 +1,1 @@
-"""Third-party authorization."""
+"""Tests of third-party authorization."""

@@ -12,7 +12,7 @@ from tests.oauth.upstream.parties import FakeProvider, configured
 
 @pytest.fixture
 def acme(site, monkeypatch):
-    """The provider that `orders` stands on."""
+    """The provider that `orders` requires access at."""
     fake = FakeProvider()
     monkeypatch.setattr(provider, "open_client", fake.open_client)
     monkeypatch.setattr(orders, "upstream", "acme")

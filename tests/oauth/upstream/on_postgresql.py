@@ -1,5 +1,6 @@
-"""What depends on locks and on a transaction around the call; `test_upstream_on_postgresql.py` runs
-this file on PostgreSQL.
+"""Upstream access under locks and in a transaction around the call.
+
+`test_on_postgresql.py` runs this file on PostgreSQL.
 """
 
 from tests.oauth.upstream.test_access import (

@@ -1,4 +1,4 @@
-"""A provider in memory, our registration there, and access that was given earlier."""
+"""A provider in memory, this site's registration there, and grants from earlier."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ACME: dict[str, Any] = {
 
 
 def configured(*, keys: list[str] | None = None, **changes: Any) -> dict[str, Any]:
-    """`MCP_DJANGO["OAUTH"]` with the provider."""
+    """Return `MCP_DJANGO["OAUTH"]` with the provider."""
     return {"UPSTREAM": {"acme": {**ACME, **changes}}, "FIELD_KEYS": KEYS if keys is None else keys}
 
 
 class FakeProvider:
-    """What `https://acme.example` answers; `asked` counts the requests by what they are for."""
+    """The endpoints of `https://acme.example`; `asked` lists the paths that were requested."""
 
     def __init__(self) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
@@ -123,13 +123,13 @@ class FakeProvider:
 
 
 def asked_by(location: str) -> dict[str, str]:
-    """The parameters of the authorization request that a redirect to the provider carries."""
+    """Return the parameters of the authorization request in a redirect to the provider."""
     assert location.startswith(f"{ISSUER}/authorize?")
     return {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}
 
 
 def make_grant(user: Any, **changes: Any) -> UpstreamGrant:
-    """Access that a user gave earlier, good for an hour."""
+    """Create a grant that the user gave earlier and that is valid for an hour."""
     now = timezone.now()
     values: dict[str, Any] = {
         "provider": "acme",
@@ -148,7 +148,7 @@ def make_grant(user: Any, **changes: Any) -> UpstreamGrant:
 
 
 def dumped() -> str:
-    """Every value of the tables of third-party authorization, as a dump has them."""
+    """Return every value in the tables of third-party authorization, as a dump would show them."""
     rows: list[dict[str, Any]] = []
     for model in (UpstreamGrant, UpstreamBinding, UpstreamTransaction):
         rows.extend(model.objects.values())

@@ -1,4 +1,4 @@
-"""`ctx.upstream`: the caller's own access, asked for where there is none (AUT-33)."""
+"""`ctx.upstream`: the caller's own access, and the request for it where it is missing (AUT-33)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def reading(**options: Any) -> MCPServer:
-    """A server with tools that use the caller's access at Acme."""
+    """Return a server with tools that use the caller's access at Acme."""
     server = MCPServer("files", permission=AllowAny, **options)
 
     @server.tool(read_only=True)
@@ -57,7 +57,7 @@ def client_of(user: Any, **options: Any) -> MCPClient:
 
 @pytest.fixture
 def site_url(site, acme):
-    """Where the pages are; a client in memory has no address to tell."""
+    """Set the URL of the pages; an in-memory client has no host that it could come from."""
     site.MCP_DJANGO = {
         **SETTINGS,
         "BASE_URL": "https://shop.example",
@@ -230,7 +230,7 @@ def test_page_is_for_the_one_who_was_asked(acme):
     assert browser.get("/oauth/upstream/acme/connect?interaction=").status_code == 403
     browser.force_login(ada)
     assert browser.get(page).status_code == 200
-    # A user may also come by himself.
+    # A user may also open the page directly.
     assert browser.get("/oauth/upstream/acme/connect").status_code == 200
 
 

@@ -1,4 +1,4 @@
-"""A token of ours lives and dies with what the provider granted (AUT-31)."""
+"""A token of this site is valid only as long as the provider's grant is (AUT-31)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAST = timedelta(minutes=-1)
 
 
 def bound_token(user: Any, app: Any) -> str:
-    """A token for `orders`, tied to the user's access at Acme as the token endpoint does it."""
+    """Issue a token for `orders`, bound to the user's grant as the token endpoint does it."""
     plaintext = make_token(user, app)
     token = get_access_token_model().objects.latest("pk")
     bindings.bind_token(token, family=token.refresh_token.token_family)
@@ -112,7 +112,7 @@ def test_provider_that_fails_for_a_while_costs_nobody_a_token(acme, token, statu
     assert int(answer["Retry-After"]) > 0
     assert "WWW-Authenticate" not in answer
     assert UpstreamGrant.objects.get().status == UpstreamGrant.Status.LIVE
-    # It is not asked again by whoever comes next.
+    # The next request does not query the provider again.
     assert call(token).status_code == 503
     assert acme.count("/token") == 1
     acme.refusal = None

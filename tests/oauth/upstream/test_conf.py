@@ -1,4 +1,4 @@
-"""What `OAUTH["UPSTREAM"]` and `FIELD_KEYS` may say, and what a mistake is answered with."""
+"""Valid values of `OAUTH["UPSTREAM"]` and `FIELD_KEYS`, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def ids(site: Any, oauth: dict[str, Any]) -> list[str]:
 def test_system_checks_name_what_cannot_work(acme, site):
     assert ids(site, configured()) == []
     assert ids(site, configured(CLIENT_ID="")) == ["mcp_oauth.E014"]
-    # No key at all is told by a check of its own.
+    # A missing key is reported by a check of its own.
     assert ids(site, configured(keys=[])) == []
     assert ids(site, configured(keys=["x"])) == ["mcp_oauth.E014"]
-    # `orders` stands on it.
+    # `orders` requires it.
     assert ids(site, {}) == ["mcp_oauth.E015"]

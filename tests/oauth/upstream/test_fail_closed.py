@@ -1,4 +1,4 @@
-"""A server that stands on a provider stays shut where nobody can tell what the provider granted."""
+"""A server that requires upstream access rejects calls if the provider's grant is unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOTH = (RESOURCE, OTHER_RESOURCE)
 
 
 def bound(user: Any, app: Any, **more: Any) -> str:
-    """A token that is tied to what its user has upstream, as the token endpoint does it."""
+    """Issue a token that is bound to its user's upstream grants, as the token endpoint binds it."""
     plaintext = make_token(user, app, **more)
     bindings.bind_token(get_access_token_model().objects.latest("pk"))
     return plaintext
@@ -49,7 +49,7 @@ def test_threat_26_provider_that_is_not_configured_shuts_its_server(acme, site, 
 @pytest.mark.spec("AUT-31")
 @pytest.mark.parametrize("root_path", ["", "/prefix"])
 async def test_threat_26_mount_without_a_urlconf_honors_what_its_server_stands_on(acme, root_path):
-    """The URLconf knows nothing of `/raw/mcp`, and on a raw mount no thread knows the prefix."""
+    """The URLconf does not have `/raw/mcp`, and on a raw mount no thread knows the prefix."""
     app = URLRouter([re_path("^(?:prefix/)?(?:raw/)?mcp$", orders.asgi)])
     user, client = await in_thread(make_user), await in_thread(make_app)
     for path in ("/raw/mcp", "/mcp"):

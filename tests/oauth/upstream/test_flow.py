@@ -59,7 +59,7 @@ class Browser:
         return self.client.post("/oauth/authorize", form)
 
     def sent_on(self) -> dict[str, str]:
-        """The request that the provider gets once the user has approved."""
+        """Approve the request, and return the parameters of the redirect to the provider."""
         answer = self.answer(self.open())
         assert answer.status_code == 302
         return asked_by(answer["Location"])
@@ -73,8 +73,8 @@ def browser(acme, user, app):
     return Browser(user, app)
 
 
-def told(answer: Any) -> dict[str, str]:
-    """What the MCP client learns by the redirect to it."""
+def redirect_parameters(answer: Any) -> dict[str, str]:
+    """Return the parameters of the redirect to the MCP client."""
     assert answer.status_code == 302
     assert answer["Location"].startswith(f"{REDIRECT}?")
     query = parse_qs(urlsplit(answer["Location"]).query)
@@ -89,7 +89,7 @@ def test_user_signs_in_upstream_and_the_client_gets_a_token_of_ours(acme, browse
     assert params["scope"] == "openid files"
     assert params["code_challenge_method"] == "S256"
     acme.nonce = params["nonce"]
-    code = told(browser.come_back(code="upstream-code", state=params["state"]))
+    code = redirect_parameters(browser.come_back(code="upstream-code", state=params["state"]))
     assert code["state"] == "the-client's"
     assert code["iss"] == OURS
     grant = UpstreamGrant.objects.get()
@@ -122,7 +122,7 @@ def test_threat_26_nothing_is_stored_before_the_user_has_consented(acme, browser
     assert page.status_code == 200
     assert not UpstreamTransaction.objects.exists()
     assert "mcp_django_upstream" not in browser.client.session
-    denied = told(browser.answer(page, "deny"))
+    denied = redirect_parameters(browser.answer(page, "deny"))
     assert denied["error"] == "access_denied"
     assert not UpstreamTransaction.objects.exists()
     assert acme.asked == []
@@ -135,13 +135,13 @@ def test_threat_26_nothing_is_stored_before_the_user_has_consented(acme, browser
 def test_threat_11_second_client_asks_for_consent_of_its_own(acme, user, browser):
     params = browser.sent_on()
     acme.nonce = params["nonce"]
-    told(browser.come_back(code="c", state=params["state"]))
+    redirect_parameters(browser.come_back(code="c", state=params["state"]))
     other = Browser(user, make_app(name="Other"))
     page = other.open()
     assert page.status_code == 200
     assert "Other" in page.content.decode()
-    # The access is there already, so the code is given without another sign-in.
-    assert "code" in told(other.answer(page))
+    # The grant already exists, so the code is issued without another sign-in.
+    assert "code" in redirect_parameters(other.answer(page))
 
 
 @pytest.mark.spec("AUT-31")
@@ -184,7 +184,7 @@ def test_threat_26_callback_after_ten_minutes_is_refused(acme, browser):
 def test_threat_26_callback_works_once(acme, browser):
     params = browser.sent_on()
     acme.nonce = params["nonce"]
-    told(browser.come_back(code="c", state=params["state"]))
+    redirect_parameters(browser.come_back(code="c", state=params["state"]))
     assert browser.come_back(code="c", state=params["state"]).status_code == 400
     assert acme.count("/token") == 1
 
@@ -199,7 +199,9 @@ def test_threat_26_answer_of_another_provider_is_refused(acme, browser):
     assert browser.come_back(code="c", state=params["state"]).status_code == 400
     params = browser.sent_on()
     acme.nonce = params["nonce"]
-    assert "code" in told(browser.come_back(code="c", state=params["state"], iss=ISSUER))
+    assert "code" in redirect_parameters(
+        browser.come_back(code="c", state=params["state"], iss=ISSUER)
+    )
     assert acme.count("/token") == 1
 
 
@@ -223,7 +225,7 @@ def test_id_token_that_does_not_hold_gives_no_access(acme, browser, claims, why)
     params = browser.sent_on()
     acme.nonce = params["nonce"]
     acme.claims = claims
-    refused = told(browser.come_back(code="c", state=params["state"]))
+    refused = redirect_parameters(browser.come_back(code="c", state=params["state"]))
     assert refused["error"] == "access_denied", why
     assert not UpstreamGrant.objects.exists()
     assert not get_grant_model().objects.exists()
@@ -232,7 +234,10 @@ def test_id_token_that_does_not_hold_gives_no_access(acme, browser, claims, why)
 def test_missing_id_token_gives_no_access(acme, browser):
     params = browser.sent_on()
     acme.answer = {"id_token": None}
-    assert told(browser.come_back(code="c", state=params["state"]))["error"] == "access_denied"
+    assert (
+        redirect_parameters(browser.come_back(code="c", state=params["state"]))["error"]
+        == "access_denied"
+    )
 
 
 @pytest.mark.spec("AUT-31")
@@ -241,7 +246,7 @@ def test_denial_upstream_reaches_the_client(acme, browser):
     answer = browser.come_back(
         error="access_denied", error_description="<b>evil</b>", state=params["state"]
     )
-    refused = told(answer)
+    refused = redirect_parameters(answer)
     assert refused["error"] == "access_denied"
     assert refused["state"] == "the-client's"
     assert refused["iss"] == OURS
@@ -252,13 +257,13 @@ def test_denial_upstream_reaches_the_client(acme, browser):
 def test_provider_that_fails_is_told_to_the_client(acme, browser):
     params = browser.sent_on()
     acme.refusal = (502, {})
-    refused = told(browser.come_back(code="c", state=params["state"]))
+    refused = redirect_parameters(browser.come_back(code="c", state=params["state"]))
     assert refused["error"] == "temporarily_unavailable"
 
 
 def test_provider_without_metadata_is_told_to_the_client(acme, browser):
     acme.metadata = {"issuer": "https://evil.example"}
-    refused = told(browser.answer(browser.open()))
+    refused = redirect_parameters(browser.answer(browser.open()))
     assert refused["error"] == "temporarily_unavailable"
     assert not UpstreamTransaction.objects.exists()
 
@@ -292,7 +297,7 @@ def test_another_account_upstream_ends_what_stood_on_the_first(acme, browser, us
     UpstreamBinding.objects.create(grant=grant, checksum="c" * 64)
     params = browser.sent_on()
     acme.nonce = params["nonce"]
-    told(browser.come_back(code="c", state=params["state"]))
+    redirect_parameters(browser.come_back(code="c", state=params["state"]))
     assert UpstreamGrant.objects.get().subject == "ada.at.acme"
     assert not UpstreamBinding.objects.exists()
 

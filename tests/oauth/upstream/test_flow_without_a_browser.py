@@ -1,4 +1,4 @@
-"""Grants without a page, where a server stands on access elsewhere: nobody can sign in there."""
+"""Token requests without a browser, so that the user cannot sign in at a required provider."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.oauth.signing import jwks
 from tests.oauth.test_assertions_identity import COMPANY, bring, word
 from tests.oauth.test_clients_machines import SECRET, ask, make_machine
 from tests.oauth.upstream.parties import configured, make_grant
-from tests.oauth.upstream.test_flow import Browser, told
+from tests.oauth.upstream.test_flow import Browser, redirect_parameters
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +36,7 @@ def _on(acme, site):
 
 
 def token_answer(kind: str, user: Any, **more: Any) -> Any:
-    """The answer of the token endpoint to a service account, or to the word of a company."""
+    """Return the token endpoint's answer to a service account or to a company's assertion."""
     if kind == "machine":
         app = make_machine()
         ClientProfile.objects.create(client_id=app.client_id, service_user=user)
@@ -53,7 +53,7 @@ def test_threat_26_without_access_upstream_there_is_no_token(kind, user):
     assert error_of(answer) == (400, "invalid_target")
     assert "'acme'" in answer.json()["error_description"]
     assert not get_access_token_model().objects.exists()
-    # It can be brought again once the user has connected the account.
+    # The assertion can be used again once the user has connected the account.
     assert not UsedAssertion.objects.exists()
     assert token_answer(kind, user, resource=OTHER_RESOURCE).status_code == 200
 
@@ -77,7 +77,7 @@ def test_the_lifetime_that_is_told_is_the_one_the_token_has(kind, user):
         browser = Browser(user, make_app())
         form = {
             "grant_type": "authorization_code",
-            "code": told(browser.answer(browser.open()))["code"],
+            "code": redirect_parameters(browser.answer(browser.open()))["code"],
             "redirect_uri": browser.app.redirect_uris,
             "client_id": browser.app.client_id,
             "code_verifier": browser.verifier,
@@ -95,10 +95,10 @@ def test_prompt_none_never_leads_to_the_provider(user, site, is_consented):
     site.MCP_DJANGO["OAUTH"]["REMEMBER_CONSENT"] = 3600
     app = make_app(registration_source="manual", skip_authorization=is_consented)
     browser = Browser(user, app)
-    assert told(browser.open(prompt="none"))["error"] == "interaction_required"
+    assert redirect_parameters(browser.open(prompt="none"))["error"] == "interaction_required"
     assert not UpstreamTransaction.objects.exists()
     assert not Consent.objects.exists()
     make_grant(user)
-    answer = told(browser.open(prompt="none"))
+    answer = redirect_parameters(browser.open(prompt="none"))
     assert ("code" in answer) == is_consented
     assert answer.get("error") == (None if is_consented else "consent_required")

@@ -1,4 +1,4 @@
-"""A user's accounts elsewhere on his own page, and everybody's in the admin."""
+"""The upstream accounts of a user on their own page, and those of all users in the admin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def staff(name: str, *codenames: str) -> Any:
 
 
 def bound(user: Any) -> UpstreamGrant:
-    """Access with a token of ours that stands on it."""
+    """Create a grant with a token of this site that is bound to it."""
     grant = make_grant(user)
     make_token(user, make_app(), refresh=False)
     bindings.bind_token(get_access_token_model().objects.latest("pk"))
@@ -119,7 +119,7 @@ def test_staff_who_may_look_may_not_disconnect(acme, client, user):
 
 
 def test_a_user_with_access_elsewhere_can_be_deleted_in_the_admin(acme, client, user):
-    # With tokens of ours he cannot: the toolkit's own admin keeps those.
+    # A user with tokens of this site cannot be deleted: the toolkit's admin protects those.
     make_grant(user)
     client.force_login(make_user("root", is_staff=True, is_superuser=True))
     client.post(f"/admin/auth/user/{user.pk}/delete/", {"post": "yes"})

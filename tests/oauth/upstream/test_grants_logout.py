@@ -1,4 +1,4 @@
-"""The provider tells that a session ended (OpenID Connect Back-Channel Logout 1.0)."""
+"""The provider reports that a session ended (OpenID Connect Back-Channel Logout 1.0)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_token_of_a_stranger_ends_nothing_and_fetches_keys_once(acme):
     for nonsense in ("", "x", "x.y.z", "a" * 20_000):
         assert send(nonsense).status_code == 400
     assert statuses() == {"session-1": "live"}
-    # Once for the first token, once more for the first key that was not known.
+    # One request for the first token, and one more for the first unknown key.
     assert acme.count("/jwks") == 2
 
 
@@ -139,7 +139,7 @@ def test_threat_26_logout_that_fails_may_be_told_again(acme, monkeypatch):
 
 
 def test_threat_26_keys_that_others_put_into_the_cache_are_nobodys(acme):
-    """The cache may be one that other programs write to."""
+    """Other programs may be able to write to the cache."""
     make_grant(make_user())
     stranger = FakeProvider()
     stolen = {"keys": [stranger.public_key()]}

@@ -1,4 +1,4 @@
-"""What is promised of upstream access, where each writer has a connection of its own."""
+"""Guarantees about upstream access, tested where each writer has a connection of its own."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The whole way against a provider in another process: a Django site with the OAuth toolkit."""
+"""The whole flow with a provider in another process: a Django site with the OAuth toolkit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATHS = {"2025-03-26": "", "2025-11-25": "/oauth"}
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory):
-    """The provider, with one user and our registration."""
+    """The provider, with one user and this site's registration."""
     directory: Path = tmp_path_factory.mktemp("provider")
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
         serialization.Encoding.PEM,
@@ -66,7 +66,7 @@ def provider(tmp_path_factory):
 
 @pytest.fixture
 def acme(provider, site, monkeypatch):
-    """Our site, which knows the provider by its issuer and two endpoints."""
+    """This site, which knows the provider by its issuer and two endpoints."""
     monkeypatch.setattr(orders, "upstream", "acme")
     base = f"{provider.url}/o"
     acme = {
@@ -84,7 +84,7 @@ def acme(provider, site, monkeypatch):
 
 
 def sign_in_upstream(provider: Server, location: str) -> str:
-    """What a user does at the provider; the query that it sends him back with."""
+    """Sign in at the provider, and return the query of the redirect back."""
     assert location.startswith(f"{provider.url}/o/authorize")
     with httpx.Client(follow_redirects=True, trust_env=False) as browser:
         form = browser.get(location)
@@ -102,7 +102,7 @@ def sign_in_upstream(provider: Server, location: str) -> str:
 
 
 def connect(provider: Server, user: Any, version: str) -> dict[str, Any]:
-    """Everything that an MCP client of a revision does until it has a token."""
+    """Obtain a token as an MCP client of a revision does, and return the token response."""
     root, (verifier, challenge) = PATHS[version], pkce()
     registered = Client().post(
         f"{root}/register",
@@ -170,7 +170,7 @@ def initialize(token: str, version: str) -> Any:
 
 
 def revoke_upstream(provider: Server) -> None:
-    """End our access at the provider, as it would by itself."""
+    """Revoke the grant at the provider, as the provider would by itself."""
     refresh = decrypt(UpstreamGrant.objects.get().refresh_cipher)
     form = {"token": refresh, "token_type_hint": "refresh_token"}
     credentials = ("our-site", "our-secret")
@@ -189,7 +189,7 @@ def test_threat_26_access_is_given_used_and_revoked_at_a_real_provider(acme, ver
     dump = dumped()
     secrets = [decrypt(grant.access_cipher), decrypt(grant.refresh_cipher), ours["access_token"]]
     assert not [secret for secret in secrets if secret in dump]
-    # It has not been looked at for a while, and is still good.
+    # The grant has not been checked for a while, and is still valid.
     UpstreamGrant.objects.update(checked_at=timezone.now() - timedelta(seconds=301))
     assert initialize(ours["access_token"], version).status_code == 200
     revoke_upstream(acme)
