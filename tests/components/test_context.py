@@ -73,7 +73,7 @@ def test_two_threads_that_cancel_at_once_call_each_callback_once():
     cancellation = Cancellation()
 
     class Contested(list[Any]):
-        """Another thread takes the last callback between the look and the grasp."""
+        """Another thread takes the last callback between the check and the removal."""
 
         def __bool__(self) -> bool:
             return True

@@ -1,4 +1,4 @@
-"""Mistakes of the author that would show at every call are said when they are declared."""
+"""Mistakes that would fail in every call are reported at the declaration."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def test_a_second_component_of_a_name_says_where_the_first_is():
 
 
 def test_a_variable_without_parameter_names_the_function():
-    def thing(number: str) -> str:
+    def product(number: str) -> str:
         return number
 
-    with pytest.raises(ImproperlyConfigured, match=r"'pk'.*thing\(\).*it has number"):
-        open_to_all().resource("shop://things/{pk}")(thing)
+    with pytest.raises(ImproperlyConfigured, match=r"'pk'.*product\(\).*it has number"):
+        open_to_all().resource("shop://things/{pk}")(product)
 
 
 @modify_settings(INSTALLED_APPS={"remove": ["mcp_django"]})

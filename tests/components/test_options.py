@@ -1,4 +1,4 @@
-"""The options of decorators and of `register_*`: their names are checked where they are written."""
+"""The options of decorators and of `register_*`: misspelled names fail where they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be declared, and what is refused with a way out."""
+"""What can be declared, and the errors that say what to write instead."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def refused(declare: Callable[[], Any], *named: str) -> None:
         assert name in str(caught.value)
 
 
-def one(n: int = 1) -> int:
+def first(n: int = 1) -> int:
     return n
 
 
@@ -168,9 +168,9 @@ def unresolvable(a: Nowhere) -> None: ...  # noqa: F821
 @spec("TOOL-12")
 @pytest.mark.parametrize("name", ["with space", "a/b", "ü", "x" * 129, "a\n"])
 def test_a_tool_name_outside_the_alphabet_is_refused(server, name):
-    refused(lambda: server.tool(name)(one), "pass a name", "A-Z")
-    server.tool("x" * 128)(one)
-    server.tool("Az09_-.")(one)
+    refused(lambda: server.tool(name)(first), "pass a name", "A-Z")
+    server.tool("x" * 128)(first)
+    server.tool("Az09_-.")(first)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_tool_name_outside_the_alphabet_is_refused(server, name):
     ],
 )
 def test_a_mistaken_option_of_a_tool_is_named(server, options, named):
-    refused(lambda: server.tool("odd", **options)(one), *named)
+    refused(lambda: server.tool("odd", **options)(first), *named)
     assert not server.tools
 
 
@@ -233,7 +233,7 @@ def test_a_function_that_cannot_be_offered_is_named(server, function, named):
     ],
 )
 def test_a_mistaken_resource_is_named(server, uri, options, named):
-    refused(lambda: server.resource(uri, **options)(one), *named)
+    refused(lambda: server.resource(uri, **options)(first), *named)
 
 
 def test_a_parameter_that_no_variable_fills_is_named(server):
@@ -246,25 +246,25 @@ def test_a_parameter_that_no_variable_fills_is_named(server):
 
 def test_decorators_used_the_wrong_way_say_how(server):
     decorate: Any = server.resource
-    refused(lambda: decorate(one), "The URI of a resource")
+    refused(lambda: decorate(first), "The URI of a resource")
     misused: Any = server.tool
-    refused(lambda: misused(one, title="x"), "title=…")
+    refused(lambda: misused(first, title="x"), "title=…")
     refused(lambda: misused(5), "pass a function or a name")
 
 
 @spec("TOOL-12")
 def test_a_second_component_of_the_name_is_refused(server):
-    server.tool(one)
-    server.resource("shop://x")(one)
-    server.resource("shop://x/{n}")(one)
-    server.prompt(one)
-    server.completion(one, "n")(lambda value: [])
+    server.tool(first)
+    server.resource("shop://x")(first)
+    server.resource("shop://x/{n}")(first)
+    server.prompt(first)
+    server.completion(first, "n")(lambda value: [])
     again: list[Callable[[], Any]] = [
-        lambda: server.tool(one),
-        lambda: server.resource("shop://x")(one),
-        lambda: server.resource("shop://x/{n}")(one),
-        lambda: server.prompt(one),
-        lambda: server.completion("one", "n")(lambda value: []),
+        lambda: server.tool(first),
+        lambda: server.resource("shop://x")(first),
+        lambda: server.resource("shop://x/{n}")(first),
+        lambda: server.prompt(first),
+        lambda: server.completion("first", "n")(lambda value: []),
     ]
     for declare in again:
         with pytest.raises(AlreadyRegistered, match="already"):
@@ -276,11 +276,11 @@ def test_a_completion_has_to_fit_its_target(server):
         return n
 
     server.prompt(completed)
-    server.resource("shop://x")(one)
+    server.resource("shop://x")(first)
     with pytest.raises(NotRegistered, match="declare it before"):
         server.completion("missing", "n")
     with pytest.raises(NotRegistered):
-        server.completion(one, "n")(lambda value: [])
+        server.completion(first, "n")(lambda value: [])
     refused(lambda: server.completion(completed, "m")(lambda value: []), "'m'", "n, other")
     refused(lambda: server.completion(completed, "n")(no_value), "typed value")
     refused(lambda: server.completion(completed, "n")(lambda v, othre: []), "'othre'", "n, other")
@@ -302,7 +302,7 @@ def test_a_completion_has_to_fit_its_target(server):
     ],
 )
 def test_reserved_and_malformed_meta_keys_are_refused(server, key):
-    refused(lambda: server.tool("odd", meta={key: 1})(one), "'odd'", repr(key))
+    refused(lambda: server.tool("odd", meta={key: 1})(first), "'odd'", repr(key))
 
 
 # Taking away ----------------------------------------------------------------------------------
@@ -320,17 +320,17 @@ def test_unregistering_takes_the_completions_along(server):
 
 
 def test_a_component_itself_can_be_unregistered(server):
-    server.tool("a")(one)
-    server.tool("b")(one)
+    server.tool("a")(first)
+    server.tool("b")(first)
     server.unregister(server.tools["a"])
     assert [*server.tools] == ["b"]
-    server.resource("shop://x", annotations=Annotations(priority=1))(one)
-    server.unregister(one)
+    server.resource("shop://x", annotations=Annotations(priority=1))(first)
+    server.unregister(first)
     assert [*server.registry] == []
 
 
 class Listing(MCPServer):
-    """Keeps the names of what is added."""
+    """Records the names of added components."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

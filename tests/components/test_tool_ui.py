@@ -1,4 +1,4 @@
-"""The view of a tool: how it is declared, named and rendered, and who may read it."""
+"""The MCP App of a tool: how it is declared, named and rendered, and who may read it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def server():
 
 
 def view(server: MCPServer, ui: UI | str, **options: Any) -> None:
-    """A tool with this view."""
+    """Register a tool with this MCP App."""
     server.tool("board", ui=ui, **options)(lambda: "the board")
 
 
@@ -129,7 +129,7 @@ def test_who_may_not_see_the_tool_cannot_read_its_view(server):
     assert hidden.value.code == unknown.value.code
     assert hidden.value.message == unknown.value.message
     assert guest.list_resources() == []
-    # A link that leads nowhere for this caller is not named to him.
+    # A link that this caller cannot read is not shown.
     assert listed(guest, "other")["_meta"] == {"ui": {"visibility": ["app"]}}
     clerk = MCPClient(server=server, user=person("clerk", is_staff=True))
     assert "clerk" in clerk.read_resource("ui://inline/board")[0]["text"]

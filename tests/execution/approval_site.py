@@ -1,4 +1,4 @@
-"""A site with tools that wait for a person, and how a person gets to decide."""
+"""A site with tools that require an approval, and helpers that decide on their calls."""
 
 from __future__ import annotations
 
@@ -71,36 +71,36 @@ urlpatterns = [path("gated/mcp", gated.urls), path("admin/", admin.site.urls)]
 
 
 def decider(username: str = "boss", **details: Any) -> Any:
-    """Somebody who may approve calls of others."""
+    """Create a user who may approve calls of others."""
     user = person(username, **details)
     user.user_permissions.add(Permission.objects.get(codename="decide_approval"))
     return user
 
 
 def signed_in(user: Any) -> Client:
-    """The browser of a user."""
+    """Return a browser in which this user is signed in."""
     client = Client(enforce_csrf_checks=False)
     client.force_login(user)
     return client
 
 
 def page_of(row: Approval) -> str:
-    """The path of a call's page."""
+    """Return the path of the page on which a call is decided."""
     return f"/gated/mcp/approvals/{row.code}"
 
 
 def decide(user: Any, row: Approval, verdict: str = "grant", **form: str) -> Any:
-    """Answer the page of a call as a user."""
+    """Submit the page of a call as a user."""
     return signed_in(user).post(page_of(row), {"decision": verdict, **form})
 
 
 def waiting() -> Approval:
-    """The one call that waits, or waited."""
+    """Return the only approval, whatever its state."""
     return Approval.objects.get()
 
 
 def narrow(tool: str, approval: str) -> None:
-    """Let the calls of a tool wait, as the owner of the site does in the admin."""
+    """Make the calls of a tool require an approval, as the site owner does in the admin."""
     Component.objects.create(
         server="gated", kind=Component.Kind.TOOL, key=tool, name=tool, approval=approval
     )

@@ -19,7 +19,7 @@ from tests.transports.mounts import in_thread
 
 
 def end(ended: Any) -> None:
-    """End a connection of another thread."""
+    """Terminate the connection of another thread."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [ended.connection.info.backend_pid])
 

@@ -84,7 +84,7 @@ def call(tool: str) -> str:
 
 
 if __name__ == "__main__":
-    # What is read of the admin's decisions is known from here on.
+    # This call caches the overrides.
     call("read")
     call_log.flush()
     ran.clear()

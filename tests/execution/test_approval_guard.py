@@ -1,4 +1,4 @@
-"""Calls that wait for a person: what the model is told, and what a yes is good for."""
+"""Calls that require an approval: the messages to the model, and what an approval permits."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def client_of(caller: Principal) -> LocalClient:
 
 
 def call(user: Any, tool: str = "found_group", **arguments: Any) -> CallResult:
-    """Call a tool with a client that can be sent nowhere."""
+    """Call a tool with a client that cannot open URLs."""
     return client_for(user).call_tool(tool, arguments or FOUND, check=False)
 
 
@@ -77,7 +77,7 @@ def is_waiting(result: CallResult) -> bool:
 
 
 def age(row: Approval) -> None:
-    """Let the time of a row be over."""
+    """Let an approval expire."""
     Approval.objects.filter(pk=row.pk).update(expires_at=Now() - timedelta(seconds=1))
 
 
@@ -96,7 +96,7 @@ def test_a_client_that_opens_no_pages_is_told_where_the_page_is(version, tool, a
         f"to open {BASE}{page_of(row)} and decide there, and then call again with the same "
         "arguments."
     )
-    # One that waits is enough.
+    # A second call adds no second approval.
     assert is_waiting(client.call_tool(tool, FOUND, check=False))
     assert waiting() == row
     assert not Group.objects.exists()
@@ -121,7 +121,7 @@ def test_a_yes_is_good_for_the_arguments_that_were_shown(ada):
     decide(ada, waiting())
     assert is_waiting(call(ada, name="crew", note="x"))
     assert is_waiting(call(ada, name="Crew"))
-    # In whatever order they are written.
+    # The order of the arguments does not matter.
     call(ada, name="other", note="b")
     decide(ada, Approval.objects.get(arguments={"name": "other", "note": "b"}))
     assert not call(ada, note="b", name="other").is_error
@@ -145,7 +145,7 @@ def test_a_yes_is_good_for_its_tool_and_its_kind_of_person(ada):
     call(ada)
     decide(ada, waiting())
     assert is_waiting(call(ada, "found_group_later", **FOUND))
-    # The owner now wants somebody else to decide.
+    # The site owner now requires another user to decide.
     narrow("found_group", "staff")
     assert "another user" in call(ada).text
 
@@ -197,7 +197,7 @@ def test_wrong_arguments_wait_for_nobody(ada):
 
 
 def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada):
-    """One reader takes the first, another the last: what runs might not be what was shown."""
+    """Parsers differ in which of the two they use, so the page might show another value."""
     request = message("tools/call", {"name": "found_group", "arguments": {"name": "X"}})
     opened = client_of(principal_for(ada)).open(request)
     assert isinstance(opened, Call)
@@ -238,7 +238,7 @@ def test_of_two_calls_at_once_one_gets_the_yes(ada, monkeypatch):
     use, seen = approval_rows.use_approval, []
 
     def late(row: Approval) -> bool:
-        """Between the look and the use another call comes and goes."""
+        """Run another call between the lookup of the approval and its use."""
         monkeypatch.setattr(approval_rows, "use_approval", use)
         seen.append(call(ada))
         return use(row)
@@ -280,7 +280,7 @@ def test_a_client_that_opens_pages_is_asked_to(version, tool, ada):
     params = question["params"]
     assert params["mode"] == "url"
     assert params["url"] == f"{BASE}{page_of(row)}"
-    # He went there and has not decided: the model is told, and nobody is asked in circles.
+    # The user opened the page but has not decided: the model is told, and is not asked again.
     result = client_for(ada, version).call_tool(tool, FOUND, answers=[ACCEPT], check=False)
     assert is_waiting(result)
     decide(ada, row)
@@ -322,7 +322,7 @@ def test_a_tool_that_asks_keeps_its_yes_until_it_has_run(version, ada):
     decide(ada, waiting())
     client = client_for(ada, version)
     assert client.call_tool("ask_first", FOUND).questions
-    # The question went out, nothing was done, and the yes is there for the next round.
+    # The question was sent, nothing was done, and the approval remains for the next round.
     assert waiting().state == "granted"
     assert client.call_tool("ask_first", FOUND, answers=["red"]).text == "Founded red crew."
     assert waiting().state == "used"
@@ -445,10 +445,10 @@ def test_a_number_keeps_its_digits(written, seen):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(b"[]", b"{}"), (b"[[]]", b"[{}]"), (b'["a"]', b'"a"'), (b"1", b'"1"')]
+    ("left", "right"), [(b"[]", b"{}"), (b"[[]]", b"[{}]"), (b'["a"]', b'"a"'), (b"1", b'"1"')]
 )
-def test_arguments_of_different_types_have_different_digests(one, other):
-    first, second = (shown.parse_arguments(b'{"n": %b}' % value) for value in (one, other))
+def test_arguments_of_different_types_have_different_digests(left, right):
+    first, second = (shown.parse_arguments(b'{"n": %b}' % value) for value in (left, right))
     assert shown.approval_digest("s", "t", first) != shown.approval_digest("s", "t", second)
 
 
@@ -467,7 +467,7 @@ def test_what_a_write_would_change_is_shown_and_not_done(ada):
     group = Group.objects.create(name="night")
     narrow("update_group", "staff")
     arguments = {"id": group.pk, "name": "day"}
-    # A preview needs nobody.
+    # A preview needs no approval.
     preview = call(ada, "update_group", **arguments, preview=True)
     assert preview.structured["changes"] == {"name": {"from": "night", "to": "day"}}
     assert not Approval.objects.exists()
@@ -513,7 +513,7 @@ def test_a_preview_that_fills_pages_is_left_out(monkeypatch):
 
 @pytest.fixture
 def heard():
-    """What the signals said."""
+    """The signals that were sent."""
     events: list[Any] = []
 
     def requested(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Calls that wait, over HTTP: the same at every revision, each in its client's own way."""
+"""Calls that require an approval, over HTTP, with the way of each revision's clients."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def token(ada):
 
 @pytest.fixture(params=MOUNTS)
 def mount(request):
-    """The mounts below which there are pages."""
+    """Each mount that has approval pages."""
     name: str = request.param
     return name
 
 
 async def granted(user: Any, verdict: str = "grant") -> Approval:
-    """The row that waits, once somebody has decided."""
+    """Decide on the latest approval, and return it."""
     row: Approval = await Approval.objects.alatest("pk")
     response = await in_thread(decide, user, row, verdict)
     assert response.status_code == 302
@@ -104,7 +104,7 @@ async def test_a_stateless_client_goes_to_the_page_and_comes_back(mount, tool, a
     }
     last = await ask(mount, PATH, stateless(tool, **round_), **headers)
     assert text_of(last) == "Founded crew."
-    # A round that is played again finds its yes used.
+    # A round that is sent again finds its approval used.
     again = await ask(mount, PATH, stateless(tool, **round_), **headers)
     assert again.response()["result"]["resultType"] == "input_required"
     assert await Group.objects.acount() == 1
@@ -145,7 +145,7 @@ async def test_a_session_of_2025_11_25_is_asked_on_its_stream(streaming, tool, v
 
 
 async def test_a_client_that_cannot_be_asked_is_told_by_an_error(mount, ada, token):
-    """2025-11-25 with JSON answers alone: it learns the address, and calls again."""
+    """A client of 2025-11-25 with JSON answers alone gets the URL in an error, and calls again."""
     peer = Peer(mount, PATH, version=D, token=token)
     peer.headers |= {"host": "localhost", "accept": "application/json"}
     await peer.open(**URLS_ONLY)
@@ -176,7 +176,7 @@ async def test_another_user_is_not_helped_by_a_yes(mount, ada, token):
     grace = await sync_to_async(person)("grace")
     other = f"Bearer {(await sync_to_async(token_for)(grace))[1]}"
     assert text_of(await ask(mount, PATH, body, authorization=other)).startswith("Nothing was")
-    # A state of somebody else's is none.
+    # The `requestState` of another user is invalid.
     first = await ask(mount, PATH, stateless("ask_first"), authorization=token, host="localhost")
     state = first.response()["result"]["requestState"]
     stolen = stateless(

@@ -1,4 +1,4 @@
-"""The page on which a call is decided: who sees it, what it shows, and that nobody can forge it."""
+"""The page on which a call is decided: who sees it, what it shows, and that it cannot be forged."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def ada():
     return person("ada")
 
 
-def asked(user: Any, tool: str = "found_group", **arguments: Any) -> Approval:
-    """A call that waits."""
+def waiting_approval(user: Any, tool: str = "found_group", **arguments: Any) -> Approval:
+    """Create a call that waits for an approval."""
     client = MCPClient(server=gated, user=user, protocol_version="2025-06-18")
     client.call_tool(tool, arguments or {"name": "crew"}, check=False)
     return Approval.objects.latest("pk")
@@ -54,7 +54,7 @@ def text_of(response: Any) -> str:
 
 @pytest.mark.parametrize("end", ["", "/"])
 def test_the_caller_sees_what_his_assistant_wants(ada, end):
-    row = asked(ada, name="<b>crew</b>", note="two\nlines", pin="1234")
+    row = waiting_approval(ada, name="<b>crew</b>", note="two\nlines", pin="1234")
     response = signed_in(ada).get(f"{page_of(row)}{end}")
     assert response.status_code == 200
     page, text = response.content.decode(), text_of(response)
@@ -72,7 +72,7 @@ def test_the_caller_sees_what_his_assistant_wants(ada, end):
 
 @pytest.mark.usefixtures("unpinned")
 def test_the_page_has_the_words_that_another_process_has_given_the_tool(ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     decide_elsewhere("gated", "found_group", title="Open a club", description="For members.")
     a_second_later()
     text = text_of(signed_in(ada).get(page_of(row)))
@@ -81,7 +81,7 @@ def test_the_page_has_the_words_that_another_process_has_given_the_tool(ada):
 
 
 def test_who_is_not_signed_in_is_sent_to_the_login(ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     for address in (page_of(row), f"/gated/mcp/approvals/{NEVER}"):
         response = Client().get(address)
         assert response.status_code == 302
@@ -91,7 +91,7 @@ def test_who_is_not_signed_in_is_sent_to_the_login(ada):
 
 
 def test_the_page_of_another_user_is_not_there(ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     boss = decider(is_staff=True)
     for stranger in (person("grace"), boss, person("root", is_superuser=True, is_staff=True)):
         client = signed_in(stranger)
@@ -102,14 +102,14 @@ def test_the_page_of_another_user_is_not_there(ada):
 
 @pytest.mark.parametrize("code", [NEVER, "x", "a" * 32, "%00", "..", "a/b", "é"])
 def test_a_code_that_was_made_up_leads_nowhere(code, ada):
-    asked(ada)
+    waiting_approval(ada)
     assert signed_in(ada).get(f"/gated/mcp/approvals/{code}").status_code == 404
 
 
 def test_a_code_says_nothing_on_another_server(ada, settings):
     from mcp_django import mcp
 
-    row = asked(ada)
+    row = waiting_approval(ada)
     urls = ModuleType("urls")
     urls.urlpatterns = [path("mcp", mcp.urls)]
     settings.ROOT_URLCONF = urls
@@ -120,10 +120,10 @@ def test_staff_decide_about_others_alone(ada):
     boss = decider()
     root = person("root", is_superuser=True)
     for caller in (boss, root, ada):
-        row = asked(caller, "close_desk", desk=1)
+        row = waiting_approval(caller, "close_desk", desk=1)
         own = signed_in(caller)
         page = own.get(page_of(row))
-        # His own call he may look at, and wait.
+        # Users may view their own call, and wait.
         assert page.status_code == 200
         assert "This call waits for approval by another user of this site." in text_of(page)
         assert b"<form" not in page.content
@@ -137,7 +137,7 @@ def test_staff_decide_about_others_alone(ada):
 
 
 def test_who_was_switched_off_decides_nothing(ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     client = signed_in(ada)
     type(ada).objects.update(is_active=False)
     assert client.post(page_of(row), {"decision": "grant"}).status_code in (302, 404)
@@ -148,21 +148,25 @@ def test_who_was_switched_off_decides_nothing(ada):
 
 
 def test_a_decision_is_written_down(ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     response = decide(ada, row, "refuse", reason="  Not now. ")
     assert (response.status_code, response["Location"]) == (302, page_of(row))
     row = waiting()
     assert (row.state, row.decided_by, row.reason) == ("refused", "ada", "Not now.")
     assert row.decided_at is not None
-    entry = LogEntry.objects.get()
-    assert (entry.user, entry.object_id, entry.change_message) == (ada, str(row.pk), "Rejected.")
+    log_entry = LogEntry.objects.get()
+    assert (log_entry.user, log_entry.object_id, log_entry.change_message) == (
+        ada,
+        str(row.pk),
+        "Rejected.",
+    )
     shown = text_of(signed_in(ada).get(page_of(row)))
     assert "Rejected by ada. Nothing has happened." in shown
     assert "Not now." in shown
 
 
 def test_who_decides_twice_is_told(ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     assert decide(ada, row).status_code == 302
     again = decide(ada, row, "refuse")
     assert again.status_code == 409
@@ -172,7 +176,7 @@ def test_who_decides_twice_is_told(ada):
 
 
 def test_after_its_time_there_is_nothing_to_decide(ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
     page = signed_in(ada).get(page_of(row))
     assert "The request for approval has expired." in text_of(page)
@@ -183,14 +187,14 @@ def test_after_its_time_there_is_nothing_to_decide(ada):
 
 @pytest.mark.parametrize("form", [{}, {"decision": "maybe"}, {"decision": ""}])
 def test_what_is_no_decision_decides_nothing(form, ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     assert signed_in(ada).post(page_of(row), form).status_code == 404
     assert waiting().state == "pending"
 
 
 @pytest.mark.parametrize("verb", ["put", "delete", "patch"])
 def test_nothing_but_a_post_decides(verb, ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     client = signed_in(ada)
     assert getattr(client, verb)(page_of(row)).status_code == 405
     client.get(page_of(row), {"decision": "grant"})
@@ -201,7 +205,7 @@ def test_nothing_but_a_post_decides(verb, ada):
 def test_another_site_cannot_decide(has_middleware, ada, settings):
     if not has_middleware:
         settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if "csrf" not in name.lower()]
-    row = asked(ada)
+    row = waiting_approval(ada)
     client = Client(enforce_csrf_checks=True)
     client.force_login(ada)
     refused = client.post(page_of(row), {"decision": "grant"})
@@ -218,7 +222,7 @@ def test_another_site_cannot_decide(has_middleware, ada, settings):
 
 def test_under_debug_the_page_holds_its_style(ada, settings):
     settings.DEBUG = True
-    response = signed_in(ada).get(page_of(asked(ada)))
+    response = signed_in(ada).get(page_of(waiting_approval(ada)))
     styles = re.findall(r"<style>(.*?)</style>", response.content.decode(), re.DOTALL)
     assert len(styles) == 2
     for style in styles:
@@ -227,7 +231,7 @@ def test_under_debug_the_page_holds_its_style(ada, settings):
 
 
 def test_the_page_is_nobody_elses_to_frame_or_keep(ada):
-    response = signed_in(ada).get(page_of(asked(ada)))
+    response = signed_in(ada).get(page_of(waiting_approval(ada)))
     policy = response["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; style-src 'self'")
     assert "frame-ancestors 'none'" in policy
@@ -238,7 +242,7 @@ def test_the_page_is_nobody_elses_to_frame_or_keep(ada):
 
 
 def test_the_page_reads_from_right_to_left(ada):
-    row = asked(ada)
+    row = waiting_approval(ada)
     client = signed_in(ada)
     with translation.override("ar"), override_settings(LANGUAGE_CODE="ar"):
         page = client.get(page_of(row)).content.decode()
@@ -246,7 +250,7 @@ def test_the_page_reads_from_right_to_left(ada):
 
 
 def test_every_field_has_a_label_and_every_heading_a_scope(ada):
-    page = signed_in(ada).get(page_of(asked(ada))).content.decode()
+    page = signed_in(ada).get(page_of(waiting_approval(ada))).content.decode()
     inputs = re.findall(r'<input type="text" id="([^"]+)"', page)
     assert inputs == re.findall(r'<label for="([^"]+)"', page)
     assert all(
@@ -255,9 +259,9 @@ def test_every_field_has_a_label_and_every_heading_a_scope(ada):
 
 
 def test_a_page_costs_few_queries(ada, django_assert_max_num_queries):
-    row = asked(ada)
+    row = waiting_approval(ada)
     client = signed_in(ada)
-    # The session, the user, the row, and whether it is open.
+    # The session, the user, the approval, and whether the call is still possible.
     with django_assert_max_num_queries(5):
         client.get(page_of(row))
 
@@ -272,11 +276,11 @@ def test_the_page_is_below_every_mount(mount, ada, settings):
     urls = ModuleType("urls")
     urls.urlpatterns = [path("desk/", include(inner))]
     settings.ROOT_URLCONF = urls
-    row = asked(ada)
+    row = waiting_approval(ada)
     below = mount.replace("<slug:tenant>", "acme").strip("/")
     address = f"/desk/{below}/approvals/{row.code}".replace("//", "/")
     assert signed_in(ada).get(address).status_code == 200
-    # And that is where the caller is sent to.
+    # The caller gets the same URL.
     body = message("tools/call", {"name": "found_group", "arguments": {"name": "crew"}})
     token = token_for(ada)[1]
     endpoint = f"/desk/{mount.replace('<slug:tenant>', 'acme')}"
@@ -285,7 +289,7 @@ def test_the_page_is_below_every_mount(mount, ada, settings):
 
 
 def test_the_site_may_be_without_the_admin(ada, settings):
-    row = asked(ada)
+    row = waiting_approval(ada)
     settings.INSTALLED_APPS = [
         app for app in settings.INSTALLED_APPS if app != "django.contrib.admin"
     ]
@@ -301,7 +305,7 @@ def test_a_site_behind_login_middleware_has_the_page(ada, settings):
         *settings.MIDDLEWARE,
         "django.contrib.auth.middleware.LoginRequiredMiddleware",
     ]
-    row = asked(ada)
+    row = waiting_approval(ada)
     assert decide(ada, row).status_code == 302
     response = Client().get(page_of(row))
     assert urlsplit(response["Location"]).path == "/accounts/login/"

@@ -1,4 +1,4 @@
-"""Every use of a component is one line of the call log, whatever became of it."""
+"""Every use of a component is one row of the call log, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("call_log")]
 
 @pytest.fixture(autouse=True)
 def _no_connection_is_left():
-    """Async ORM calls leave one to a thread of asgiref; PostgreSQL keeps its database then."""
+    """Close connections of asgiref's thread, or PostgreSQL cannot drop the test database."""
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
@@ -61,7 +61,7 @@ def write(name: str) -> str:
 
 
 def server(*functions: Any, **options: Any) -> MCPServer:
-    """A server for all with some tools."""
+    """Return a server that is open to all, with these tools."""
     made = open_to_all()
     for function in functions:
         made.tool(**options)(function)
@@ -69,7 +69,7 @@ def server(*functions: Any, **options: Any) -> MCPServer:
 
 
 def the_call() -> Call:
-    """The one line there is."""
+    """Return the only row of the call log."""
     return Call.objects.get()
 
 
@@ -97,7 +97,7 @@ def test_a_resource_and_a_prompt_are_lines_too():
     client.read_resource("shop://orders/4711")
     client.get_prompt("greet", {"who": "Eve"})
     rows = Call.objects.order_by("id").values_list("kind", "component", "argument_names", "uri")
-    # The URI has the value of an argument in it, which is not logged unless somebody says so.
+    # The URI contains the value of an argument, which is logged only if the site owner enables it.
     assert list(rows) == [
         ("resource template", "shop://orders/{number}", ["number"], ""),
         ("prompt", "greet", ["who"], ""),
@@ -132,7 +132,7 @@ def test_a_failure_is_told_by_its_name(raised, outcome, reason):
 
     real_client(server=server(fail)).call_tool("fail", check=False)
     line = the_call()
-    # What it says may have an argument in it.
+    # The message of the exception may contain an argument.
     assert (line.outcome, line.reason) == (outcome, reason)
 
 
@@ -277,7 +277,7 @@ def test_who_declines_ends_it():
     assert Call.objects.latest("id").reason == "ElicitationDeclined"
 
 
-# The line is written by another thread, which would wait for a transaction of this test.
+# Another thread writes the row, and would wait for a transaction of this test.
 @pytest.mark.django_db(transaction=True)
 def test_a_question_that_nobody_answers_stays_one():
     client = real_client(server=server(ask), protocol_version="2025-11-25")
@@ -287,10 +287,10 @@ def test_a_question_that_nobody_answers_stays_one():
     assert (line.outcome, line.reason) in {("started", ""), ("asked", "the client did not answer")}
 
 
-# The line is written by another thread, which would wait for a transaction of this test.
+# Another thread writes the row, and would wait for a transaction of this test.
 @pytest.mark.django_db(transaction=True)
 def test_an_abandoned_call_is_logged_without_the_garbage_collector(call_log):
-    """What a call holds (its questions, its guard, its task) does not hold the call."""
+    """The questions, guard and task of a call do not keep a reference to the call."""
     made = open_to_all()
     made.tool(approval="caller", task="optional")(ask)
     client = real_client(server=made, user=person())
@@ -360,7 +360,7 @@ def test_the_line_outlives_what_its_tool_rolled_back():
 
 @pytest.fixture
 def broken(monkeypatch):
-    """A database that takes no line."""
+    """A database that stores no row of the call log."""
 
     def refuse(*args: Any) -> int:
         raise DatabaseError("disk full")
@@ -387,7 +387,7 @@ def test_nothing_is_written_without_a_line(tool, call_log):
     assert caught.value.code == -31503
     assert "call log" in caught.value.message
     assert not Group.objects.exists()
-    # The refusal is told as soon as it can be.
+    # The rejected call is logged as soon as the log can be written.
     assert [row.fields["outcome"] for row in added] == ["refused"]
 
 
@@ -540,7 +540,7 @@ async def test_what_was_given_up_before_it_began_writes_nothing(transactional_db
     body = client._client.message("tools/call", {"name": "write", "arguments": {"name": "late"}})
     opened = await sync_to_async(client._client.open)(body)
     await invoke.timeout_result(opened)
-    # Its thread comes back from wherever it hung.
+    # The thread of the call resumes after the timeout.
     with pytest.raises(Busy):
         await sync_to_async(invoke.run)(opened)
     assert [call.outcome async for call in Call.objects.all()] == ["timeout"]

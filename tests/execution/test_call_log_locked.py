@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit.processes import run_python
 
-# As the program has them.
+# The value in `locked_log.py`.
 QUEUE_SECONDS = 1
 
 
@@ -19,10 +19,10 @@ def test_calls_that_read_go_on_and_those_that_write_are_refused(tmp_path):
     assert answers["read"] == answers["read_later"] == "done"
     assert answers["write"].startswith("The call log cannot be written")
     assert answers["write_later"] == answers["write"]
-    # A refused call waits for one attempt, not for ever.
+    # A rejected call waits for one attempt, not forever.
     assert report["seconds"] < 2 * (QUEUE_SECONDS + 1)
     assert report["again"] == "done"
-    # What was refused has not run, and each call has its row.
+    # The rejected calls have not run, and each call has its row.
     assert report["ran"] == ["read", "read_later", "write"]
     assert report["rows"] == sorted(
         [

@@ -1,4 +1,4 @@
-"""Calls that may write wait for their lines, together, and none of them runs without one."""
+"""Calls that may write wait for their rows, in batches, and none of them runs without one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def write_later() -> str:
 
 @pytest.fixture
 def log(call_log, monkeypatch):
-    """A call log as a serving process has it, without calls of earlier tests."""
+    """A call log as in a process that serves, without calls of earlier tests."""
     assert keeping.call_log is call_log
     monkeypatch.setattr(CallLog, "is_inline", lambda self: False)
     made = CallLog()
@@ -75,7 +75,7 @@ def caller(server):
 
 
 async def outcomes(log: CallLog) -> list[tuple[str, str]]:
-    """The lines there are."""
+    """Return the component and outcome of each row."""
 
     def read() -> list[tuple[str, str]]:
         assert log.flush(PATIENCE)
@@ -86,7 +86,7 @@ async def outcomes(log: CallLog) -> list[tuple[str, str]]:
 
 @pytest.fixture
 async def queued(log, monkeypatch):
-    """Released with each line that a call waits for."""
+    """A semaphore that is released for each row that a call waits for."""
     semaphore = asyncio.Semaphore(0)
     put, loop = log._put, asyncio.get_running_loop()
 
@@ -107,7 +107,7 @@ async def test_calls_that_wait_together_are_written_together(log, gate, caller, 
     assert RAN == []
     gate.may_write.set()
     assert await asyncio.gather(first, *others) == 5 * [["written"]]
-    # One waits alone; the others begin together.
+    # The first call waits alone; the others are written together.
     assert gate.batches[:2] == [1, 4] or gate.batches[:2] == [1, 5]
     assert await outcomes(log) == 5 * [("write_later", "ok")]
 

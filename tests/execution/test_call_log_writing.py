@@ -1,4 +1,4 @@
-"""How lines get into the call log: behind the back of what reads, and without losing one."""
+"""How rows are written to the call log: without delay for read-only calls, and without loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def line(component: str = "read", **fields: Any) -> CallRow:
-    """A line of a call that has ended."""
+    """Return a row of a call that has ended."""
     values = {"at": timezone.now(), "server": "shelf", "kind": "tool", "outcome": "ok"}
     given = {**values, "component": component, "user_key": "anonymous", **fields}
     return CallRow({**given, "token": secrets.token_hex(8)})
@@ -36,7 +36,7 @@ def written() -> list[str]:
 
 @pytest.fixture
 def log(monkeypatch):
-    """A call log as a serving process has it, that waits for long."""
+    """A call log as in a process that serves, which waits long before it writes."""
     monkeypatch.setattr(CallLog, "is_inline", lambda self: False)
     monkeypatch.setattr(writer, "FLUSH_SECONDS", 3600.0)
     made = CallLog()
@@ -46,7 +46,7 @@ def log(monkeypatch):
 
 
 class Away:
-    """A database that fails so many times; ``failed`` is set with each time."""
+    """A database that fails this many times; ``failed`` is released each time."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -94,7 +94,7 @@ def test_what_reads_does_not_wait_for_its_line(log, monkeypatch):
     client = real_client(server=made)
     client.call_tool("read")
     client.call_tool("write")
-    # What may write is there, and what came before it is not.
+    # The call that may write is stored; the read-only call before it is not.
     assert written() == ["write"]
     assert log.flush()
     assert sorted(written()) == ["read", "write"]
@@ -147,7 +147,7 @@ def test_the_end_of_a_call_is_written_once_its_beginning_is(log):
 def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log):
     begun = line("write", outcome="started", user_name="ann")
     log.insert(begun)
-    # Somebody has this user forgotten while the call runs.
+    # The user's name and key are removed while the call runs.
     Call.objects.update(user_name="", user_key="forgotten")
     ended = {**begun.fields, "outcome": "ok", "ms": 2.5}
     log.add(begun._replace(fields=ended, is_end=True))
@@ -309,7 +309,7 @@ def test_a_process_that_is_killed_leaves_what_it_had_begun():
 
 
 def run(script: str, *, expected: int = 0) -> None:
-    """Run a script in a process of its own, on the database of the test."""
+    """Run a script in another process, on the database of the test."""
     if connection.vendor != "sqlite":
         pytest.skip("Only a file is found by another process.")
     environment = {**os.environ, "MCP_TEST_DATABASE": str(connection.settings_dict["NAME"])}

@@ -1,4 +1,4 @@
-"""What of the arguments of a call goes into the call log: names, a digest, and values if wanted."""
+"""What the call log stores of arguments: names, a digest, and values if enabled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pay(card: Card, amount: int, pin_code: str, api_key: str = "", note: str = "
     return "paid"
 
 
-# Long: digests, tokens and times have short ones by chance.
+# Long values, because digests, tokens and times may contain short ones by chance.
 NUMBER, PIN, KEY = "4111-1111-1111", "12-34-56-78", "key-of-ada"
 ARGUMENTS = {
     "card": {"number": NUMBER, "name": "Ada"},
@@ -172,7 +172,7 @@ def test_the_address_of_what_is_refused_is_kept_without_its_values(uri, kept):
     made.resource("shop://cards/{card}", permission="auth.view_group", sensitive=["card"])(
         lambda card: card
     )
-    # One is refused at the door, the other behind it.
+    # The server rejects one, and the component the other.
     for user, error in (
         (person("ada"), AccessRefused),
         (person("boss", is_staff=True), MCPError),
@@ -197,7 +197,7 @@ def test_the_digest_names_arguments_without_telling_them():
         client.call_tool("read", {"n": n})
     first, again, second = Call.objects.order_by("id").values_list("arguments_digest", flat=True)
     assert first == again != second
-    # Whoever has the table cannot try all numbers.
+    # The digest is keyed, so a reader of the table cannot compute it for each number.
     assert first != hashlib.sha256(b'{"n":1}').hexdigest()
 
 

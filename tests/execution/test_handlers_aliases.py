@@ -1,4 +1,4 @@
-"""A component answers to its former names, and to nothing more than under its own."""
+"""A component is found by its former names, under the same rules as by its own name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def shop():
 
 
 def refusal(client: MCPClient, name: str) -> tuple[Any, str]:
-    """How the call of a tool is refused."""
+    """Return the code and message of the error for a tool call."""
     with pytest.raises(ErrorResponse) as caught:
         client.call_tool(name)
     return caught.value.code, str(caught.value).replace(name, "NAME")
@@ -64,7 +64,7 @@ def refusal(client: MCPClient, name: str) -> tuple[Any, str]:
 
 @pytest.mark.parametrize("transport", ["memory", "http"])
 def test_the_former_name_is_answered_and_not_listed(shop, transport):
-    # The header Mcp-Name is compared with the name that was called.
+    # The header Mcp-Name must match the name that was called.
     with real_client(server=shop, transport=transport) as client:
         assert [tool["name"] for tool in client.list_tools()] == ["find_orders"]
         assert [prompt["name"] for prompt in client.list_prompts()] == ["sum_up"]

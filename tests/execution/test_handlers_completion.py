@@ -1,4 +1,4 @@
-"""`completion/complete`: suggestions of what the caller may see."""
+"""`completion/complete`: suggestions from what the caller may see."""
 
 from __future__ import annotations
 

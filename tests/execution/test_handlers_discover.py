@@ -1,4 +1,4 @@
-"""`server/discover`, and that what it says is so."""
+"""`server/discover`, and that its answer is true."""
 
 from __future__ import annotations
 

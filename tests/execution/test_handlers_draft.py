@@ -1,4 +1,4 @@
-"""`DRAFT-2026-v1`, the alias: the stateless rules with other codes, ids and identity."""
+"""`DRAFT-2026-v1`, an alias: the stateless rules with other codes, ids and identity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLD = [revision.version for revision in HANDSHAKE]
 
 
 def unsupported(version: str) -> ErrorResponse:
-    """The error for a request that names a version in its envelope."""
+    """Return the error for a request whose envelope names this version."""
     with pytest.raises(ErrorResponse) as caught:
         MCPClient(server=open_server).request(
             "tools/list", {"_meta": {envelope.PROTOCOL_VERSION: version}}
@@ -86,7 +86,7 @@ def test_a_handshake_version_in_an_envelope_is_told_of_the_modern_ones(version):
 @override_settings(MCP_DJANGO={"PROTOCOL_VERSIONS": ["2026-07-28"]})
 def test_the_draft_can_be_switched_off():
     error = unsupported(DRAFT)
-    # The draft's own code for it.
+    # The draft has a code of its own for this error.
     assert error.code == -32004
     assert error.data == {"supported": ["2026-07-28"], "requested": DRAFT}
 

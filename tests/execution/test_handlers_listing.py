@@ -30,12 +30,12 @@ NAMES = ["a", "b", "c", "d", "e"]
 
 @pytest.fixture(autouse=True)
 def _short_pages(settings):
-    """Two of the components below fit into a page: it has 61,440 bytes."""
+    """Reduce a page to 61,440 bytes, so that it holds two of the components below."""
     settings.MCP_DJANGO = {"MAX_EVENT_BYTES": 65_536}
 
 
 def fill(server: MCPServer, name: str, **options: Any) -> None:
-    """One component of every kind."""
+    """Register one component of every kind."""
     options = {"description": "x" * 25_000, **options}
     server.tool(name, **options)(lambda: "x")
     server.resource(f"x://{name}", **options)(lambda: "x")
@@ -44,7 +44,7 @@ def fill(server: MCPServer, name: str, **options: Any) -> None:
 
 
 def fill_many(server: MCPServer, number: int, **options: Any) -> None:
-    """So many components of every kind, of which one is declared."""
+    """Add this many components of every kind, of which only the first is declared."""
     fill(server, "0000", **options)
     for place in range(1, number):
         name = f"{place:04}"
@@ -114,7 +114,7 @@ def test_the_setting_sizes_the_pages_of_a_server_that_does_not():
 
 
 class AfterNoon(BasePermission):
-    """A rule that looks at anything."""
+    """A rule of the site that may read anything."""
 
     def has_permission(self, principal: Principal) -> bool:
         return True

@@ -24,7 +24,7 @@ NOT_FOUND = "Resource not found; see resources/list and resources/templates/list
 
 
 def reading(value: Any, **options: Any) -> list[dict[str, Any]]:
-    """The contents that a client reads of a resource that gives this value."""
+    """Return the contents that a client reads of a resource that returns this value."""
     server = open_to_all()
     server.resource("shop://it", **options)(lambda: value)
     return real_client(server=server).read_resource("shop://it")
@@ -309,7 +309,7 @@ def test_a_hidden_resource_is_a_missing_one():
 
 
 def readers() -> MCPServer:
-    """A server whose tools read its resources."""
+    """Return a server whose tools read its resources."""
     server = open_to_all()
 
     @server.resource("shop://sync")

@@ -1,4 +1,4 @@
-"""`resources/list` with templates that list what they hold."""
+"""`resources/list` with templates that list their resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spec import spec
 
 
 def numbered(kind: str, rows: list[int]) -> ListEntries:
-    """Entries of a sorted list that may change between two pages."""
+    """Return a lister of sorted rows, which may change between two pages."""
 
     def entries(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         left = [row for row in rows if after is None or row > after[0]]
@@ -37,7 +37,7 @@ def numbered(kind: str, rows: list[int]) -> ListEntries:
 
 
 def listing(server: MCPServer, kind: str, entries: ListEntries, **options: Any) -> None:
-    """A template whose function is never called here."""
+    """Register a template with this lister; its function is never called here."""
     uri = f"x://{kind}/{{v}}"
     server.resource(uri, **options)(lambda v: v)
     server.templates[uri] = replace(server.templates[uri], entries=entries)

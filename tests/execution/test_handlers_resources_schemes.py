@@ -1,4 +1,4 @@
-"""The scheme of a resource's URI in any case: a client may lower it (RFC 3986, section 3.1)."""
+"""The scheme of a resource's URI in any case: clients may lowercase it (RFC 3986, section 3.1)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_resource_is_listed_with_its_scheme_in_lower_case(server):
 def test_a_resource_is_read_by_its_scheme_in_any_case(uri, text, version, server):
     client = MCPClient(server=server, protocol_version=version)
     (contents,) = client.read_resource(uri)
-    # As it was asked for, which clients compare.
+    # The URI as it was requested, because clients compare it.
     assert (contents["uri"], contents["text"]) == (uri, text)
 
 

@@ -1,4 +1,4 @@
-"""`tools/list` and `tools/call`: names, arguments, failures and what a listed tool says."""
+"""`tools/list` and `tools/call`: names, arguments, failures and the members of a listed tool."""
 
 from __future__ import annotations
 

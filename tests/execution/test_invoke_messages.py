@@ -25,7 +25,7 @@ PATIENCE = 5
 
 
 def talk(function: Any, arguments: dict[str, Any] | None = None, **envelope: Any) -> CallResult:
-    """Call a tool with an envelope of one's own."""
+    """Call a tool with this envelope."""
     server = open_to_all()
     server.tool("tool")(function)
     client = real_client(server=server)
@@ -246,7 +246,7 @@ async def test_a_synchronous_tool_is_answered_for_in_time_and_told():
     assert result["isError"]
     assert "took longer than 0.01 seconds" in result["content"][0]["text"]
     assert bool(opened.cancellation)
-    # On a busy machine the time is over before a thread is free, and then nothing runs at all.
+    # On a busy machine the time limit is reached before a thread is free, and then nothing runs.
     assert not begun.is_set() or await asyncio.to_thread(ended.wait, PATIENCE)
 
 

@@ -1,4 +1,4 @@
-"""Language and time zone of the request hold in the call, and do not leave it."""
+"""The language and time zone of the request apply in the call, and only there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of the server holds no secret, whatever a tool raises or a message has in it."""
+"""The server log contains no secret, whatever a tool raises or a message contains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRETS = (
 
 @pytest.fixture
 def text(caplog):
-    """What the log says, as a handler writes it."""
+    """A function that returns the log as a handler writes it."""
     caplog.set_level(logging.DEBUG)
     return lambda: caplog.text
 
@@ -52,7 +52,7 @@ def test_the_exception_of_a_tool_is_logged_without_its_secrets(secret, is_cause,
     assert "[hidden]" in text()
     for part in (KEPT, "Z" * 43, "eyJzdWIiOiJhZGEifQ"):
         assert part not in text()
-    # A handler that makes a report of the exception itself has none.
+    # A handler that formats the exception itself has none to format.
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -97,7 +97,7 @@ def test_an_object_that_cannot_say_what_it_is_breaks_no_request(monkeypatch):
     def shown() -> str:
         return "done"
 
-    # The handlers of pytest raise what those of a site write to the standard error.
+    # pytest's handlers raise the errors that a site's handlers write to standard error.
     monkeypatch.setattr(logging.getLogger("mcp_django"), "propagate", False)
     monkeypatch.setattr(logging, "lastResort", logging.NullHandler())
     assert [tool["name"] for tool in real_client(server=server).list_tools()] == ["shown"]

@@ -1,4 +1,4 @@
-"""The plan of a component: made once, with what it uses, and made again when that changes."""
+"""The plan of a component: built once, with the steps it needs, and rebuilt when those change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def server():
 
 
 async def ask(server: MCPServer, name: str, **arguments: Any) -> Any:
-    """Call a tool of the raw mount."""
+    """Call a tool over the raw mount."""
     answer = await send(
         server.asgi, "/", message("tools/call", {"name": name, "arguments": arguments})
     )
@@ -107,7 +107,7 @@ async def test_an_absent_component_runs_where_the_most_demanding_one_does(server
     of_add, absent = plan_of(server, "add"), plan_of(server, None)
     assert of_add is not None
     assert absent is not None
-    # ``talk`` is counted, in the cache of the site.
+    # ``talk`` has a rate, which is counted in the site's cache.
     assert (of_add.where, absent.where) == ("loop", "thread")
 
 

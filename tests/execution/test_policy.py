@@ -1,4 +1,4 @@
-"""Who may see and use what: permissions, scopes, and the answers to those who may not."""
+"""Who may see and use what: permissions, scopes, and the errors for callers without them."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def test_a_server_may_ask_for_a_permission_of_django():
 
 
 class OnlyAda(BasePermission):
-    """One person by name."""
+    """Allows one user by name."""
 
     def has_permission(self, principal: Principal) -> bool:
         return bool(principal.user.get_username() == "ada")
 
 
 class Named(BasePermission):
-    """People by name; two of one name are equal, and so cannot be hashed."""
+    """Allows a user by name; instances with equal names are equal, and so cannot be hashed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -140,9 +140,9 @@ def test_a_tool_for_approval_checks_as_many_permissions_as_an_absent_one(setting
     settings.MCP_DJANGO = {"AUTH": ["session"]}
     checked = []
     for name in ("needs_approval", "lacks_approval"):
-        Asking.asked = 0
+        Asking.queries = 0
         post("/inline", message("tools/call", {"name": name}))
-        checked.append(Asking.asked)
+        checked.append(Asking.queries)
     assert checked == [1, 1]
 
 
@@ -201,7 +201,7 @@ def test_a_token_that_lacks_a_scope_is_told_every_one(scopes):
     challenge = response["WWW-Authenticate"]
     assert challenge.startswith("Bearer ")
     assert 'error="insufficient_scope"' in challenge
-    # What the operation needs, and nothing that was granted besides.
+    # The scopes that the operation needs, without others that the token has.
     assert 'scope="orders:write orders:read"' in challenge
     with pytest.raises(InsufficientScope) as caught:
         MCPClient(server=mcp, user=user, scopes=scopes).call_tool("scoped_tool")
@@ -318,12 +318,12 @@ def secret() -> str:
 
 
 class Asking(BasePermission):
-    """Asks the database each time, and says no."""
+    """Queries the database each time, and denies permission."""
 
-    asked = 0
+    queries = 0
 
     def has_permission(self, principal: Principal) -> bool:
-        type(self).asked += 1
+        type(self).queries += 1
         return Group.objects.filter(name="nowhere").exists()
 
 
@@ -333,7 +333,7 @@ def needs_answer() -> str:
     return "x"
 
 
-# Components of every kind behind each of these, by the first word of their names.
+# Each of these guards components of every kind, whose names begin with the key.
 GUARDS: dict[str, Any] = {
     "staff": IsStaff,
     "codename": "auth.view_group",
@@ -398,12 +398,12 @@ NAMING: dict[str, Any] = {
 
 @pytest.fixture
 def token():
-    """The token of somebody to whom everything of ``GUARDS`` is hidden."""
+    """The token of a user to whom everything in ``GUARDS`` is hidden."""
     return token_for(person())[1]
 
 
 def _session(token: str) -> dict[str, str | None]:
-    """The headers of a session."""
+    """Open a session and return its headers."""
     headers = {"mcp_protocol_version": None, "mcp_method": None}
     answer = post("/alike", initialize(), token=token, **headers)
     return {
@@ -418,7 +418,7 @@ def _streaming(exchange_of: Callable[..., Exchange], *args: Any) -> Exchange:
 
 
 def _statements(captured: CaptureQueriesContext) -> list[str]:
-    """What was asked of the database, whatever the values."""
+    """Return the statements that were sent to the database, without their values."""
     return sorted(
         re.sub(r"VALUES .*|'(?:[^']|'')*'|\b\d+\b", "…", query["sql"])
         for query in captured.captured_queries
@@ -429,11 +429,11 @@ def _statements(captured: CaptureQueriesContext) -> list[str]:
 @pytest.mark.parametrize("what", NAMING)
 @pytest.mark.parametrize("word", GUARDS)
 def test_hidden_and_unknown_ask_the_database_the_same(what, word, token, monkeypatch):
-    # Where nothing can be told, nothing is subscribed to; in this thread its statements are seen.
+    # Without a stream nothing is subscribed to, so allow one here, where statements are captured.
     streaming = partial(_streaming, view.exchange_of)
     monkeypatch.setattr(view, "exchange_of", streaming)
     headers = _session(token) if "subscription" in what else {}
-    # Notes when the token was last used, once a minute.
+    # This call stores the last use of the token, which happens once a minute.
     post("/alike", message("tools/call", {"name": "open_one"}), token=token)
     answers, statements = {}, {}
     for name in (f"{word}_one", f"{word}_two"):
@@ -444,7 +444,7 @@ def test_hidden_and_unknown_ask_the_database_the_same(what, word, token, monkeyp
     assert hidden.content.replace(b"_one", b"_two") == unknown.content
     assert (hidden.status_code, hidden.headers) == (unknown.status_code, unknown.headers)
     assert statements[f"{word}_one"] == statements[f"{word}_two"]
-    # The permissions of his groups, the groups, and what a permission asks by itself.
+    # The permissions of the user's groups, the groups, and the query of a permission itself.
     assert len([query for query in statements[f"{word}_two"] if '"auth_group' in query]) == 3
 
 
@@ -474,12 +474,12 @@ async def test_hidden_and_unknown_take_the_same_way_through_threads(monkeypatch)
 )
 async def test_what_is_listened_for_in_vain_is_asked_for_once(uris):
     ada = await sync_to_async(person)()
-    Asking.asked = 0
+    Asking.queries = 0
     async with MCPClient(server=alike, user=ada).listen(uris=uris) as messages:
         acknowledged = await anext(messages)
     assert acknowledged["params"]["notifications"] == {}
-    # A class is one permission, wherever it is named.
-    assert Asking.asked == (1 if uris else 0)
+    # A class is one permission, for all components that name it.
+    assert Asking.queries == (1 if uris else 0)
 
 
 @spec("AUT-5", "AUT-8")
@@ -500,14 +500,14 @@ def test_an_error_response_knows_its_code():
 
 
 class Failing(BasePermission):
-    """Asks what is not there."""
+    """Raises an error."""
 
     def has_permission(self, principal: Principal) -> bool:
         raise LookupError("no such table")
 
 
 class Demanding(BasePermission):
-    """Refuses in words of its own."""
+    """Denies permission with a message of its own."""
 
     def has_permission(self, principal: Principal) -> bool:
         raise InsufficientScope("Sign in again.", scopes=("fresh",))

@@ -1,4 +1,4 @@
-"""The reasons that the owner of the site is told are those that decide."""
+"""The reasons that the site owner is shown are the ones that decide."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from tests.kit.servers import changed_catalog
 
 
 class Yes(BasePermission):
-    """Says yes."""
+    """Allows."""
 
 
 class No(BasePermission):
-    """Says no."""
+    """Denies."""
 
     def has_permission(self, principal: Principal) -> bool:
         return False
 
 
 class Refuses(BasePermission):
-    """Refuses in words of its own."""
+    """Denies with a message of its own."""
 
     def has_permission(self, principal: Principal) -> bool:
         raise AuthenticationRequired("Sign in once more.")
 
 
 class Objects(BasePermission):
-    """Has an error of the protocol for whoever asks."""
+    """Raises an error of the protocol."""
 
     def has_permission(self, principal: Principal) -> bool:
         raise InvalidParams("Not today.")
 
 
 class Fails(BasePermission):
-    """Is broken."""
+    """Raises an unexpected error."""
 
     def has_permission(self, principal: Principal) -> bool:
         raise RuntimeError("oops")
@@ -67,7 +67,7 @@ NEEDED = [(), ("a",), ("a", "b")]
 
 
 def named(declared: Any) -> str:
-    """The name of a case, the same in every process."""
+    """Return the name of a case, the same in every process."""
     guards = declared if isinstance(declared, (list, tuple)) else [declared]
     return (
         "+".join(getattr(guard, "__name__", type(guard).__name__) for guard in guards) or "nothing"
@@ -140,7 +140,7 @@ def test_all_reasons_are_given_and_not_the_first_alone():
 
 
 class Counted(BasePermission):
-    """Says what it was made to say, and counts how often."""
+    """Returns or raises the given answer, and counts its calls."""
 
     def __init__(self, answer: bool | Exception) -> None:
         self.answer, self.count = answer, 0
@@ -225,7 +225,7 @@ def test_whoever_may_not_enter_has_a_reason(is_known, permission, guards, is_ena
     offered = changed_catalog(server.catalog, extra_permissions=guards, is_enabled=is_enabled)
 
     class Door:
-        """The server as its owner narrowed it."""
+        """The server with an override."""
 
         def __getattr__(self, name: str) -> Any:
             return offered if name == "catalog" else getattr(server, name)

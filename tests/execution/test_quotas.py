@@ -1,4 +1,4 @@
-"""Rates of servers and components: what counts as a use, for whom, and until when."""
+"""Rate limits of servers and components: what counts as a use, for whom, and for how long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START = 1_800_000_000.0  # a multiple of an hour
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """The beginning of an hour, until a test says otherwise."""
+    """A clock at the beginning of an hour, which a test can move."""
     clock = SimpleNamespace(now=START)
     fake = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: 0.0)
     monkeypatch.setattr(limits, "time", fake)
@@ -50,7 +50,7 @@ def with_tool(*, server: MCPServer | None = None, **options: Any) -> MCPServer:
 
 
 def is_refused(server: MCPServer, user: Any, client: str) -> bool:
-    """Whether a client of a user is over a limit."""
+    """Return whether a client of a user has exceeded a limit."""
     key = f"{principal_for(user).key}@{client}"
     caller = principal_for(user, key=key, client_id=client)
     speaking = LocalClient(server, caller, revision=LATEST, client_info={"name": client})
@@ -59,7 +59,7 @@ def is_refused(server: MCPServer, user: Any, client: str) -> bool:
 
 
 def is_limited(client: MCPClient, method: str = "tools/call", **params: Any) -> bool:
-    """Whether a use was refused for being one too many."""
+    """Return whether a use was rejected because of a rate limit."""
     params = params or {"name": "add", "arguments": {}}
     try:
         client.request(method, params)
@@ -116,7 +116,7 @@ def test_a_site_may_have_the_model_told_instead(settings):
     assert result.text == (
         "The limit of 1/h on the server 'inline' is reached; call again in 3600 seconds."
     )
-    # Nobody but a tool can say it so.
+    # Other methods have no result that could carry this text, so they return an error.
     assert is_limited(client, "prompts/get", name="greet")
 
 
@@ -136,7 +136,7 @@ def test_a_call_that_is_refused_uses_nothing_up(clock):
 def test_a_loser_of_a_race_gives_back_what_was_counted(monkeypatch):
     client = MCPClient(server=with_tool(rate=["1/m", "9/h"]))
     assert not is_limited(client)
-    # Another process takes the last one between the look and the count.
+    # Another process takes the last use between the check and the count.
     monkeypatch.setattr(limits, "check_limit", lambda *args, **kwargs: 0)
     assert all(is_limited(client) for _ in range(20))
     monkeypatch.undo()
@@ -145,7 +145,7 @@ def test_a_loser_of_a_race_gives_back_what_was_counted(monkeypatch):
 
 
 def held() -> dict[str, int]:
-    """What the cache holds; the clock of the windows is not that of the entries."""
+    """Return the contents of the cache, whose expiry does not follow the clock of the test."""
     raw: Any = cache
     return {key: cache.get(key.split(":", 2)[2]) for key in raw._cache}
 
@@ -208,7 +208,7 @@ COMPLETION = {
 
 @spec("CMP-4", "CMP-5")
 def test_suggestions_have_a_count_of_their_own():
-    """Typing asks for many of them, and must not use up the prompt."""
+    """Typing causes many completions, which must not use up the limit of the prompt."""
     client = MCPClient(server=everything())
     uses = [is_limited(client, "completion/complete", **COMPLETION) for _ in range(3)]
     assert uses == [False, True, True]
@@ -291,7 +291,7 @@ def test_servers_and_components_are_counted_apart(settings):
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "2026-07-28"])
 def test_no_rate_limits_what_a_client_asks_to_find_its_way(version, settings):
-    # One refused discovery or list moves the Python SDK to an older revision for good.
+    # A single rejected discovery or list permanently moves the Python SDK to an older revision.
     settings.MCP_DJANGO = {"RATE": "1/h"}
     server = with_tool(
         server=MCPServer("strict", permission=AllowAny, rate=["1/h", "0/d"]), rate="1/h"

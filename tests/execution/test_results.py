@@ -1,4 +1,4 @@
-"""What a tool may return, and what a client gets of it."""
+"""What a tool may return, and the result that a client gets."""
 
 from __future__ import annotations
 

@@ -97,10 +97,10 @@ async def iterate() -> str:
     note_loop()
 
     async def items():
-        for item in "done":
-            yield item
+        for letter in "done":
+            yield letter
 
-    return "".join([item async for item in items()])
+    return "".join([letter async for letter in items()])
 
 
 @server.tool
@@ -201,9 +201,9 @@ def no_loops():
     left.clear()
     yield
     close_idle_loops()
-    for item in left:
-        if isinstance(item, socket.socket):
-            item.close()
+    for leftover in left:
+        if isinstance(leftover, socket.socket):
+            leftover.close()
 
 
 def ask(name: str) -> str:
@@ -247,9 +247,9 @@ def test_what_a_call_leaves_ends_with_its_loop(name, ended):
     assert ask(name) == "done"
     [loop] = loops
     assert loop.is_closed()
-    # Those of the loop's own executor.
+    # The threads of the loop's own executor.
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("asyncio")]
-    assert [item for item in left if isinstance(item, str)] == ended
+    assert [leftover for leftover in left if isinstance(leftover, str)] == ended
     assert ask("at_once") == "done"
     assert loops[1] is not loop
 
@@ -304,7 +304,7 @@ def test_a_thread_that_has_a_running_loop_is_told_so():
 
 
 def test_code_that_outlives_a_call_finds_no_loop_to_wait_for():
-    """``asgiref`` keeps the loop of the call in the threads of a pool of the site's own."""
+    """``asgiref`` keeps the loop of the call in the threads of the site's own pool."""
     assert ask("use_pool_of_site") == "done"
     assert loops[0].is_closed()
     assert pool.submit(async_to_sync(use_timeout)).result(timeout=10) == "done"
@@ -348,7 +348,7 @@ def test_a_loop_without_references_is_freed_though_threads_gave_it_results():
     kept = weakref.ref(loops.pop(), lambda _: freed.set())
     close_idle_loops()
     gc.collect()
-    # The thread that gave the result may not be done with it.
+    # The thread that returned the result may not have finished with it.
     assert freed.wait(10)
     assert kept() is None
 
@@ -447,7 +447,7 @@ def test_a_function_with_a_file_is_told_of_it_at_once(looks):
             loop = asyncio.get_running_loop()
             loop.add_reader(ours, ready.set)
             theirs.sendall(b"x")
-            # Always another step, so no look would wait.
+            # There is always a next step, so the loop never waits when it polls.
             steps = 0
             while not ready.is_set():
                 await asyncio.sleep(0)

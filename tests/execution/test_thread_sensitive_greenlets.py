@@ -1,4 +1,4 @@
-"""Async functions in greenlets of gevent, which share a thread with others."""
+"""Async functions in gevent greenlets, which share a thread with other greenlets."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ CALLERS, CALLS = 12, 25
 
 @pytest.fixture
 def switching(monkeypatch):
-    """Lets another greenlet run while a loop waits: what is in the list."""
+    """A list of functions that run in place of other greenlets while a loop waits."""
     close_idle_loops()
     others = []
     select = selectors.DefaultSelector.select
@@ -71,7 +71,7 @@ def test_others_may_have_loops_of_their_own_meanwhile(switching):
         await asyncio.sleep(0.001)
         hooks = sys.get_asyncgen_hooks()
         assert hooks.firstiter is not None
-        # Sync work lets others run, too.
+        # Sync work also lets other greenlets run.
         await sync_to_async(lambda: inner.append(run_coroutine(consume)))()
         assert sys.get_asyncgen_hooks() == hooks
         return await consume()

@@ -1,4 +1,4 @@
-"""Threads keep their connections while they are busy, and a call finds nothing of another one."""
+"""Threads keep their connections while they are busy, and a call finds no state of another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEEPING: dict[str, Any] = {"THREADS": 1, "KEEP_CONNECTIONS": True}
 
 @pytest.fixture(autouse=True)
 def _keep(settings):
-    """Threads of a test, which end with it."""
+    """One thread, which ends with the test."""
     settings.MCP_DJANGO = KEEPING
     yield
     for name in list(threads._pools):
@@ -61,7 +61,7 @@ def opened():
 
 @pytest.fixture
 def call(server):
-    """Call a tool over the raw mount."""
+    """A function that calls a tool over the raw mount."""
     return Caller(server.asgi, "/mcp", "2026-07-28").texts
 
 

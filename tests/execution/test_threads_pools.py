@@ -1,4 +1,4 @@
-"""The threads of a process: who gets one, in which order, and what becomes of those who wait."""
+"""The threads of a process: which job gets one, in which order, and what happens to the others."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from mcp_django.execution.threads import BoundedPool, count_job_for
 
 PATIENCE = 10
 
-# As long as the second thread is given to begin a second one.
+# How long a factory waits for a call by a second thread.
 MOMENT_SECONDS = 0.2
 
 
 def slowly(made: list[object]) -> Callable[..., Any]:
-    """Makes something, and lets another thread make one meanwhile if it can."""
+    """Return a factory that waits a moment for a call by another thread."""
     twice = threading.Event()
 
     def make(*args: object) -> object:
@@ -73,7 +73,7 @@ def test_a_test_that_changes_the_sizes_has_such_pools_and_no_other_has():
 
 @pytest.fixture
 def make():
-    """Makes pools that end with the test."""
+    """A function that creates pools, which are closed after the test."""
     made: list[BoundedPool] = []
 
     def make_pool(threads: int = 4, queue: int = 8, seconds: float = PATIENCE, **more: Any) -> Any:
@@ -88,7 +88,7 @@ def make():
 
 
 class Works:
-    """Work that begins, says so, and ends when it is let go."""
+    """Jobs that record that they began, and end when the test lets them."""
 
     def __init__(self, pool: BoundedPool) -> None:
         self._pool = pool
@@ -104,12 +104,12 @@ class Works:
         return self._pool.submit(work, key=key)
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many more have begun."""
+        """Wait until this many more jobs have begun."""
         for _ in range(count):
             assert self._begun.acquire(timeout=PATIENCE)
 
     def let_go(self, count: int = 1) -> None:
-        """Let so many end."""
+        """Let this many jobs end."""
         self._go.release(count)
 
 
@@ -135,7 +135,7 @@ def test_threads_start_as_they_are_needed_and_are_used_again(make):
     names = {
         pool.submit(lambda: threading.current_thread().name).result(PATIENCE) for _ in range(9)
     }
-    # The one that has just answered may not be back yet when the next is asked for.
+    # The thread that has just finished may not be free yet when the next job is submitted.
     assert names <= {f"mcp-test_{n}" for n in range(3)}
     works = Works(pool)
     for n in range(3):
@@ -224,7 +224,7 @@ def test_work_counts_for_whoever_is_found_to_call(make):
         return "done"
 
     futures = [pool.submit(work, key="unproven") for _ in range(4)]
-    # Mallory has what one may have, and the others wait as his; nobody stands for the unproven.
+    # Jobs of Mallory use a full share, and the rest wait; none counts as unproven any longer.
     for _ in futures:
         assert begun.acquire(timeout=PATIENCE)
     for _ in range(2):
@@ -247,7 +247,7 @@ async def test_what_has_to_wait_as_somebody_elses_waits_no_longer_than_it_may(ma
     loop.call_later(0.01, is_late.set)
 
     def work() -> None:
-        # Its time is up before anybody knows whose it is.
+        # The time limit is reached before the job's caller is known.
         asyncio.run_coroutine_threadsafe(is_late.wait(), loop).result(PATIENCE)
         count_job_for("mallory")
         works.began.append("late")
@@ -354,13 +354,13 @@ async def test_a_loop_is_woken_once_for_all_that_is_done(make, monkeypatch):
     await asyncio.sleep(0)
     for _ in running:
         assert all_done.acquire(timeout=PATIENCE)
-    # The loop has been held up until all of it was done, but for what the last were still at.
+    # The loop was blocked until all jobs were done, except for the end of the last ones.
     await asyncio.gather(*running)
     assert 1 <= len(woken) <= 5
 
 
 def run_apart(script: str) -> str:
-    """What a process of its own says."""
+    """Run a script in another process, and return its output."""
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     begin = "import django; django.setup()\nfrom mcp_django.execution.threads import get_pool\n"
     done = subprocess.run(
@@ -408,7 +408,7 @@ A, B, C = (Member("strangers", name) for name in "abc")
 
 
 def assert_empty(pool: BoundedPool) -> None:
-    """Nothing is left of what ran and waited."""
+    """Assert that no job is left, neither running nor waiting."""
     assert pool.close(seconds=PATIENCE)
     assert (pool._running, pool._queued, pool._waiting_count) == ({}, {}, 0)
     assert not pool.is_crowded
@@ -425,7 +425,7 @@ def test_as_many_run_at_once_as_the_share_says(size, share, member_share, make):
         works = Works(pool)
         jobs = [works.submit(str(key), key) for key in keys for _ in range(size)]
         works.wait_for(most)
-        # What is the process's own has the rest, so no other may begin.
+        # Jobs of the process itself take the rest, so that no other job can begin.
         for _ in range(size - most):
             works.submit("own", None)
         works.wait_for(size - most)
@@ -452,7 +452,7 @@ def test_as_many_wait_as_the_share_says_whoever_has_the_threads(size, make):
         except Busy:
             return count
 
-    # Half of the queue for all strangers, half of that for one of them.
+    # All strangers get half of the queue, and one of them half of that.
     assert [fill(key) for key in (A, B, C, "strangers", "alice", "bob", None)] == [
         *(2, 2, 0, 0, 4, 0, 0),
     ]
@@ -487,11 +487,11 @@ def test_a_member_with_all_its_threads_leaves_the_others_theirs(make):
     for n in range(3):
         works.submit(f"b{n}", B)
     works.wait_for(2)
-    # All strangers have their half now, and a third one waits for its turn.
+    # All strangers have reached their half, so a third one waits for its turn.
     works.submit("c", C)
     works.submit("alice", "alice")
     works.wait_for(1)
-    # Those of one member begin in two threads, in either order.
+    # Jobs of one member begin in two threads, in either order.
     assert sorted(works.began) == ["a0", "a1", "alice", "b0", "b1"]
     works.let_go(18 + 3 + 2)
     works.wait_for(18)
@@ -509,7 +509,7 @@ def test_members_take_turns_within_the_turns_of_all_callers(make):
             works.submit(f"{name}{n}", key)
     works.let_go(12)
     works.wait_for(11)
-    # Alice does not notice how many strangers wait.
+    # Alice does not wait for the strangers, however many there are.
     assert works.began[1:] == [
         *("a0", "alice 0", "b0", "alice 1", "c0", "alice 2", "a1", "alice 3", "b1", "a2", "a3"),
     ]
@@ -542,7 +542,7 @@ def test_work_counts_for_another_member_of_the_same_callers(make):
         counted.release()
         assert go.wait(PATIENCE)
 
-    # All strangers have two threads, and one of them has one.
+    # All strangers together get two threads, and each of them one.
     first = pool.submit(work, key=A)
     assert counted.acquire(timeout=PATIENCE)
     second = pool.submit(work, key=A)

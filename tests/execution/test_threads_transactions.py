@@ -1,4 +1,4 @@
-"""Which transactions surround a component, and what happens after them."""
+"""Which transactions a component runs in, and what happens after them."""
 
 from __future__ import annotations
 

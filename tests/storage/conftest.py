@@ -1,4 +1,4 @@
-"""Sessions to try the store with, as the tests of the transport have them."""
+"""Sessions for tests of storage, as the tests of the transport have them."""
 
 import os
 
@@ -14,6 +14,6 @@ from tests.transports.http_session.conftest import (
 
 __all__ = ["_stage", "app", "gate", "here", "mount", "session", "streaming"]
 
-# Only there are rows locked one by one.
+# This database locks rows one by one, which some tests need.
 POSTGRES = os.environ.get("DJANGO_SETTINGS_MODULE") == "tests.kit.settings_postgres"
 collect_ignore = [] if POSTGRES else ["test_streams_locked_rows.py"]

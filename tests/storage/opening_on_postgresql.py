@@ -1,4 +1,4 @@
-"""Sessions and the locks of rows: `test_other_databases.py` runs this file on PostgreSQL."""
+"""Sessions and row locks: `test_other_databases.py` runs this file on PostgreSQL."""
 
 from __future__ import annotations
 

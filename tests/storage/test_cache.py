@@ -1,4 +1,4 @@
-"""The cache of what the database confirmed: how long it holds, and what it never brings back."""
+"""The cache of what the database confirmed: how long it is valid, and what it never restores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
 
 
 class Table:
-    """Rows by their keys, each with its tags; `asked` are the keys of each question."""
+    """Rows with tags by their keys; `asked` lists the keys of each query."""
 
     def __init__(self, **rows: str) -> None:
         self.rows = rows
@@ -32,7 +32,7 @@ class Table:
         self.while_asking: Callable[[], object] = lambda: None
 
     def read_many(self, keys: Collection[str]) -> dict[str, Confirmed[str]]:
-        """Ask for rows; `while_asking` comes before the answer."""
+        """Query rows; `while_asking` is called before the rows are returned."""
         self.asked.append(sorted(keys))
         rows = {
             key: Confirmed(self.rows[key], frozenset({f"row:{key}", "all"}), self.seconds)
@@ -124,11 +124,11 @@ def test_a_question_on_its_way_does_not_bring_back_what_was_forgotten(values, ta
         cache.forget("row:a")
 
     table.while_asking = revoke
-    # The first answer had it still; the second question came after the change.
+    # The first query still returned the row; the second one ran after the change.
     assert values.read("ab") == {"b": "2"}
     assert table.asked == [["a", "b"], ["a"]]
     assert values.get("a") is None
-    # What was forgotten meanwhile concerns no other value.
+    # A change during a query affects only the values that it concerns.
     assert values.get("b") == "2"
 
 
@@ -149,7 +149,7 @@ def test_a_question_that_takes_long_remembers_only_so_much(values, table):
     changes = iter([[f"row:{n}" for n in range(10)], []])
     table.while_asking = lambda: cache.forget(*next(changes))
     assert values.fetch("a") == "1"
-    # Rather than miss one of them, it asked again.
+    # It queried again, because otherwise it would have missed a change.
     assert table.asked == [["a"], ["a"]]
     assert values.get("a") == "1"
 
@@ -178,7 +178,7 @@ def test_what_is_used_is_confirmed_together(values, table, clock):
         assert (values.get("a"), values.get("b")) == ("1", "2")
         table.asked.clear()
         assert values.confirm() == len(keys)
-        # What nothing has used since is asked for half as often.
+        # A value that was not used since is queried half as often.
         assert [sorted(question) for question in table.asked] == [sorted(keys)]
 
 
@@ -193,7 +193,7 @@ def test_a_caller_who_comes_back_soon_is_known(values, table, clock):
     for _ in range(15):
         clock.move(0.4)
         values.confirm()
-    # For one that does not, nothing is asked any more.
+    # A caller that does not come back is no longer queried.
     assert len(values) == 0
     table.asked.clear()
     assert values.confirm() == 0
@@ -302,7 +302,7 @@ def test_a_forked_child_begins_anew(values, table):
 
 
 class Door:
-    """Where a question waits until the test lets it through."""
+    """Makes a query wait until the test releases it."""
 
     def __init__(self, table: Table) -> None:
         self.is_asking = threading.Semaphore(0)
@@ -310,7 +310,7 @@ class Door:
         table.while_asking = self.wait
 
     def wait(self) -> None:
-        """Wait for the test."""
+        """Wait until the test releases the query."""
         self.is_asking.release()
         assert self.may_answer.wait(PATIENCE)
 
@@ -328,7 +328,7 @@ def test_questions_that_come_together_are_asked_together(table, monkeypatch):
     with ThreadPoolExecutor(61) as pool:
         first = pool.submit(values.fetch, "0")
         assert door.is_asking.acquire(timeout=PATIENCE)
-        # Each is asked for twice.
+        # Each value is requested twice.
         rest = [pool.submit(values.fetch, str(n % 30)) for n in range(60)]
         while cache._thread._questions.qsize() < 60:
             threading.Event().wait(0.001)
@@ -389,7 +389,7 @@ def test_a_thread_that_does_not_respond_delays_a_request_only(values, table, mon
     door = Door(table)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(values.fetch, "b")
-        # The thread asks, and so does the request that waited for it.
+        # Both the thread and the request that waited for it query the value.
         assert door.is_asking.acquire(timeout=PATIENCE)
         assert door.is_asking.acquire(timeout=PATIENCE)
         table.while_asking = lambda: None
@@ -408,7 +408,7 @@ def test_a_thread_that_was_killed_is_started_again(values, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(cache, "ASK_SECONDS", 0.01)
         patch.setattr(cache._thread, "_answer", die)
-        # It dies with the question, and the request asks by itself.
+        # The thread dies during the query, and the request queries by itself.
         assert values.fetch("a") == "1"
         dead = cache._thread._thread
         assert dead is not None

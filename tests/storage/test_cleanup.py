@@ -1,4 +1,4 @@
-"""What is swept up, when, and by whom."""
+"""Which rows are deleted, when, and by which process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_even
 
 
 def prune() -> dict[str, int]:
-    """What was swept up of each kind; those of the authorization server, only if anything was."""
+    """Return the number of deleted rows by type; further types only if any were deleted."""
     counts: dict[str, int] = {}
     total = cleanup.delete_expired(lambda name, count: counts.update({name: count}))
     assert total == sum(counts.values())
@@ -37,7 +37,7 @@ def prune() -> dict[str, int]:
 
 
 def finished(session: Session, *, ago: float) -> int:
-    """A stream of three events whose retention ended so long ago."""
+    """Create a stream of three events whose retention ended this many seconds ago."""
     number = open_stream(session.pk)
     append_events(number, [(1, "1"), (2, "2"), (3, "3")], final=True)
     Stream.objects.filter(pk=number).update(expires_at=seconds_ago(ago))

@@ -1,4 +1,4 @@
-"""``BACKGROUND``: where work runs for which no request waits, without a test runner."""
+"""``BACKGROUND``: where work runs that no request waits for, outside of a test runner."""
 
 import json
 
@@ -69,5 +69,5 @@ def test_rows_are_written_where_the_setting_says(tmp_path, background, tool):
         assert report["threads"] == []
     else:
         assert "mcp-calls" in report["threads"]
-        # What may write waits for its row.
+        # A call that may write waits for its row.
         assert report["at once"] == ([[tool, "ok"]] if tool == "write" else [])

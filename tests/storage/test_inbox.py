@@ -1,4 +1,4 @@
-"""The inbox: what is put down for another process is taken once."""
+"""The inbox: a message for another process is taken only once."""
 
 from mcp_django.models import Inbox
 from mcp_django.storage import inbox
@@ -56,7 +56,7 @@ def test_a_session_has_so_much_waiting_and_no_more(session, settings):
     assert not inbox.has_room(session.pk, "answer", size=40, keep=3)
     assert inbox.has_room(session.pk, "answer", size=20, keep=3)
     assert not inbox.has_room(session.pk, "answer", size=20, keep=2)
-    # Of each kind so many, of all together so many characters.
+    # Messages are limited by count for each type, and by characters for all types together.
     assert inbox.has_room(session.pk, "message", size=20, keep=1)
     assert not inbox.has_room(session.pk, "message", size=40, keep=1)
 

@@ -1,4 +1,4 @@
-"""Processes as owners: their beats, and the one clock that all go by."""
+"""Processes as owners: their heartbeats, and the clock that all of them use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_django.models import Worker
 from mcp_django.storage import inbox
 from tests.transports.http_session.conftest import ELSEWHERE, HERE, as_worker, at_once, silence
 
-# Before any test puts another in its place.
+# The original, before any test replaces it.
 number_of = inbox._worker_id_of
 
 pytestmark = pytest.mark.usefixtures("transactional_db", "here")

@@ -1,4 +1,4 @@
-"""The files of the store on other databases than the one of all tests, each in a run of its own."""
+"""The tests of storage on databases other than the default, each in a run of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def files_of(folder, *names):
-    """Files of a folder. One that was moved fails here, in every ring, not in the slowest one."""
+    """Return files of a folder. A moved file fails here, in every ring, not only in the slowest."""
     files = [TESTS / folder / f"{name}.py" for name in names]
     assert all(file.is_file() for file in files), files
     return files
@@ -64,7 +64,7 @@ pytestmark = [
 
 
 def run_under(settings: str, *files: Path) -> str:
-    """What pytest says of these files under other settings; each of them has to pass."""
+    """Run these files under other settings, assert that each passes, and return pytest's output."""
     run = subprocess.Popen(
         [sys.executable, "-m", "pytest", *QUIET, "--ring", "all", "--ds", settings, *files],
         cwd=REPOSITORY,
@@ -82,7 +82,7 @@ def run_under(settings: str, *files: Path) -> str:
 
 
 def _interrupted(run: subprocess.Popen[str]) -> str:
-    """End a run in the way in which it still drops its database."""
+    """Stop a run so that it still drops its database."""
     run.send_signal(signal.SIGINT)
     try:
         return run.communicate(timeout=STOP_SECONDS)[0]

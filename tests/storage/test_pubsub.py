@@ -1,4 +1,4 @@
-"""The hub's own tasks: they end when nobody listens, and go on when something fails."""
+"""The hub's own tasks: they end without subscribers, and continue after an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAM = TopicKey("", "stream", "1")
 
 
 class DeafLayer:
-    """A layer that forgets that it was cancelled, as Redis clients do on Python 3.11."""
+    """A channel layer that swallows its cancellation, as Redis clients do on Python 3.11."""
 
     def __init__(self) -> None:
         self.is_asked = asyncio.Event()
@@ -50,7 +50,7 @@ def listen() -> Callable[[], None]:
 
 
 async def nobody_else_works() -> bool:
-    """Whether this test's own task is the only one left."""
+    """Wait until this test's own task is the only one left."""
     async with asyncio.timeout(PATIENCE):
         while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -94,7 +94,7 @@ BOOK, PAGE = (TopicKey("hub", "resource", f"hub://{name}") for name in ("book", 
 
 
 async def subscribed(*wanted: TopicKey) -> tuple[list[TopicKey], Callable[[], None]]:
-    """The topics that are published from now on, in order, and a function that ends this."""
+    """Record the topics that are published from now on, in order; the function ends this."""
     published: list[TopicKey] = []
     leave = get_hub().subscribe(wanted, published.append)
     await get_hub().prepare(wanted)
@@ -124,7 +124,7 @@ async def test_what_changed_before_somebody_listened_is_not_told():
     await sync_to_async(versions.assign_number)([BOOK])
     first, leave_first = await subscribed(PAGE)
     await sync_to_async(versions.assign_number)([BOOK])
-    # The hub has not looked since.
+    # The hub has not polled since.
     second, leave_second = await subscribed(BOOK)
     await get_hub().poll_numbered()
     assert (first, second) == ([], [])
@@ -149,7 +149,7 @@ async def test_many_that_want_to_look_share_it(monkeypatch):
     assert all(await asyncio.gather(*(get_hub().poll_numbered() for _ in range(100))))
     leave()
     assert topics == [BOOK]
-    # The first one's, and the next one's for all who came while it was under way.
+    # One for the first caller, and one for all who came while it ran.
     assert len(looks) == 2
 
 
@@ -180,7 +180,7 @@ async def test_a_process_that_slept_reads_page_by_page(monkeypatch):
 
 
 class SlowLooks:
-    """Looks at the rows, of which one waits until it may begin."""
+    """Reads the changes; one read waits until the test releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, slow: int) -> None:
         self._changes_after = versions.read_changes
@@ -204,7 +204,7 @@ async def test_who_comes_second_takes_nothing_from_who_came_first(monkeypatch):
     ready = asyncio.create_task(get_hub().prepare([BOOK]))
     await asyncio.sleep(0)
     leave.append(get_hub().subscribe([BOOK], lambda _: None))
-    # It shares no look that began before.
+    # It does not share a read that began earlier.
     later = asyncio.create_task(get_hub().prepare([BOOK]))
     await ready
     await sync_to_async(versions.assign_number)([BOOK])
@@ -311,7 +311,7 @@ def test_what_a_short_loop_announces_is_counted_after_its_end(is_busy):
     done = threading.Event()
     databases.submit_to_db_thread(done.set)
     assert done.wait(PATIENCE)
-    # What came while the first one was written may still be in its queue.
+    # A change that arrived during the first write may still be in the queue.
     done.clear()
     databases.submit_to_db_thread(done.set)
     assert done.wait(PATIENCE)

@@ -1,4 +1,4 @@
-"""The bell by itself: what becomes of a layer that says nothing, or fails."""
+"""The pub/sub of a channel layer: what happens when the layer is silent or fails."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TOOLS = TopicKey("store", "tools")
 
 
 class SilenceError(Exception):
-    """As the Redis client says it, whose class is none of Python's."""
+    """A timeout of the Redis client, whose class is not Python's."""
 
 
 SilenceError.__name__ = "TimeoutError"
 
 
 class Layer:
-    """A layer that gives what a test put there, or raises it."""
+    """A channel layer that returns or raises what the test gave it."""
 
     def __init__(self, *given: Any) -> None:
         self._given = deque(given)
@@ -71,7 +71,7 @@ async def test_a_layer_that_fails_is_joined_again(monkeypatch, caplog):
     layer = Layer(gone, gone, rung(1))
     assert await first_ring(layer, monkeypatch) == [TOOLS]
     assert layer.done == ["channel", "join"] * 3 + ["leave"]
-    # Once, however often it fails within a minute.
+    # Logged once, however often it fails within a minute.
     assert caplog.messages == ["The channel layer could not receive."]
 
 
@@ -82,7 +82,7 @@ async def test_nobody_hears_his_own_ring_twice(monkeypatch):
 
 
 class QuietLayer(Layer):
-    """A layer that says nothing until it was joined a few times, and closes as pub/sub does."""
+    """A layer that is silent until it has been joined three times, and closes as pub/sub does."""
 
     def __init__(self) -> None:
         super().__init__()

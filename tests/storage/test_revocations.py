@@ -1,6 +1,6 @@
-"""Streams end with their caller's access: at its expiry, and at once when it is taken away.
+"""Streams end with their caller's access: at its expiry, and immediately when it is revoked.
 
-The minute after which every stream asks again is never over in here, so what ends was told.
+The minute after which each stream checks again never ends here, so notifications end the streams.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WAYS: dict[str, Callable[[AccessToken], Any]] = {
 
 @pytest.fixture(params=WAYS)
 def leave(request):
-    """One way after the other in which a caller is sent away, for the loop."""
+    """Each way in turn to revoke a caller's access, as an async function."""
     return sync_to_async(WAYS[request.param])
 
 
@@ -56,14 +56,14 @@ def _no_minute_is_over(monkeypatch):
 
 
 async def issued(**details: Any) -> tuple[AccessToken, str]:
-    """A token, and the header that carries it."""
+    """Issue a token; return it and its `Authorization` header."""
     ada = await sync_to_async(person)()
     token, plaintext = await sync_to_async(token_for)(ada, **details)
     return token, f"Bearer {plaintext}"
 
 
 async def short_lived() -> tuple[AccessToken, str, Any]:
-    """A token of an hour, its header, and a clock that shows the last moment of that hour."""
+    """Issue a token for an hour; return it, its header, and a clock just before its expiry."""
     ends = timezone.now() + timedelta(hours=1)
     token, bearer = await issued(expires=ends)
     return token, bearer, SimpleNamespace(now=lambda: ends - timedelta(seconds=0.02))
@@ -127,7 +127,7 @@ async def test_threat_17_a_resumed_stream_is_let_go(streaming, leave, gate):
         second = Reader(connection)
         await second.comment()
         await leave(token)
-        # The call goes on behind its gate, and this caller reads no more of it.
+        # The call continues behind its gate, and this caller reads no more of it.
         assert [event.get("id") for event in await second.rest()] in ([], [None])
     gates[gate].opened.set()
 
@@ -175,7 +175,7 @@ async def test_threat_17_a_stream_of_http_sse_that_nobody_reads_ends_all_the_sam
 
 
 async def read_all(stream: legacy.Stream) -> None:
-    """Read events until there are no more."""
+    """Read events until the stream ends."""
     while True:
         await stream.event()
 
@@ -217,7 +217,7 @@ async def test_a_process_that_is_not_rung_finds_out_by_looking(app, settings, mo
     token, bearer = await issued()
     async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
         assert "acknowledged" in (await connection.event())["method"]
-        # What another process does, whose bell nobody hears.
+        # A change of another process, of which this one is not notified.
         await AccessToken.objects.aupdate(revoked_at=timezone.now())
         gone = [*revocation_topics(token.credential, token.user), versions.REVOKED]
         await sync_to_async(versions.increment_versions)(gone)
@@ -232,7 +232,7 @@ async def test_another_callers_departure_ends_nothing(app):
     async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
         assert "acknowledged" in (await connection.event())["method"]
         await sync_to_async(other.revoke)()
-        # Told without a reason: the stream looks, and finds that its caller may stay.
+        # A notification without a reason: the stream checks, and its caller keeps access.
         await sync_to_async(notify_revoked)(other.credential)
         from mcp_django import mcp
 
@@ -241,7 +241,7 @@ async def test_another_callers_departure_ends_nothing(app):
 
 
 async def revoked_unheard(*_: object) -> None:
-    """What another process does a moment before this one listens for it."""
+    """Revoke all tokens as another process does, just before this one subscribes."""
     await AccessToken.objects.aupdate(revoked_at=timezone.now())
 
 

@@ -1,4 +1,4 @@
-"""Sessions in the database: found by their id and their caller, and ended in time."""
+"""Sessions in the database: found by id and caller, and ended in time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def subscriptions(session: Session) -> list[str]:
 
 
 def age(session: Session, **columns: float) -> None:
-    """Put moments of a session so many seconds into the past."""
+    """Set columns of a session to this many seconds ago."""
     changes = {name: seconds_ago(seconds) for name, seconds in columns.items()}
     Session.objects.filter(pk=session.pk).update(**changes)
 
@@ -108,7 +108,7 @@ def test_an_ended_session_is_not_found_again():
     sessions.end_sessions([session.pk])
     assert find(plaintext) is None
     assert not sessions.mark_seen(session.pk)
-    # Use of an object that a request still holds does not bring it back.
+    # An update by a request that still holds the object does not restore the session.
     sessions.update_session(session.pk, log_level="debug")
     assert find(plaintext) is None
 
@@ -139,7 +139,7 @@ def test_of_too_many_the_one_that_was_silent_the_longest_ends(settings):
 def test_a_new_session_does_not_give_way_to_one_that_was_seen_since(settings):
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 1}
     older, _ = open_session("ada")
-    # An open stream says at any time that its session is in use.
+    # An open stream may mark its session as seen at any time.
     age(older, seen_at=-60)
     _, plaintext = open_session("ada")
     assert find(plaintext, "ada") is not None

@@ -1,4 +1,4 @@
-"""Sessions that are opened together are stored together, and each caller gets its own answer."""
+"""Sessions that are opened at the same time are stored together, each with its own response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 @pytest.fixture
 def _serving(monkeypatch):
-    """Rows are written as in a process that serves."""
+    """Write rows as in a process that serves."""
     monkeypatch.setattr(BatchWriter, "is_inline", lambda self: self is not row_writer)
     yield
     row_writer.flush()
@@ -35,10 +35,10 @@ def _serving(monkeypatch):
 
 
 class SessionGate(Gate):
-    """The database, which stores sessions when the gate is opened."""
+    """A gate before the database, which stores sessions when the test opens it."""
 
     async def open(self, mount: str, count: int, *tokens: str) -> list[asyncio.Task[Answer]]:
-        """Begin so many sessions of callers without credentials, and one for each token."""
+        """Open this many sessions without credentials, and one for each token."""
         callers = [*[None] * count, *tokens]
         return await self.gather(
             *(Peer(mount, token=token).send(initialize(D)) for token in callers)
@@ -46,7 +46,7 @@ class SessionGate(Gate):
 
 
 def issue(name: str = "ada") -> tuple[User, str]:
-    """A user and a token."""
+    """Return a user and the `Authorization` header of a token."""
     user = person(name)
     return user, f"Bearer {token_for(user)[1]}"
 

@@ -1,4 +1,4 @@
-"""Streams in the database: who may write, what a reader sees, and who declares one lost."""
+"""Streams in the database: who may write, what a reader sees, and who marks one as lost."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_nobody_but_the_owner_writes(session):
 
 @pytest.mark.parametrize("final", [False, True])
 def test_events_that_were_stored_already_may_be_stored_again(session, final):
-    # The database may commit and its answer get lost.
+    # The database may commit although its response is lost.
     number = opened(session)
     write(number, 1)
     for _ in range(2):
@@ -195,11 +195,11 @@ def test_one_of_many_readers_declares_a_stream_lost(session):
 
 @pytest.mark.parametrize("final", [False, True])
 def test_a_late_owner_and_a_reader_agree_on_the_end(session, final):
-    """Whoever is first decides; there is never an event behind the error or half a flush."""
+    """The first of the two decides: no event follows the error, and no flush is stored in part."""
     for _ in range(10):
         number = opened(session)
         silence(HERE)
-        # Nobody beats meanwhile: the owner counts as dead, and does not know it.
+        # No heartbeat in the meantime: the owner counts as dead, but does not know it.
 
         def act(who: int, number: int = number) -> bool:
             if who:
@@ -210,7 +210,7 @@ def test_a_late_owner_and_a_reader_agree_on_the_end(session, final):
                 return False
             return True
 
-        # `mark_lost` takes its own process for alive, so the dead one is another here.
+        # `mark_lost` assumes that its own process is alive, so another process is the dead one.
         Stream.objects.filter(pk=number).update(owner=HERE)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(streams, "is_alive", lambda owner: False)

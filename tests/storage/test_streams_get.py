@@ -1,4 +1,4 @@
-"""Standing streams in the database: who has which, who writes, and what is noted at the end."""
+"""GET streams in the database: their owners, the writer, and what is stored at the end."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _numbers = count(1)
 
 
 def opened(session: Session, *, replaced: int | None = None) -> int:
-    """A standing stream of a session, of this process."""
+    """Open a GET stream of a session in this process."""
     number = next(_numbers)
     open_get_stream(session.pk, number, replaced=replaced)
     return number
 
 
 def elsewhere(session: Session, *, silent: bool = False) -> int:
-    """One of another process, which is dead if it is silent."""
+    """Open one in another process, which is dead if it is silent."""
     with as_worker(ELSEWHERE):
         number = opened(session)
     if silent:
@@ -52,13 +52,13 @@ def open_streams(session: Session) -> list[int]:
 
 
 def writers(session: Session) -> list[int]:
-    """The open streams that find that they are to write."""
+    """Return the open streams that are the writer."""
     seen = {number: read_get_stream(session.pk, number) for number in open_streams(session)}
     return [number for number, sight in seen.items() if sight is not None and sight.is_writer]
 
 
 def looks_asked_for(session: Session) -> int:
-    """How often the streams of a session were told to look."""
+    """Return how often the streams of a session were notified."""
     rows = Topic.objects.filter(pk=versions.topic_of_get_streams(session.pk).digest)
     return rows.values_list("version", flat=True).first() or 0
 
@@ -116,7 +116,7 @@ def test_a_dead_process_writes_for_nobody(session):
     silence(ELSEWHERE)
     sight = read_get_stream(session.pk, mine)
     assert sight is not None
-    # Should the other one only have been slow, it is to be found out.
+    # If the other process was only slow, it must notice.
     assert (sight.is_writer, sight.is_newest) == (True, False)
     assert open_streams(session) == [mine, theirs]
 
@@ -145,7 +145,7 @@ def test_an_open_stream_keeps_its_session_from_idling(session):
 
 @spec("RSM-9")
 def test_an_attempt_that_is_repeated_changes_nothing(session):
-    """The database may have committed, and its answer been lost."""
+    """The database may have committed although its response was lost."""
     first = opened(session)
     for _ in range(2):
         state = open_get_stream(session.pk, first)
@@ -175,7 +175,7 @@ def test_others_are_told_when_a_stream_comes_or_goes(session):
     assert looks_asked_for(session) == 1
     close_get_streams(GetStreamEnd(second, session.pk))
     assert looks_asked_for(session) == 2
-    # Nobody is left to be told.
+    # No stream is left to be notified.
     close_get_streams(GetStreamEnd(first, session.pk))
     assert looks_asked_for(session) == 2
 
@@ -207,7 +207,7 @@ def test_what_changed_in_a_transaction_is_looked_for_after_it(session, keep, mon
 def test_all_are_closed_with_as_many_statements_as_one(session, django_assert_num_queries):
     owners = [session, *(open_session()[0] for _ in range(4))]
     ends = [GetStreamEnd(opened(owner), owner.pk) for owner in owners]
-    # The transaction's beginning and end, the one change, and who is left.
+    # The begin and end of the transaction, one update, and a query for the remaining streams.
     with django_assert_num_queries(4):
         close_get_streams(*ends)
     assert not any(map(open_streams, owners))

@@ -1,4 +1,4 @@
-"""A process that hangs in the middle of a transaction holds nobody else up (PostgreSQL)."""
+"""A process that hangs during a transaction does not block other processes (PostgreSQL)."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def test_a_reader_does_not_wait_for_an_owner_that_hangs_while_it_writes(session)
 
     assert at_once(2, act) == [True, False]
     assert Stream.objects.get(pk=number).state == "open"
-    # Once it let go of the row, the next look finds the stream lost.
+    # Once the row is unlocked, the next check marks the stream as lost.
     with as_worker(ELSEWHERE):
         assert streams.mark_lost(number, HERE, payload='"lost"', retention=300)

@@ -1,4 +1,4 @@
-"""Streams that begin, go on and end together are stored together, each with its own answer."""
+"""Streams that begin, continue and end at the same time are stored together."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ PARLOR = "/parlor/mcp"
 
 
 def gated(monkeypatch: pytest.MonkeyPatch, kind: Any) -> Gate:
-    """Let rows of a kind wait for a gate."""
+    """Make rows of this type wait for a gate, and return the gate."""
     gate = Gate(kind)
     monkeypatch.setattr(kind, "write", gate.write)
     return gate
 
 
 async def count(peer: Peer) -> Any:
-    """Call a tool that reports progress: the status and the messages."""
+    """Call a tool that reports progress; return the error status or the messages' methods."""
     answer = await peer.send(call("count", n=2, progress="t"))
     if answer.status != 200:
         return answer.status
@@ -116,14 +116,14 @@ async def begin(stack: AsyncExitStack, peer: Peer) -> Reader:
 
 
 async def until_ended(readers: list[Reader]) -> None:
-    """Wait for the last rows of streams that are over."""
+    """Close ended streams, and wait until their last rows are written."""
     await asyncio.gather(*(reader.connection.close() for reader in readers))
 
 
 @spec("RSM-9")
 @pytest.mark.parametrize("mount", LOOPS)
 async def test_get_streams_begin_and_end_together(mount, monkeypatch):
-    """Also several of one session, of which one is the newest."""
+    """Several streams may belong to one session; then one of them is the newest."""
     peers = [await opened(mount, PARLOR) for _ in range(4)]
     ended = await opened(mount, PARLOR)
     gate = gated(monkeypatch, NEW_GET_STREAMS)
@@ -135,7 +135,7 @@ async def test_get_streams_begin_and_end_together(mount, monkeypatch):
         gate.may_write.set()
         readers = await asyncio.gather(*begun)
         assert gate.batches == [1, 8]
-        # Two of the five streams of the first session are too many, and one has no session.
+        # Two of the five streams of the first session are too many, and one stream has no session.
         over = [*(asyncio.create_task(reader.rest()) for reader in readers[4:8])]
         assert [await readers[index].rest() for index in (0, -1)] == [[], []]
         async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""Rows of tasks: what may follow what, and who may write (TKD-5)."""
+"""Rows of tasks: valid changes of status, and who may write (TKD-5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASKED = {"name": {"method": "elicitation/create", "params": {"message": "Name?"}
 
 
 def create(principal: Principal | None = None, **details: Any) -> Task:
-    """A task that nobody has taken yet."""
+    """Create a task that no worker has started."""
     given: dict[str, Any] = {
         "server": "shop",
         "tool": "count",
@@ -41,7 +41,7 @@ def create(principal: Principal | None = None, **details: Any) -> Task:
 
 
 def taken(**details: Any) -> Task:
-    """A task that somebody is at."""
+    """Create a task that a worker has started."""
     row = task_rows.start_run(create(**details).pk, 1)
     assert row is not None
     return row

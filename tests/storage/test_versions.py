@@ -1,4 +1,4 @@
-"""Topics: each change is counted, whoever saw it, and numbered in the order of the commits."""
+"""Topics: each change is counted, seen or not, and numbered in the order of the commits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_topics_of_one_announcement_share_the_next_number():
     assert numbers() == {TOOLS.digest: 1, ROOM.digest: 1}
     versions.assign_number([ROOM])
     assert numbers() == {TOOLS.digest: 1, ROOM.digest: 2}
-    # Whoever compares versions finds out as well.
+    # Version numbers show the change too.
     assert versions.read_versions([TOOLS, ROOM, CLOCK]) == {TOOLS: 1, ROOM: 2, CLOCK: 2}
 
 
@@ -93,7 +93,7 @@ def test_more_changes_than_one_page_has_are_read_by_whole_numbers(monkeypatch):
         versions.assign_number(
             [TopicKey("store", "resource", f"a:{number}-{index}") for index in range(2)]
         )
-    # The clock is a row of the page, and the rest of the last number may be on the next one.
+    # The clock is a row of the page, so the last number may continue on the next page.
     first = versions.read_changes(0)
     assert (first.until, sorted(first.numbers.values()), first.is_all) == (1, [1, 1], False)
     seen, pages = 0, 0
@@ -127,7 +127,7 @@ def test_a_number_that_was_never_given_finds_every_topic():
 @spec("RSM-12")
 @pytest.mark.usefixtures("transactional_db")
 def test_whoever_has_seen_a_number_has_seen_every_smaller_one():
-    """Writers number changes of two topics each while a reader looks again and again."""
+    """Writers number changes of two topics each while a reader reads repeatedly."""
     finished: list[int] = []
     looks: list[versions.NumberedChanges] = []
 
@@ -152,7 +152,7 @@ def test_whoever_has_seen_a_number_has_seen_every_smaller_one():
         for writer in range(1, WRITERS + 1)
         for index in range(12)
     }
-    # Each change was read once, none was passed by.
+    # Each change was read once, and none was skipped.
     assert own <= set(digests)
     assert all(digests.count(digest) == 1 for digest in own)
     assert all(earlier.until <= later.until for earlier, later in pairwise(looks))
@@ -173,10 +173,10 @@ def test_more_topics_than_one_number_may_have_take_several(monkeypatch):
 @spec("RSM-12")
 @pytest.mark.usefixtures("transactional_db")
 def test_the_clock_does_not_wait_for_a_transaction_of_the_site():
-    """A change that is announced within another transaction is numbered without it."""
+    """A change that is published within another transaction is numbered outside of it."""
     clerk_is_free = threading.Event()
     with transaction.atomic():
-        # Nothing is written in it, so that SQLite lets others write.
+        # On SQLite nothing is written in it, because that would block other writers.
         if connection.vendor != "sqlite":
             Row.objects.filter(pk="none").update(version=1)
         publish(TOOLS)
@@ -195,7 +195,7 @@ def test_an_announcement_within_a_test_is_numbered_at_once():
 
 
 class Conflict(Exception):
-    """What a database driver says of a transaction that lost against another one."""
+    """The driver's error for a transaction that lost a conflict."""
 
     def __init__(self, sqlstate: str) -> None:
         super().__init__(sqlstate)
@@ -203,7 +203,7 @@ class Conflict(Exception):
 
 
 def losing(times: int, sqlstate: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let so many announcements fail; what is returned counts the attempts."""
+    """Make this many announcements fail; the returned list counts the attempts."""
     number, attempts = versions.assign_number, [0]
 
     def lose(changed: Any) -> None:

@@ -1,4 +1,4 @@
-"""Many callers write in one transaction, and each of them learns what became of its row."""
+"""Many callers write in one transaction, and each of them learns the outcome of its row."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def groups():
 
 @pytest.fixture
 def made(monkeypatch):
-    """A writer as a serving process has it."""
+    """A writer as in a process that serves."""
     monkeypatch.setattr(BatchWriter, "is_inline", lambda self: False)
     batch_writer = BatchWriter("test-writer")
     yield batch_writer
@@ -58,7 +58,7 @@ def made(monkeypatch):
 
 
 class Callers:
-    """Threads that write a row each."""
+    """Threads, each of which writes one row."""
 
     def __init__(self, made: BatchWriter, groups: Groups) -> None:
         self._made, self._groups = made, groups
@@ -73,7 +73,7 @@ class Callers:
         self._queued.release()
 
     def write(self, name: Any) -> None:
-        """Let one more write, and return when its row is queued."""
+        """Start one more write, and return when its row is queued."""
         self._running.append(self._threads.submit(self._write, name))
         assert self._queued.acquire(timeout=PATIENCE)
 
@@ -86,7 +86,7 @@ class Callers:
             connections.close_all()
 
     def gather(self, names: Sequence[Any]) -> None:
-        """Let the first hold the thread that writes while the rows of all others gather."""
+        """Let the first row hold the writer's thread while the other rows are queued."""
         self._groups.may_write.clear()
         self.write(names[0])
         assert self._groups.is_writing.acquire(timeout=PATIENCE)
@@ -94,7 +94,7 @@ class Callers:
             self.write(name)
 
     def outcomes(self) -> list[Any]:
-        """What each caller got, in the order in which they came."""
+        """Return the outcome of each caller, in the order in which they came."""
         self._groups.may_write.set()
         return [future.result(PATIENCE) for future in self._running]
 
@@ -134,15 +134,15 @@ def test_one_bad_row_costs_no_other(callers, groups):
     groups.may_write.set()
     expected: list[Any] = [f"wrote {name}" for name in "abcdefghij"]
     expected[4] = IntegrityError
-    # Written alone, it may be there already, so it is taken to be stored.
+    # A row that is written alone may exist already, so it counts as stored.
     assert callers.outcomes() in (expected, [f"wrote {name}" for name in "abcdefghij"])
     assert stored() == "abcdefghij"
 
 
 def lose_commit(groups: Groups, monkeypatch: pytest.MonkeyPatch, *, batch: int) -> list[str]:
-    """Let the connection be lost after the COMMIT of a batch, and before its answer.
+    """Make the connection fail after the COMMIT of a batch, before its response.
 
-    Return a list that says whether it was.
+    Return a list that shows whether it failed.
     """
     database: Any = type(connections["default"])
     commit, lost = database._commit, []
@@ -164,7 +164,7 @@ def lose_commit(groups: Groups, monkeypatch: pytest.MonkeyPatch, *, batch: int) 
 def test_a_lost_answer_to_a_commit_loses_nothing_and_repeats_nothing(
     callers, groups, monkeypatch, batch
 ):
-    # In a transaction of the writer, also if a row is alone.
+    # The writer opens a transaction, even for a single row.
     groups.lock_seconds = 1.0
     lost = lose_commit(groups, monkeypatch, batch=batch)
     callers.gather("abcdef")
@@ -195,7 +195,7 @@ def test_in_a_transaction_a_thread_writes_by_itself(made, groups):
         assert stored() == "a"
         with pytest.raises(IntegrityError):
             made.write(groups, "a", seconds=PATIENCE)
-        # The transaction of the site is not broken.
+        # The transaction of the site still works.
         assert stored() == "a"
         transaction.set_rollback(True)
     assert stored() == ""
@@ -226,7 +226,7 @@ def test_who_waits_too_long_is_refused(callers, made, groups):
     with pytest.raises(Busy):
         made.write(groups, "late", seconds=0.01)
     callers.outcomes()
-    # Nobody waits for it any more, so it is left out.
+    # No caller waits for this row any longer, so it is not written.
     assert made.write(groups, "b", seconds=PATIENCE) == "wrote b"
     assert stored() == "ab"
 
@@ -305,7 +305,7 @@ def test_others_are_written_although_there_is_always_a_row_that_somebody_waits_f
 
 @pytest.fixture
 def held():
-    """Another transaction that holds the lock of the database until it is let go."""
+    """Another transaction that holds the database's lock until the test releases it."""
     is_held, go = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -1,4 +1,4 @@
-"""When tokens and sessions were last used: stored behind the requests, for many at once."""
+"""The last uses of tokens and sessions: stored after the requests, many at the same time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 class Uses:
-    """What is stored of uses, when it may be."""
+    """Stores uses when the test permits it, and records the sizes of the batches."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -46,7 +46,7 @@ def uses(monkeypatch):
 
 
 def issue(count: int) -> list[str]:
-    """Tokens of so many people."""
+    """Issue tokens to this many users, and return their headers."""
     return [f"Bearer {token_for(person(f'user {n}'))[1]}" for n in range(count)]
 
 

@@ -35,7 +35,7 @@ def send(
     token: str | None = None,
     address: str | None = None,
 ) -> dict[str, Any]:
-    """What one request of 2026-07-28 is answered; its address counts behind one proxy."""
+    """Send a request of 2026-07-28, from this address behind a proxy, and return the response."""
     body = message(method, params, **{envelope.CLIENT_CAPABILITIES: capabilities})
     headers = headers_for(body)
     if "taskId" in params:
@@ -49,7 +49,7 @@ def send(
 
 
 def call(server: MCPServer, tool: str, **options: Any) -> dict[str, Any]:
-    """The result of a call; ``arguments`` and what a round needs are among the options."""
+    """Call a tool and return the result; options may have ``arguments`` and a round's answers."""
     known = {"arguments", "inputResponses", "requestState"}
     params = {name: options.pop(name) for name in known & options.keys()}
     answer = send(server, "tools/call", {"name": tool, "arguments": {}, **params}, **options)
@@ -58,18 +58,18 @@ def call(server: MCPServer, tool: str, **options: Any) -> dict[str, Any]:
 
 
 def text_of(result: Mapping[str, Any]) -> str:
-    """What the model reads."""
+    """Return the text that the model reads."""
     return "\n".join(block["text"] for block in result["content"])
 
 
 class Worker:
-    """Runs what was enqueued, in this thread and when it is told to."""
+    """Runs enqueued tasks in this thread, when the test calls `run`."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[str, int]] = []
 
     def run(self) -> Task:
-        """Run what waits, and return the task of the last of it."""
+        """Run the waiting tasks, and return the row of the last one."""
         pk = ""
         while self.waiting:
             pk, number = self.waiting.pop(0)
@@ -81,12 +81,12 @@ class Worker:
 
 @pytest.fixture(name="worker")
 def make_worker(monkeypatch):
-    """The worker of a test."""
+    """A worker that replaces the task threads."""
     made = Worker()
     # Servers of other tests have the same name and may be around.
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
     monkeypatch.setattr(task_worker, "enqueue", lambda pk, run: made.waiting.append((pk, run)))
-    # What it would see from its thread is not what a test in a transaction has written.
+    # The renewer's thread would not see what a test has written in its transaction.
     monkeypatch.setattr(task_runs.lease_renewer, "_thread", threading.current_thread())
     yield made
     assert not made.waiting
@@ -94,7 +94,7 @@ def make_worker(monkeypatch):
 
 @pytest.fixture(name="backends")
 def make_backends(settings):
-    """Configures ``TASKS``, which is read once otherwise, and gives the backends."""
+    """A function that sets ``TASKS``, which is otherwise read once, and returns the backends."""
     backends = task_worker.task_backends()
     if backends is None:
         do_without("requires django-tasks: it is not installed")

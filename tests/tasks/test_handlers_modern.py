@@ -1,4 +1,4 @@
-"""Tasks as the extension of 2026-07-28 has them: who gets one, what it looks like, who may ask."""
+"""Tasks of the extension of 2026-07-28: which calls become one, and who may see its contents."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MEMBERS = {
 
 @pytest.fixture
 def client(db):
-    """A client of everybody's server, whose tasks run before their calls return."""
+    """A client of the server `everybody`, whose tasks run before their calls return."""
     return MCPClient(server=everybody, raise_exceptions=False)
 
 
@@ -266,7 +266,7 @@ def test_whoever_may_not_use_the_tool_any_more_does_not_read_its_results(db):
         statements = [query["sql"].replace(requested_id, "…") for query in captured]
         refusals.append((error.code, error.message.replace(requested_id, "…"), statements))
     assert refusals[0][0] == INVALID_PARAMS
-    # One that there never was asks the database the same.
+    # A task that never existed causes the same queries.
     assert refusals[0] == refusals[1]
 
 

@@ -1,4 +1,4 @@
-"""Tasks as 2025-11-25 has them: asked for call by call, awaited, listed."""
+"""Tasks of 2025-11-25: requested with each call, awaited, and listed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refused(client: MCPClient, method: str, **params: Any) -> ErrorResponse:
 
 
 def agreed(client: MCPClient) -> dict[str, Any]:
-    """The capabilities of the server, as this client's revision has them."""
+    """Return the server's capabilities for this client's revision."""
     params = {
         "protocolVersion": client._client.revision.version,
         "capabilities": extension_declaration(TASKS),

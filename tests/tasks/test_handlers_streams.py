@@ -1,4 +1,4 @@
-"""Tasks on listen streams, over every mount, and where there are no streams at all."""
+"""Tasks on listen streams, over every mount, and on mounts without streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SUBSCRIPTION = 7
 
 
 async def called(tool: str) -> str:
-    """The id of the task that a call has become."""
+    """Call a tool, and return the id of its task."""
     body = message("tools/call", {"name": tool, "arguments": {}}, **DECLARED)
     answer = await send(everybody.asgi, "/mcp", body)
     task_id: str = answer.response()["result"]["taskId"]
@@ -58,8 +58,8 @@ async def listening(*task_ids: str) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def told(connection: Connection, status: str) -> dict[str, Any]:
-    """The first notification of a task that has this status."""
+async def task_notification(connection: Connection, status: str) -> dict[str, Any]:
+    """Return the first notification that reports a task with this status."""
     while True:
         event = await connection.event()
         assert event["method"] == "notifications/tasks"
@@ -76,7 +76,7 @@ async def test_each_change_is_told_as_a_whole():
     async with listening(task_id, "no-such-task") as connection:
         assert connection.acknowledged["notifications"] == {"taskIds": [task_id]}
         gate.opened.set()
-        done = await told(connection, "completed")
+        done = await task_notification(connection, "completed")
     assert done["result"]["content"] == [{"type": "text", "text": "passed, wanted"}]
     assert done["result"]["resultType"] == "complete"
     assert "resultType" not in done
@@ -90,10 +90,10 @@ async def test_each_change_is_told_as_a_whole():
 async def test_a_question_is_told_and_its_answer_taken():
     task_id = await called("ask_name")
     async with listening(task_id) as connection:
-        asking = await told(connection, "input_required")
+        asking = await task_notification(connection, "input_required")
         (key,) = asking["inputRequests"]
         await updated(task_id, **{key: {"action": "accept", "content": {"name": "Ada"}}})
-        done = await told(connection, "completed")
+        done = await task_notification(connection, "completed")
     assert done["result"]["content"][0]["text"] == "Hello Ada."
 
 
@@ -101,7 +101,7 @@ async def test_a_question_is_told_and_its_answer_taken():
 async def test_what_is_over_is_told_to_whoever_comes_late():
     task_id = await called("fail")
     async with listening(task_id) as connection:
-        assert (await told(connection, "completed"))["result"]["isError"] is True
+        assert (await task_notification(connection, "completed"))["result"]["isError"] is True
 
 
 @spec("SUB-17")
@@ -161,13 +161,13 @@ async def test_a_client_that_takes_json_alone_waits_for_a_while(monkeypatch):
     error = (await request("tasks/result", taskId=task_id))["error"]
     assert error["code"] == INVALID_REQUEST
     assert "still working" in error["message"]
-    # As many as may wait do, or another of these callers does: it does not.
+    # All places are taken, or another anonymous request waits: this request does not wait.
     for waiting in ({"user:1", "user:2"}, {ANONYMOUS}):
         with monkeypatch.context() as many:
             many.setattr(handlers, "_waiting", waiting)
             many.setattr(handlers, "wait_for_task", None)
             assert (await request("tasks/result", taskId=task_id))["error"] == error
-    # One of another caller leaves a place to these.
+    # A waiting request of another caller leaves a place for anonymous callers.
     monkeypatch.setattr(handlers, "_waiting", {"user:1"})
     gate.opened.set()
     monkeypatch.setattr(handlers, "WAIT_SECONDS", wire_site.PATIENCE)

@@ -1,4 +1,4 @@
-"""Tasks in processes of their own: web processes, a real worker, and what ends them."""
+"""Tasks in several processes: web processes, a real worker, and the signals that end them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = [
 
 @contextmanager
 def working(environ: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker process of the site's task backend."""
+    """Run a worker process of the site's task backend."""
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -54,7 +54,7 @@ def working(environ: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[
 
 
 class Site:
-    """A client of whichever web process is named."""
+    """A client that sends each request to the web process that the caller names."""
 
     def __init__(self, http: httpx.Client, directory: Path) -> None:
         self._http = http
@@ -116,7 +116,8 @@ def test_tasks_outlive_processes(kind, tmp_path, monkeypatch):
 
         with web() as second:
             with web() as first, working(environ, tmp_path / "w1.txt") as worker:
-                # Asked by one process, answered at another, restarted in between.
+                # The task asks through one process, is answered at another, and the first one is
+                # terminated.
                 asking = site.begin(first, "a", ask=True)
                 task = site.until_status(second, asking, "input_required")
                 yes = {"action": "accept", "content": {"value": "Ada"}}
@@ -132,7 +133,7 @@ def test_tasks_outlive_processes(kind, tmp_path, monkeypatch):
                 done = site.until_status(second, asking, "completed")
                 assert done["result"]["content"][0]["text"] == "done for Ada"
 
-                # Cancelled at the web, which the function at the worker sees.
+                # Cancelled through a web process; the function in the worker notices.
                 cancelled = site.begin(second, "b")
                 site.until_begun("b")
                 site.send(second, "tasks/cancel", {"taskId": cancelled})
@@ -140,12 +141,13 @@ def test_tasks_outlive_processes(kind, tmp_path, monkeypatch):
                 site.until(ended.exists, "the function did not see that it was cancelled")
                 assert ended.read_text() == "cancelled"
 
-                # Killed: nobody renews the lease, so whoever looks closes the task.
+                # The worker is killed and no longer renews the lease, so the next reader closes the
+                # task.
                 killed = site.begin(second, "c")
                 site.until_begun("c")
                 worker.send_signal(signal.SIGKILL)
                 worker.wait()
-                # Nobody has taken this one, so it waits for another worker.
+                # No worker has started this task, so it waits for another one.
                 waiting = site.begin(second, "d")
             gone = site.until_status(second, killed, "failed")
             assert "that ran this task has stopped" in gone["statusMessage"]

@@ -1,4 +1,4 @@
-"""What a function sees that runs as a task, and what becomes of it."""
+"""The context of a function that runs as a task, and the outcome of the task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ YES = {"action": "accept", "content": {"value": "Ada"}}
 
 
 def answer(server: MCPServer, row: Task, **responses: Any) -> None:
-    """Answer the questions of a task; without any named, all of them alike."""
+    """Answer the questions of a task: with these responses, or all of them with `YES`."""
     given = responses or dict.fromkeys(row.questions, YES)
     send(server, "tasks/update", {"taskId": row.pk, "inputResponses": given})
 
@@ -90,14 +90,14 @@ def test_what_it_asks_waits_in_the_row_and_is_not_asked_again(worker):
     row = worker.run()
     (key,) = row.questions
     assert row.questions[key]["params"]["message"] == "Size?"
-    # No number: it is asked again, under another key, with the reason.
+    # The answer is not a number: the question is asked again, under another key, with the reason.
     answer(server, row, **{key: YES})
     row = worker.run()
     (other,) = row.questions
     assert other != key
     answer(server, row, **{other: {"action": "accept", "content": {"value": 4}}})
     assert text_of(worker.run().result) == "Ada 4"
-    # One interaction, and what was written before a question was taken back.
+    # All runs have one interaction, and what was written before a question was rolled back.
     assert len(set(runs)) == 1
     assert [group.name for group in Group.objects.all()] == ["Ada 4"]
 
@@ -199,7 +199,7 @@ def test_what_fails_in_band_is_completed_and_what_fails_else_is_failed(worker):
 
 
 def test_what_no_row_can_hold_ends_no_task_otherwise(worker, monkeypatch):
-    # What is logged of it cannot be written by everybody who reads the logs of tests.
+    # Not every handler that captures the logs of tests can write the logged text.
     monkeypatch.setattr(logging.getLogger("mcp_django"), "disabled", True)
     server = open_to_all()
 
@@ -327,12 +327,12 @@ def test_an_async_function_is_interrupted(worker):
 
 
 def held(pk: str) -> Any:
-    """The run of a task that this process holds."""
+    """Return the run of a task that this process holds."""
     return next(run for (key, _), run in task_runs.lease_renewer._runs.items() if key == pk)
 
 
 def keep(pk: str) -> None:
-    """Let the keeper look now, in this thread."""
+    """Renew the leases in this thread, as the renewer's thread does."""
     task_runs.lease_renewer._check_runs(renew=True)
 
 
@@ -360,7 +360,7 @@ def test_messages_are_written_by_the_keeper_and_at_the_end_of_a_run(worker):
 
 
 def shut() -> tuple[MCPServer, str, AccessToken]:
-    """A server with a task that needs a permission, and a token of one who has it."""
+    """Return a server with a task that needs a permission, and a token of a user who has it."""
     server = MCPServer("inline", scopes=[])
     user = person("ada", is_superuser=True)
 
@@ -392,8 +392,8 @@ def test_a_caller_of_another_issuer_keeps_the_claims_of_its_token(worker, settin
 
     with issuer() as company:
         settings.DEBUG = True
-        entry = {"ISSUER": company.url, "AUDIENCES": ["shop"]}
-        settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [entry]}
+        trusted = {"ISSUER": company.url, "AUDIENCES": ["shop"]}
+        settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [trusted]}
         ExternalIdentity.objects.create(issuer=company.url, subject="s-1", user=person("ada"))
         token = company.token(sub="s-1", aud="shop", department={"id": 7, "name": "a\ud800"})
         call(server, "work", token=token)
@@ -466,7 +466,7 @@ def test_each_run_is_a_line_of_the_call_log(worker):
 
     call(server, "work")
     assert text_of(worker.run().result) == "done"
-    # What may write is in the table before it runs.
+    # The row of a call that may write is stored before the call runs.
     assert seen == ["started"]
     lines = Call.objects.filter(component="work").order_by("pk")
     assert [(line.transport == "task", line.outcome) for line in lines] == [
@@ -545,7 +545,7 @@ def test_the_page_of_an_approval_is_no_question_of_the_function(worker, monkeypa
     named = dict.fromkeys(result["inputRequests"], YES)
     begun = round_of(("inputResponses", named), ("requestState", result["requestState"]))
     assert begun["resultType"] == "task"
-    # What was answered before the task is not asked in it.
+    # The task does not ask again what was answered before it began.
     row = worker.run()
     (size,) = row.questions.values()
     assert size["params"]["message"] == "Size?"

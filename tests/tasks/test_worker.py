@@ -1,4 +1,4 @@
-"""Who runs tasks: threads of this process, or the site's backend."""
+"""Where tasks run: in threads of this process, or in the site's task backend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(name="threads")
 def make_threads(monkeypatch, few_servers):
-    """One thread for tasks."""
+    """Task threads, of which there is only one."""
     made = BoundedPool("task", threads=1, queue=2, queue_seconds=PATIENCE)
     monkeypatch.setitem(pools._pools, "task", made)
     yield made
@@ -59,7 +59,7 @@ def test_tasks_wait_for_a_thread_with_a_lease(threads):
     assert steps.begun.acquire(timeout=PATIENCE)
     first = send(server, "tasks/get", {"taskId": ids[0]})["result"]
     assert (first["status"], text_of(first["result"])) == ("completed", "false")
-    # The second is cancelled while it runs, which its keeper finds out by itself.
+    # The second is cancelled while it runs; its lease renewer notices.
     send(server, "tasks/cancel", {"taskId": ids[1]})
     steps.go.release()
     assert steps.ended.acquire(timeout=PATIENCE)
@@ -96,7 +96,7 @@ def test_an_address_leaves_threads_and_places_to_others(threads, monkeypatch, se
         status: str = call(server, "work", arguments={"name": name}, address=address)["status"]
         return status
 
-    # Strangers have two threads and four places, one of them half of that.
+    # All strangers get two threads and four places, and one of them gets half of each.
     for n in range(1 + 2):
         assert begin(f"mine {n}", "192.0.2.1") == "working"
     assert began.get(timeout=PATIENCE) == "mine 0"
@@ -110,7 +110,7 @@ def test_an_address_leaves_threads_and_places_to_others(threads, monkeypatch, se
     for _ in range(3):
         go.release()
         rest.append(began.get(timeout=PATIENCE))
-    # Which one ends first is not known.
+    # Which one ends first varies.
     assert rest in (["mine 1", "third", "mine 2"], ["third", "mine 1", "mine 2"])
     go.release(2)
     assert more.close(seconds=PATIENCE)
@@ -148,7 +148,7 @@ def test_what_is_handed_over_is_an_id_and_a_number(settings, backends, few_serve
     (handed,) = configured["dummy"].results
     assert (handed.args, handed.kwargs) == ([begun["taskId"], 1], {})
     handed.task.call(*handed.args)
-    # Twice is once.
+    # Running it twice has the effect of running it once.
     handed.task.call(*handed.args)
     assert Task.objects.get().status == "completed"
 

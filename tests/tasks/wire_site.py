@@ -1,6 +1,6 @@
-"""Tools that run as tasks, for tests of what travels: one server for everybody, one that asks who.
+"""Tools that run as tasks, for tests of messages: one server is open, and one authenticates.
 
-What a tool waits for is a gate, which a test opens.
+Some tools wait at a gate, which a test opens.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Sum:
 
 
 class Gate:
-    """What a function waits at until a test lets it go on."""
+    """Makes a function wait until a test opens the gate."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()

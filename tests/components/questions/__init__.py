@@ -1,1 +1,1 @@
-"""Questions to the user and the client, over all the rounds that they take."""
+"""Tests of questions to the user and the client, over all the rounds that they take."""

@@ -1,4 +1,4 @@
-"""Every mount in turn, for a server that the test has made itself."""
+"""Fixtures: every mount in turn, for a server that the test creates."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.transports.mounts import in_thread, wsgi
 
 @pytest.fixture(autouse=True)
 def _close_connections():
-    """Close what asynchronous tests leave open in asgiref's thread."""
+    """Close the connections that async tests leave open in asgiref's thread."""
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(params=["wsgi", "view", "lane", "raw"])
 def ask(request, settings):
-    """Send a request to a server behind one mount after the other, and read the whole answer."""
+    """A function that sends a request to a server on each mount in turn, and reads the response."""
     mount = request.param
 
     async def ask(server: MCPServer, body: Mapping[str, Any], **changes: str | None) -> Answer:
@@ -34,7 +34,7 @@ def ask(request, settings):
         urls.urlpatterns = [path("mcp", server.urls)]
         settings.ROOT_URLCONF = urls
         if mount == "wsgi":
-            # In a thread, as Django's test client wants no running loop around it.
+            # In a thread, because Django's test client permits no running event loop.
             return await in_thread(wsgi, "/mcp", body, **changes)
         app = {"view": plain, "lane": application, "raw": server.asgi}[mount]
         return await send(app, "/mcp", body, **changes)

@@ -13,7 +13,7 @@ ROOTS = {"roots": [{"uri": "file:///srv"}]}
 
 
 def everything() -> MCPServer:
-    """A server with a tool that asks one question of each kind, and returns what it got."""
+    """Return a server with a tool that asks one question of each kind and returns the answers."""
     server = open_to_all()
 
     @server.tool
@@ -33,7 +33,7 @@ ANSWERS = {"form": accept("a"), "model": SAMPLED, "roots": ROOTS}
 
 
 def retry(responses: Any, server: MCPServer = ALL, name: str = "ask") -> dict[str, Any]:
-    """The request that follows the first questions of a tool."""
+    """Return the request that follows the first questions of a tool."""
     result = result_of(server, call(name=name))
     return call(name=name, inputResponses=responses, requestState=result["requestState"])
 

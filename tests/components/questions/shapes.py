@@ -1,7 +1,7 @@
-"""What may stand in `inputRequests` at 2026-07-28, member by member (schema: InputRequest).
+"""The valid members of `inputRequests` at 2026-07-28 (schema: InputRequest).
 
-Closed, unlike the schema: a member that the specification does not name costs the question with
-hosts that check strictly. Absent is the only way to leave something out; null is not.
+Closed, unlike the schema: hosts that check strictly reject a question with a member that the
+specification does not name. An optional member must be absent; null is not valid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Priority: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
 class Option(TypedDict):
-    """A choice with the words for it."""
+    """A choice with its label."""
 
     __pydantic_config__ = CLOSED
     const: str
@@ -56,7 +56,7 @@ class BooleanField(_Field):
 
 
 class UntitledChoice(_Field):
-    """One of several values; `enumNames` is how 2025-06-18 gave them words."""
+    """One of several values; `enumNames` are the labels at 2025-06-18."""
 
     type: Literal["string"]
     enum: Annotated[list[str], Field(min_length=1)]
@@ -65,7 +65,7 @@ class UntitledChoice(_Field):
 
 
 class TitledChoice(_Field):
-    """One of several values with words."""
+    """One of several values with labels."""
 
     type: Literal["string"]
     oneOf: Annotated[list[Option], Field(min_length=1)]
@@ -73,7 +73,7 @@ class TitledChoice(_Field):
 
 
 class UntitledItems(TypedDict):
-    """What may be in a list of values."""
+    """The items of a list of values."""
 
     __pydantic_config__ = CLOSED
     type: Literal["string"]
@@ -81,7 +81,7 @@ class UntitledItems(TypedDict):
 
 
 class TitledItems(TypedDict):
-    """What may be in a list of values with words."""
+    """The items of a list of values with labels."""
 
     __pydantic_config__ = CLOSED
     anyOf: Annotated[list[Option], Field(min_length=1)]
@@ -174,7 +174,7 @@ class ToolUseBlock(TypedDict):
 
 
 class ToolResultBlock(TypedDict):
-    """What a tool gave."""
+    """The result of a tool."""
 
     __pydantic_config__ = CLOSED
     type: Literal["tool_result"]
@@ -202,7 +202,7 @@ class Hint(TypedDict):
 
 
 class ModelPreferences(TypedDict):
-    """What matters in the choice of a model."""
+    """The priorities in the choice of a model."""
 
     __pydantic_config__ = CLOSED
     hints: NotRequired[list[Hint]]
@@ -218,7 +218,7 @@ class ObjectSchema(TypedDict):
 
 
 class OfferedTool(TypedDict):
-    """A tool that the model may use."""
+    """A tool that the model can call."""
 
     name: str
     description: NotRequired[str]
@@ -226,7 +226,7 @@ class OfferedTool(TypedDict):
 
 
 class ToolChoice(TypedDict):
-    """Whether the model uses tools."""
+    """Whether the model may or must call tools."""
 
     __pydantic_config__ = CLOSED
     mode: Literal["auto", "required", "none"]
@@ -256,7 +256,7 @@ class Elicitation(TypedDict):
 
 
 class Sampling(TypedDict):
-    """A question to the client's model."""
+    """A request for a message by the client's model."""
 
     __pydantic_config__ = CLOSED
     method: Literal["sampling/createMessage"]
@@ -264,13 +264,13 @@ class Sampling(TypedDict):
 
 
 class RootsNothing(TypedDict):
-    """Nothing to say."""
+    """Parameters of a request for roots, which are empty."""
 
     __pydantic_config__ = CLOSED
 
 
 class Roots(TypedDict):
-    """A question for the user's folders."""
+    """A request for the user's folders."""
 
     __pydantic_config__ = CLOSED
     method: Literal["roots/list"]

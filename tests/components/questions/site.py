@@ -1,4 +1,4 @@
-"""A server whose components ask, and one round of a call as clients over HTTP make it."""
+"""A server whose components ask questions, and helpers for one round of a call over HTTP."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}},
 
 
 def asking(name: str = "asking") -> MCPServer:
-    """A server with a tool of two rounds under two names, a resource and a prompt.
+    """Return a server with a two-round tool under two names, a resource and a prompt.
 
-    None of them opens a transaction, so that tests of the wire alone need no database.
+    None of them opens a transaction, so that tests of messages need no database.
     """
     server = MCPServer(name, permission=AllowAny)
     for tool in ("pay", "refund"):
@@ -47,19 +47,19 @@ def write(ctx: Context, topic: str = "") -> str:
 
 
 def accept(value: Any) -> dict[str, Any]:
-    """The answer to a form with one field."""
+    """Return the answer to a form with one field."""
     return {"action": "accept", "content": {"value": value}}
 
 
 def call(method: str = "tools/call", *, id: Any = 1, **params: Any) -> dict[str, Any]:
-    """A request of a client that can be asked everything."""
+    """Return a request of a client that supports every kind of question."""
     return message(method, params, id=id, **{envelope.CLIENT_CAPABILITIES: EVERYTHING})
 
 
 def post(
     server: MCPServer, body: Mapping[str, Any], *, text: str | None = None, **changes: str | None
 ) -> Answer:
-    """Send a request to the server's view; `text` stands for the body word for word."""
+    """Send a request to the server's view; `text` replaces the body."""
     raw = json.dumps(body) if text is None else text
     response = through_view(server, raw, headers_for(body, **changes))
     headers = {name.lower(): value for name, value in response.items()}
@@ -67,7 +67,7 @@ def post(
 
 
 def result_of(server: MCPServer, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of a request, which has to have one."""
+    """Return the result of a request, which must succeed."""
     answer = post(server, body).json()
     assert "result" in answer, answer
     result: dict[str, Any] = answer["result"]
@@ -75,7 +75,7 @@ def result_of(server: MCPServer, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def error_of(server: MCPServer, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The error of a request that is understood and refused."""
+    """Return the error of a request that is valid but rejected."""
     answer = post(server, body)
     assert answer.status == 200, answer
     error: dict[str, Any] = answer.json()["error"]
@@ -83,19 +83,19 @@ def error_of(server: MCPServer, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def serving(function: Callable[..., Any], **options: Any) -> MCPClient:
-    """A client of a server with one tool that opens no transaction."""
+    """Return a client of a server with one tool that opens no transaction."""
     server = open_to_all()
     server.tool("tool", **{"atomic": False, **options})(function)
     return MCPClient(server=server)
 
 
 def messages(result: Any) -> list[str]:
-    """What a result asks."""
+    """Return the messages of the questions in a result."""
     return [question["params"]["message"] for question in result.questions]
 
 
 def begun(server: MCPServer, **params: Any) -> str:
-    """The state of a call that has asked its first question."""
+    """Return the `requestState` of a call that has asked its first question."""
     result = result_of(server, call(**{"name": "pay", **params}))
     assert result["resultType"] == "input_required"
     state: str = result["requestState"]
@@ -103,6 +103,6 @@ def begun(server: MCPServer, **params: Any) -> str:
 
 
 def retry(state: Any, **params: Any) -> dict[str, Any]:
-    """The request that answers the first question of a call."""
+    """Return the request that answers the first question of a call."""
     responses = {"sure": accept(value=True)}
     return call(**{"name": "pay", "inputResponses": responses, "requestState": state, **params})

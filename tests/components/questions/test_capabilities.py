@@ -1,4 +1,4 @@
-"""A client is asked for what this very request declares, and told what it lacks (ASK-1, MRT-3)."""
+"""Which questions a request's capabilities permit, and the error for others (ASK-1, MRT-3)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ DECLARED: list[tuple[dict[str, Any], set[str]]] = [
 
 
 def asks(runs: list[str]) -> MCPServer:
-    """A server with a tool for each kind of question, and one that takes what there is."""
+    """Return a server with a tool for each kind of question, and one that lists those supported."""
     server = open_to_all()
     for name, question in QUESTIONS.items():
         function = _asking(question, runs)
@@ -88,7 +88,7 @@ def request(name: str, capabilities: Any, **extra: Any) -> dict[str, Any]:
 
 
 def lacking(answer: Answer) -> dict[str, Any]:
-    """The error object of a refusal that is one JSON document under HTTP 400."""
+    """Return the error object of a rejection, which must be a JSON response with HTTP 400."""
     assert (answer.status, answer.is_stream) == (400, False)
     response: dict[str, Any] = answer.json()
     assert response["id"] == 1

@@ -1,4 +1,4 @@
-"""Questions out of tasks, threads, generators and from across the border between colors."""
+"""Questions from tasks, threads, generators, and from sync code in async code and the reverse."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def gathered_with_exceptions(ctx: Context) -> str:
 async def in_tasks(ctx: Context) -> str:
     tasks = [asyncio.ensure_future(ctx.aelicit(text, str)) for text in ("A?", "B?")]
     await asyncio.wait(tasks)
-    # asyncio complains of an exception that nobody has looked at.
+    # asyncio logs an exception that was never retrieved.
     failures = [task.exception() for task in tasks]
     if failures[0] is not None:
         raise failures[0]

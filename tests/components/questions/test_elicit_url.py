@@ -1,4 +1,4 @@
-"""Pages that users are sent to: where they may be, and when they count as done."""
+"""Pages that users are sent to: valid URLs, and when the page counts as done."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = "https://example.com/sign"
 
 
 def sending(url: str, done: Callable[[], bool] | None = None) -> MCPServer:
-    """A server with a tool that sends the user to a page."""
+    """Return a server with a tool that sends the user to a page."""
     server = open_to_all()
 
     @server.tool
@@ -160,7 +160,7 @@ def test_to_agree_is_enough_where_nothing_has_to_be_done():
 @spec("ASK-14", "MRT-14")
 @pytest.mark.parametrize("answer", [DECLINE, CANCEL])
 def test_a_refusal_is_told_apart_and_nothing_more_is_looked_up(answer):
-    # Once, before anybody was asked.
+    # Called once, before the question.
     looks = iter([False])
 
     def visit(ctx: Context) -> str:
@@ -175,7 +175,7 @@ def test_a_refusal_is_told_apart_and_nothing_more_is_looked_up(answer):
 
 @spec("MRT-12")
 def test_what_is_not_done_is_asked_again_for_as_long_as_it_takes():
-    # The first look is before the question, and every other after an answer.
+    # The first call is before the question, and each following one after an answer.
     finished = iter([False] * 26 + [True])
     client = MCPClient(server=sending(PAGE, done=lambda: next(finished)))
     assert client.call_tool("visit", answers=[ACCEPT] * 26).text == "None"
@@ -213,7 +213,7 @@ async def test_whether_it_is_done_may_be_a_question_to_the_database():
     client = MCPClient(server=sending(PAGE, done=Group.objects.filter(name="signed").exists))
     assert (await client.acall_tool("visit", answers=[ACCEPT])).questions
     await Group.objects.acreate(name="signed")
-    # There is nothing left to ask.
+    # No question is left.
     assert (await client.acall_tool("visit")).text == "None"
 
 

@@ -1,4 +1,4 @@
-"""A client that leaves, is silent or comes twice costs nothing and breaks nothing (MRT-9)."""
+"""A client that disconnects, never answers or answers twice uses no resources (MRT-9)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 5
 
 @pytest.fixture
 def serve(settings):
-    """Put a server behind the lane."""
+    """A function that serves a server with the fast ASGI handler."""
 
     def serve(server: MCPServer) -> None:
         urls = ModuleType("urls")
@@ -60,7 +60,7 @@ async def test_a_client_that_leaves_before_it_is_asked_is_not_missed(serve, is_a
             assert (await connection.event())["method"] == "notifications/progress"
         gate.set()
         assert await asyncio.to_thread(ended.wait, PATIENCE)
-        # Whoever comes next finds the threads free and the server as it was.
+        # For the next caller the threads are free, and the server is unchanged.
         answer = await send(application, "/mcp", call(name="tool"))
     assert answer.response()["result"]["resultType"] == "input_required"
     assert not [record for record in caplog.records if record.name == "mcp_django"]

@@ -1,4 +1,4 @@
-"""Progress and log messages of a component that runs again reach the client once."""
+"""Progress and log messages of a component that runs again reach the client only once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = {envelope.PROGRESS_TOKEN: None, envelope.LOG_LEVEL: None}
 
 
 def talking() -> MCPServer:
-    """Tools of both colors that report and log before, between and after two questions."""
+    """Return a server with sync and async tools that report and log around two questions."""
     server = open_to_all()
 
     def step(ctx: Context, n: int) -> None:
@@ -53,7 +53,7 @@ def answered(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def rounds(*envelopes: dict[str, Any], name: str = "talk") -> list[tuple[list[Any], list[Any]]]:
-    """What each round of a call delivers, each with an envelope of its own."""
+    """Return the messages of each round of a call, each of which has an envelope of its own."""
     client = MCPClient(server=talking())
     deliveries, retry = [], {}
     for sent in envelopes:

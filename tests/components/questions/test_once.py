@@ -1,4 +1,4 @@
-"""What may happen once is kept to that by a row of the site's own (MRT-6)."""
+"""An action that may happen only once, which the site ensures with a row of its own (MRT-6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def redeeming() -> MCPServer:
-    """A server with a tool that gives something away, once for each interaction."""
+    """Return a server with a tool that gives something away, once for each interaction."""
     server = open_to_all()
 
     @server.tool
@@ -36,7 +36,7 @@ def redeeming() -> MCPServer:
 
 
 def redemption(client: MCPClient) -> dict[str, Any]:
-    """The request that redeems."""
+    """Return the request that redeems it."""
     raw = client.call_tool("redeem").raw
     given = build_answers(raw["inputRequests"], [{}])
     return {"name": "redeem", "inputResponses": given, "requestState": raw["requestState"]}

@@ -1,4 +1,4 @@
-"""Resources and prompts ask as tools do, also when a tool reads them; nothing else can ask."""
+"""Resources and prompts can ask, also when a tool reads them; other functions cannot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKED = "Which part of {}?"
 
 
 def reading() -> MCPServer:
-    """Sync and async resources that ask, and tools of both colors that read them."""
+    """Return a server with resources that ask, and tools that read them, both sync and async."""
     server = open_to_all()
 
     @server.resource("sync://{name}", atomic=False)

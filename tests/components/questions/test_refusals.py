@@ -1,4 +1,4 @@
-"""A user who says no, and a function that does not let the question pass."""
+"""Users who decline, and functions that catch the exception of a question."""
 
 from __future__ import annotations
 

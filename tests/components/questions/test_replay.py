@@ -1,4 +1,4 @@
-"""A component runs again from its beginning, and each answer finds its own question."""
+"""A component runs again from its beginning, and each answer is matched to its question."""
 
 from __future__ import annotations
 

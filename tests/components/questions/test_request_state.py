@@ -1,4 +1,4 @@
-"""`requestState` is text that anybody may have changed, copied or kept (MRT-4 to MRT-7)."""
+"""`requestState` is text that a client may have changed, copied or stored (MRT-4 to MRT-7)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.spec import spec
 
 SERVER = asking()
 BAD = -32602
-# What signatures are made of comes up as often as everything else together.
+# Characters of signatures occur as often as all others together.
 ANY_CHARACTER = st.characters(exclude_categories=["Cs"]) | st.sampled_from("\0.:-_=A")
 ANY_TEXT = st.text(ANY_CHARACTER)
 
@@ -120,7 +120,7 @@ def test_a_state_of_another_release_is_refused_whatever_it_holds():
 
 @contextmanager
 def later(seconds: float) -> Iterator[None]:
-    """Let signatures be as old as that."""
+    """Move the clock of signatures forward."""
     with patch.object(signing, "time", SimpleNamespace(time=lambda: time.time() + seconds)):
         yield
 

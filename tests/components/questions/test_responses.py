@@ -1,4 +1,4 @@
-"""`inputResponses` is whatever a client sends: read where it fits, asked for again or refused."""
+"""`inputResponses` is any JSON of a client: read if valid, else asked for again or rejected."""
 
 from __future__ import annotations
 

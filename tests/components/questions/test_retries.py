@@ -1,4 +1,4 @@
-"""A retry that is not quite what was expected, and answers that are made to cost."""
+"""Retries that differ from what is expected, and answers that are meant to be expensive."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_answer_that_is_nested_too_deep_is_refused(key, depth, caplog):
 
 @spec("ASK-5")
 def test_no_depth_of_nesting_breaks_anything():
-    # Where the interpreter's own limit is depends on how much it is doing already.
+    # The limit of the interpreter depends on its current stack, so the test varies the depth.
     body = retry({"form": "HERE"})
     for depth in (*range(950, 1000, 2), 5000, 100_000):
         answer = json.dumps({"action": "accept", "x": "DEEP"})

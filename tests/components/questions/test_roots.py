@@ -1,4 +1,4 @@
-"""Questions for the folders that the user works in."""
+"""Requests for the folders that the user works in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_nothing_is_said_to_ask_for_roots():
 
 @spec("ASK-5", "MRT-13")
 @pytest.mark.parametrize(
-    ("roots", "found"),
+    ("roots", "expected"),
     [
         ([], []),
         (["file:///srv/x"], ["=/srv/x"]),
@@ -35,8 +35,8 @@ def test_nothing_is_said_to_ask_for_roots():
         ([{"uri": "file:///srv", "name": 5}], ["=/srv"]),
     ],
 )
-def test_roots_come_in_the_clients_order(roots, found):
-    assert serving(folders).call_tool("tool", answers=[roots]).structured == found
+def test_roots_come_in_the_clients_order(roots, expected):
+    assert serving(folders).call_tool("tool", answers=[roots]).structured == expected
 
 
 def test_a_sync_tool_asks_for_them_too():

@@ -1,4 +1,4 @@
-"""Questions to the client's model: what is sent, what comes back, and loops of tools."""
+"""Requests to the client's model: their parameters, the results, and tool loops."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ USE: dict[str, Any] = {"type": "tool_use", "id": "1", "name": "weather", "input"
 
 
 def params_of(question: Sample) -> dict[str, Any]:
-    """The parameters on the wire, which a strict host takes."""
+    """Return the parameters in the message, which a strict host must accept."""
     params = question.to_params()
     check_requests({"k": {"method": question.method, "params": params}})
     return params
 
 
 def reply(*blocks: dict[str, Any], **members: Any) -> dict[str, Any]:
-    """A client's answer."""
+    """Return a client's answer."""
     return {"role": "assistant", "model": "m", "content": list(blocks), **members}
 
 

@@ -1,4 +1,4 @@
-"""What travels: closed shapes on every mount, whatever form an author declares."""
+"""Messages have closed shapes on every mount, for every form that a developer declares."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FORMS: list[Any] = [
 
 
 def asks_everything() -> MCPServer:
-    """A server with a tool that asks for everything there is."""
+    """Return a server with a tool that asks every kind of question."""
     server = open_to_all()
 
     @server.tool
@@ -133,7 +133,7 @@ BOUND = st.integers(-1000, 1000)
 
 @st.composite
 def types(draw: st.DrawFn) -> Any:
-    """A type that may be a field of a form, with rules and words of all kinds."""
+    """Draw a type that may be a field of a form, with constraints and texts of all kinds."""
     choices = draw(st.lists(WORDS, min_size=1, max_size=3, unique=True))
     literal: Any = Literal[tuple(choices)]
     kind, rules = draw(

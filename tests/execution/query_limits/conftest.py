@@ -1,4 +1,4 @@
-"""Where a call can find its connection: in no transaction, or in one of somebody else."""
+"""The states of a connection when a call begins: outside of a transaction, or within one."""
 
 from __future__ import annotations
 

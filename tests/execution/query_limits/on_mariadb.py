@@ -1,4 +1,4 @@
-"""What only MariaDB and MySQL have: variables of the session, engines, transactions begun before.
+"""Features of MariaDB and MySQL: session variables, engines, transactions begun before the call.
 
 `test_mariadb.py` runs this file on such a database.
 """
@@ -103,7 +103,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(params=["autocommit", "atomic requests", "a new transaction", "a transaction"])
 def is_inside(request, transactional_db):
-    """By itself, and within transactions, of which one has begun for the server too."""
+    """Outside of a transaction and within each kind; one kind has also begun on the server."""
     surroundings: Any = nullcontext()
     if "transaction" in request.param:
         surroundings = transaction.atomic()
@@ -117,7 +117,7 @@ def is_inside(request, transactional_db):
 
 @pytest.fixture(autouse=True)
 def _unsafe(transactional_db):
-    """A table of an engine without transactions, and procedures."""
+    """A table of an engine without transactions, and stored procedures."""
     say("CREATE TABLE IF NOT EXISTS unsafe (id int) ENGINE=MyISAM")
     for name, body in PROCEDURES.items():
         say(f"CREATE OR REPLACE PROCEDURE {name}() {body}")
@@ -248,7 +248,7 @@ def test_what_was_written_before_stays_and_can_go_on(is_inside):
     @server.tool
     def work(ctx: Context) -> str:
         with transaction.atomic(), transaction.atomic():
-            # No statement has begun this transaction.
+            # No statement has begun this transaction on the database server yet.
             contents = [ctx.read_resource("x://reads")[0].content]
             with pytest.raises(InternalError):
                 ctx.read_resource("x://writes")

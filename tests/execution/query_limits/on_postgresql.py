@@ -1,4 +1,4 @@
-"""What only PostgreSQL has: settings of a transaction, and strings of several statements.
+"""Features of PostgreSQL: settings of a transaction, and several statements in one string.
 
 `test_postgresql.py` runs this file on such a database.
 """
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(params=[False, True])
 def is_inside(request, transactional_db):
-    """Once by itself, and once within a transaction that goes on afterwards."""
+    """Once outside of a transaction, and once within one that continues after the call."""
     with transaction.atomic() if request.param else nullcontext():
         yield request.param
 
@@ -223,7 +223,7 @@ def test_a_connection_that_is_lost_within_a_call_is_made_anew():
         return fetch("SELECT 1")
 
     def lose_first() -> list[Any]:
-        # Before the call has said anything to the database.
+        # Before the call has sent a statement to the database.
         connection.ensure_connection()
         connection.connection.close()
         return fetch("SELECT 1")

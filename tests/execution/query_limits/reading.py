@@ -1,4 +1,4 @@
-"""Components that read, or should, and what the tests look at around them."""
+"""Components that read, or should only read, and helpers that inspect the database around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLD = (
     "tool 'write_name' may only read data, but tried to write. Nothing was changed. This is a "
     "server error. The error was logged."
 )
-# It does not end in time on any database, before its first row or after it. MariaDB ends the
+# It exceeds the time limit on every database, before its first row or after it. MariaDB ends the
 # recursion after a thousand rows.
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
 SLOW = (
@@ -27,29 +27,29 @@ SLOW = (
 
 
 def read(function: Callable[..., Any], /, **options: Any) -> CallResult:
-    """What a client gets that calls a function declared read-only."""
+    """Call a function that is declared read-only, and return what the client gets."""
     return real_client(server=reader(function, **options)).call_tool(function.__name__, check=False)
 
 
 def reader(function: Callable[..., Any], /, **options: Any) -> MCPServer:
-    """A server with this function as a read-only tool."""
+    """Return a server with this function as a read-only tool."""
     server = open_to_all()
     server.tool(**{"read_only": True, **options})(function)
     return server
 
 
 def groups(number: int) -> None:
-    """Make so many rows."""
+    """Create this many rows."""
     Group.objects.bulk_create(Group(name=f"g{n:05}") for n in range(number))
 
 
 def names() -> set[str]:
-    """The rows that there are."""
+    """Return the names of the rows."""
     return set(Group.objects.values_list("name", flat=True))
 
 
 def count_names() -> int:
-    """How many rows there are."""
+    """Return the number of rows."""
     return Group.objects.count()
 
 
@@ -60,7 +60,7 @@ def write_name() -> str:
 
 
 def fetch(sql: str) -> list[Any]:
-    """Run a statement of the site's own."""
+    """Run a statement of the test, and return its rows."""
     with connection.cursor() as cursor:
         cursor.execute(sql)
         return list(cursor.fetchall())
@@ -78,7 +78,7 @@ def decorated(*, write: bool) -> str:
 
 
 def still_writes() -> bool:
-    """Whether this thread's connection is as good as before: nothing is left of a call."""
+    """Return whether this thread's connection can write, and nothing of a call is left on it."""
     assert connection.execute_wrappers == []
     Group.objects.create(name="afterwards")
     Group.objects.get(name="afterwards").delete()
@@ -87,7 +87,7 @@ def still_writes() -> bool:
 
 @contextmanager
 def atomic_requests() -> Iterator[None]:
-    """As a site that opens a transaction for each request."""
+    """Open a transaction for each request, as a site with `ATOMIC_REQUESTS` does."""
     settings = connections["default"].settings_dict
     settings["ATOMIC_REQUESTS"] = True
     try:

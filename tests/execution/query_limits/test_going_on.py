@@ -1,4 +1,4 @@
-"""What a read-only call may go on doing, and what it leaves behind."""
+"""What a read-only call may still do, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_change_that_was_noticed_is_announced_once_the_call_is_over(fails):
 
     assert real_client(server=server).call_tool("look", check=False).is_error is fails
     if connection.in_atomic_block:
-        # A transaction of others, which goes on.
+        # A transaction of the caller, which continues.
         assert len(connection.run_on_commit) == 3
     else:
         assert Topic.objects.filter(seq__gt=0).count() == (0 if fails else 3)
@@ -174,7 +174,7 @@ def test_a_count_of_queries_has_none_of_ours():
 
 
 def test_a_function_without_a_database_opens_none():
-    # The suite refuses connections to tests that do not ask for a database.
+    # The test suite rejects connections from tests that do not request a database.
     def plain() -> str:
         return "plain"
 

@@ -1,4 +1,4 @@
-"""How much of the database one call may use, and what is said to whom when it is too much."""
+"""How much of the database one call may use, and the errors and logs when it exceeds a limit."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_what_a_call_reads_through_others_counts():
         ctx.read_resource("x://groups")
         with pytest.raises(MCPError, match="more than 20 rows"):
             ctx.read_resource("x://groups")
-        # The limit stays reached, also for who catches what it raises.
+        # The limit stays exceeded, even if the function catches the exception.
         with pytest.raises(LimitReached):
             by_list()
         return "seen"

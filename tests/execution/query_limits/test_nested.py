@@ -1,4 +1,4 @@
-"""A component within another: who reads inside of who writes, and the other way round."""
+"""A component within another: a read-only one in one that writes, and the reverse."""
 
 from __future__ import annotations
 

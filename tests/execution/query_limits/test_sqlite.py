@@ -1,4 +1,4 @@
-"""What only SQLite has: a switch on the connection, locks from the start, a handler."""
+"""Features of SQLite: a switch on the connection, locks when a transaction begins, a handler."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_row_factory_of_the_site_is_no_trouble():
 
 @pytest.fixture
 def _immediate():
-    """Transactions that take the lock for writing when they begin."""
+    """Transactions that take the write lock when they begin."""
     connection.close()
     options = connection.settings_dict["OPTIONS"]
     options["transaction_mode"] = "IMMEDIATE"
@@ -142,7 +142,7 @@ def test_the_time_between_two_rows_is_not_the_databases():
         groups = Group.objects.order_by("name").iterator(chunk_size=1)
         kept = []
         for group in groups:
-            # Longer than the limit, of Python's own time.
+            # Longer than the limit, but in Python.
             sum(range(3_000_000))
             kept.append(group.name)
         return kept
@@ -160,7 +160,7 @@ def test_every_database_is_governed(tmp_path, monkeypatch):
     other = {**connections["default"].settings_dict, "NAME": str(tmp_path / "other.sqlite3")}
     monkeypatch.setitem(connections.settings, "other", other)
     try:
-        # The test may open none that was not there when it began.
+        # pytest-django blocks connections that did not exist when the test began.
         connections["other"].connect()
         with connections["other"].cursor() as cursor:
             cursor.execute("CREATE TABLE there (name text)")

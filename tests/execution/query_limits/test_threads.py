@@ -1,4 +1,4 @@
-"""A thread is governed for one call, whoever uses it: the next call finds it as it was."""
+"""The limits of a call apply to its thread only during the call; the next call finds no trace."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ async def read_long() -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def _close():
-    """A database that somebody is connected to cannot be dropped."""
+    """Close connections afterwards, because a database with open connections cannot be dropped."""
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result(PATIENCE)
 
 
 @pytest.fixture
 def thread(monkeypatch):
-    """A work pool of one thread, which keeps its connection from call to call."""
+    """A pool of one tool thread, which keeps its connection between calls."""
     pool = BoundedPool("governed", threads=1, queue=8, queue_seconds=PATIENCE)
     for module in (threads, invoke, thread_sensitive):
         monkeypatch.setattr(module, "get_pool", lambda name: pool)
@@ -76,7 +76,7 @@ def thread(monkeypatch):
 
 
 def opened(server: MCPServer, name: str) -> Call:
-    """An admitted call of a tool, which has not run yet."""
+    """Return an authorized call of a tool that has not run yet."""
     client = MCPClient(server=server)
     call = client._client.open(message("tools/call", {"name": name, "arguments": {}}))
     assert isinstance(call, Call)
@@ -84,7 +84,7 @@ def opened(server: MCPServer, name: str) -> Call:
 
 
 async def run(server: MCPServer, name: str) -> str:
-    """What a mount of ASGI answers."""
+    """Run a tool from the event loop, and return the text of its result."""
     invocation = await sync_to_async(opened)(server, name)
     async with asyncio.timeout(PATIENCE):
         result = await invoke.run_from_event_loop(invocation)

@@ -1,4 +1,4 @@
-"""Databases that cannot be told to be read-only are counted all the same."""
+"""Databases without a read-only mode: the limits are still counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.execution.query_limits.test_limits import (
 
 @pytest.fixture
 def _another_database(monkeypatch):
-    """A database that cannot be told to be read-only, as Oracle cannot."""
+    """A database without a read-only mode, such as Oracle."""
     monkeypatch.setattr(query_limits, "ENFORCEMENT_BY_VENDOR", {})
 
 

@@ -1,1 +1,1 @@
-"""Spans and measurements of every request."""
+"""Tests of spans and metrics of every request."""

@@ -1,4 +1,4 @@
-"""What is told goes to the memory of a real SDK."""
+"""Fixtures that record spans and metrics in memory, with the real OpenTelemetry SDK."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 
-class Told:
-    """What was told."""
+class Recorder:
+    """The spans and metrics that were recorded."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -33,7 +33,7 @@ class Told:
         self.meters = MeterProvider([self._reader])
 
     def spans(self) -> dict[str, ReadableSpan]:
-        """The spans that have ended, by their names, of which there may not be two."""
+        """Return the ended spans by name; no two may have the same name."""
         spans = self._exporter.get_finished_spans()
         spans_by_name = {span.name: span for span in spans}
         assert len(spans_by_name) == len(spans), [span.name for span in spans]
@@ -44,16 +44,16 @@ class Told:
         return sorted(span.name for span in self._exporter.get_finished_spans())
 
     def only(self) -> ReadableSpan:
-        """The one span that has ended."""
+        """Return the only ended span."""
         (span,) = self._exporter.get_finished_spans()
         return span
 
     def clear(self) -> None:
-        """Forget the spans."""
+        """Delete the recorded spans."""
         self._exporter.clear()
 
     def points(self, name: str) -> list[Any]:
-        """What was measured under this name."""
+        """Return the data points of the metric with this name."""
         data = self._reader.get_metrics_data()
         metrics = [
             metric
@@ -66,9 +66,9 @@ class Told:
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """What is told from now on."""
-    recorder = Told()
+def recorder(monkeypatch):
+    """A recorder of all spans and metrics from now on."""
+    recorder = Recorder()
     instruments = Instruments(recorder.traces, recorder.meters)
     monkeypatch.setattr(telemetry, "load_instruments", lambda: instruments)
     yield recorder
@@ -78,7 +78,7 @@ def told(monkeypatch):
 
 @pytest.fixture
 def site(settings, transactional_db):
-    """The addresses of the server."""
+    """The URLconf of the traced server."""
     settings.ROOT_URLCONF = "tests.execution.telemetry.site"
     close_asgiref_connections()
     yield

@@ -1,4 +1,4 @@
-"""A server whose tools say within which span they run, and its addresses."""
+"""A server whose tools return the span in which they run, and its URLs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ begun: dict[str, asyncio.Event] = {}
 
 
 def current() -> str:
-    """The id of the span that this is within."""
+    """Return the id of the current span."""
     return trace.format_span_id(trace.get_current_span().get_span_context().span_id)
 
 
@@ -120,7 +120,7 @@ def _names(value: str) -> list[str]:
 
 
 def call(tool: str, /, *, id: Any = 1, **arguments: Any) -> dict[str, Any]:
-    """A call with the trace of its client."""
+    """Return a call with the trace context of its client."""
     return message("tools/call", {"name": tool, "arguments": arguments}, id=id, **RECEIVED)
 
 

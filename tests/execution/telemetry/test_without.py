@@ -1,4 +1,4 @@
-"""Without an SDK the trace is passed on, and without the API there is nothing at all."""
+"""Without an SDK the trace context is passed on; without the API there are no spans at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def seen() -> list[str]:
-    """The spans that a tool finds itself in, called with a trace."""
+    """Return the ids of the spans in which a tool runs, when called with a trace context."""
     return list(answer("here")["structuredContent"]["spans"])
 
 
@@ -48,7 +48,7 @@ def test_without_the_api_nothing_is_told(monkeypatch):
     assert telemetry.load_instruments.__wrapped__() is None
     monkeypatch.setattr(telemetry, "load_instruments", telemetry.load_instruments.__wrapped__)
     assert seen() == ["0" * 16]
-    # The call log does without.
+    # The call log has the trace id even without the API.
     assert Call.objects.get().trace_id == TRACE_ID
 
 

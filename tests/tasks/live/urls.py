@@ -1,4 +1,4 @@
-"""The server that web processes serve. Workers find it by importing this, as they have no mount."""
+"""The server that web processes serve. Workers import this module, because they have no mount."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.storage import task_rows
 from mcp_django.tasks import runs as task_runs
 
-# A test does not wait for half a minute to see what becomes of a worker that was killed.
+# No test waits half a minute for the lease of a killed worker to expire.
 task_rows.LEASE_SECONDS = 3
 task_runs.RENEW_SECONDS = 0.5
 LOOK_SECONDS = 0.02
