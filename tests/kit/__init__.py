@@ -1,1 +1,1 @@
-"""What tests of all folders use: clients, servers, processes, databases, services."""
+"""Helpers for the tests of all folders: clients, servers, processes, databases, services."""

@@ -1,4 +1,4 @@
-"""Caches whose clock a test moves, and what the database is asked meanwhile; fixtures to import."""
+"""Fixtures to import: a clock of the caches that a test moves, and a record of SQL statements."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class Clock:
         self.time = 1_800_000_000.0
 
     def move(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Advance both clocks."""
         self.monotonic += seconds
         self.time += seconds
 
     def suspend(self, seconds: float) -> None:
-        """Suspend the machine for so long, while one of the clocks stands still, as on Linux."""
+        """Suspend the machine: only the wall clock advances, as on Linux."""
         self.time += seconds
 
 
 @pytest.fixture(name="clock")
 def _clock(settings, monkeypatch):
-    """The clocks of the caches, which are in use: `CONFIRM_SECONDS` is 1."""
+    """The clocks of the caches, which are enabled: `CONFIRM_SECONDS` is 1."""
     settings.MCP_DJANGO = {**getattr(settings, "MCP_DJANGO", {}), "CONFIRM_SECONDS": 1}
     clock = Clock()
     monkeypatch.setattr(cache, "monotonic", lambda: clock.monotonic)
     fake_time = SimpleNamespace(time=lambda: clock.time, sleep=time.sleep)
     monkeypatch.setattr(cache, "time", fake_time)
-    # After its first heartbeat this process writes no other one among the statements of a test.
+    # After its first heartbeat, this process writes no further heartbeat during a test.
     now = time.monotonic()
     monkeypatch.setattr(inbox, "time", SimpleNamespace(monotonic=lambda: now))
     return clock
@@ -51,7 +51,7 @@ def _clock(settings, monkeypatch):
 
 @pytest.fixture(name="serving")
 def _serving(monkeypatch):
-    """A thread asks, as in a process that serves."""
+    """Let a thread read the values, as in a process that serves requests."""
     monkeypatch.setattr(cache, "is_inline", lambda: False)
     monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
     yield
@@ -59,7 +59,7 @@ def _serving(monkeypatch):
 
 
 class Database:
-    """The statements of all threads, and whether there is a database at all."""
+    """Records the SQL statements of all threads; raises an error for each if `is_away` is set."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
@@ -67,10 +67,10 @@ class Database:
         self._lock = threading.Lock()
 
     def note(self, sql: str) -> None:
-        """Note a statement.
+        """Record a statement.
 
         Raises:
-            OperationalError: there is no database at the moment.
+            OperationalError: `is_away` is set.
         """
         with self._lock:
             self.statements.append(sql)
@@ -79,7 +79,7 @@ class Database:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Fail if anything is asked."""
+        """Fail if a statement is executed in the block."""
         self.statements.clear()
         yield
         assert not self.statements, self.statements
@@ -87,7 +87,7 @@ class Database:
 
 @pytest.fixture(name="database")
 def _database(monkeypatch):
-    """What is asked, in any thread."""
+    """The record of the statements of all threads."""
     database = Database()
     execute = CursorWrapper._execute_with_wrappers
 
@@ -96,7 +96,7 @@ def _database(monkeypatch):
         return execute(self, sql, *args, **kwargs)
 
     monkeypatch.setattr(CursorWrapper, "_execute_with_wrappers", noted)
-    # A call that takes a second, on a busy machine, is polled for.
+    # On a busy machine, a call may take a second; the poller would then query its cancellation.
     monkeypatch.setattr(cancellation_poller, "poll_now", lambda sessions: None)
     yield database
     database.is_away = False

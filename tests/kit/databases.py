@@ -1,4 +1,4 @@
-"""A database that worker processes share, made for one test and removed after it."""
+"""A database that worker processes share, created for one test and removed after it."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ _serial = count(1)
 def shared(
     kind: Kind, directory: Path, *, redis: bool = False, drop: float = 0.0
 ) -> Iterator[dict[str, str]]:
-    """The environment of processes that share a fresh database, and a bell if `redis`.
+    """Yield the environment of processes that share a new database, and Redis if `redis`.
 
-    `drop` is the share of rings that each process misses.
+    `drop` is the share of pub/sub notifications that each process misses.
     """
     name = f"mcp_sessions_{os.getpid()}_{next(_serial)}"
-    bell = {"MCP_TEST_DROP": str(drop)}
+    environ = {"MCP_TEST_DROP": str(drop)}
     if redis:
-        bell |= {"MCP_TEST_REDIS_URL": redis_url(), "MCP_TEST_REDIS_PREFIX": name}
+        environ |= {"MCP_TEST_REDIS_URL": redis_url(), "MCP_TEST_REDIS_PREFIX": name}
     if kind == "sqlite":
         with _memory(directory) as place:
             path = place / f"{name}.sqlite3"
             shutil.copy(_sqlite_template(SETTINGS), path)
-            yield {**bell, "MCP_TEST_DATABASE": str(path)}
+            yield {**environ, "MCP_TEST_DATABASE": str(path)}
         return
     url = _postgres_url(name)
     with existing_database(url, template=_postgres_template(SETTINGS)):
-        yield {**bell, "MCP_TEST_DATABASE_URL": url}
+        yield {**environ, "MCP_TEST_DATABASE_URL": url}
 
 
 @cache
 def _sqlite_template(settings: str) -> Path:
-    """A migrated database, made once by each process of tests and removed at its end."""
+    """Return a migrated database, created once by each process of tests and removed at its end."""
     place = TemporaryDirectory(prefix="mcp-template-")
     atexit.register(place.cleanup)
     path = Path(place.name) / "template.sqlite3"
@@ -68,7 +68,7 @@ def _sqlite_template(settings: str) -> Path:
 
 @cache
 def _postgres_template(settings: str) -> str:
-    """The name of one on PostgreSQL."""
+    """Return the name of a migrated database on PostgreSQL."""
     name = f"mcp_template_{os.getpid()}_{next(_serial)}"
     url = _postgres_url(name)
     stack = ExitStack()
@@ -90,7 +90,7 @@ def _postgres_url(name: str) -> str:
 
 @contextmanager
 def _memory(directory: Path) -> Iterator[Path]:
-    """A directory that no disk holds up, where there is one; what a disk adds is not tested."""
+    """Yield a directory in memory if there is one, because the speed of a disk is not tested."""
     if not os.access(MEMORY, os.W_OK):
         yield directory
         return
@@ -99,7 +99,7 @@ def _memory(directory: Path) -> Iterator[Path]:
 
 
 def cut(environ: Mapping[str, str]) -> int:
-    """End every connection to a PostgreSQL database, as its restart does; how many there were."""
+    """End every connection to a PostgreSQL database, as a restart does; return their number."""
     url = environ["MCP_TEST_DATABASE_URL"]
     query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
     with connect(url) as connection:
@@ -108,7 +108,7 @@ def cut(environ: Mapping[str, str]) -> int:
 
 
 def run(environ: dict[str, str], *arguments: str) -> str:
-    """Run a module of Python over a shared database and return what it prints."""
+    """Run a Python module with a shared database and return its output."""
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=REPOSITORY,

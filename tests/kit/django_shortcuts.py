@@ -1,28 +1,32 @@
-"""Spares tests what Django does after each of them and need not, and what it cannot do.
+"""Skip work that Django and pytest-django do for every test, but that these tests do not need.
 
-Routes: Django forgets all of them whenever `ROOT_URLCONF` changes. It keeps them by the name of
-their module, so those of a name stay right; those of an object that a test made are forgotten.
+Routes: Django clears its URL caches whenever `ROOT_URLCONF` changes. The caches are keyed by the
+name of the module, so the entries of a name stay valid. Here the caches are cleared only after a
+test has set an object as the URLconf.
 
-Tables: after a transactional test Django empties all of them and has every app make its content
-types and permissions anew, which is most of the time. Here those two tables stay as they are,
-unless a test has changed them. Of the others, those that hold rows are emptied row by row, since
-PostgreSQL takes up to a second to truncate so many, and has to have all of them for itself.
+Tables: after a transactional test, Django empties all tables and creates the content types and
+permissions of every app again, which takes most of the time. Here those two tables are kept, unless
+a test has changed them. Of the other tables, those that have rows are emptied with `DELETE`,
+because PostgreSQL takes up to a second to truncate so many tables, and locks all of them.
 
-Connections: after each transactional test Django closes them, for the sake of what is said to a
-database when it opens; SQLite forgets none of that, and takes a millisecond to open and prepare.
+Connections: after each transactional test, Django closes its connections, because of the statements
+that it executes when it opens one. SQLite keeps their effect, and takes a millisecond to open and
+prepare a connection.
 
-A thread that is done with a request a moment after its test looks whether it may keep
-its connection. Pytest allows no access by then, and takes that for one, so that the connection
-would stay open and each later request of the thread would fail.
+A thread that ends a request a moment after its test checks whether it may keep its connection. By
+then pytest-django blocks database access, and would block this check, so that the connection would
+stay open and each later request of the thread would fail.
 
-Fixtures: of those that pytest-django sets up for every test, most are for a marker that a handful
-of tests have. The others do without; what clears something is in `tests/conftest.py`.
+Fixtures: most of the fixtures that pytest-django sets up for every test serve a marker that only a
+handful of tests have. Here the other tests run without them; `tests/conftest.py` clears caches and
+the outbox.
 
-Sessions: before a login, the test client saves a session that the login replaces and deletes.
+Sessions: before a login, the test client saves a session that the login replaces and deletes. Here
+it does not.
 
 Contexts: for each template that is rendered, the test client copies the context. A page of the
-admin has a hundred of them, most of them parts of forms, which no test looks at. Here it gets only
-the templates that a view names, with what `response.context` is asked for.
+admin renders a hundred templates, most of them parts of forms, whose contexts no test reads. Here
+the client gets only the contexts of the templates that a view names, for `response.context`.
 """
 
 from __future__ import annotations
@@ -71,7 +75,7 @@ _made: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
 
 
 def install() -> None:
-    """Spare every test of this process all of it."""
+    """Install all of these shortcuts in this process."""
     setting_changed.disconnect(root_urlconf_changed)
     setting_changed.connect(_change_routes)
     TransactionTestCase._fixture_setup = classmethod(_look_before)
@@ -83,11 +87,11 @@ def install() -> None:
 
 
 def do_without_fixtures(tests: Iterable[pytest.Item]) -> None:
-    """Take the fixtures from tests that do not need them."""
+    """Remove the fixtures from the tests that do not need them."""
     for test in tests:
         if isinstance(test, pytest.Function):
             needless = {name for name, is_needed in FIXTURES.items() if not is_needed(test)}
-            # A list of its own: one test of a parametrized function may have a marker.
+            # A new list, because one test of a parametrized function may have a marker.
             test.fixturenames = [name for name in test.fixturenames if name not in needless]
 
 
@@ -118,13 +122,13 @@ def _login(self: Client, user: Any, backend: str | None = None) -> None:
 
 
 def _render(self: Template, context: Context) -> str:
-    # Included templates, and those that one extends, share the context of the template of the view.
+    # Included templates, and extended templates, share the context of the view's template.
     is_part = context.template is not self or str(self.name).startswith(PARTS)
     return self.nodelist.render(context) if is_part else instrumented_test_render(self, context)
 
 
 def _look_before(cls: type[TransactionTestCase]) -> None:
-    """Look at the kept tables before the first test, which may be one that changes them."""
+    """Read the kept tables before the first test, which may change them."""
     for name in cls._databases_names(include_mirrors=False):
         if _key_of(name) not in _made:
             _is_as_made(name)
@@ -150,7 +154,7 @@ def _empty(self: TransactionTestCase) -> None:
 
 
 def _empty_tables(connection: Any) -> None:
-    """Empty what holds rows; again where a thread of the test was on its last write."""
+    """Empty the tables that have rows; try again if a thread of the test is still writing."""
     for _ in range(TRIES - 1):
         with suppress(IntegrityError, OperationalError):
             _delete(connection)
@@ -168,14 +172,14 @@ def _delete(connection: Any) -> None:
             )
         )
         filled = [table for (table,) in cursor.fetchall()]
-    # MariaDB checks foreign keys at each statement, the others when the transaction ends.
+    # MariaDB checks foreign keys at each statement, other databases at the end of the transaction.
     is_checked_early = connection.vendor == "mysql"
     with connection.constraint_checks_disabled() if is_checked_early else nullcontext():
         connection.ops.execute_sql_flush([f"DELETE FROM {quoted(table)}" for table in filled])
 
 
 def _is_as_made(name: str) -> bool:
-    """Whether the kept tables hold what they held when this was first asked."""
+    """Return whether the kept tables have the same rows as at the first call."""
     connection = connections[name]
     now: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:

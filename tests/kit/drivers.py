@@ -21,7 +21,7 @@ VERSION = "2026-07-28"
 def message(
     method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, **extra: Any
 ) -> dict[str, Any]:
-    """A request of 2026-07-28; `extra` goes into its `_meta` under the full keys."""
+    """Return a request of 2026-07-28; `extra` goes into its `_meta` under the full keys."""
     envelope = {PROTOCOL_VERSION: VERSION, CLIENT_CAPABILITIES: {}, **extra}
     return {
         "jsonrpc": "2.0",
@@ -32,7 +32,7 @@ def message(
 
 
 def headers_for(body: Mapping[str, Any], **changes: str | None) -> dict[str, str]:
-    """The headers that belong to a request; `changes` sets (`_` stands for `-`) or removes some."""
+    """Return the headers of a request; `changes` sets (`_` stands for `-`) or removes some."""
     params = body.get("params", {})
     envelope = params.get("_meta")
     version = envelope.get(PROTOCOL_VERSION) if isinstance(envelope, Mapping) else None
@@ -53,7 +53,7 @@ def headers_for(body: Mapping[str, Any], **changes: str | None) -> dict[str, str
 
 @dataclass
 class Answer:
-    """What came back."""
+    """The response of an application."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Answer:
         return json.loads(self.body)
 
     def messages(self) -> list[dict[str, Any]]:
-        """Every message: of the stream, or the one of the document."""
+        """Return the messages of the stream, or the only message of the document."""
         if not self.is_stream:
             return [self.json()]
         # The event that opens a stream of 2025-11-25 has an id and no message.
@@ -76,15 +76,15 @@ class Answer:
         ]
 
     def response(self) -> dict[str, Any]:
-        """The response, which is the last message."""
+        """Return the response, which is the last message."""
         return self.messages()[-1]
 
 
 class Connection:
     """One HTTP request to an ASGI application, read part by part.
 
-    What it says is judged by the published schema of its revision (`tests.published`), and raised
-    as soon as the test reads on.
+    The messages of the application are validated by the published schema of their revision
+    (`tests.published`). A violation is raised as soon as the test reads the next part.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Connection:
         await self._parts.put(part)
 
     async def part(self) -> dict[str, Any]:
-        """The next ASGI message of the application."""
+        """Return the next ASGI message of the application."""
         waiting = asyncio.ensure_future(self._parts.get())
         async with asyncio.timeout(PATIENCE):
             await asyncio.wait((waiting, self.task), return_when=asyncio.FIRST_COMPLETED)
@@ -155,7 +155,7 @@ class Connection:
         return next_part
 
     async def start(self) -> Answer:
-        """Status and headers."""
+        """Return the answer with its status and headers."""
         part = await self.part()
         assert part["type"] == "http.response.start", part
         self.answer.status = part["status"]
@@ -163,7 +163,7 @@ class Connection:
         return self.answer
 
     async def rest(self) -> Answer:
-        """The whole body."""
+        """Return the answer with its whole body."""
         while True:
             part = await self.part()
             self.answer.body += part.get("body", b"")
@@ -171,7 +171,7 @@ class Connection:
                 return self.answer
 
     async def event(self) -> dict[str, Any]:
-        """The next message of a stream; comments, and events without a message, are skipped."""
+        """Return the next message of a stream; skip comments and events without a message."""
         while not self._events:
             part = await self.part()
             if part["type"] == "http.response.start":
@@ -184,14 +184,14 @@ class Connection:
         return next_message
 
     def stall(self) -> None:
-        """Read from now on as slowly as the test does: the application has to wait."""
+        """From now on, let the application wait until the test reads a part."""
         self._parts = asyncio.Queue(1)
 
     def disconnect(self) -> None:
         self._gone.set()
 
     async def close(self) -> None:
-        """Leave, and see that the application ends."""
+        """Disconnect, and wait until the application ends."""
         self.disconnect()
         async with asyncio.timeout(PATIENCE):
             await self.task
@@ -207,7 +207,7 @@ async def connect(
     verb: str = "POST",
     **changes: str | None,
 ) -> AsyncIterator[Connection]:
-    """Send a request and leave at the end."""
+    """Send a request, and disconnect at the end of the block."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = headers_for({} if isinstance(body, bytes) else body, **changes)
     connection = Connection(app, path, raw, headers, verb)
@@ -225,7 +225,7 @@ async def send(
     verb: str = "POST",
     **changes: str | None,
 ) -> Answer:
-    """Send a request and read the whole answer."""
+    """Send a request and return the whole answer."""
     async with connect(app, path, body, verb=verb, **changes) as connection:
         await connection.start()
         return await connection.rest()

@@ -1,4 +1,4 @@
-"""Several worker processes behind one imaginary load balancer that knows no stickiness."""
+"""Several worker processes behind an imaginary load balancer without sticky sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETIRE_SECONDS = 30
 
 
 class Fleet:
-    """The workers; `serving` are those in the rotation."""
+    """The workers; `serving` are the workers in the rotation."""
 
     def __init__(self, directory: Path, environ: Mapping[str, str], stack: ExitStack) -> None:
         self._directory = directory
@@ -31,7 +31,7 @@ class Fleet:
         self._taken = asyncio.Event()
 
     async def grow(self, workers: int = 1) -> None:
-        """Start more workers, all at once."""
+        """Start more workers, all at the same time."""
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._start())
@@ -45,28 +45,28 @@ class Fleet:
         self.serving.append(server)
 
     def any(self) -> Server:
-        """A random worker of the rotation."""
+        """Return a random worker of the rotation."""
         return random.choice(self.serving)
 
     def other_than(self, server: Server) -> Server:
-        """A random worker of the rotation that is not this one."""
+        """Return a random worker of the rotation that is not this one."""
         return random.choice([worker for worker in self.serving if worker is not server])
 
     def kill(self, server: Server) -> None:
-        """End a worker as the kernel does when memory is short; nobody is told."""
+        """Kill a worker without notice, as the kernel does when memory is short."""
         os.kill(server.process.pid, signal.SIGKILL)
 
     def stop(self, server: Server) -> None:
-        """Halt a worker where it stands."""
+        """Suspend a worker."""
         os.kill(server.process.pid, signal.SIGSTOP)
 
     def proceed(self, server: Server) -> None:
-        """Let a halted worker go on."""
+        """Resume a suspended worker."""
         os.kill(server.process.pid, signal.SIGCONT)
 
     @contextmanager
     def handing(self, server: Server) -> Iterator[str]:
-        """The address of a worker, while a request is on its way there."""
+        """Yield the address of a worker, for the time until a request has arrived there."""
         self._handed[server.port] += 1
         try:
             yield f"{server.url}/mcp"
@@ -75,14 +75,14 @@ class Fleet:
             self._taken.set()
 
     def drop(self, server: Server) -> None:
-        """Take a worker out of the rotation at once."""
+        """Take a worker out of the rotation immediately."""
         self.serving.remove(server)
 
     async def retire(self, server: Server) -> None:
-        """Take a worker out of the rotation, and wait until it has begun to answer what it got.
+        """Take a worker out of the rotation; wait until it has begun to answer its requests.
 
-        A balancer does that before it lets a worker be told to stop: what waits to be accepted
-        when a port is closed is refused by the kernel.
+        A load balancer does this before a worker is stopped: when a port is closed, the kernel
+        refuses the connections that wait to be accepted.
         """
         self.drop(server)
         async with asyncio.timeout(RETIRE_SECONDS):
@@ -92,7 +92,7 @@ class Fleet:
 
     @property
     def complaints(self) -> list[str]:
-        """What workers logged that is not to be: tracebacks, and tasks whose failure nobody saw."""
+        """The output of workers that logged a traceback or an exception that was not retrieved."""
         return [
             server.output
             for server in self.every
@@ -104,7 +104,7 @@ class Fleet:
 async def fleet(
     directory: Path, environ: Mapping[str, str], *, workers: int
 ) -> AsyncIterator[Fleet]:
-    """So many workers over a shared database; all are gone at the end."""
+    """Start workers with a shared database; stop all of them at the end of the block."""
     with ExitStack() as stack:
         new_fleet = Fleet(directory, environ, stack)
         await new_fleet.grow(workers)

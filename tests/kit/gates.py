@@ -1,4 +1,4 @@
-"""A database that writes rows of one kind when it is told to."""
+"""A row writer that waits with rows of one kind until a test lets it write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Gate:
-    """Writes rows of a kind when it is opened; ``batches`` are the sizes of what was begun."""
+    """Writes rows of a kind once ``may_write`` is set; ``batches`` has the sizes of all batches."""
 
     def __init__(self, kind: RowKind) -> None:
         self.batches: list[int] = []
@@ -24,23 +24,23 @@ class Gate:
         self._write = kind.write
 
     def write(self, rows: Any, *, again: bool) -> Any:
-        """Write rows when the gate is open."""
+        """Wait until rows may be written, and write them."""
         self.batches.append(len(rows))
         self.is_writing.release()
         assert self.may_write.wait(PATIENCE)
         return self._write(rows, again=again)
 
     async def begun(self) -> None:
-        """Return when one more batch has begun."""
+        """Wait until one more batch has begun."""
         assert await asyncio.to_thread(self.is_writing.acquire, timeout=PATIENCE)
 
     async def gather(self, *requests: Coroutine[Any, Any, T]) -> list[asyncio.Task[T]]:
-        """Let one request hold the thread that writes while the rows of the others gather."""
+        """Start requests, of which the first blocks the writer while the others' rows queue up."""
         queued, loop, put = asyncio.Semaphore(0), asyncio.get_running_loop(), row_writer._put
 
-        def note(item: Any) -> None:
-            put(item)
-            if item.kind is self._kind:
+        def note(queued_row: Any) -> None:
+            put(queued_row)
+            if queued_row.kind is self._kind:
                 loop.call_soon_threadsafe(queued.release)
 
         row_writer._put = note

@@ -1,4 +1,4 @@
-"""A database that stores and compares no NUL, as PostgreSQL; SQLite takes it."""
+"""A database that rejects NUL characters, as PostgreSQL does; SQLite accepts them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import DataError, connections
 
 @contextmanager
 def refusing_nul() -> Iterator[None]:
-    """Refuse statements with such parameters, on every connection of this thread."""
+    """Reject statements that have NUL in a parameter, on every connection of this thread."""
     with ExitStack() as stack:
         for connection in connections.all():
             stack.enter_context(connection.execute_wrapper(_refuse))

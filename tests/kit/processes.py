@@ -1,6 +1,6 @@
-"""Start a server in a process of its own, and end it without leaving anything behind.
+"""Start a server in its own process, and end it with all processes that it started.
 
-Nothing is parsed from what a server prints: it is ready when its port answers.
+The output of a server is not parsed: a server is ready when its port accepts connections.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ CACHE = Path(
     os.environ.get("MCP_TEST_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcp_django"
 )
-"""What is installed outside of the repository: clients, suites, sites (`.ci/cache.sh`)."""
+"""The directory of clients, suites and sites outside of the repository (`.ci/cache.sh`)."""
 HOST = "127.0.0.1"
-# Bounds for a machine in distress; nothing is asserted about how long a server takes.
+# Limits for an overloaded machine; no test asserts how long a server takes.
 START_SECONDS = 120
 STOP_SECONDS = 30
 
 COMMANDS = {
-    # The clients keep an idle connection for as long as uvicorn does by default, and one that is
-    # used again at that moment is closed without an answer.
+    # By default, uvicorn keeps an idle connection for as long as the clients do, and a connection
+    # that is used again at that moment is closed without an answer.
     "uvicorn": (
         *("uvicorn", "--host", HOST, "--port", "{port}", "--log-level", "info"),
         *("--timeout-keep-alive", "60", "{app}"),
@@ -67,7 +67,7 @@ FLEETS = {
 }
 
 
-# Servers of WSGI, in one process.
+# WSGI servers with one process.
 WSGI = {
     "runserver": ("django", "runserver", "--noreload", f"{HOST}:{{port}}"),
     "gunicorn, sync": ("gunicorn", "--bind", f"{HOST}:{{port}}", "{app}"),
@@ -80,7 +80,7 @@ WSGI = {
         *("uwsgi", "--http-socket", f"{HOST}:{{port}}", "--module", "{app}"),
         *("--need-app", "--die-on-term"),
     ),
-    # The HTTP router of uWSGI is a process of its own, which passes on what it is told to.
+    # The HTTP router of uWSGI is a process of its own; it needs an option for chunked bodies.
     "uWSGI, router": (
         *("uwsgi", "--http", f"{HOST}:{{port}}", "--http-chunked-input", "--module", "{app}"),
         *("--need-app", "--die-on-term"),
@@ -113,7 +113,7 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """The exit status; fails when the process does not end."""
+        """Return the exit status; fail if the process does not end."""
         try:
             return self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -124,15 +124,15 @@ class Server:
 def serving(
     kind: str, app: str, directory: Path, *, settings: str, port: int | None = None, **environ: str
 ) -> Iterator[Server]:
-    """An application behind one of `COMMANDS`, `FLEETS` or `WSGI`.
+    """Run an application with one of `COMMANDS`, `FLEETS` or `WSGI`.
 
-    Its output is kept under `directory`.
-    A `port` is given where the application has to know its own address.
+    Its output goes to a file in `directory`. `port` is given if the application has to know its own
+    address.
     """
     port = port or free_port()
     parts = {**COMMANDS, **FLEETS, **WSGI}[kind]
     program, *arguments = (part.format(port=port, app=app) for part in parts)
-    # uWSGI embeds Python, and is no module of it.
+    # uWSGI embeds Python, and is not a Python module.
     is_binary = program == "uwsgi"
     start = (
         [Path(sys.executable).with_name(program)] if is_binary else [sys.executable, "-m", program]
@@ -146,7 +146,7 @@ def serving(
             env={**os.environ, "DJANGO_SETTINGS_MODULE": settings, **environ},
             stdout=output,
             stderr=subprocess.STDOUT,
-            # A group of its own, so that whatever it starts ends with it.
+            # Its own process group, so that the processes that it starts end with it.
             start_new_session=True,
         ) as process,
     ):
@@ -159,7 +159,7 @@ def serving(
 
 
 def run_python(*arguments: str) -> str:
-    """What a program of this repository prints; fails when it does not succeed."""
+    """Run a program of this repository and return its output; fail if the program fails."""
     program = subprocess.run(
         [sys.executable, *arguments],
         cwd=REPOSITORY,
@@ -173,7 +173,7 @@ def run_python(*arguments: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port that is free at this moment."""
     with closing(socket.socket()) as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -181,7 +181,7 @@ def free_port() -> int:
 
 
 def wait_until_answering(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Wait until somebody listens on a port, and show what was printed if nobody will."""
+    """Wait until a process listens on a port; fail with its output if it does not."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with closing(socket.socket()) as probe:

@@ -7,8 +7,8 @@ over all mounts. Hypothesis tries a tenth of its examples.
 The outside ring is the rest: tests marked `outside` or `requires`, the other mounts, and
 Hypothesis at full size. `--ring all` runs both, and so does naming a test (`FILE::TEST`).
 
-What is heavy in the outside ring takes turns in CI, which runs one of three (`--turn 2`): the other
-mounts, and tests marked `heavy`. The turn is drawn by the name of the test, or given as
+The heavy tests of the outside ring (the other mounts, and tests marked `heavy`) take turns in CI,
+which runs one of three turns (`--turn 2`). The turn is drawn by the name of the test, or given as
 `heavy(turn=2)` for tests that share a server. A test that alone proves a requirement of the ledger
 runs in each turn.
 """
@@ -105,22 +105,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     outside = outside_of(items)
     kept, left_out = [], []
-    for item in items:
-        is_kept = item not in outside if ring == "fast" else item in outside or is_random(item)
-        (kept if is_kept else left_out).append(item)
+    for test in items:
+        is_kept = test not in outside if ring == "fast" else test in outside or is_random(test)
+        (kept if is_kept else left_out).append(test)
     if ring == "outside":
         others = of_other_turns(kept, items, outside, turn=config.getoption("--turn"))
         config.stash[OTHER_TURNS] = len(others)
         left_out += others
-        kept = [item for item in kept if item not in others]
+        kept = [test for test in kept if test not in others]
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
     if ring == "outside":
         # Files with the longest timeouts come first, so that no worker runs one alone at the end.
         longest: dict[Path, float] = defaultdict(float)
-        for item in items:
-            longest[item.path] = max(longest[item.path], _patience(item))
-        items.sort(key=lambda item: -longest[item.path])
+        for test in items:
+            longest[test.path] = max(longest[test.path], _patience(test))
+        items.sort(key=lambda test: -longest[test.path])
     if ring == "fast":
         counts = Counter(outside.values())
         counts["small"] = sum(map(is_random, kept))
@@ -159,13 +159,13 @@ def _watched(starter: Callable[..., Any]) -> Callable[..., Any]:
 
 def outside_of(items: list[pytest.Item]) -> dict[pytest.Item, str]:
     """Return the tests of the outside ring, each with the reason: `outside` or `mounts`."""
-    reasons = {item: "outside" for item in items if is_outside(item)}
+    reasons = {test: "outside" for test in items if is_outside(test)}
     alike: dict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if item not in reasons:
-            alike[_without_mount(item)].append(item)
+    for test in items:
+        if test not in reasons:
+            alike[_without_mount(test)].append(test)
     for name, group in alike.items():
-        group.sort(key=lambda item: item.nodeid)
+        group.sort(key=lambda test: test.nodeid)
         del group[crc32(name.encode()) % len(group)]
         reasons |= dict.fromkeys(group, "mounts")
     return reasons
@@ -181,47 +181,47 @@ def of_other_turns(
     """Return the heavy tests of `kept` that run in another turn."""
     if turn == "all":
         return set()
-    others = {item for item in kept if _turn_of(item, outside) not in {None, turn}}
-    proven = {id for item in items if item not in others for id in requirements_of(item)}
-    return {item for item in others if requirements_of(item) <= proven}
+    others = {test for test in kept if _turn_of(test, outside) not in {None, turn}}
+    proven = {id for test in items if test not in others for id in requirements_of(test)}
+    return {test for test in others if requirements_of(test) <= proven}
 
 
-def _turn_of(item: pytest.Item, outside: Mapping[pytest.Item, str]) -> str | None:
-    """Return the turn of a heavy test, or None if it runs in each."""
-    marker = item.get_closest_marker("heavy")
-    if marker is None and outside.get(item) != "mounts":
+def _turn_of(test: pytest.Item, outside: Mapping[pytest.Item, str]) -> str | None:
+    """Return the turn of a heavy test, or None if the test runs in each turn."""
+    marker = test.get_closest_marker("heavy")
+    if marker is None and outside.get(test) != "mounts":
         return None
-    drawn = TURNS[crc32(item.nodeid.encode()) % len(TURNS)]
+    drawn = TURNS[crc32(test.nodeid.encode()) % len(TURNS)]
     return str(marker.kwargs.get("turn", drawn)) if marker else drawn
 
 
-def requirements_of(item: pytest.Item) -> set[str]:
+def requirements_of(test: pytest.Item) -> set[str]:
     """Return the ids of the requirements that a test proves."""
-    return {id for marker in item.iter_markers("spec") for id in marker.args}
+    return {id for marker in test.iter_markers("spec") for id in marker.args}
 
 
-def _patience(item: pytest.Item) -> float:
+def _patience(test: pytest.Item) -> float:
     """Return the timeout of a test in seconds if it has its own, otherwise 0."""
-    marker = item.get_closest_marker("timeout")
+    marker = test.get_closest_marker("timeout")
     return float(marker.args[0]) if marker and marker.args else 0
 
 
-def is_outside(item: pytest.Item) -> bool:
+def is_outside(test: pytest.Item) -> bool:
     """Return whether a test needs more than this process."""
-    return any(item.get_closest_marker(name) for name in ("outside", "requires"))
+    return any(test.get_closest_marker(name) for name in ("outside", "requires"))
 
 
-def is_random(item: pytest.Item) -> bool:
+def is_random(test: pytest.Item) -> bool:
     """Return whether a test is a Hypothesis test."""
-    return hypothesis.is_hypothesis_test(getattr(item, "obj", None))
+    return hypothesis.is_hypothesis_test(getattr(test, "obj", None))
 
 
-def _without_mount(item: pytest.Item) -> str:
+def _without_mount(test: pytest.Item) -> str:
     """Return the id of a test without its mount, which is equal for all mounts."""
-    if item.get_closest_marker("every_mount"):
-        return item.nodeid
-    mounts = MOUNTS.union(*(marker.args for marker in item.iter_markers("mounts")))
-    before, _, values = item.nodeid.partition("[")
+    if test.get_closest_marker("every_mount"):
+        return test.nodeid
+    mounts = MOUNTS.union(*(marker.args for marker in test.iter_markers("mounts")))
+    before, _, values = test.nodeid.partition("[")
     parts = values.removesuffix("]").split("-")
     return f"{before}[{'-'.join('' if part in mounts else part for part in parts)}]"
 

@@ -20,24 +20,24 @@ from tests.published.listening import Exchange
 
 
 def open_to_all(**options: Any) -> MCPServer:
-    """A server of its own that lets everybody in."""
+    """Return a new server that authorizes every caller."""
     return MCPServer("inline", permission=AllowAny, **options)
 
 
 def real_client(**options: Any) -> MCPClient:
-    """A client that sees of a bug what a client over the network sees."""
+    """Return a client that gets the same answer for a bug as a client over the network."""
     return MCPClient(raise_exceptions=False, **options)
 
 
 def call(function: Callable[..., Any], /, *, user: Any = None, **arguments: Any) -> CallResult:
-    """What a client gets that calls a function registered as the one tool of a server."""
+    """Return the result of calling a function that is registered as the only tool of a server."""
     server = open_to_all()
     server.tool("tool")(function)
     return real_client(server=server, user=user).call_tool("tool", arguments, check=False)
 
 
 def person(username: str = "ada", **details: Any) -> Any:
-    """A user who exists."""
+    """Return a new user."""
     # The model cannot be imported before the apps are ready.
     from django.contrib.auth import get_user_model
 
@@ -45,7 +45,7 @@ def person(username: str = "ada", **details: Any) -> Any:
 
 
 def token_for(user: Any, *scopes: str, **details: Any) -> tuple[AccessToken, str]:
-    """A token of a user, with its plaintext."""
+    """Return a new token of a user, with its plaintext."""
     return AccessToken.objects.issue(user, name="test", scopes=scopes, **details)
 
 
@@ -71,7 +71,7 @@ def post(
 
 
 def through_view(server: MCPServer, raw: str, headers: Mapping[str, str]) -> HttpResponse:
-    """Send a request to the view of a server, which no URL need name."""
+    """Send a request to the view of a server, which needs no URL."""
     request = RequestFactory().post(
         "/",
         raw,
@@ -88,6 +88,6 @@ def through_view(server: MCPServer, raw: str, headers: Mapping[str, str]) -> Htt
 
 
 def changed_catalog(catalog, **changes):
-    """A catalog like another one, but for some of what it is made from."""
+    """Return a copy of a catalog, with some arguments of its constructor changed."""
     kept = {name: getattr(catalog, name) for name in inspect.signature(Catalog).parameters}
     return Catalog(**kept | changes)

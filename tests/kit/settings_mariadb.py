@@ -12,7 +12,7 @@ import pymysql
 from tests.conformance import shared
 from tests.settings import *  # noqa: F403
 
-# Django's own driver has to be compiled; this one is in Python and takes its place.
+# Django's own driver has to be compiled; this driver is written in Python and replaces it.
 pymysql.install_as_MySQLdb()
 
 DATABASES = {"default": {**shared.database(shared.mariadb_url()), "NAME": f"mcp_{os.getpid()}"}}

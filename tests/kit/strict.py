@@ -11,7 +11,7 @@ Answer = Callable[[HttpRequest], HttpResponse]
 
 
 def strict(get_response: Answer) -> Answer:
-    """Pages that bring a policy keep their own."""
+    """Return middleware that adds `POLICY` to responses that have no policy of their own."""
 
     def answer(request: HttpRequest) -> HttpResponse:
         response = get_response(request)

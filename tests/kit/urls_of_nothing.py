@@ -1,4 +1,4 @@
-"""A site without any address."""
+"""A URLconf without any URL."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ CLIENT_ID = "matrix-client"
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Which server a caller uses, and as whom."""
+    """The server that a caller uses, and the credentials and identity of the caller."""
 
     server: str
     token: str = ""
@@ -38,7 +38,7 @@ class Caller:
 
     @property
     def authorization(self) -> str | None:
-        """The header that goes with each request."""
+        """The `Authorization` header of each request, `None` without a token."""
         return f"Bearer {self.token}" if self.token else None
 
     @property

@@ -1,4 +1,4 @@
-"""What a case is: one request, and for which mounts, revisions and callers it makes sense."""
+"""A case: one request, and the mounts, revisions and callers that it applies to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STREAMING = HTTP[:3]
 SSE, SSE_VERSION = "sse", "2024-11-05"
 LOCAL = ("memory", "stdio", SSE)
 MOUNTS = (*HTTP, *LOCAL)
-# Those that get what was sent byte for byte.
+# The mounts that get the sent bytes unchanged.
 WIRES = (*HTTP, "stdio", SSE)
 ALL = tuple(REVISIONS)
 NEW = tuple(revision.version for revision in STATELESS)
@@ -51,7 +51,7 @@ class Case:
     params: Params = field(default_factory=dict)
     first: Case | None = None
     server: str = ""
-    """Another server than the caller's."""
+    """The server, if it is not the caller's."""
     callers: tuple[str, ...] = USUAL
     mounts: tuple[str, ...] = MOUNTS
     revisions: tuple[str, ...] = ALL
@@ -62,16 +62,16 @@ class Case:
     meta: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str | None] = field(default_factory=dict)
     raw: bytes | None = None
-    """The body, instead of a message that is made of method and parameters."""
+    """The body, instead of a message that is built from method and parameters."""
     is_notification: bool = False
     verb: str = "POST"
     suffix: str = ""
-    """What follows the path of the endpoint."""
+    """The text after the path of the endpoint."""
     has_session: bool = True
     session_server: str = ""
-    """The server whose session is used, if it is not the one that is asked."""
+    """The server whose session is used, if it is not the server of the request."""
     answers: tuple[Any, ...] = ()
-    """What the user answers when asked."""
+    """The user's answers to the questions of the server."""
     leaves: bool = False
     """The answer is a stream without an end, so that only its beginning is read."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -95,8 +95,8 @@ class Case:
     def callers_at(self, mount: str) -> tuple[str, ...]:
         """Return the callers that exist there.
 
-        OAuth tokens are for HTTP. In memory a user is given, so that there is no bad token, and
-        with one the command that serves stdio does not start.
+        OAuth tokens are for HTTP. A client in memory has a user and no token, so it has no bad
+        token; with a bad token, the command that serves stdio does not start.
         """
         missing = {"stdio": (*OAUTH, *BAD_TOKENS), "memory": BAD_TOKENS}.get(mount, ())
         return tuple(caller for caller in self.callers if caller not in missing)
@@ -105,17 +105,17 @@ class Case:
 def call(
     name: str, /, *, id: Any = None, case: Mapping[str, Any] | None = None, **args: Any
 ) -> Case:
-    """A call of a tool; `case` are the other options of the case."""
+    """Return a call of a tool; `case` has the other options of the case."""
     return Case(method="tools/call", params={"name": name, "arguments": args}, **(case or {}))
 
 
 def read(uri: str, **options: Any) -> Case:
-    """Reading a resource."""
+    """Return a request that reads a resource."""
     return Case(method="resources/read", params={"uri": uri}, **options)
 
 
 def get(name: str, /, *, case: Mapping[str, Any] | None = None, **args: Any) -> Case:
-    """Getting a prompt."""
+    """Return a request that gets a prompt."""
     return Case(method="prompts/get", params={"name": name, "arguments": args}, **(case or {}))
 
 
@@ -149,7 +149,7 @@ def build_message(
 
 
 def with_first(case: Case) -> list[Case]:
-    """Return a case after the one that is sent before it, if there is one."""
+    """Return the requests of a case: the one that is sent before it, if any, and its own."""
     return [case] if case.first is None else [case.first, case]
 
 

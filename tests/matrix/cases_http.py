@@ -1,4 +1,4 @@
-"""Requests that are rejected for their bytes or their headers, and what a browser sends."""
+"""Requests that are rejected because of their bytes or headers, and requests of browsers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ BODIES = {
 
 
 def _sent(**headers: str | None) -> Case:
-    """A list with other headers; `_` stands for `-`."""
+    """Return a request for a list with other headers; `_` stands for `-`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Case(method="prompts/list", callers=FEW, headers=named)
 

@@ -97,7 +97,7 @@ def _without_body(verb: str, **options: Any) -> Case:
 
 
 def _in_session_as(authorization: str | None) -> Case:
-    """A request in the session of a member, with other credentials."""
+    """Return a request in the session of a member, with other credentials."""
     return Case(
         method="tools/list",
         callers=("member",),

@@ -109,7 +109,7 @@ CATALOG = {
         f"{method}, first page": _listing(method, server="pages", callers=("anonymous", "member"))
         for method in LISTS
     },
-    # The others are in one page.
+    # The other lists fit on one page.
     "resources/list, next page": _next_page("resources/list"),
     "cursor of another list": Case(
         method="prompts/list",

@@ -1,4 +1,4 @@
-"""Calls of tools: what they return, how they fail, and what they say meanwhile."""
+"""Calls of tools: their results, their failures, and the messages that they send meanwhile."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ TALKS = {
 
 
 def _again(first: Case, **options: Any) -> Case:
-    """The same call once more."""
+    """Return the same call, sent a second time."""
     return Case(method="tools/call", params=first.params, first=first, **options)
 
 

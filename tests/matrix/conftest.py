@@ -1,6 +1,6 @@
 """The servers, callers and clock of the record.
 
-Its call log, spans and callers need the extras of the tests, so without them nothing is compared.
+The call log, spans and callers need the extras of the tests; without these, nothing is compared.
 """
 
 import time
@@ -25,7 +25,7 @@ NOW = 1_800_001_800
 
 @pytest.fixture
 def watch(settings, transactional_db, call_log, monkeypatch):
-    """What watches requests to the site, whose callers exist."""
+    """The `Watch` of requests to the site; the callers exist."""
     settings.ROOT_URLCONF = "tests.matrix.site"
     settings.MCP_DJANGO = SETTINGS
     clock = SimpleNamespace(time=lambda: NOW, monotonic=time.monotonic)

@@ -22,7 +22,7 @@ INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 @dataclass
 class Answer:
-    """What came back; a transport without statuses and headers leaves them empty."""
+    """The answer to a request; a transport without statuses and headers leaves them empty."""
 
     status: int | None = None
     headers: list[tuple[str, str]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Answer:
 
 
 def params_of(case: Case, before: Answer | None) -> Mapping[str, Any]:
-    """Return the parameters, which may depend on the answer to the request before."""
+    """Return the parameters, which may depend on the answer to the previous request."""
     if not callable(case.params):
         return case.params
     assert before is not None
@@ -56,7 +56,7 @@ def is_question(message: Mapping[str, Any]) -> bool:
 
 
 class HttpLink:
-    """The client; sessions are opened when they are first needed, one for each set of abilities."""
+    """The client; it opens a session for each set of capabilities when it first needs one."""
 
     def __init__(self, mount: str, version: str, caller: Caller) -> None:
         self._mount = mount
@@ -65,9 +65,9 @@ class HttpLink:
         self._sessions: dict[str, str | None] = {}
 
     async def prepare(self, case: Case) -> bool:
-        """Open the sessions that a case needs, and return whether there was one to open.
+        """Open the missing sessions that a case needs, and return whether there were any.
 
-        A caller that may not open one sends requests without it.
+        A caller that may not open a session sends requests without it.
         """
         needed = {self._key(step): step for step in with_first(case) if self._lacks_session(step)}
         for key, step in needed.items():
@@ -82,7 +82,7 @@ class HttpLink:
         return await self._send(case, body, {k: v for k, v in headers.items() if v is not None})
 
     async def close(self) -> None:
-        """Sessions end with the test's tables."""
+        """Do nothing: the sessions end when the test's tables are emptied."""
 
     def _lacks_session(self, case: Case) -> bool:
         return self._needs_session(case) and self._key(case) not in self._sessions
@@ -160,7 +160,7 @@ class HttpLink:
     async def _reply(
         self, case: Case, events: Sequence[Any], answers: list[Any], headers: Mapping[str, str]
     ) -> None:
-        """Answer the questions that came on the stream, as its user would."""
+        """Answer the questions that arrived on the stream, as the user would."""
         for message in (json.loads(event.data) for event in events if event.data):
             if is_question(message):
                 body = json.dumps(accept(message, answers.pop(0))).encode()

@@ -29,12 +29,12 @@ SENTINEL = "sentinel"
 
 
 def _key(case: Case) -> str:
-    """Return what cases have in common that can share a connection."""
+    """Return a key that is equal for cases that can share a connection."""
     return json.dumps([case.server, capabilities_of(case)])
 
 
 class MemoryLink:
-    """The test client of the package, of which only the result or the error is recorded."""
+    """The test client of the package; only its result or its error is recorded."""
 
     def __init__(self, version: str, caller: Caller) -> None:
         self._version = version
@@ -42,7 +42,7 @@ class MemoryLink:
         self._clients: dict[str, MCPClient] = {}
 
     async def prepare(self, case: Case) -> bool:
-        """Make the clients and their sessions, and return whether there was one to make."""
+        """Create the missing clients and their sessions, and return whether there were any."""
         needed = {_key(step): step for step in with_first(case) if _key(step) not in self._clients}
         for key, step in needed.items():
             self._clients[key] = await in_thread(self._make, step)
@@ -53,7 +53,7 @@ class MemoryLink:
         return await in_thread(self._ask, self._clients[_key(case)], case, before)
 
     async def close(self) -> None:
-        """A client in memory keeps nothing open."""
+        """Do nothing: a client in memory has no connection."""
 
     def _make(self, case: Case) -> MCPClient:
         client = MCPClient(
@@ -104,7 +104,7 @@ class _LinesLink(ABC):
         self._stack = AsyncExitStack()
 
     async def prepare(self, case: Case) -> bool:
-        """Open the channels that a case needs, and return whether there was one to open."""
+        """Open the missing channels that a case needs, and return whether there were any."""
         needed = {_key(step): step for step in with_first(case) if _key(step) not in self._open}
         for key, step in needed.items():
             channel = self._open[key] = await self._connect(step)
@@ -121,7 +121,7 @@ class _LinesLink(ABC):
         await self._until_sentinel(channel)
 
     async def ask(self, case: Case, before: Answer | None = None) -> Answer:
-        """Send the request of a case and return what was said until its answer."""
+        """Send the request of a case and return the messages up to its response."""
         channel = self._open[_key(case)]
         if channel is None:
             return await self._refused(case)
@@ -144,9 +144,9 @@ class _LinesLink(ABC):
         await self._stack.aclose()
 
     async def _next_own(self, channel: Any) -> str:
-        """Return the next message that is about the request.
+        """Return the next message that belongs to the request.
 
-        The hub of the process may find that another test has changed the lists.
+        The pub/sub of the process may notify this client of lists that another test changed.
         """
         while "/list_changed" in (line := await self._next(channel)):
             pass
@@ -165,7 +165,7 @@ class _LinesLink(ABC):
                 return lines
 
     async def _until_sentinel(self, channel: Any) -> list[str]:
-        """Return what was said until the answer to a message that says nothing itself."""
+        """Return the messages before the response to the sentinel, which has no effect itself."""
         await self._write(channel, json.dumps(self._sentinel()).encode())
         lines: list[str] = []
         while SENTINEL not in (line := await self._next_own(channel)):
@@ -174,14 +174,14 @@ class _LinesLink(ABC):
 
     @abstractmethod
     def _sentinel(self) -> dict[str, Any]:
-        """Return a message whose answer comes after those before it."""
+        """Return a message whose response comes after all earlier messages."""
 
     @abstractmethod
     async def _connect(self, case: Case) -> Any:
         """Return a channel, `None` if it is refused."""
 
     async def _refused(self, case: Case) -> Answer:
-        """Return the answer to whom no channel is opened."""
+        """Return the answer to a caller for whom no channel is opened."""
         raise AssertionError(f"a channel opens for every caller, and not for {case}")
 
     @abstractmethod
@@ -220,7 +220,7 @@ class StdioLink(_LinesLink):
     """The stdio transport with pipes for standard input and output."""
 
     def _sentinel(self) -> dict[str, Any]:
-        # Not valid JSON-RPC, so that it is answered at once and leaves no trace.
+        # Not valid JSON-RPC, so that it is answered immediately and leaves no trace.
         return {"jsonrpc": "0", "id": SENTINEL, "method": "ping"}
 
     async def _connect(self, case: Case) -> Any:

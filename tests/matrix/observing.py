@@ -1,4 +1,4 @@
-"""What a request leaves behind: calls in the log, spans and signals; and the state before it."""
+"""Observe the calls in the log, spans and signals of a request; reset the state before it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.matrix.rules import (
 )
 
 CALLS, TASKS = Call._meta.db_table, Task._meta.db_table
-# What requests may leave.
+# The models of the rows that requests may leave.
 MODELS: tuple[type[Model], ...] = (Call, Approval, Task, Group)
 
 
@@ -44,7 +44,7 @@ def _whether_each(*rows: str) -> str:
     return "SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {row})" for row in rows)
 
 
-# Not compiled anew for each of thousands of requests.
+# Constants, so that they are not built again for each of thousands of requests.
 BUSY = _whether_each(
     f"{TASKS} WHERE status = '{Task.Status.WORKING}'",
     f"{CALLS} WHERE outcome = '{Call.Outcome.STARTED}'",
@@ -58,10 +58,10 @@ Observation = dict[str, Any]
 
 
 class Spans(SpanProcessor):
-    """Keeps the spans that ended, and how many have not."""
+    """Keeps the spans that ended, and the spans that have not ended."""
 
     def __init__(self) -> None:
-        # Weak, since a request that is begun again in a thread drops the span of the first try.
+        # Weak, because a request that starts again in a thread drops the span of its first try.
         self.open: WeakValueDictionary[int, Span] = WeakValueDictionary()
         self.ended: list[ReadableSpan] = []
 
@@ -114,16 +114,16 @@ class Watch:
         self._sent.append(["approval_requested", *fields])
 
     async def forget(self, *, is_reset: bool) -> None:
-        """Wait until all is over, and forget it; with `is_reset`, in limits and tables as well."""
+        """Wait until requests have ended; discard traces, and with `is_reset` limits and rows."""
         await sync_to_async(self._settle_and_forget)(is_reset=is_reset)
 
     async def observe(self, answer: Answer, **context: str) -> Observation:
-        """Return the answer with what it left behind, as it is recorded, and forget it."""
+        """Return the answer and its traces as they are recorded; discard the traces."""
         # One switch of threads for everything, since there are thousands of requests.
         rows, spans, sent = await sync_to_async(self._take)()
         headers = replace_headers(answer.headers, answer.body, **context)
         sizes = result_sizes(answer.body)
-        # A transport that is not HTTP has none.
+        # A transport that is not HTTP has no status and no headers.
         head = {} if answer.status is None else {"status": answer.status, "headers": headers}
         return {
             **head,
@@ -144,7 +144,7 @@ class Watch:
         self._forget(self._settle(), is_reset=is_reset)
 
     def _settle(self) -> set[type[Model]]:
-        """Wait until all is over, and return which models have rows then."""
+        """Wait until requests have ended, and return the models that have rows then."""
         until = time.monotonic() + PATIENCE
         while self._is_busy():
             assert time.monotonic() < until, (
@@ -206,7 +206,7 @@ def _is_stored(call: Call) -> bool:
 def _rows() -> list[dict[str, Any]]:
     rows = [dict(row) for row in Call.objects.order_by("id").values()]
     for row in rows:
-        # Of no caller's concern: by it a process finds its own row.
+        # Not recorded: a process finds its own row by the token.
         assert row.pop("token")
     return rows
 

@@ -1,4 +1,4 @@
-"""The files of the record: what each part of an answer was, and where.
+"""The files of the record: each part of an answer, and the places at which it was observed.
 
 A file has the cases of a group. Each part of an observation (`PARTS`) is written once for all
 places at which it was the same. Places are written as lists of mounts, of revisions and of callers,
@@ -47,7 +47,7 @@ def write_places(places: Iterable[Place]) -> str:
         mounts[version, caller].add(mount)
     for (version, _), mount_names in mounts.items():
         if mount_names == {*MOUNTS} - {SSE} and version != SSE_VERSION:
-            # All that there are at this revision.
+            # All mounts that exist at this revision.
             mount_names.add(SSE)
     versions: dict[tuple[frozenset[str], str], set[str]] = defaultdict(set)
     for (version, caller), mount_names in mounts.items():
@@ -99,9 +99,9 @@ def _read_axis(axis: int, names: str) -> tuple[str, ...]:
 
 
 def read_group(group: str, *, mount: str = "", version: str = "") -> Values:
-    """Return what is recorded for a group of cases: all, or that of a mount and a revision.
+    """Return the record of a group of cases: all, or that of a mount and a revision.
 
-    What is equal at several places is one object.
+    A value that is equal at several places is one object.
     """
     return {
         case: {
@@ -118,7 +118,7 @@ def read_group(group: str, *, mount: str = "", version: str = "") -> Values:
 
 @cache
 def _written(group: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return a file of the record, with each text in one piece; it has thousands of lines."""
+    """Return a file of the record, with its long texts joined; a file has thousands of lines."""
     path = FOLDER / f"{group}.json"
     written = json.loads(path.read_text()) if path.exists() else {}
     for parts in written.values():
@@ -140,7 +140,7 @@ def write_group(group: str, values: Values) -> None:
 
 
 def _dump(value: Any, indent: str = "") -> str:
-    """Return JSON in which what fits into a line is on one line."""
+    """Return JSON in which each value that fits on one line is on one line."""
     text = json.dumps(value)
     if len(text) + len(indent) <= WIDTH or not isinstance(value, dict | list):
         return text
@@ -177,7 +177,7 @@ def _joined(part: str, value: Any) -> Any:
 
 
 def replace_place(values: Values, mount: str, version: str, seen: Values) -> Values:
-    """Return the values with those of a mount and a revision replaced, in the order of `seen`."""
+    """Return the values, with those of a mount and a revision replaced, in the order of `seen`."""
 
     def elsewhere(case: str, part: str) -> dict[Place, Any]:
         known = values.get(case, {}).get(part, {})

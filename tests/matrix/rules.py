@@ -1,7 +1,7 @@
-"""What of an answer is replaced before it is recorded, each with the reason.
+"""The parts of an answer that are replaced before it is recorded, each with the reason.
 
-A value is replaced only if it is different in each run, or if it follows from who asked, where and
-at which revision, so that equal answers are recorded once. All other bytes are recorded as is.
+A value is replaced only if it is different in each run, or if it follows from the caller, the mount
+and the revision, so that equal answers are recorded once. All other bytes are recorded unchanged.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ DEFAULTS = {field.name: field.get_default() for field in Call._meta.concrete_fie
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern in a text, what is written instead of it, and why.
+    """A pattern in a text, its replacement, and the reason.
 
-    A text without `sign` does not match.
+    A text without `sign` is not searched for the pattern.
     """
 
     sign: str
@@ -33,7 +33,7 @@ class Rule:
     reason: str
 
     def apply(self, text: str) -> str:
-        """Return the text with what matches replaced."""
+        """Return the text with all matches replaced."""
         return re.sub(self.pattern, self.replacement, text) if self.sign in text else text
 
 
@@ -96,7 +96,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Context:
-    """Where a request was sent, at which revision and as whom."""
+    """The mount, the revision and the caller of a request."""
 
     mount: str
     version: str
@@ -112,10 +112,10 @@ class Context:
 
 
 def replace_in_text(text: str, **context: str) -> str:
-    """Return a text without what is different in each run."""
+    """Return a text in which everything that is different in each run is replaced."""
     for rule in TEXTS:
         text = rule.apply(text)
-    # The servers have the same components, and their names follow from who asked.
+    # The servers have the same components, and the name of the server follows from the caller.
     name = f"matrix-{Context(**context).known.server}"
     if name not in text:
         return text
@@ -126,10 +126,10 @@ def replace_in_text(text: str, **context: str) -> str:
 
 
 def sort_batch(body: str) -> str:
-    """Return the answer to a batch, sorted: responses come as the calls end."""
+    """Return the sorted answer to a batch, whose responses come in the order in which calls end."""
     if body.startswith((": ", "event:", "id:")):
         events = (f"{event}\n\n" for event in body.split("\n\n") if event)
-        # Not by their ids, which are random.
+        # Not sorted by their ids, which are random.
         return "".join(sorted(events, key=lambda event: event.partition("data:")[2]))
     return "\n".join(map(_sort_array, body.split("\n")))
 
@@ -138,7 +138,7 @@ def _sort_array(line: str) -> str:
     if not line.startswith("["):
         return line
     members = [_compact(member) for member in json.loads(line)]
-    # Otherwise it is not the same text any more.
+    # The members must be written exactly as the server wrote them.
     assert f"[{','.join(members)}]" == line
     return f"[{','.join(sorted(members))}]"
 
@@ -148,7 +148,7 @@ def _compact(value: Any) -> str:
 
 
 def replace_headers(lines: list[tuple[str, str]], body: str, **context: str) -> list[str]:
-    """Return the sorted lines of headers; what most answers have is abbreviated."""
+    """Return the sorted lines of headers; lines that most answers have are abbreviated."""
     length = str(len(body.encode()))
     headers = set()
     for name, value in lines:
@@ -182,10 +182,10 @@ def result_sizes(body: str) -> set[int]:
 def replace_columns(
     row: Mapping[str, Any], sizes: Collection[int] = (), **context: str
 ) -> dict[str, Any]:
-    """Return the columns of a call that say more than who asked, where and how.
+    """Return the columns of a call that do not follow from the caller, the revision and the mount.
 
-    Left out are those that have their default, and those that have the value that follows from the
-    caller, the revision and the mount. Any other value, an empty one too, is recorded.
+    Columns that have their default, or the value that follows from these, are left out. Any other
+    value is recorded, even if it is empty.
     """
     where = Context(**context)
     row = dict(row)
@@ -225,10 +225,10 @@ def _usual_columns(where: Context) -> dict[str, Any]:
 def replace_attributes(
     name: str, span_attributes: Mapping[str, Any], **context: str
 ) -> dict[str, Any]:
-    """Return the attributes of a span that say more than who asked, where and how.
+    """Return the attributes of a span that do not follow from its name and its context.
 
-    Left out are those that have the value that follows from the name of the span, the caller, the
-    revision and the mount; one of them that is missing is recorded as such.
+    Attributes that have the value that follows from the name of the span, the caller, the revision
+    and the mount are left out. If such an attribute is missing, it is recorded as missing.
     """
     where = Context(**context)
     attributes = {

@@ -20,12 +20,12 @@ from tests.matrix.links import Answer, HttpLink
 
 
 def subscribe(uri: str) -> Case:
-    """A subscription to a resource."""
+    """Return a request that subscribes to a resource."""
     return Case(method="resources/subscribe", params={"uri": uri})
 
 
 def complete(name: str) -> Case:
-    """A completion of a prompt's argument."""
+    """Return a request that completes a prompt's argument."""
     ref = {"type": "ref/prompt", "name": name}
     params = {"ref": ref, "argument": {"name": "topic", "value": ""}}
     return Case(method="completion/complete", params=params)
@@ -42,7 +42,7 @@ PAIRS: dict[str, tuple[str, str, Callable[[str], Case]]] = {
 
 
 class Work:
-    """What a request did."""
+    """The SQL statements and the jobs in threads of a request."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []

@@ -107,7 +107,7 @@ async def test_answers_are_as_recorded(mount, version, group, watch):
 
 
 async def observe(watch: Watch, link: Any, case: Case, **context: str) -> dict[str, Any]:
-    """Send the request of a case, and the one before it; return what is recorded of it."""
+    """Send the request of a case, after the one before it; return the values to record."""
     changed = case.settings and override_settings(MCP_DJANGO={**SETTINGS, **case.settings})
     with changed or nullcontext():
         if await link.prepare(case):
@@ -120,5 +120,5 @@ async def observe(watch: Watch, link: Any, case: Case, **context: str) -> dict[s
         if case.is_batch:
             answer.body = sort_batch(answer.body)
         observation = await watch.observe(answer, **context)
-    # As it will be read from the file.
+    # In the form in which it will be read from the file.
     return dict(json.loads(json.dumps(observation)))

@@ -1,4 +1,4 @@
-"""The record notices every change, and says where it is."""
+"""The record detects every change, and reports its place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMED = f"request {CASE!r}, mount raw, revision 2025-11-25, caller member: "
 
 
 def seen_at(values: Values, mount: str, version: str) -> Values:
-    """What is recorded for a mount and a revision, as a test would see it."""
+    """Return the record of a mount and a revision, as a test would observe it."""
     return {
         case: {
             part: {
@@ -51,7 +51,7 @@ def recorded():
 
 @pytest.fixture
 def seen(recorded):
-    """What was seen at one place, all of it as recorded."""
+    """The values that were observed at one place, equal to the record."""
     values = seen_at(recorded, *PLACE[:2])
     assert compare(recorded, *PLACE[:2], values) == []
     return values
@@ -153,12 +153,12 @@ def test_every_place_has_one_value_and_no_other_place_has_any(group):
         for part, by_places in parts.items():
             places = [place for where in by_places for place in read_places(where)]
             expected = with_status if part in ("status", "headers") else all_places
-            # What a request does not apply to any more stays recorded until its file is deleted.
+            # A place to which a request no longer applies stays recorded until the file is deleted.
             assert (len(places), set(places)) == (len(expected), expected), (name, part)
 
 
 def places_of(case: Case) -> set[Place]:
-    """Where a request is sent."""
+    """Return the places to which a request is sent."""
     return {
         (mount, version, caller)
         for mount in MOUNTS

@@ -1,5 +1,5 @@
-"""Every message of the server, as tests hear it, judged by the published schema of its revision.
+"""Validate every message that tests get from the server by the published schema of its revision.
 
-`definitions` knows what a message has to look like, `listening` which request and which revision
-it belongs to, and `doors` the places where messages of ours go out in tests.
+`definitions` validates a message, `listening` determines the request and the revision that it
+belongs to, and `doors` patches the clients through which tests get messages.
 """

@@ -1,7 +1,7 @@
-"""What the published schemas ask of one message from server to client (schemas/README.md).
+"""Validate one message from server to client by the published schemas (schemas/README.md).
 
-Which methods there are, in which direction, and what each of them is answered, is read out of the
-schemas. They leave members open that they do not name, so what a revision lacks is tested elsewhere
+The methods, their directions and their results are read from the schemas. The schemas allow members
+that they do not name, so members that a revision does not have are tested elsewhere
 (tests/transports/http_session/test_projections.py).
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 try:
     import jsonschema_rs
 except ImportError:
-    # Where no extra is installed, messages are not judged.
+    # Without the extras, messages are not validated.
     jsonschema_rs = None
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -28,10 +28,10 @@ ALIASES = {"DRAFT-2026-v1": LATEST}
 BATCHES = {"2025-03-26"}
 IS_AVAILABLE = jsonschema_rs is not None
 
-# Extensions of 2026-07-28 have no definition in its schema: the envelope is judged, and what all
-# results have in common. The members beside it are those that the schema has a definition for.
+# The schema of 2026-07-28 has no definitions of extensions. The envelope is validated, and the
+# members that all results have, and these members, for which the schema has a definition.
 EXTENSION_RESULTS: Mapping[str, Mapping[str, str]] = {
-    # io.modelcontextprotocol/tasks: what a task came to, and what it asks.
+    # io.modelcontextprotocol/tasks: the result or error of a task, and its client requests.
     "tasks/get": {"result": "CallToolResult", "inputRequests": "InputRequests", "error": "Error"},
     "tasks/cancel": {},
     "tasks/update": {},
@@ -46,8 +46,9 @@ EXTENSION_NOTIFICATIONS: Mapping[str, Mapping[str, str]] = {
 # A call that becomes a task.
 EXTENSION_RESULT_TYPES = {("CallTool", "task"): "Result"}
 
-# Their schemas ask an error for an id and know no null, while their transport chapters describe "a
-# JSON-RPC error response that has no id": where it could not be read it is left out (RPC-11).
+# The schemas of these revisions require an id in an error and do not allow null, while their
+# transport chapters describe "a JSON-RPC error response that has no id": an error leaves out an id
+# that could not be read (RPC-11).
 ERRORS_NEED_AN_ID = {"2024-11-05", "2025-03-26", "2025-06-18"}
 
 CLIPPED = 400
@@ -71,7 +72,7 @@ class Published:
     # Which definition ------------------------------------------------------------------------
 
     def _by_method(self, union: str) -> dict[str, str]:
-        """The members of a union by their methods."""
+        """Return the members of a union by their methods."""
         references = [
             member["$ref"] for member in self._definitions.get(union, {}).get("anyOf", ())
         ]
@@ -79,7 +80,7 @@ class Published:
         return {self._definitions[name]["properties"]["method"]["const"]: name for name in names}
 
     def _by_code(self) -> Iterator[tuple[int, tuple[str, bool]]]:
-        """The definitions of errors by their codes, and whether each is of a whole message."""
+        """Yield the definitions of errors by code, and whether each defines a whole message."""
         for name, definition in self._definitions.items():
             properties = definition.get("properties", {})
             if "const" in properties.get("code", {}):
@@ -95,7 +96,7 @@ class Published:
     # One message -----------------------------------------------------------------------------
 
     def problems(self, message: Any, method: str | None) -> Iterator[str]:
-        """What is wrong with a message; `method` is that of the request that it answers."""
+        """Yield the problems of a message; `method` is that of the request that it answers."""
         if not isinstance(message, dict):
             yield "a message is an object"
             return
@@ -153,14 +154,14 @@ class Published:
         else:
             yield f"{method!r} has no result"
         if self.revision == "2025-11-25" and method == "tasks/result":
-            # Its definition leaves open what was called; here that is a tool.
+            # The definition allows the result of any method; here the method is `tools/call`.
             yield from self._of("CallToolResult", value=result)
 
     def _result_of(self, stem: str, result: Mapping[str, Any]) -> str | None:
-        """The definition of a result, `None` if the request is not answered by one of its type.
+        """Return the definition of a result, or `None` if the request has no result of its type.
 
-        A union would let everything pass that has no more than its widest part asks for, so the
-        type of the result decides.
+        The type of the result selects the definition, because a union would allow everything that
+        its widest member allows.
         """
         if self.revision == "2025-11-25" and stem == "CallTool" and "task" in result:
             return "CreateTaskResult"
@@ -177,7 +178,7 @@ class Published:
                 yield from self._of(name, value=value[member])
 
     def _of(self, *names: str, value: Any) -> Iterator[str]:
-        """What is wrong with a value by the first of the definitions that the revision has."""
+        """Yield the problems of a value by the first of the definitions that the revision has."""
         name = self._first(*names)
         validator = self._validators.get(name)
         if validator is None:
@@ -199,12 +200,12 @@ class Published:
 
 @cache
 def published(revision: str) -> Published:
-    """The schema of a revision, which is read once."""
+    """Return the schema of a revision, which is read once."""
     return Published(ALIASES.get(revision, revision))
 
 
 def problem(message: Any, revision: str, method: str | None = None) -> str | None:
-    """What is wrong with a message, if something is; `method` is that of what it answers."""
+    """Return the problems of a message or `None`; `method` is that of its request."""
     problems = [*published(revision).problems(message, method)]
     if not problems:
         return None
@@ -214,14 +215,14 @@ def problem(message: Any, revision: str, method: str | None = None) -> str | Non
 
 
 def without_excuse(message: Any, revision: str) -> Any:
-    """The message as it is to be judged: an error whose id could not be read as if it had one."""
+    """Return the message to validate: an error without an id gets one where it needs one."""
     if revision not in ERRORS_NEED_AN_ID or not isinstance(message, dict):
         return message
     return {**message, "id": 0} if "error" in message and "id" not in message else message
 
 
 def is_base64(value: str) -> bool:
-    """Whether a value has the format that the schemas call `byte`."""
+    """Return whether a value has the format that the schemas call `byte`."""
     try:
         base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
@@ -230,7 +231,7 @@ def is_base64(value: str) -> bool:
 
 
 def explained(error: Any) -> str:
-    """An error of the validator with the place it is at, and those of each part of a union."""
+    """Return an error of the validator with its place, and the errors of each member of a union."""
     where = "/".join(map(str, error.instance_path)) or "the whole"
     line = f"{where}: {clip(error.message)}"
     context = getattr(error.kind, "context", ())
@@ -241,5 +242,5 @@ def explained(error: Any) -> str:
 
 
 def clip(text: str) -> str:
-    """A text short enough to be read."""
+    """Return a text, cut to `CLIPPED` characters."""
     return text if len(text) <= CLIPPED else f"{text[:CLIPPED]}…"

@@ -1,8 +1,9 @@
-"""The places where messages of ours go out in tests, each with an ear at it.
+"""Patch the clients through which tests get messages of the server, so that they are validated.
 
-Our own drivers hear for themselves (`tests.kit.drivers`, `tests.transports.stdio_process`). Here
-are Django's test client, the test client of this package with its transports, stdio in this
-process, and httpx, which speaks to servers in other processes.
+Our own drivers validate messages themselves (`tests.kit.drivers`,
+`tests.transports.stdio_process`). This module patches Django's test client, the test client of this
+package with its transports, stdio in this process, and httpx, which connects to servers in other
+processes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.published.listening import LATEST_HANDSHAKE, Exchange, Lines, Peer, j
 
 
 def install() -> None:
-    """Hear everything that goes out there from now on."""
+    """Patch the clients, so that their messages are validated from now on."""
     _replace(RequestFactory, "generic", _heard_django)
     _replace(client_asgi, "send_asgi_request", _heard_asgi)
     _replace(client_module, "_messages", _heard_subscription)
@@ -61,7 +62,7 @@ def _heard_django(generic: Callable[..., Any]) -> Callable[..., Any]:
         headers: Mapping[str, Any] | None = None,
         **extra: Any,
     ) -> Any:
-        # What a factory makes is no answer.
+        # A request factory returns a request and no answer.
         if not isinstance(self, Client):
             return generic(self, method, path, data, *args, headers=headers, **extra)
         exchange = Exchange(str(path), _sent_headers({**self.defaults, **extra}, headers or {}))
@@ -133,7 +134,7 @@ def _judge_memory(client: LocalClient, message: dict[str, Any], response: dict[s
         return
     result = response.get("result", {})
     if peer.revision is not None and result.get("resultType") == "input_required":
-        # What a test finds that left a question open; no transport sends this in a session.
+        # A test that leaves a question open gets this; no transport sends it in a session.
         return
     judge(jsonrpc.encode(response), peer, default=LATEST_HANDSHAKE)
 

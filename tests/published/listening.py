@@ -1,7 +1,7 @@
-"""Hears what the server says, knows which request and which revision that belongs to, and judges.
+"""Validate the messages of the server by the request and the revision that they belong to.
 
-What is wrong is kept until the test ends, which fails then (`plugin`); the drivers raise it as
-soon as a test reads on.
+Violations are kept until the test ends, which then fails (`plugin`); the drivers raise them as soon
+as a test reads the next part.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from tests.published.definitions import (
 
 KNOWN = {**{revision: revision for revision in REVISIONS}, **ALIASES}
 LATEST_HANDSHAKE = "2025-11-25"
-"""What is spoken on a connection before it has begun: pings, and refusals that name no request."""
+"""The revision of a connection before it is initialized: of pings, and of errors without an id."""
 DEFAULT = "2025-03-26"
-"""What HTTP speaks where neither session, nor header, nor body names a revision."""
+"""The revision of an HTTP request if neither session, nor header, nor body names one."""
 MAX_DIGITS = 1000
 ANSWERS = {"result", "error"}
 ENVELOPE = {PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO}
 
 
 class Violation(AssertionError):
-    """A message of the server is not what the published schema says."""
+    """A message of the server does not match the published schema."""
 
 
 class Verdicts:
-    """What was judged so far in this process, and what of it was wrong."""
+    """The number of messages that this process has validated, and the violations."""
 
     def __init__(self) -> None:
         self.judged = 0
@@ -49,7 +49,7 @@ class Verdicts:
         self._is_odd_on_purpose = False
 
     def add(self, problem: str | None) -> list[str]:
-        """Count a message, keep what is wrong with it, and return that."""
+        """Count a message; keep its violation, if there is one, and return it in a list."""
         self.judged += 1
         if problem is None or self._is_odd_on_purpose:
             return []
@@ -57,13 +57,13 @@ class Verdicts:
         return [problem]
 
     def take(self) -> list[str]:
-        """What was wrong since this was last asked."""
+        """Return the violations since the last call."""
         problems, self._wrong = self._wrong, []
         return problems
 
     @contextmanager
     def apart(self) -> Iterator[list[str]]:
-        """What is wrong from now on, for a test that is about that and does not fail for it."""
+        """Yield the violations of the block, which do not fail the test: it is a test of them."""
         self._apart = []
         try:
             yield self._apart
@@ -72,7 +72,7 @@ class Verdicts:
 
     @contextmanager
     def odd_on_purpose(self, reason: str) -> Iterator[None]:
-        """Take everything as right, for a reason: a test makes the server say what is not."""
+        """Ignore violations in the block, for a reason: the test causes them on purpose."""
         assert reason
         self._is_odd_on_purpose = True
         try:
@@ -86,14 +86,14 @@ odd_on_purpose = verdicts.odd_on_purpose
 
 
 class Asked(NamedTuple):
-    """A request; without a `revision` it is in that of its session."""
+    """A request; without a `revision`, it has the revision of its session."""
 
     method: str | None
     revision: str | None
 
 
 class Peer:
-    """What one client has asked: in one session, over one connection, or in one body."""
+    """The requests of one client: in one session, over one connection, or in one body."""
 
     def __init__(self, revision: str | None = None) -> None:
         self.revision = revision
@@ -101,13 +101,13 @@ class Peer:
         self._revisions: dict[str | None, None] = {}
 
     def hear(self, raw: bytes) -> Any:
-        """Take what the client sends, and return it; `None` if it cannot be read."""
+        """Record a message of the client, and return it decoded; `None` if it is not JSON."""
         document = _read(raw)
         self.note(document)
         return document
 
     def note(self, document: Any) -> None:
-        """Take what was read of the client's message."""
+        """Record the requests of a decoded message."""
         for message in document if isinstance(document, list) else [document]:
             if isinstance(message, dict) and "id" in message and message.keys().isdisjoint(ANSWERS):
                 request = _asked(message)
@@ -118,7 +118,7 @@ class Peer:
                 requests[request] = None
 
     def belongings(self, message: Any) -> list[Asked]:
-        """What a message may belong to, the last one first."""
+        """Return the requests that a message may belong to, the latest first."""
         if isinstance(message, dict) and "method" not in message and "id" in message:
             return [*reversed(self._asked.get(_key(message["id"]), {}))]
         return [Asked(None, revision) for revision in reversed(self._revisions)]
@@ -137,7 +137,7 @@ def _read_int(digits: str) -> int | str:
 
 
 def _key(request_id: Any) -> str:
-    # 1 and true are one key to a dictionary, while 1 and 1.0 are one id.
+    # 1 and true are the same key of a dictionary, but different ids; 1 and 1.0 are the same id.
     is_whole = isinstance(request_id, float) and request_id.is_integer()
     return json.dumps(int(request_id) if is_whole else request_id)
 
@@ -149,7 +149,7 @@ def _asked(request: Mapping[str, Any]) -> Asked:
     envelope = params.get("_meta")
     revision = None
     if method == "initialize":
-        # What it is refused in; its result names its revision itself.
+        # The revision of an error; a result names its revision itself.
         revision = _known(params.get("protocolVersion"), LATEST_HANDSHAKE)
     elif isinstance(envelope, dict) and not ENVELOPE.isdisjoint(envelope):
         revision = _known(envelope.get(PROTOCOL_VERSION), LATEST)
@@ -161,10 +161,10 @@ def _known(version: Any, otherwise: str) -> str:
 
 
 def judge(raw: bytes | str, *peers: Peer, default: str) -> list[str]:
-    """Judge what the server says in one piece: a message, or several. What is wrong is returned.
+    """Validate a message of the server, or a batch, and return the violations.
 
-    The first of the peers is the nearest, the last one the session. `default` is the revision
-    where none of them knows.
+    The first of the peers is the nearest, the last is the session. `default` is the revision if
+    none of them has one.
     """
     if not IS_AVAILABLE:
         return []
@@ -188,7 +188,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _judge_one(message: Any, peers: Sequence[Peer], agreed: str) -> list[str]:
-    """Judge a message by all that it may belong to, until it is right by one of them."""
+    """Validate a message by each request that it may belong to, until it is valid for one."""
     nearest = next((candidates for peer in peers if (candidates := peer.belongings(message))), [])
     wrong = []
     for method, asked_in in nearest or [Asked(None, None)]:
@@ -212,15 +212,14 @@ _sessions: dict[str, Peer] = {}
 
 
 def session(plaintext: str, revision: str | None = None) -> Peer:
-    """What was asked in a session, by its id."""
+    """Return the requests of a session, by its id."""
     return _sessions.setdefault(plaintext, Peer(revision))
 
 
 class Exchange:
-    """One request over HTTP, and what the server says in answer to it.
+    """One HTTP request, and the messages of the server in its answer.
 
-    Other requests than those of the protocol are there, too, and what is said to them is not
-    judged.
+    Answers to requests that do not belong to the protocol are not validated.
     """
 
     def __init__(self, target: str, headers: Mapping[str, str]) -> None:
@@ -239,18 +238,18 @@ class Exchange:
         self._decoder = sse.EventDecoder()
 
     def ask(self, body: bytes) -> None:
-        """Take the whole body of the request."""
+        """Record the whole body of the request."""
         document = self._own.hear(body)
         self._session.note(document)
         first = document[0] if isinstance(document, list) and document else document
         self._is_asked = isinstance(first, dict) and "jsonrpc" in first
 
     def ask_elsewhere(self, body: bytes) -> None:
-        """Take a request of the session that reaches the server by another way."""
+        """Record a request of the session that reaches the server in another way."""
         self._session.hear(body)
 
     def take(self, part: Mapping[str, Any]) -> None:
-        """Take what an ASGI application sends."""
+        """Process an ASGI message of the application."""
         if part["type"] == "http.response.start":
             headers = {
                 name.decode().lower(): value.decode("latin-1") for name, value in part["headers"]
@@ -262,7 +261,7 @@ class Exchange:
                 self.end()
 
     def take_response(self, response: Any) -> None:
-        """Take what a view answers; over WSGI there are no events."""
+        """Process the response of a view; over WSGI there are no events."""
         if not response.streaming:
             named = {name.lower(): str(value) for name, value in response.items()}
             self.start(response.status_code, named)
@@ -270,7 +269,7 @@ class Exchange:
             self.end()
 
     def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Take the status and the headers of the answer."""
+        """Process the status and the headers of the answer."""
         self._status = status
         self._type = headers.get("content-type", "").partition(";")[0]
         self._is_packed = headers.get("content-encoding", "") == "gzip"
@@ -278,7 +277,7 @@ class Exchange:
             self._session = session(headers["mcp-session-id"])
 
     def hear(self, part: bytes) -> None:
-        """Take a part of the answer."""
+        """Process a part of the body."""
         if self._type == "text/event-stream" and not self._is_packed:
             for event in self._decoder.feed(part):
                 self._take(event)
@@ -294,7 +293,7 @@ class Exchange:
             self._judge(event.data)
 
     def end(self) -> None:
-        """Judge the document, if it is one and a message."""
+        """Validate the body, if it is a document and a message."""
         if not self._body:
             return
         body = gzip.decompress(self._body) if self._is_packed else self._body
@@ -302,7 +301,7 @@ class Exchange:
             self._judge(body)
 
     def _is_message(self, body: bytes) -> bool:
-        """Whether a document is meant as a message: what says no at the door may be none."""
+        """Return whether a document is a message; a rejection need not be a message."""
         if self._is_asked and self._status == 200:
             return True
         try:
@@ -332,13 +331,13 @@ class Lines:
         self._begun = b""
 
     def ask(self, raw: bytes) -> None:
-        """Take what the client writes, wherever it is cut."""
+        """Record what the client writes; a line may be in several pieces."""
         *lines, self._begun = (self._begun + raw).split(b"\n")
         for line in lines:
             self._peer.hear(line)
 
     def hear(self, piece: bytes) -> None:
-        """Judge whole lines that the server writes."""
+        """Validate the lines that the server writes; `piece` consists of whole lines."""
         for line in filter(None, piece.split(b"\n")):
             self.wrong += judge(line, self._peer, default=LATEST_HANDSHAKE)
 
@@ -348,10 +347,10 @@ class Lines:
 
 
 def complain(wrong: Sequence[str]) -> None:
-    """Raise what was wrong.
+    """Raise an error if there are violations.
 
     Raises:
-        Violation: something was.
+        Violation: there are violations.
     """
     if wrong:
         raise Violation("\n".join(wrong))

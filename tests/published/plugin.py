@@ -1,4 +1,4 @@
-"""Lets a test fail in which the server said something that is not as published."""
+"""Fail a test in which a message of the server does not match the published schema."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.published.listening import Verdicts, Violation, complain, verdicts
 
 @pytest.fixture(scope="session", autouse=True)
 def _ears():
-    """Hear what goes out of the doors that are not ours."""
+    """Validate the messages to all clients that are not our own drivers."""
     if IS_AVAILABLE:
-        # Reads settings.
+        # The import reads settings.
         from tests.published import doors
 
         doors.install()
 
 
 def judged(verdicts: Verdicts) -> Generator[None, Any, Any]:
-    """Fail with what was wrong meanwhile, or let what fails anyway say it."""
+    """Fail with the violations of the block, or add them to the exception that it raises."""
     try:
         result = yield
     except BaseException as exc:
@@ -37,17 +37,17 @@ def judged(verdicts: Verdicts) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, Any, Any]:
-    """Judge what was said to fixtures."""
+    """Check the messages to fixtures."""
     return (yield from judged(verdicts))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, Any, Any]:
-    """Judge what was said in the test."""
+    """Check the messages to the test."""
     return (yield from judged(verdicts))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, Any, Any]:
-    """Judge what was said at its end."""
+    """Check the messages at the end of the test."""
     return (yield from judged(verdicts))

@@ -1,4 +1,4 @@
-"""What httpx hears of servers in other processes."""
+"""Validate the messages that httpx receives from servers in other processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.published.listening import Exchange
 
-# The official client library has a copy of it under a name of its own.
+# The official client library has a copy of httpx under another name.
 LIBRARIES = ("httpx", "httpx2")
 
 
 class Heard:
-    """The body of an answer, for threads and for event loops, as it comes."""
+    """The body of an answer, sync and async; each part is validated as it arrives."""
 
     def __init__(self, stream: Any, exchange: Exchange) -> None:
         self._stream = stream
@@ -39,7 +39,7 @@ class Heard:
 
 
 def heard(handle: Callable[..., Any]) -> Callable[..., Any]:
-    """What sends a request in a thread, and hears what is answered."""
+    """Wrap a function that sends a request in a thread, so that the answer is validated."""
 
     def hear(transport: Any, request: Any) -> Any:
         exchange = _exchange(request, request.read())
@@ -49,7 +49,7 @@ def heard(handle: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def heard_async(handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """What sends a request on an event loop, and hears what is answered."""
+    """Wrap a function that sends a request on an event loop, so that the answer is validated."""
 
     async def hear(transport: Any, request: Any) -> Any:
         exchange = _exchange(request, await request.aread())
@@ -66,7 +66,7 @@ def _exchange(request: Any, body: bytes) -> Exchange:
 
 def _listening(response: Any, exchange: Exchange, kind: str) -> Any:
     exchange.start(response.status_code, dict(response.headers))
-    # The library looks whether it is one of its own.
+    # The library requires an instance of its own class.
     base = getattr(sys.modules[type(response).__module__.partition(".")[0]], kind)
     response.stream = type("Heard", (Heard, base), {})(response.stream, exchange)
     return response

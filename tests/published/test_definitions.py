@@ -1,4 +1,4 @@
-"""A message that is not as published is found, whatever is wrong with it."""
+"""A message that does not match the published schema is detected, whatever is wrong with it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ RIGHT = [
 ]  # fmt: skip
 
 WRONG = [
-    # What every message is.
+    # Every message.
     (A, "ping", [], "a message is an object"),
     (A, "ping", {"jsonrpc": "2.0", "id": 1}, "a message is a request"),
     (A, "ping", {**result({}), **error(1)}, "a message is a request"),
@@ -120,7 +120,7 @@ WRONG = [
     (C, None, rpc("elicitation/create", {"message": "?"}, id=1), '"requestedSchema" is a req'),
     (A, None, rpc("tools/list", id=1), "no request 'tools/list'"),
     (A, None, rpc("ping", id=None), "JSONRPCRequest: id"),
-    # What a table would stumble over.
+    # Values that cannot be keys of a dictionary.
     (A, None, rpc([]), "JSONRPCNotification: method"),
     (A, None, rpc({}, id=1), "JSONRPCRequest: method"),
     (E, "ping", error([]), "error/code"),
@@ -151,7 +151,7 @@ def test_an_error_without_an_id_is_excused_where_its_schema_asks_for_one(revisio
     needs_one = problem(absent, revision) is not None
     assert needs_one == (revision in {A, B, C})
     assert problem(without_excuse(absent, revision), revision) is None
-    # Nothing else is: no null, and no result.
+    # Nothing else is excused: neither null, nor a result without an id.
     null = {**absent, "id": None}
     assert problem(without_excuse(null, revision), revision) is not None
     for message in (null, {"jsonrpc": "2.0", "result": {}}):

@@ -1,4 +1,4 @@
-"""A server that says something wrong is heard wherever it says it."""
+"""An invalid message of the server is detected wherever the server sends it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REASON = '"inputSchema" is a required property'
 
 @pytest.fixture(autouse=True, name="heard")
 def _wrong(monkeypatch, settings):
-    """Tools are listed without what they take, progress without how far it is, and so on."""
+    """The violations that are kept apart; the server lists tools without their input schema."""
     settings.ROOT_URLCONF = "tests.transports.urls"
     project = projection.project_result
 
@@ -184,7 +184,7 @@ async def test_a_subscription_of_the_test_client_is_heard(server, monkeypatch, h
 
 
 class Mistaken(BaseHTTPRequestHandler):
-    """Says something wrong: as a document, or as an event of a stream."""
+    """Sends an invalid message, as a document or as an event of a stream."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -199,13 +199,13 @@ class Mistaken(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of it."""
+        """Do not log requests."""
 
 
 @pytest.fixture
 def url():
     with ThreadingHTTPServer(("127.0.0.1", 0), Mistaken) as serving:
-        # It looks that often whether it is to stop.
+        # The seconds between its checks whether to stop.
         thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{serving.server_port}"

@@ -1,4 +1,4 @@
-"""What is said belongs to a request and a revision, and what is wrong with it fails the test."""
+"""A message belongs to a request and a revision, and a violation of its schema fails the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRESS = notification("notifications/progress", progressToken=1, progress=1, m
 
 @pytest.fixture(autouse=True)
 def _on_purpose():
-    """What is wrong here is wrong on purpose."""
+    """Keep violations apart, because these tests cause them on purpose."""
     with verdicts.apart():
         yield
 
@@ -40,7 +40,7 @@ def result(value: Any, *, id: Any = 1) -> dict[str, Any]:
 def exchanged(
     question: Any, answer: Any, *, status: int = 200, response_headers: Any = JSON, **headers: str
 ) -> list[str]:
-    """What is wrong with a document."""
+    """Return the violations of a document."""
     exchange = Exchange("/mcp", {name.replace("_", "-"): value for name, value in headers.items()})
     exchange.ask(encoded(question))
     exchange.start(status, response_headers)
@@ -62,7 +62,7 @@ def begun(session: str, version: str) -> None:
 
 
 def streamed(question: Any, *events: Any, verb: str = "POST", **headers: str) -> list[str]:
-    """What is wrong with a stream, wherever it is cut."""
+    """Return the violations of a stream that arrives byte by byte."""
     exchange = Exchange("/mcp", {name.replace("_", "-"): value for name, value in headers.items()})
     exchange.ask(encoded(question) if question else b"")
     exchange.start(200, EVENTS)
@@ -93,7 +93,7 @@ def test_a_session_has_the_revision_that_it_began_with(version):
     heard = result({"content": [audio]})
     wrong = exchanged(request("tools/call"), heard, mcp_session_id=session)
     assert bool(wrong) == (version == "2024-11-05")
-    # No other client has it, and without a session the header says which revision is spoken.
+    # Other sessions do not have this revision; without a session, the header names the revision.
     assert exchanged(request("tools/call"), heard) == []
     assert exchanged(request("tools/call"), heard, mcp_protocol_version="2024-11-05")
 
@@ -204,23 +204,23 @@ def test_a_packed_document_is_judged():
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer", "status"),
+    ("body", "answer", "status"),
     [
         (request("ping"), {"error": "invalid_token", "error_description": "No."}, 401),
         ({"client_name": "x"}, {"client_id": "y"}, 201),
         (b"", {"status": "fine"}, 200),
     ],
 )
-def test_other_documents_are_none_of_ours(asked, answer, status):
-    assert exchanged(asked or "", answer, status=status) == []
+def test_other_documents_are_none_of_ours(body, answer, status):
+    assert exchanged(body or "", answer, status=status) == []
 
 
-@pytest.mark.parametrize("asked", [request("ping"), "nonsense"])
-def test_a_refusal_is_a_message(asked):
+@pytest.mark.parametrize("body", [request("ping"), "nonsense"])
+def test_a_refusal_is_a_message(body):
     error = {"code": -32600, "message": "No."}
-    assert exchanged(asked, {"jsonrpc": "2.0", "error": error}, status=400) == []
-    assert exchanged(asked, {"error": error}, status=400)
-    assert exchanged(asked, {"jsonrpc": "2.0", "error": {"code": 1}}, status=400)
+    assert exchanged(body, {"jsonrpc": "2.0", "error": error}, status=400) == []
+    assert exchanged(body, {"error": error}, status=400)
+    assert exchanged(body, {"jsonrpc": "2.0", "error": {"code": 1}}, status=400)
 
 
 # The test that hears it -------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_what_is_wrong_fails_the_test_at_its_end():
     verdicts.add("It said no")
     with pytest.raises(Violation, match="It said no"):
         next(hook)
-    # It is told once.
+    # Each violation is reported once.
     hook = plugin.judged(verdicts)
     next(hook)
     with pytest.raises(StopIteration) as ended:

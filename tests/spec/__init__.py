@@ -1,6 +1,6 @@
 """The requirement ledger and the marker that ties a test to it.
 
-`requirements.toml` lists what the protocol asks of a server. A test says what it proves:
+`requirements.toml` lists what the protocol requires of a server. A test names what it proves:
 
     @spec("SES-4", "RSM-8")
     def test_a_dead_session_answers_404(client): ...

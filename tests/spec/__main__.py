@@ -1,7 +1,7 @@
-"""Print how far the ledger is served: `python -m tests.spec`.
+"""Print how many requirements of the ledger are served: `python -m tests.spec`.
 
-With `--passed FILE …`, what `pytest --passed FILE` wrote, fail where a served requirement had no
-test that passed.
+With `--passed FILE …`, the files that `pytest --passed FILE` wrote, fail if a served requirement
+has no test that passed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COLUMNS = ("served", "planned", "declined", "tested")
 
 
 def report() -> str:
-    """A table with a row for each prefix and one for all of them."""
+    """Return a table with a row for each prefix and a row for all of them."""
     tested = {mention.id for mention in mentions()}
     rows: dict[str, Counter[str]] = {}
     for requirement in requirements().values():
@@ -39,7 +39,7 @@ def _column(requirement: Requirement) -> str:
 
 
 def unproven(passed: Iterable[Path]) -> list[str]:
-    """The served requirements that none of these files names."""
+    """Return the served requirements that none of these files names."""
     ids = {name for path in passed for name in path.read_text(encoding="utf-8").split()}
     return [
         requirement.id
@@ -49,7 +49,7 @@ def unproven(passed: Iterable[Path]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table; 1 where something served was not proven."""
+    """Print the table; return 1 if a served requirement was not proven."""
     parser = argparse.ArgumentParser(prog="python -m tests.spec")
     parser.add_argument("--passed", nargs="+", type=Path, metavar="FILE", default=[])
     passed = parser.parse_args(arguments).passed

@@ -1,6 +1,6 @@
-"""Read the ledger, and read from the tests which requirements they name.
+"""Read the ledger, and the requirements that the tests name.
 
-The tests are read as source, not collected: the answer is the same when only a few of them run.
+The tests are read as source, not collected: the result is the same when only a few of them run.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ class Mention:
 
 @cache
 def requirements() -> dict[str, Requirement]:
-    """Every requirement by id, in the order of the file."""
-    entries = tomllib.loads(LEDGER.read_text(encoding="utf-8"))
+    """Return every requirement by id, in the order of the file."""
+    tables = tomllib.loads(LEDGER.read_text(encoding="utf-8"))
     return {
         name: Requirement(
             id=name,
-            revisions=tuple(entry["revisions"]),
-            level=entry["level"],
-            text=entry["text"],
-            status=entry["status"],
-            explained=entry.get("explained", ""),
+            revisions=tuple(table["revisions"]),
+            level=table["level"],
+            text=table["text"],
+            status=table["status"],
+            explained=table.get("explained", ""),
         )
-        for name, entry in entries.items()
+        for name, table in tables.items()
     }
 
 
@@ -85,7 +85,7 @@ def explained_topics() -> list[str]:
 
 @cache
 def mentions(root: Path = TESTS) -> list[Mention]:
-    """Every id named by a `spec(...)` or `pytest.mark.spec(...)` marker under `root`."""
+    """Return every id that a `spec(...)` or `pytest.mark.spec(...)` marker under `root` names."""
     return [
         mention
         for path in sorted(root.rglob("*.py"))
@@ -96,10 +96,10 @@ def mentions(root: Path = TESTS) -> list[Mention]:
 
 
 def mentions_in(source: str, name: str) -> Iterator[Mention]:
-    """The ids named in one file.
+    """Yield the ids that are named in one file.
 
     Raises:
-        ValueError: an id is not written as a literal, so that no reader can find it.
+        ValueError: an id is not written as a literal, so it cannot be searched for.
     """
     for node in ast.walk(ast.parse(source, name)):
         if not (isinstance(node, ast.Call) and _is_marker(node.func)):

@@ -1,4 +1,4 @@
-"""Which requirements had a test that passed, for CI, which sees to it that all of the served had.
+"""Record the requirements with a test that passed; CI checks that every served one has a test.
 
 pytest --passed FILE
 python -m tests.spec --passed FILE [FILE ...]
@@ -26,21 +26,21 @@ def add_option(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the reports of the tests carry the ids, from other processes too."""
+    """Add the ids to the reports of the tests, also to those from other processes."""
     if config.getoption("--passed"):
-        for item in items:
-            item.user_properties.append((PROPERTY, sorted(requirements_of(item))))
+        for test in items:
+            test.user_properties.append((PROPERTY, sorted(requirements_of(test))))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect in the process that was started, not in its workers."""
+    """Collect the ids in the process that was started, not in its workers."""
     path = config.getoption("--passed")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Passed(path))
 
 
 class Passed:
-    """The ids that were named by a test that passed."""
+    """Collects the ids that passed tests name, and writes them at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()

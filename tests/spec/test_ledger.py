@@ -8,7 +8,7 @@ import pytest
 from tests.spec.__main__ import main, report
 from tests.spec.ledger import explained_topics, mentions, mentions_in, requirements
 
-# How many requirements each part has. The numbers only grow: an id that fell out is missed here.
+# The number of requirements of each part. The numbers only grow, so a removed id fails here.
 COUNTS = {
     "RPC": 16,
     "BAT": 9,
