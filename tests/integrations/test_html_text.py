@@ -77,7 +77,7 @@ FORM = (
         ("<xmp><p>raw&amp;</xmp>", "<p>raw&amp;"),
         ("<svg/>a<svg><p>b</svg>c", "ac"),
         ("&#99999999999999999999999; &#x110000; &#xd800; &#0;", "\ufffd \ufffd \ufffd \ufffd"),
-        # What a browser does not show is not for models alone.
+        # Models do not get text that a browser does not show.
         ("<p style='display:none' style=''>1</p>2", "2"),
         ("<p style='color:red;display:/**/none !important'>1</p>2", "2"),
         ("<p style='display\n:\tnone'>1</p>2", "2"),

@@ -99,7 +99,7 @@ def test_both_libraries_explain_a_violation_in_the_same_words(engine, member, pr
 
 
 def test_a_member_that_may_not_be_is_refused(engine):
-    # One of the libraries does not say which member it was.
+    # One of the libraries does not report which member it was.
     text = refusal(JSONSchemaArguments(SCHEMA), b'{"name": "a", "size": 1, "never": 1}')
     assert text.removeprefix("never: ") == "is not allowed (got 1)"
 

@@ -18,18 +18,18 @@ from mcp_django.tenants import as_tenant, current_tenant
 
 
 class Clock:
-    """The time, which tests move."""
+    """A clock that tests advance."""
 
     now = 1000.0
 
     def monotonic(self) -> float:
-        """Return it."""
+        """Return the time."""
         return self.now
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return the time of the module."""
+    """Return the clock of the module."""
     made = Clock()
     monkeypatch.setattr(deferred, "time", made)
     return made
@@ -73,10 +73,10 @@ def test_it_is_built_again_when_it_is_old(clock):
     assert arguments.problem == ""
     state = arguments.schema_state()
     clock.now += deferred.MAX_AGE + 1
-    # What is old is never the same, so that no page is kept for it.
+    # An old schema never has an equal state, so that no page is cached for it.
     assert arguments.schema_state() != arguments.schema_state()
     assert arguments.problem == ""
-    # Nothing has changed, so pages of lists that were kept are still right.
+    # Nothing has changed, so cached pages of lists are still right.
     assert arguments.schema_state() == state
     source.names = ("a", "b")
     clock.now += deferred.MAX_AGE + 1
@@ -149,7 +149,7 @@ def test_a_lock_of_the_parent_stops_no_child():
 
 
 def test_each_tenant_has_a_value_of_its_own(settings):
-    """It may name rows: a choice that a form has looked up, for example."""
+    """The value may depend on rows, such as the choices of a form."""
     settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
     built = []
 

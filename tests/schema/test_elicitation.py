@@ -18,7 +18,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel
 from typing_extensions import TypedDict
 
 from mcp_django.schema.elicitation import build_elicitation_form
-from tests.schema.asked import problem, read, refusal, schema_of
+from tests.schema.elicited import problem, read, refusal, schema_of
 from tests.spec import spec
 
 

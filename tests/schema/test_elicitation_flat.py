@@ -19,7 +19,7 @@ def form(**properties: Any) -> dict[str, Any]:
 
 
 def flat(member: Any) -> Any:
-    """The one member `x` as a form has it."""
+    """Return the one member `x` as a form has it."""
     schema = flat_form(form(x=member))
     check_form(schema)
     return schema["properties"]["x"]

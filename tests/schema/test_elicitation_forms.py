@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from typing_extensions import TypedDict
 
 from mcp_django.schema.elicitation import build_elicitation_form
-from tests.schema.asked import problem, read, refusal, schema_of
+from tests.schema.elicited import problem, read, refusal, schema_of
 from tests.spec import spec
 
 # Django forms ---------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_a_name_that_clients_change_is_warned_of_once(name, better, caplog):
         assert record.levelname == "WARNING"
         assert f"has the field {name!r}." in record.message
         assert f"Name the field {better!r}," in record.message
-        # The form is asked all the same.
+        # The form is built nevertheless.
         assert name in schema_of(declared)["properties"]
 
 

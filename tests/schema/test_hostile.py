@@ -1,4 +1,4 @@
-"""Arguments made to cost more than they are worth: each is refused, soon and in words."""
+"""Arguments that are made to be expensive: each is refused, quickly and with a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes out is what the validators of published clients read, and says what was changed.
+"""Published schemas can be read by the validators of clients, and describe what was changed.
 
 `tests/interop/test_schemas_clients.py` shows the same with the clients themselves.
 """
@@ -149,7 +149,7 @@ def arguments_of(function: Callable[..., Any]) -> SignatureArguments:
             {"patternProperties": {r"\pL": TEXT}, "additionalProperties": False},
             {"patternProperties": {}},
         ),
-        # What accepts more inside of these would accept less outside.
+        # A subschema that accepts more inside of these would make the whole accept less.
         ({"not": {"type": "integer"}}, {}),
         ({"not": TEXT},) * 2,
         ({"oneOf": [{"type": "integer"}, TEXT]}, {"anyOf": [LARGE_INTEGER, TEXT]}),

@@ -1,4 +1,4 @@
-"""What hosts choke on is named, with its place."""
+"""What hosts cannot process is reported, with its place."""
 
 import pytest
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from mcp_django.schema.portable import lint, portable_input, portable_output
 from mcp_django.schema.structure import walk
 
-# The judge of what a schema means; where the package is tested without extras it is missing.
+# Validates values against schemas; it is missing where the package is tested without extras.
 jsonschema = pytest.importorskip("jsonschema")
 
 # --- properties of all schemas

@@ -23,7 +23,7 @@ from mcp_django.schema.secrets import (
     mask,
     mask_secrets,
 )
-from tests.schema import asked
+from tests.schema import elicited
 from tests.spec import spec
 
 
@@ -104,7 +104,9 @@ def test_what_is_no_secret_passes(name, member):
     ],
 )
 def test_types_that_ask_for_secrets_are_refused(declared):
-    assert "looks like a secret, which must not pass through the client" in asked.refusal(declared)
+    assert "looks like a secret, which must not pass through the client" in elicited.refusal(
+        declared
+    )
 
 
 HIDDEN_NAMES = (
@@ -130,7 +132,7 @@ def test_what_has_the_name_of_a_secret_is_shown_to_nobody(name):
     for kind in ("string", "integer", "number"):
         assert is_secret(form(**{name: {"type": kind}}), (name,))
     assert not is_secret(form(**{name: {"type": "boolean"}}), (name,))
-    # Nor what is in it, whatever that is called.
+    # Members of an object with such a name are hidden, too.
     assert is_secret(form(**{name: {"type": "object"}}), (name, "x"))
     assert is_secret({}, ("outer", name, 3, "x"))
 
@@ -148,7 +150,7 @@ def test_what_only_sounds_like_one_is_shown(name):
         ("mcp_short", "mcp_short"),
         ("see eyJh.eyJz.c2ln!", f"see {HIDDEN}!"),
         ("Authorization: bearer abc", f"Authorization: {HIDDEN}"),
-        # An ellipsis alone stands for a credential, and the rest of the sentence is none.
+        # An ellipsis alone is a placeholder for a credential; the rest of the sentence is none.
         ("send 'Authorization: Bearer …'.", "send 'Authorization: Bearer …'."),
         ("Bearer …abc", HIDDEN),
         ("Basic dXNlcjpwYXNz", HIDDEN),
@@ -175,7 +177,7 @@ def test_what_looks_like_a_secret_is_hidden_in_a_text(text, shown):
 
 
 def test_a_text_of_many_beginnings_of_a_secret_is_searched_once():
-    # Minutes, if each beginning were followed to the end of the text.
+    # This would take minutes if each beginning were followed to the end of the text.
     text = "eyJ-" * 200_000
     assert mask_secrets(text) == text
 

@@ -1,4 +1,4 @@
-"""What a function declares, seen through what is wrapped around it."""
+"""The signature of a function, seen through its decorators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from mcp_django.schema.signature import (
 )
 
 
-def tool(one, two: int, /, three: Annotated[list[Later], "text"], *, four: str = "4") -> Later: ...
+def tool(
+    first, second: int, /, third: Annotated[list[Later], "text"], *, fourth: str = "4"
+) -> Later: ...
 
 
 class Later: ...
@@ -32,20 +34,20 @@ class Shop:
 def test_hints_are_resolved_where_the_function_was_written():
     parameters = read_parameters(tool)
     assert [(parameter.name, parameter.hint, parameter.default) for parameter in parameters] == [
-        ("one", Any, Parameter.empty),
-        ("two", int, Parameter.empty),
-        ("three", Annotated[list[Later], "text"], Parameter.empty),
-        ("four", str, "4"),
+        ("first", Any, Parameter.empty),
+        ("second", int, Parameter.empty),
+        ("third", Annotated[list[Later], "text"], Parameter.empty),
+        ("fourth", str, "4"),
     ]
 
 
 def test_positional_parameters_are_named_in_order():
-    assert positional_names(tool) == ("one", "two")
+    assert positional_names(tool) == ("first", "second")
 
 
 def test_names_to_skip_may_be_any_iterable():
-    names = [parameter.name for parameter in read_parameters(tool, skip=iter(["one", "four"]))]
-    assert names == ["two", "three"]
+    names = [parameter.name for parameter in read_parameters(tool, skip=iter(["first", "fourth"]))]
+    assert names == ["second", "third"]
 
 
 @pytest.mark.parametrize(
@@ -87,5 +89,5 @@ def test_names_are_those_that_the_author_wrote():
 
 
 def test_partial_inside_partial_binds_both():
-    function = functools.partial(functools.partial(tool, 1, four="a"), 2)
-    assert [parameter.name for parameter in read_parameters(function)] == ["three"]
+    function = functools.partial(functools.partial(tool, 1, fourth="a"), 2)
+    assert [parameter.name for parameter in read_parameters(function)] == ["third"]

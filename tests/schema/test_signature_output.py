@@ -28,7 +28,7 @@ from mcp_django.schema.signature import TypedOutput, output_adapter
 from tests.schema.samples import Item, Page, Pair, Row, Takings
 from tests.spec import spec
 
-# The judge of what a schema means; where the package is tested without extras it is missing.
+# Validates values against schemas; it is missing where the package is tested without extras.
 jsonschema = pytest.importorskip("jsonschema")
 
 
@@ -82,7 +82,7 @@ def test_a_dict_stands_for_a_dataclass():
 
 
 def test_values_in_a_dataclass_are_converted_like_any_other():
-    # What sum() gives when there is nothing to add.
+    # The sum() of no values is the integer 0.
     assert dump(Takings, Takings(0, 0)) == {"orders": 0, "total": "0", "day": None}
 
 
@@ -155,9 +155,9 @@ def test_a_result_that_does_not_fit_names_the_field(annotation, value, problem):
 
 
 def test_a_model_changed_behind_its_own_back_does_not_fit():
-    item = Item(price=1)
-    item.price = "free"
-    assert "serialized value may not be as expected" in mismatch(Item, item)
+    changed = Item(price=1)
+    changed.price = "free"
+    assert "serialized value may not be as expected" in mismatch(Item, changed)
 
 
 class Shouting(BaseModel):

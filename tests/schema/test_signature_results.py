@@ -32,7 +32,7 @@ from mcp_django.protocol.content import (
 from mcp_django.schema.signature import output_adapter
 from tests.schema.samples import Item, Page, Pair, Row, Size, Takings
 
-# The judge of what a schema means; where the package is tested without extras it is missing.
+# Validates values against schemas; it is missing where the package is tested without extras.
 jsonschema = pytest.importorskip("jsonschema")
 
 Rows = NewType("Rows", list[Row])

@@ -1,4 +1,4 @@
-"""Finding one's way in a JSON Schema."""
+"""Finding the parts of a JSON Schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = {
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ((), [ROOT]),
         (("lines", 3, "sku"), [{"enum": ["a"]}]),
@@ -38,8 +38,8 @@ ROOT = {
         (("lines", "no", 3), []),
     ],
 )
-def test_a_path_through_a_value_leads_to_its_schemas(path, found):
-    assert schemas_at(ROOT, path) == found
+def test_a_path_through_a_value_leads_to_its_schemas(path, expected):
+    assert schemas_at(ROOT, path) == expected
 
 
 def test_a_definition_that_is_only_itself_has_an_end():

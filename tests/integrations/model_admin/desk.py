@@ -1,4 +1,4 @@
-"""An admin site of its own with the orders of the shop, and those who work there."""
+"""An admin site with the orders of the shop, and its members of staff."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Large(admin.SimpleListFilter):
     parameter_name = "size"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The choices."""
+        """Return the choices."""
         return [("large", "Large")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Every row."""
+        """Return every row."""
         return queryset
 
 
@@ -50,31 +50,31 @@ class OrderAdmin(admin.ModelAdmin):
         return obj.number.upper()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Nobody sees the orders that are noted as hidden."""
+        """Exclude the orders that are noted as hidden."""
         return super().get_queryset(request).exclude(note="hidden")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """A note is written by those who may delete."""
+        """Let only users who may delete write the note."""
         names = list(super().get_readonly_fields(request, obj))
         return names if request.user.has_perm("shop.delete_order") else [*names, "note"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """What was shipped stays as it is."""
+        """Deny changes of shipped orders."""
         allowed = super().has_change_permission(request, obj)
         return bool(allowed and (obj is None or obj.status != "shipped"))
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """An order that is noted as secret opens for nobody."""
+        """Deny orders that are noted as secret."""
         allowed = super().has_view_permission(request, obj)
         return bool(allowed and (obj is None or obj.note != "secret"))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Keep who it was."""
+        """Record who saved it."""
         obj.internal_note = f"saved by {request.user}"
         super().save_model(request, obj, form, change)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Keep who it was."""
+        """Record who deleted it."""
         obj.customer.name = f"lost by {request.user}"
         obj.customer.save()
         super().delete_model(request, obj)
@@ -124,7 +124,7 @@ class OrderAdmin(admin.ModelAdmin):
 
 
 def site(*extra: tuple[type[Any], type[Any]], orders: type[Any] = OrderAdmin) -> admin.AdminSite:
-    """A site with the orders and what else is given."""
+    """Return an admin site with the orders and the other models that are given."""
     made = admin.AdminSite("desk")
     made.register(Order, orders)
     for model, model_admin in extra:
@@ -133,14 +133,14 @@ def site(*extra: tuple[type[Any], type[Any]], orders: type[Any] = OrderAdmin) ->
 
 
 def server(*, orders: type[Any] = OrderAdmin, **options: Any) -> MCPServer:
-    """A server with the orders by their admin."""
+    """Return a server that exposes the orders through their admin."""
     made = MCPServer("desk")
     made.register_admin(Order, site=site(orders=orders), **options)
     return made
 
 
 def clerk(*codenames: str, username: str = "ada", is_staff: bool = True) -> Any:
-    """A member of staff with these permissions."""
+    """Return a member of staff with these permissions."""
     user = person(username, is_staff=is_staff)
     for codename in codenames:
         user.user_permissions.add(
@@ -150,5 +150,5 @@ def clerk(*codenames: str, username: str = "ada", is_staff: bool = True) -> Any:
 
 
 def client(*codenames: str, **options: Any) -> MCPClient:
-    """A client of the desk as somebody who may do this."""
+    """Return a client of the desk for a member of staff with these permissions."""
     return MCPClient(server=server(**options), user=clerk(*(codenames or ("view_order",))))

@@ -126,11 +126,11 @@ def test_an_action_finds_in_the_request_what_the_admin_would_post():
 
 
 @pytest.mark.parametrize(
-    ("action", "told"),
+    ("action", "message"),
     [("delete_selected", "add 'delete' to tools"), ("mark_payed", "did you mean 'mark_paid'")],
 )
-def test_an_action_that_is_none_is_refused(action, told):
-    with pytest.raises(ImproperlyConfigured, match=told):
+def test_an_action_that_is_none_is_refused(action, message):
+    with pytest.raises(ImproperlyConfigured, match=message):
         server(actions=[action])
 
 

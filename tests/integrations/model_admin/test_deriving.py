@@ -1,4 +1,4 @@
-"""What is taken of a `ModelAdmin`, and which one is meant."""
+"""What is derived from a `ModelAdmin`, and which `ModelAdmin` is used."""
 
 from __future__ import annotations
 

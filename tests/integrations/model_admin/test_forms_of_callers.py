@@ -1,4 +1,4 @@
-"""Fields of the form of the caller: what the page of an object shows, `get` and `list` show."""
+"""The fields of the caller's form: `get` and `list` show what the page of an object shows."""
 
 from __future__ import annotations
 

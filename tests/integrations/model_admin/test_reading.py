@@ -1,4 +1,4 @@
-"""Whom a `ModelAdmin` lets see what, and what is code in it."""
+"""Which rows and fields a `ModelAdmin` shows to whom, and columns that are code."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_where_the_admin_decides_about_objects_lists_leave_out_what_it_does_not_
     mcp = client(uri="desk://orders/{number}", tools=["list", "count"])
     first = mcp.call_tool("list_orders", {"limit": 2, "order_by": "number"}).structured
     assert [row["number"] for row in first["items"]] == ["A0", "A1"]
-    # Their number would tell of what is hidden.
+    # The number of rows would reveal that some are hidden.
     assert "total" not in first
     more = {"limit": 2, "order_by": "number", "cursor": first["next_cursor"]}
     second = mcp.call_tool("list_orders", more).structured
@@ -116,7 +116,7 @@ def test_an_admin_without_addresses_and_without_a_session_can_be_asked():
         """Remembers who asked."""
 
         def get_queryset(self, request: HttpRequest) -> Any:
-            """Remember."""
+            """Record the request."""
             seen.append((request.path, request.user, hasattr(request, "session")))
             return super().get_queryset(request)
 
@@ -136,7 +136,7 @@ def test_the_urlconf_is_not_loaded_while_tools_are_declared(settings, tools):
         """Reads the URL of its request."""
 
         def get_queryset(self, request: HttpRequest) -> Any:
-            """Read it."""
+            """Record its URL."""
             matches.append((request.path, request.get_full_path(), request.resolver_match))
             return super().get_queryset(request)
 

@@ -22,20 +22,20 @@ _numbers = count(1)
 
 
 def customer(name: str = "Ada", **details: Any) -> Customer:
-    """A customer with an address of his own."""
+    """Create a customer with a unique email address."""
     details.setdefault("email", f"{next(_numbers)}@shop.test")
     return Customer.objects.create(name=name, **details)
 
 
 def category(code: str = "toys", **details: Any) -> Category:
-    """A category, made if it is not there."""
+    """Return a category, which is created if it does not exist."""
     details.setdefault("title", code.title())
     row, _ = Category.objects.get_or_create(code=code, defaults=details)
     return row
 
 
 def product(name: str = "Ball", **details: Any) -> Product:
-    """A product."""
+    """Create a product."""
     number = next(_numbers)
     details.setdefault("slug", f"product-{number}")
     details.setdefault("price", Decimal("9.50"))
@@ -45,7 +45,7 @@ def product(name: str = "Ball", **details: Any) -> Product:
 
 
 def order(number: str | None = None, **details: Any) -> Order:
-    """An order, each a day later than the one before."""
+    """Create an order, each a day later than the one before."""
     serial = next(_numbers)
     if "customer" not in details:
         details["customer"] = customer()
@@ -54,38 +54,38 @@ def order(number: str | None = None, **details: Any) -> Order:
 
 
 def line(of: Order, **details: Any) -> OrderLine:
-    """A line of an order."""
+    """Create a line of an order."""
     if "product" not in details:
         details["product"] = product()
     return OrderLine.objects.create(order=of, **details)
 
 
 def tools(**options: Any) -> type[ModelTools[Any]]:
-    """A class of these options, open to everybody for reading; it lists, unless told more."""
+    """Return a class with these options that everybody may read; by default it only lists."""
     return type("ShopMCP", (ModelTools,), {"permission": AllowAny, "tools": ["list"], **options})
 
 
 def serve(
     model: type[Model], cls: type[ModelComponents[Any]] | None = None, **options: Any
 ) -> MCPServer:
-    """A server of its own that exposes a model."""
+    """Return a server of its own that exposes a model."""
     server = MCPServer("shop", permission=AllowAny)
     server.register(model, cls or tools(**options))
     return server
 
 
 def reader(server: MCPServer, user: Any = None) -> MCPClient:
-    """A client that sees of a bug what a client over the network sees."""
+    """Return a client that sees an exception as a client over the network does."""
     return real_client(server=server, user=user)
 
 
 def client(model: type[Model], *, user: Any = None, **options: Any) -> MCPClient:
-    """A client of a server that exposes a model, and that raises bugs as they are."""
+    """Return a client of a server that exposes a model; exceptions are raised unchanged."""
     return MCPClient(server=serve(model, **options), user=user)
 
 
 def holder(*codenames: str, username: str = "ada") -> Any:
-    """A user who holds these permissions of the shop."""
+    """Return a user who holds these permissions of the shop."""
     user = person(username)
     permissions = Permission.objects.filter(codename__in=codenames, content_type__app_label="shop")
     assert {permission.codename for permission in permissions} == {*codenames}

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of models: what is announced, and as if it had been committed."""
+"""Fixtures of the tests of models: published topics, commits, and servers with subscriptions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.transports.conftest import close_asgiref_connections
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """Each announcement: the URIs in it, and `resources` for the list."""
+def published(monkeypatch):
+    """Return a list of what each call published: the URIs, and `resources` for the list."""
     announcements: list[list[str]] = []
 
     def announce(*topics: TopicKey) -> None:
@@ -28,13 +28,13 @@ def told(monkeypatch):
 
 @pytest.fixture
 def commit(django_capture_on_commit_callbacks):
-    """A block at whose end everything is as if it had been committed."""
+    """Return a context manager that runs the callbacks of `on_commit` at its end."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
 @pytest.fixture
 def subscribed():
-    """Makes servers whose objects notify, and takes them away after the test."""
+    """Yield a function that makes servers whose objects notify; unregister them after the test."""
     made: list[tuple[MCPServer, Any]] = []
 
     def make(model: Any = Order, **options: Any) -> MCPServer:
@@ -50,6 +50,6 @@ def subscribed():
 
 @pytest.fixture
 def _closed():
-    """Takes away the connection that an asynchronous test left in asgiref's thread."""
+    """Close the connection that an asynchronous test left in asgiref's thread."""
     yield
     close_asgiref_connections()

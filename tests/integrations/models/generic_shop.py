@@ -19,12 +19,12 @@ ORDERS: dict[str, Any] = {
 
 
 def tools(**options: Any) -> type[ModelTools[Any]]:
-    """A class of these options, open to everybody for reading."""
+    """Return a class with these options that everybody may read."""
     return type("ShopMCP", (ModelTools,), {"permission": AllowAny, **options})
 
 
 def shop(generic: Any = True, **options: Any) -> MCPServer:
-    """A server with orders, which everybody may read, and customers, which nearly nobody may."""
+    """Return a server with orders for everybody, and customers that need a permission."""
     server = MCPServer("shop", permission=AllowAny, generic=generic)
     server.register(Order, tools(**{**ORDERS, **options}))
     server.register(Customer, type("CustomerMCP", (ModelTools,), {"fields": ["id", "name"]}))

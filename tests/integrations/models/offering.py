@@ -17,24 +17,24 @@ URI = "shop://orders/{number}"
 
 
 def resource(**options: Any) -> type[ModelResource[Any]]:
-    """A class of these options, open to everybody for reading."""
+    """Return a class with these options that everybody may read."""
     return type("ShopMCP", (ModelResource,), {"permission": AllowAny, **options})
 
 
 def offer(model: type[Model] = Order, **options: Any) -> MCPServer:
-    """A server that exposes a model as resources; orders by their number, unless told otherwise."""
+    """Return a server that exposes a model as resources; by default orders by their number."""
     if model is Order:
         options = {"uri": URI, "fields": ["number", "status"], **options}
     return serve(model, resource(**options))
 
 
 def reader(model: type[Model] = Order, *, user: Any = None, **options: Any) -> MCPClient:
-    """A client of such a server, for which a bug is the answer of a real client."""
+    """Return a client of such a server that sees an exception as a real client does."""
     return real_client(server=offer(model, **options), user=user)
 
 
 def listed(client: MCPClient) -> list[list[str]]:
-    """The names on each page of ``resources/list``."""
+    """Return the names on each page of ``resources/list``."""
     page = client.request("resources/list")
     pages = [page]
     while "nextCursor" in page:

@@ -1,4 +1,4 @@
-"""Saved and deleted objects notify whoever subscribed to them."""
+"""Saved and deleted objects notify their subscribers."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ db = pytest.mark.django_db
 
 @db
 @pytest.mark.usefixtures("subscribed")
-def test_what_is_made_saved_and_deleted_is_told(told, commit, subscribed):
+def test_what_is_made_saved_and_deleted_is_told(published, commit, subscribed):
     subscribed()
     with commit():
         made = order("A 1")
-    assert told == [["shop://orders/A%201", LIST]]
-    told.clear()
+    assert published == [["shop://orders/A%201", LIST]]
+    published.clear()
     with commit():
         made.save()
-    assert told == [["shop://orders/A%201"]]
-    told.clear()
+    assert published == [["shop://orders/A%201"]]
+    published.clear()
     with commit():
         made.delete()
-    assert told == [["shop://orders/A%201", LIST]]
+    assert published == [["shop://orders/A%201", LIST]]
 
 
 @db
-def test_what_is_rolled_back_is_not_told(told, commit, subscribed):
+def test_what_is_rolled_back_is_not_told(published, commit, subscribed):
     subscribed()
     with commit():
         with transaction.atomic():
             order("A-1")
             transaction.set_rollback(True)
         order("B-1")
-    assert told == [["shop://orders/B-1", LIST]]
+    assert published == [["shop://orders/B-1", LIST]]
 
 
 @db
-def test_a_savepoint_that_is_rolled_back_takes_nothing_else_along(told, commit, subscribed):
+def test_a_savepoint_that_is_rolled_back_takes_nothing_else_along(published, commit, subscribed):
     subscribed()
     with commit(), transaction.atomic():
         order("A-1")
@@ -58,74 +58,74 @@ def test_a_savepoint_that_is_rolled_back_takes_nothing_else_along(told, commit, 
             order("B-1")
             transaction.set_rollback(True)
         order("C-1")
-    assert sorted(uri for uris in told for uri in uris if uri != LIST) == [
+    assert sorted(uri for uris in published for uri in uris if uri != LIST) == [
         "shop://orders/A-1",
         "shop://orders/C-1",
     ]
 
 
 @db
-def test_a_loop_in_a_transaction_is_one_announcement(told, commit, subscribed):
+def test_a_loop_in_a_transaction_is_one_announcement(published, commit, subscribed):
     subscribed()
     with commit(), transaction.atomic():
         buyer = customer()
         for number in range(20):
             order(f"{number}", customer=buyer)
-    assert [len(uris) for uris in told] == [21]
+    assert [len(uris) for uris in published] == [21]
 
 
 @db
-def test_nothing_is_told_of_columns_that_nobody_sees(told, commit, subscribed):
+def test_nothing_is_told_of_columns_that_nobody_sees(published, commit, subscribed):
     subscribed(fields=["number", "customer"])
     made = order("A-1")
     with commit():
         made.save(update_fields=["internal_note"])
         made.save(update_fields=[])
-    assert told == []
+    assert published == []
     with commit():
         made.save(update_fields=["customer_id"])
         made.save(update_fields=["internal_note", "number"])
-    assert told == [["shop://orders/A-1"]] * 2
+    assert published == [["shop://orders/A-1"]] * 2
 
 
 @db
-def test_a_value_that_is_no_text_yet_is_told_as_the_column_has_it(told, commit, subscribed):
+def test_a_value_that_is_no_text_yet_is_told_as_the_column_has_it(published, commit, subscribed):
     subscribed(uri="shop://o/{id}", fields=["id"])
     with commit():
         order("A-1", pk="0042")
-    assert told == [["shop://o/42", LIST]]
+    assert published == [["shop://o/42", LIST]]
 
 
 @db
-def test_an_object_without_a_uri_changes_the_list_alone(told, commit, subscribed):
+def test_an_object_without_a_uri_changes_the_list_alone(published, commit, subscribed):
     subscribed()
     with commit():
         made = order("..")
-    assert told == [[LIST]]
+    assert published == [[LIST]]
     with commit() as callbacks:
         made.save()
     assert callbacks == []
 
 
 @db
-def test_a_class_without_a_list_tells_of_the_object_alone(told, commit, subscribed):
+def test_a_class_without_a_list_tells_of_the_object_alone(published, commit, subscribed):
     subscribed(list=False)
     with commit():
         order("A-1").delete()
-    assert told == [["shop://orders/A-1"]] * 2
+    assert published == [["shop://orders/A-1"]] * 2
 
 
 @db
-def test_the_files_of_an_object_change_with_it(told, commit, subscribed):
+def test_the_files_of_an_object_change_with_it(published, commit, subscribed):
     subscribed(Product, uri="shop://p/{slug}", fields=["slug", "photo"], blobs=["photo"])
     made = product(slug="ball")
     with commit():
         made.save()
-    assert told == [["shop://p/ball", "shop://p/ball/photo"]]
+    assert published == [["shop://p/ball", "shop://p/ball/photo"]]
 
 
 @db
-def test_rows_deleted_by_a_query_or_with_another_are_told(told, commit, subscribed):
+def test_rows_deleted_by_a_query_or_with_another_are_told(published, commit, subscribed):
     subscribed(uri="shop://o/{customer__email}/{number}", fields=["customer__email", "number"])
     buyer = customer(email="a@x")
     order("1", customer=buyer)
@@ -135,17 +135,17 @@ def test_rows_deleted_by_a_query_or_with_another_are_told(told, commit, subscrib
     with commit():
         buyer.delete()
     uris = ["shop://o/a%40x/1", "shop://o/a%40x/2"]
-    assert told == [[uri, LIST] for uri in uris]
+    assert published == [[uri, LIST] for uri in uris]
 
 
 @db
-def test_a_value_that_the_database_computes_is_looked_up(told, commit, subscribed):
+def test_a_value_that_the_database_computes_is_looked_up(published, commit, subscribed):
     subscribed()
     made = order("A")
     made.number = Concat(F("number"), Value("-1"))
     with commit():
         made.save()
-    assert told == [["shop://orders/A-1"]]
+    assert published == [["shop://orders/A-1"]]
 
 
 def _receivers() -> int:
@@ -204,7 +204,7 @@ def test_several_servers_are_told_apart(monkeypatch, commit):
 
 
 class Lost(ThreadContext):
-    """Cannot tell the tenant of a thread."""
+    """Cannot determine the tenant of a thread."""
 
     def capture(self, request):
         raise RuntimeError("no tenant here")
@@ -214,12 +214,14 @@ class Lost(ThreadContext):
 
 
 @db
-def test_an_object_is_saved_where_no_tenant_can_be_told(told, commit, subscribed, settings, caplog):
+def test_an_object_is_saved_where_no_tenant_can_be_told(
+    published, commit, subscribed, settings, caplog
+):
     subscribed()
     settings.MCP_DJANGO = {"THREAD_CONTEXT": f"{__name__}.Lost"}
     with commit():
         made = order("A 1")
     with commit():
         made.delete()
-    assert told == []
+    assert published == []
     assert "Subscribers are not notified of changes" in caplog.text

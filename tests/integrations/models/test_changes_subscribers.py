@@ -1,4 +1,4 @@
-"""Who hears of a change, and when."""
+"""Which subscribers are notified of a change, and when."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ KEPT = ["list", "get", "update"]
 
 
 class Rows(list[Any]):
-    """Objects that are no queryset, as a draft of django-modelcluster has them."""
+    """Objects that are not a queryset, as drafts of django-modelcluster have them."""
 
 
 class OtherManager:
@@ -62,7 +62,7 @@ class LonelyManager(OtherManager):
 
 
 class Descriptor:
-    """The attribute of the model, in a module that is not Django's."""
+    """The attribute of the model, from a module that is not Django's."""
 
     def __init__(self, inner: Any, manager: type[OtherManager]) -> None:
         self._inner = inner
@@ -79,7 +79,7 @@ class Descriptor:
 
 @pytest.fixture(params=[OtherManager, LonelyManager])
 def ball(request, monkeypatch):
-    """Return a product with two tags, whose manager is another one."""
+    """Return a product with two tags, whose manager is not Django's."""
     row = product(slug="ball")
     row.tags.set([Tag.objects.create(word="red"), Tag.objects.create(word="secret")])
     inner = Product.__dict__["tags"]

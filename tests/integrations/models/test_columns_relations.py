@@ -1,4 +1,4 @@
-"""What is behind a relation: nested, named, gated, cut, and loaded in few statements."""
+"""Related objects: nested, named, limited by row rules, cut, and loaded in few statements."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_row_that_points_here_is_shown_only_within_its_own_gate():
     server.register(Passport, Nobody)
     hidden = [{"id": ada.pk, "passport": None}]
     assert items(reader(server), "list_customers") == hidden
-    # Whom it is hidden from does not find by it either.
+    # A caller from whom it is hidden cannot find the customer by it either.
     assert items(reader(server), "list_customers", passport=passport.pk) == []
     assert items(reader(server), "list_customers", passport__in=[passport.pk]) == []
     assert items(reader(server), "list_customers", passport__isnull=False) == []
@@ -166,9 +166,9 @@ def test_nothing_is_ordered_or_counted_by_what_is_behind_a_row_that_may_be_hidde
 
 
 def test_many_related_rows_are_cut_and_said_to_be():
-    made, thing = order(), product()
+    made, bought = order(), product()
     for _ in range(101):
-        line(made, product=thing)
+        line(made, product=bought)
     (row,) = items(client(Order, fields=["number", "lines"]), "list_orders")
     assert (len(row["lines"]), row["lines_cut"]) == (100, True)
 

@@ -1,4 +1,4 @@
-"""Classes of a model: names, options, mistakes, and taking them back."""
+"""Classes of a model: names, options, mistakes, and unregistering them."""
 
 from __future__ import annotations
 

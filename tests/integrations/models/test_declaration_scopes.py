@@ -1,4 +1,4 @@
-"""Scopes that a server asks for in what it makes of models: one to read, one to write."""
+"""Scopes that a server requires for what it generates from models: one to read, one to write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READING = {"list_groups", "get_group", "count_groups"}
 
 
 def offered(generated: Any, own: tuple[str, ...] = ()) -> MCPServer:
-    """A server with everything that can be made of a model."""
+    """Return a server with everything that can be generated from a model."""
     server = MCPServer("made", generated_scopes=generated)
 
     class Groups(ModelTools[Group], ModelResource[Group]):

@@ -1,4 +1,4 @@
-"""`delete_…`: what goes with an object, and what stands in the way."""
+"""`delete_…`: what is deleted with an object, and what prevents the deletion."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_it_says_that_it_destroys():
 
 
 def delete_subtree(self: Any, ctx: Any, obj: Category) -> None:
-    """Delete as trees with paths do: rows that refer to the object by no foreign key."""
+    """Delete as trees with paths do: also rows that do not refer to the object by a foreign key."""
     Category.objects.filter(code__startswith=obj.code).delete()
 
 

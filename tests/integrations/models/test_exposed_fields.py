@@ -1,4 +1,4 @@
-"""`ExposedFields`: one allow-list for whatever asks."""
+"""`ExposedFields`: one allow-list for all uses of fields."""
 
 from __future__ import annotations
 

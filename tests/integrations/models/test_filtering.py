@@ -1,4 +1,4 @@
-"""`filter_fields`: what can be asked for, how it is refused, and what it finds."""
+"""`filter_fields`: which filters there are, which values are refused, and which rows match."""
 
 from __future__ import annotations
 

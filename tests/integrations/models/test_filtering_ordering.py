@@ -1,4 +1,4 @@
-"""`ordering` and `ordering_fields`: one definite order, that tells of nothing hidden."""
+"""`ordering` and `ordering_fields`: a deterministic order that reveals nothing hidden."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_order_that_would_tell_or_cannot_be_is_refused(model, options, words)
     [(Ledger, ["owner"], "iban"), (Order, ["status"], "id"), (Voucher, ["worth"], "id")],
 )
 def test_a_list_without_a_key_among_its_fields_is_refused(model, fields, key):
-    # A cursor has to say behind which row, and says so to whoever decodes it.
+    # A cursor contains the key of a row, which the caller can decode.
     with pytest.raises(ImproperlyConfigured) as caught:
         client(model, fields=fields)
     assert f"add {key!r} or another unique field to fields, or remove 'list' from" in str(

@@ -1,4 +1,4 @@
-"""One set of tools for many models: what they answer, and what they say of mistakes."""
+"""One set of tools for many models: what they return, and which errors they report."""
 
 from __future__ import annotations
 

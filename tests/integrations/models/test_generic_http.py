@@ -1,4 +1,4 @@
-"""The generic set over HTTP: what two callers of one endpoint find there."""
+"""The generic set over HTTP: what two callers of one endpoint see."""
 
 from __future__ import annotations
 

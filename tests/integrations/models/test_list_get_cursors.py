@@ -1,4 +1,4 @@
-"""Cursors: every row once, however the rows change, and nothing for anybody else."""
+"""Cursors: each row once, even if rows change, and useless to other callers."""
 
 from __future__ import annotations
 

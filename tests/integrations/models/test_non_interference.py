@@ -1,7 +1,7 @@
-"""Nothing that is hidden makes a difference: two shops that differ only in it answer the same.
+"""Hidden values make no difference: two shops that differ only in them give the same answers.
 
-Not a list of names that must not appear, but the answers themselves, byte for byte: rows, their
-order and number, cursors, errors and schemas.
+The test does not search for names that must not appear; it compares the answers byte for byte:
+rows, their order and number, cursors, errors and schemas.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Customers(ModelTools[Customer]):
 
 
 def accepted(option: str, name: str, fields: list[str]) -> bool:
-    """Whether this path can be used for an option at all; a hidden one never can."""
+    """Return whether a path can be declared for an option; a hidden one never can."""
     try:
         build(fields, **{option: [name]})
     except ImproperlyConfigured:
@@ -71,7 +71,7 @@ def build(fields: list[str], **options: Any) -> MCPServer:
 
 
 def exposing(fields: list[str]) -> MCPServer:
-    """A server that lets callers do with these fields whatever can be done."""
+    """Return a server that lets callers do everything possible with these fields."""
     options = {
         option: [name for name in fields if accepted(option, name, fields)]
         for option in ("filter_fields", "search_fields", "ordering_fields")
@@ -87,7 +87,7 @@ def transcript(client: MCPClient, calls: list[tuple[str, dict[str, Any]]]) -> li
 
 
 def ask(client: MCPClient, tool: str, arguments: dict[str, Any]) -> str:
-    """Everything that a caller hears, over all pages."""
+    """Return all that a caller gets, over all pages."""
     heard = []
     for _ in range(10):
         try:
@@ -112,7 +112,7 @@ def heard_in(world: World, server: MCPServer, calls: list[tuple[str, dict[str, A
             transaction.set_rollback(True)
 
 
-# Seconds for each example.
+# Each example takes seconds.
 @pytest.mark.outside
 @settings(
     max_examples=examples(8) if connection.vendor == "sqlite" else 1,
@@ -133,7 +133,7 @@ def test_what_is_hidden_makes_no_difference(fields, key, labelled, seed):
     shown = frozenset(fields)
     if labelled:
         server.register(Customer, Customers)
-        # A label tells the name to those who may view the customer.
+        # Callers who may view the customer see the name in the label.
         shown |= {"customer__name"} if "customer" in fields else set()
     calls = attacks(shown, Random(seed))
     with override_settings(MCP_DJANGO={"MAX_RESULT_BYTES": 2000}):

@@ -1,4 +1,4 @@
-"""Models of unusual make: inherited, keyed by another, generic, generated."""
+"""Unusual models: inherited, with another row's key, generic, generated."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_generic_relation_is_followed_from_its_end():
             items = mcp_client.call_tool("list_vouchers").structured["items"]
         counted.append(len(captured))
         assert items[-1] == {"id": str(made.pk), "worth": worth, "remarks": [{"text": f"t{worth}"}]}
-    # The first look at a content type is one more.
+    # The first call needs another query, for the content type.
     assert counted[1:] == [3, 3]
     for arguments in ({"remarks__text": "t2"}, {"search": "T2"}):
         items = mcp_client.call_tool("list_vouchers", arguments).structured["items"]
@@ -138,6 +138,6 @@ def test_a_relation_named_alone_and_by_a_path_is_both(behind):
 
 
 def test_two_things_of_one_name_in_an_answer_are_refused():
-    # Of the tag alone "id" is the word by which the voucher points to it.
+    # In the tag alone, "id" is the word that the voucher's foreign key refers to.
     with pytest.raises(ImproperlyConfigured, match="fields has 'tag__id', a name that the output"):
         client(Voucher, fields=["worth", "tag", "tag__id"])

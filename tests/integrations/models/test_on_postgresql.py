@@ -1,4 +1,4 @@
-"""The files about reading, once more on PostgreSQL, in a run of their own."""
+"""The test files about reading, run again on PostgreSQL in processes of their own."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ import pytest
 from tests.storage.test_other_databases import run_under
 
 HERE = Path(__file__).parent
-# What databases may differ about, in runs that each end well within their time on a busy machine.
+# Files whose results may depend on the database, in runs that each end well within their time on a
+# busy machine.
 RUNS = [
     ("columns_relations", "filtering", "filtering_refused", "filtering_search"),
     ("filtering_ordering", "list_get_cursors", "counting", "row_access", "non_interference"),

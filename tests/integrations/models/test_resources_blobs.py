@@ -32,7 +32,7 @@ def _files(settings, tmp_path):
 
 
 def products(**options: Any) -> MCPClient:
-    """A client of a server with products and their photos."""
+    """Return a client of a server with products and their photos."""
     fields = ["slug", "photo", "manual"]
     return reader(
         Product, **{"uri": "shop://p/{slug}", "fields": fields, "blobs": ["photo"], **options}
@@ -40,7 +40,7 @@ def products(**options: Any) -> MCPClient:
 
 
 def ball(name: str = "ball.png", content: bytes = b"\x89PNG", field: str = "photo") -> Product:
-    """A product with a file."""
+    """Return a product with a file."""
     made = product(slug="ball")
     getattr(made, field).save(name, ContentFile(content))
     return made

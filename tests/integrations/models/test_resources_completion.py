@@ -45,7 +45,7 @@ def test_values_begin_as_typed(typed, expected):
     for number in ("B-1", "A-2", "A-1", "a_1"):
         order(number)
     if typed == "\ud800":
-        # What no encoding has never arrives.
+        # A lone surrogate cannot be encoded, so it never arrives.
         typed = "\ufffe"
     assert reader().complete(URI, "number", typed) == expected
 

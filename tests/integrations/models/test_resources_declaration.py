@@ -1,4 +1,4 @@
-"""What a `ModelResource` may say, and what it is told otherwise."""
+"""What a `ModelResource` may declare, and the errors for what it may not."""
 
 from __future__ import annotations
 

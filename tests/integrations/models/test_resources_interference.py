@@ -1,4 +1,4 @@
-"""Two databases that differ in hidden values alone look the same through resources."""
+"""Two databases that differ only in hidden values look the same through resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBERS = st.lists(TEXT.filter(lambda text: text not in VISIBLE), unique=True, m
 
 @dataclass(frozen=True)
 class Hidden:
-    """What nobody is told: notes, keys, and the orders of others."""
+    """The hidden values: notes, keys, and the orders of others."""
 
     note: str
     margin: int
@@ -47,7 +47,7 @@ HIDDEN = st.builds(
 
 
 class OwnObjects(ModelBackend):
-    """A backend that lets everybody view the orders that say whose they are."""
+    """A backend that lets users view their own orders."""
 
     def has_perm(self, user: Any, perm: str, obj: Any = None) -> bool:
         return isinstance(obj, Order) and obj.customer.user_id == user.pk
@@ -58,7 +58,7 @@ def own(self: Any, ctx: Context) -> QuerySet[Order]:
 
 
 def fill(hidden: Hidden, mine: Customer, other: Customer) -> None:
-    """The same visible orders, in another order of making for another first key."""
+    """Create the same visible orders; the parity of the first key decides about their order."""
     details: dict[str, Any] = {"internal_note": hidden.note, "margin": hidden.margin}
     numbers = VISIBLE if hidden.first_key % 2 else VISIBLE[::-1]
     for step, number in enumerate([*numbers, *hidden.others]):
@@ -79,7 +79,7 @@ def answer(client: MCPClient, method: str, **params: Any) -> Any:
 
 
 def observed(client: MCPClient, probes: list[str]) -> str:
-    """All that a caller can find out about some texts."""
+    """Return all that a caller can find out about some texts."""
     answers: list[Any] = [answer(client, "resources/list")]
     while "nextCursor" in answers[-1]:
         answers.append(answer(client, "resources/list", cursor=answers[-1]["nextCursor"]))
@@ -101,25 +101,25 @@ def offer_variables() -> Any:
     return offer().templates[URI].arguments
 
 
-# Tenths of a second for each example.
+# Each example takes tenths of a second.
 @pytest.mark.outside
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(one=HIDDEN, two=HIDDEN)
+@given(first=HIDDEN, second=HIDDEN)
 @pytest.mark.parametrize("gate", ["rows", "objects"])
-def test_hidden_values_change_no_answer(gate, one, two, settings):
+def test_hidden_values_change_no_answer(gate, first, second, settings):
     options: dict[str, Any] = {"get_queryset": own}
     if gate == "objects":
         settings.AUTHENTICATION_BACKENDS = [f"{__name__}.OwnObjects"]
         options = {"permission": None}
     server = offer(prompts={"check": "Check {object}."}, **options)
     server._page_size = 2
-    probes = [*VISIBLE, *one.others, *two.others, "C-1"]
+    probes = [*VISIBLE, *first.others, *second.others, "C-1"]
     with transaction.atomic():
         ada = person("ada")
         mine, other = customer(user=ada), customer()
         client = MCPClient(server=server, user=ada)
         seen = []
-        for hidden in (one, two):
+        for hidden in (first, second):
             with transaction.atomic():
                 fill(hidden, mine, other)
                 seen.append(observed(client, probes))

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 
 def paged(size: int, model: type[Any] = Order, *, user: Any = None, **options: Any) -> MCPClient:
-    """A client of a server with so many entries on a page."""
+    """Return a client of a server with pages of this size."""
     server = offer(model, **options)
     server._page_size = size
     return MCPClient(server=server, user=user)

@@ -24,7 +24,7 @@ PROMPTS = {"check": "Check {object}."}
 
 
 class OddNumbers(ModelBackend):
-    """A backend that lets known users view the orders with an odd number."""
+    """A backend that lets authenticated users view the orders with an odd number."""
 
     def has_perm(self, user: Any, perm: str, obj: Any = None) -> bool:
         if isinstance(obj, Order) and perm == "shop.view_order":
@@ -38,7 +38,7 @@ def _objects(settings):
 
 
 def guarded(*, user: Any = None, size: int | None = None, **options: Any) -> MCPClient:
-    """A client of a server where Django's permissions decide."""
+    """Return a client of a server where Django's permissions decide."""
     server = offer(**{"permission": None, "prompts": PROMPTS, **options})
     server._page_size = size
     return real_client(server=server, user=user)

@@ -26,7 +26,7 @@ NOT_FOUND = "Resource not found; see resources/list and resources/templates/list
 
 
 def content(client: MCPClient, uri: str) -> Any:
-    """The one object that a URI gives."""
+    """Return the only content of a URI."""
     (contents,) = client.read_resource(uri)
     assert (contents["uri"], contents["mimeType"]) == (uri, "application/json")
     return json.loads(contents["text"])

@@ -1,4 +1,4 @@
-"""A class whose `has_permission` decides about each object: what it denies is in no answer."""
+"""A class whose `has_permission` decides about each object: denied objects are in no answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OwnOrders(Own):
 
 @pytest.fixture
 def ada():
-    """A user with orders 0, 2 and 4, beside those of others."""
+    """Return a user with orders 0, 2 and 4; the other orders belong to another user."""
     user, other = person("ada"), person("bob")
     buyers = [customer(user=owner) for owner in (user, other)]
     for number in range(6):
@@ -77,7 +77,7 @@ def test_a_row_that_is_denied_is_not_listed(ada):
     client = reader(serve((Order, OwnOrders)), ada)
     answer = client.call_tool("list_orders").structured
     assert [row["number"] for row in answer["items"]] == ["A0", "A2", "A4"]
-    # How many there are would tell of the others.
+    # The number of rows would reveal that there are others.
     assert set(answer) == {"items"}
     assert numbers(client, search="A1") == []
     assert numbers(client, search="n") == ["A0", "A2", "A4"]
@@ -174,11 +174,11 @@ def test_what_is_denied_is_no_entry_of_a_relation(ada):
 
 def test_more_entries_are_promised_only_if_the_caller_may_see_them():
     user = person("ada")
-    thing = product()
+    bought = product()
     for number, hidden in (("A1", 150), ("A2", 0)):
         made = order(number, customer=customer(user=user))
-        rows = [OrderLine(order=made, product=thing, quantity=0) for _ in range(hidden)]
-        rows += [OrderLine(order=made, product=thing, quantity=1) for _ in range(3)]
+        rows = [OrderLine(order=made, product=bought, quantity=0) for _ in range(hidden)]
+        rows += [OrderLine(order=made, product=bought, quantity=1) for _ in range(3)]
         OrderLine.objects.bulk_create(rows)
 
     class Sold(Lines):

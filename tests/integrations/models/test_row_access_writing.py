@@ -1,4 +1,4 @@
-"""What a class denies of its objects cannot be referred to, unlinked or counted by a write."""
+"""A write can neither refer to, unlink nor count the objects that a class denies."""
 
 from __future__ import annotations
 

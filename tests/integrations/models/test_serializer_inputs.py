@@ -62,7 +62,7 @@ def test_a_serializer_writes():
     )
     shown = client.call_tool("update_order", {**paid, "paid_at": PLACED}).structured
     assert (shown["status"], shown["paid_at"]) == ("paid", PLACED)
-    # Null is what clients send for nothing.
+    # Clients send null for an argument that they do not use.
     call = {"number": "N1", "status": "open", "paid_at": None}
     assert client.call_tool("update_order", call).structured["paid_at"] == PLACED
     call = {"number": "N1", "clear": ["paid_at"]}

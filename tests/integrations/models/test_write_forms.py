@@ -63,7 +63,7 @@ def test_a_form_validates_a_change_as_a_whole():
     assert client.call_tool("update_order", noted, check=False).text == "A note needs a reason"
     shown = client.call_tool("update_order", {**paid, "paid_at": PLACED}).structured
     assert shown["status"] == "paid"
-    # What was paid stays so, and the form knows when.
+    # The order stays paid, and the form gets the stored date.
     shown = client.call_tool("update_order", {**noted, "reason": "said so"}).structured
     assert (shown["status"], shown["note"]) == ("paid", "x")
 
@@ -88,7 +88,7 @@ def test_the_keys_of_a_form_are_those_that_the_caller_sees():
     client = MCPClient(server=server, user=ada)
     refused = client.call_tool("update_order", {"number": "N1", "customer": other.pk}, check=False)
     assert refused.text == f"customer: this customer does not exist (got {other.pk})"
-    # A link that was there and is not spoken of stays.
+    # An existing link stays if the call does not mention it.
     assert not client.call_tool("update_order", {"number": "N1", "status": "shipped"}).is_error
     assert Order.objects.get().customer == other
     client.call_tool("update_order", {"number": "N1", "customer": mine.pk})

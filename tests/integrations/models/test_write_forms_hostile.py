@@ -1,4 +1,4 @@
-"""Callers who send anything, and those who want to find out what they may not see."""
+"""Callers who send arbitrary values, and callers who try to find out what they may not see."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_many_keys_cost_as_few_statements_as_two():
 
 
 def test_half_a_character_is_refused():
-    """The message core refuses it on the wire; here it is written out as an escape."""
+    """On the wire, the decoder of messages refuses it; here it is written as an escape."""
     arguments = server_of(Product, fields=PRODUCT).tools["update_product"].arguments
     with pytest.raises(InvalidArguments, match="name: must not contain lone surrogates"):
         arguments.parse(b'{"slug": "ball", "name": "x\\ud800y"}')
@@ -152,7 +152,7 @@ ANYTHING = st.recursive(
     ),
 )
 def test_nothing_that_is_sent_is_a_bug(fuzzed, name, sent):
-    """The client raises what is no fault of the caller's; an answer is an answer or a refusal."""
+    """The client raises what is not the caller's fault; every answer is a result or a refusal."""
     with transaction.atomic():
         before = list(Product.objects.values())
         complete = {"slug": "ball", **sent} if name == "update_product" else sent
@@ -174,7 +174,7 @@ def secret_moment(secret: str) -> str:
 
 
 class World:
-    """A shop of two customers, of whom Ada is one; ``secret`` is in all that she may not see."""
+    """A shop of two customers, one of whom is Ada; ``secret`` is in all that she may not see."""
 
     def __init__(self, secret: str) -> None:
         self.ada = may_all(Order, Customer, Product, OrderLine, Tag)

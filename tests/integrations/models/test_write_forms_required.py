@@ -25,7 +25,7 @@ MISSING = (
 
 
 def with_hook(**values: Any) -> dict[str, Any]:
-    """A hook that sets these values of the new object."""
+    """Return a hook that sets these values of the new object."""
 
     def perform_create(self: Any, ctx: Any, form: Any) -> Any:
         for name, value in values.items():

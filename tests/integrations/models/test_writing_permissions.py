@@ -1,4 +1,4 @@
-"""Who may write what: model permissions, permissions of single objects, the row gate."""
+"""Who may write what: model permissions, permissions of single objects, the row rule."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_scopes_are_asked_of_writing_too():
 
 
 class Gated:
-    """Customers see the orders of their own, and themselves."""
+    """A server on which customers see only their own orders and themselves."""
 
     def __init__(self) -> None:
         self.ada, self.bob = may_all(Order, Customer), may_all(Order, Customer, username="bob")
@@ -134,7 +134,7 @@ def test_keys_of_others_answer_like_keys_of_nobody(gated):
 
 
 def test_nobody_writes_an_object_out_of_his_own_sight():
-    """Here the keys of other customers are known, since customers are not registered."""
+    """Customers are not registered here, so the key of another customer is a valid value."""
     ada = may_all(Order)
     mine, other = customer("Ada", user=ada), customer("Bob")
     order("A1", customer=mine)
@@ -171,7 +171,7 @@ class OwnOrders:
     """An authentication backend that knows permissions of single objects."""
 
     def authenticate(self, request: Any, **credentials: Any) -> None:
-        """Nobody logs in here."""
+        """Authenticate no user."""
 
     def has_perm(self, user: Any, perm: str, obj: Any = None) -> bool:
         deed = perm.removeprefix("shop.").removesuffix("_order")

@@ -1,4 +1,4 @@
-"""`preview=true`: the write happens as it would, and then it has not."""
+"""`preview=true`: the write runs as usual, and is then rolled back."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_would_be_refused_is_refused():
 
 @pytest.fixture
 def heard():
-    """What signals saw, and what ran after a commit."""
+    """Yield the events of signals, and of callbacks that ran after a commit."""
     events: list[str] = []
 
     def listen(sender: Any, signal: Any, **kwargs: Any) -> None:
@@ -181,7 +181,7 @@ def test_the_history_has_no_entry_of_it():
 
 @pytest.mark.django_db(transaction=True)
 def test_a_failure_takes_nothing_else_back():
-    """The connection is as it was: what is written after a preview stays."""
+    """The connection works as before: what is written after a preview stays."""
     order("N1")
 
     def perform_update(self: Any, ctx: Any, form: Any) -> Order:

@@ -232,7 +232,7 @@ def test_where_only_the_key_could_be_written_there_is_no_such_tool():
 
 @pytest.mark.django_db(transaction=True)
 def test_two_writers_at_once_both_write(monkeypatch):
-    """The second comes while the first has read the object and not saved it yet."""
+    """The second writer comes after the first has read the object, and before it saves it."""
     order("N1", total=5)
     holding, arrived = threading.Event(), threading.Event()
     begin = writing.acquire_sqlite_write_lock

@@ -17,25 +17,25 @@ VISIBLE = range(100, 109)
 
 @dataclass(frozen=True)
 class World:
-    """Makes the rows of one shop; two of them with one ``same`` and two ``own`` look alike."""
+    """Creates the rows of one shop; shops with one ``same`` and different ``own`` look alike."""
 
     fields: frozenset[str]
     same: int
     own: int
 
     def by(self, path: str, key: object) -> Random:
-        """The chance by which one value is made: shared, if anything on its path is exposed."""
+        """Return the random numbers for a value: shared, if anything on its path is exposed."""
         known = any(
             field in {path, f"{path}_id"} or field.startswith(f"{path}__") for field in self.fields
         )
         return Random(f"{self.same if known else self.own}:{path}:{key}")
 
     def secret(self, what: str, key: object) -> Random:
-        """The chance by which something is made that is never exposed."""
+        """Return the random numbers for a value that is never exposed."""
         return Random(f"{self.own}:{what}:{key}")
 
     def fill(self) -> None:
-        """Make every row."""
+        """Create every row."""
         for key in (1, 2, 3):
             self._customer(key)
         kind = Category.objects.create(code="x", title=str(self.secret("title", 0).random()))
@@ -108,7 +108,7 @@ class World:
 
 
 def attacks(fields: frozenset[str], chance: Random) -> list[tuple[str, dict[str, Any]]]:
-    """Calls that ask for what is exposed, and for what is not."""
+    """Return calls that use exposed fields, and calls that use hidden ones."""
     values: list[Any] = [*TEXTS, "open", "N1", "H60", "Ada", 1, 2, 60, 100, True, None, ["open"]]
     values += ["2026-01-01T00:00:00Z", "0.5", [1, 2, 60], {"x": 1}, "\0", 2**70, "NaN"]
     hidden = [

@@ -1,4 +1,4 @@
-"""Clients that may write, and what they see of the history."""
+"""Clients that may write, and the admin's history of their changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.integrations.models.building import holder
 
 ORDER = ["number", "status", "total", "placed_at", "customer", "note"]
 ALL = ("list", "get", "create", "update", "delete")
-# For classes that leave out what a new object needs.
+# For classes without a field that a new object needs.
 KEPT = ("list", "get", "update", "delete")
 PLACED = "2026-03-01T12:00:00Z"
 
 
 def may_all(*models: type[Model], username: str = "ada") -> Any:
-    """A user who holds every permission of these models."""
+    """Return a user who holds every permission of these models."""
     names = [
         f"{deed}_{model._meta.model_name}"
         for model in models
@@ -32,7 +32,7 @@ def may_all(*models: type[Model], username: str = "ada") -> Any:
 def server_of(
     model: type[Model], *others: tuple[type[Model], dict[str, Any]], **options: Any
 ) -> MCPServer:
-    """A server with every tool of a model, and with other models beside it."""
+    """Return a server with every tool of a model, and with other models beside it."""
     server = MCPServer("shop")
     for other, details in others:
         server.register(other, type("OtherMCP", (ModelTools,), details))
@@ -41,12 +41,12 @@ def server_of(
 
 
 def writer(model: type[Model], *, user: Any = None, **options: Any) -> MCPClient:
-    """A client with every tool of a model and every permission of it; bugs are raised."""
+    """Return a client with every tool of a model and every permission of it; bugs are raised."""
     return MCPClient(server=server_of(model, **options), user=user or may_all(model))
 
 
 def history() -> list[tuple[int, str, str]]:
-    """What the admin's history says, oldest first."""
+    """Return the entries of the admin's history, oldest first."""
     entries = LogEntry.objects.order_by("pk")
     return [
         (log_entry.action_flag, log_entry.object_repr, log_entry.change_message)
@@ -55,5 +55,5 @@ def history() -> list[tuple[int, str, str]]:
 
 
 def tool(client: MCPClient, name: str) -> dict[str, Any]:
-    """A tool as it is listed."""
+    """Return a tool as it is listed."""
     return next(definition for definition in client.list_tools() if definition["name"] == name)

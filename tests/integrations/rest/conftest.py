@@ -22,7 +22,7 @@ Caller = Callable[..., MCPClient]
 
 @pytest.fixture(autouse=True)
 def site(db, settings):
-    """Rows in the shop, no throttle running, and the views at their addresses."""
+    """Fill the shop, clear the throttles, and set the URLconf with the views."""
     from tests.integrations.rest.site import fill
 
     settings.ROOT_URLCONF = "tests.integrations.rest.urls"
@@ -31,7 +31,7 @@ def site(db, settings):
 
 
 def give_address(settings: Any, view: Any) -> None:
-    """Make a URLconf that has one view of a test's own, and no other."""
+    """Set a URLconf that has one view of a test, and no other."""
     callback = view.as_view() if isinstance(view, type) else view
     patterns = [path("own/", callback, name="own")]
     settings.ROOT_URLCONF = type("URLs", (), {"urlpatterns": patterns})
@@ -39,7 +39,7 @@ def give_address(settings: Any, view: Any) -> None:
 
 @pytest.fixture(scope="session")
 def whole_site():
-    """A server with every view of the site, which no test changes."""
+    """Return a server with every view of the site, which no test changes."""
     from tests.integrations.rest.site import rest_server
 
     return rest_server()
@@ -47,7 +47,7 @@ def whole_site():
 
 @pytest.fixture
 def client_of(whole_site):
-    """A client of the whole site as one of its users, or of a server that a test made."""
+    """Return a function that makes a client for a user, of the whole site or of another server."""
 
     def client(username: str = "", server: Any = None) -> MCPClient:
         user = get_user_model().objects.get(username=username) if username else None

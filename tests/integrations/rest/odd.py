@@ -35,7 +35,7 @@ from tests.sites.shop.models import OrderLine, Product, Tag
 
 
 class Impostor(BaseAuthentication):
-    """Would take everybody for somebody else."""
+    """An authenticator that must not be called, since callers keep their identity."""
 
     def authenticate(self, request):
         raise AssertionError("nobody asked")
@@ -120,7 +120,7 @@ class NestedView(APIView):
 
 
 def debugging_middleware(get_response):
-    """Shows whoever comes what went wrong."""
+    """Show details of an exception to every caller."""
 
     class Middleware:
         def __call__(self, request):
@@ -133,7 +133,7 @@ def debugging_middleware(get_response):
 
 
 def remembering_middleware(get_response):
-    """Keeps who was here, once the view has answered."""
+    """Write to the session after the view has answered."""
 
     def middleware(request):
         response = get_response(request)
@@ -205,7 +205,7 @@ class BulkView(generics.CreateAPIView):
 
 
 def tenant_middleware(get_response):
-    """Finds out whose site it is, as a middleware does that the view counts on."""
+    """Set the tenant of the request, which the view relies on."""
 
     def middleware(request):
         request.tenant = "acme"
@@ -217,7 +217,7 @@ def tenant_middleware(get_response):
 
 
 def bouncer_middleware(get_response):
-    """Refuses credentials that it does not know."""
+    """Refuse requests with credentials, which are unknown here."""
 
     def middleware(request):
         if "authorization" in request.headers or request.COOKIES:
@@ -228,7 +228,7 @@ def bouncer_middleware(get_response):
 
 
 def closed_middleware(get_response):
-    """Has a page of its own, with more than callers should read."""
+    """Answer in place of the view, with details that callers must not see."""
     return lambda request: HttpResponse("<pre>SETTINGS</pre>", status=503)
 
 

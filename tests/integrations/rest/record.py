@@ -1,6 +1,6 @@
 """`python -m tests.integrations.rest.record [--mcp]` prints what the REST API answers.
 
-With ``--mcp`` every view is registered before, and every tool was called once.
+With ``--mcp``, every view is registered and every tool is called once before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django.test.utils import setup_test_environment
 JSON = "application/json"
 TOKEN = re.compile(r"\b[a-zA-Z0-9]{64}\b")
 WHEN = "2026-02-03T04:05:06Z"
-# Who asks, how, where, with what.
+# User, method, path and body.
 REQUESTS: list[tuple[str, str, str, Any]] = [
     ("", "get", "/greet/Ada/", None),
     ("ada", "get", "/greet/Ada/3/", None),
@@ -110,7 +110,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def recorded() -> list[Any]:
-    """Status, headers and body of every answer."""
+    """Return status, headers and body of every answer."""
     from django.contrib.auth import get_user_model
 
     answers = []
@@ -121,7 +121,7 @@ def recorded() -> list[Any]:
         content = {} if sent is None else {"data": json.dumps(sent), "content_type": JSON}
         response = client.generic(verb.upper(), path, **content)
         headers = sorted(response.headers.items())
-        # The token of the browsable API's forms is another one each time.
+        # The token of the browsable API's forms differs each time.
         body = TOKEN.sub("TOKEN", response.content.decode("latin-1"))
         answers.append([verb, path, response.status_code, headers, body])
     return answers

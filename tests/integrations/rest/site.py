@@ -28,7 +28,7 @@ ALL_ORDER_ACTIONS = [
 
 
 def rest_server() -> MCPServer:
-    """A server with every view of the site."""
+    """Return a server with every view of the site."""
     server = MCPServer("rest", permission=AllowAny)
     server.register_viewset(viewsets.OrderViewSet, basename="order", actions=ALL_ORDER_ACTIONS)
     server.register_viewset(viewsets.CategoryViewSet)
@@ -67,7 +67,7 @@ def rest_server() -> MCPServer:
 
 
 def fill() -> None:
-    """Put something into the shop."""
+    """Create the rows of the shop."""
     users = get_user_model().objects
     ada, friend = users.create_user("ada"), users.create_user("friend")
     mine = Customer.objects.create(name="Ada", email="ada@shop.test", user=ada)

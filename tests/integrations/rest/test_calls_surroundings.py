@@ -29,7 +29,7 @@ TENANT = "tests.integrations.rest.odd.tenant_middleware"
 
 @pytest.fixture(autouse=True)
 def addresses(site, settings):
-    """The odd views are at their addresses."""
+    """Set the URLconf with the odd views."""
     settings.ROOT_URLCONF = "tests.integrations.rest.odd"
 
 
@@ -74,7 +74,7 @@ def test_the_scopes_of_the_credential_reach_the_view():
 
 def test_a_cached_answer_is_for_the_caller_it_was_made_for(client_of, client):
     server = server_of(odd.CachedView)
-    # As a tool asks for it, so that only the caller makes a difference.
+    # With the headers of a tool call, so that only the caller makes a difference.
     response = client.get("/cached/", headers={"accept": ACCEPT, "accept-language": "en-us"})
     assert response.json() == {"user": ""}
     for username in ("ada", "friend", "", "ada"):

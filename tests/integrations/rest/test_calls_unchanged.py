@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[3]
 
 
 def recorded(*options: str) -> dict[str, Any]:
-    """What a process of its own prints, which knows of no other registration."""
+    """Return the output of a process of its own, without other registrations."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.integrations.rest.record", *options],
         cwd=ROOT,
-        # REST framework writes the members of a set, whose order is the process's own.
+        # REST framework writes the members of a set, whose order differs between processes.
         env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,

@@ -34,7 +34,7 @@ class RareFilter(django_filters.FilterSet):
 
 
 class OnlyCheap(BaseFilterBackend):
-    """Says of itself what it reads."""
+    """A filter backend that describes its parameters."""
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
         return [{"name": "below", "in": "query", "required": True, "schema": {"type": "integer"}}]
@@ -80,7 +80,7 @@ def test_rare_filters_are_arguments_of_their_parts():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "slugs"),
     [
         ({"name": "an", "name_lookup": "contains"}, ["banana"]),
         ({"stock_min": 1}, []),
@@ -89,10 +89,10 @@ def test_rare_filters_are_arguments_of_their_parts():
         ({"released_after": "2026-01-01"}, []),
     ],
 )
-def test_rare_filters_filter(client_of, settings, arguments, found):
+def test_rare_filters_filter(client_of, settings, arguments, slugs):
     give_address(settings, ProductsView)
     result = client_of("", tool_of(ProductsView)).call_tool("tool", arguments)
-    assert [product["slug"] for product in result.structured] == found
+    assert [product["slug"] for product in result.structured] == slugs
 
 
 def test_a_backend_of_the_sites_own_says_what_it_reads(client_of, settings):

@@ -61,7 +61,7 @@ class OwnOrders(viewsets.ModelViewSet):
 
 
 class Everybody(SimpleRateThrottle):
-    """Counts each caller by himself."""
+    """Counts each caller separately."""
 
     scope = "x"
     rate = "1/day"
@@ -109,7 +109,7 @@ def test_no_key_reaches_another_row_or_another_address(server, client_of, number
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"total": "0"}, 'unknown argument "total"'),
         ({"customer": 1}, 'unknown argument "customer"'),
@@ -117,12 +117,14 @@ def test_no_key_reaches_another_row_or_another_address(server, client_of, number
         ({"lines": [{"product": 1, "order": 2}]}, 'lines[0]: unknown member "order"'),
     ],
 )
-def test_what_the_serializer_does_not_take_is_refused_by_name(server, client_of, arguments, told):
+def test_what_the_serializer_does_not_take_is_refused_by_name(
+    server, client_of, arguments, message
+):
     refused = client_of("ada", server).call_tool(
         "update_order", {"number": "A-2", **arguments}, check=False
     )
     assert refused.is_error
-    assert told in refused.text
+    assert message in refused.text
 
 
 def test_a_nested_write_is_the_serializers_own(server, client_of):
@@ -132,7 +134,7 @@ def test_a_nested_write_is_the_serializers_own(server, client_of):
     assert not changed.is_error, changed.text
     order = Order.objects.get(number="A-2")
     assert (order.note, order.lines.get().quantity) == ("soon", 2)
-    # Of update and partial_update there is one tool, which changes what it is given.
+    # update and partial_update are one tool, which changes the fields that it gets.
     assert (
         not client_of("ada", server)
         .call_tool("update_order", {"number": "A-2", "status": "paid"})
@@ -154,7 +156,7 @@ def test_each_caller_has_his_own_rows_and_his_own_throttle(server, client_of):
 
 
 def other_host(get_response: Any) -> Any:
-    """Gives the host URLs of its own."""
+    """Set another URLconf for the host."""
 
     def middleware(request: Any) -> Any:
         request.urlconf = "tests.integrations.rest.odd"

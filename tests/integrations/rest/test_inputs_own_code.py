@@ -233,7 +233,7 @@ def test_a_serializer_that_reads_the_query_string_is_registered(server, client_o
     server.register_viewset(ByQueryViewSet, basename="tag", actions=["list", "create", "update"])
     shown = {tool["name"]: tool for tool in client_of("", server).list_tools()}
     assert list(shown["create_tag"]["inputSchema"]["properties"]) == ["word", "secret"]
-    # What depends on the request is no promise about results.
+    # A serializer that depends on the request makes no promise about results.
     assert "outputSchema" not in shown["list_tags"]
 
 

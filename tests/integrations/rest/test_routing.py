@@ -17,7 +17,7 @@ from tests.sites.shop.models import Tag
 
 @pytest.fixture(autouse=True)
 def addresses(site, settings, monkeypatch):
-    """The odd views are at their addresses; the system check looks at the test's own servers."""
+    """Set the URLconf with the odd views; the system check sees only the test's own servers."""
     monkeypatch.setattr(server_module, "_servers", WeakSet())
     settings.ROOT_URLCONF = "tests.integrations.rest.odd"
 
@@ -85,7 +85,7 @@ def test_the_urls_of_one_host_are_named(client_of, settings):
     settings.ROOT_URLCONF = "tests.integrations.rest.urls"
     server = server_of(odd.WhoView, url_name="who", urlconf="tests.integrations.rest.odd")
     assert [message for message in check_views(None) if message.obj is server] == []
-    # This host does not have it.
+    # This host does not have the view.
     assert client_of("ada", server).call_tool("who", check=False).text == "Not found."
     settings.ROOT_URLCONF = "tests.integrations.rest.odd"
     assert client_of("ada", server).call_tool("who").structured["user"] == "ada"

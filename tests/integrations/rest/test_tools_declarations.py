@@ -1,4 +1,4 @@
-"""What a registration refuses, what it says instead, and what it takes away again."""
+"""What a registration refuses, with which message, and what unregistering removes."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def test_null_is_what_the_schema_says(settled):
         assert properties["clear"]["items"]["enum"] == emptied
     assert {"type": "null"} in schemas["put_it"]["properties"]["must"]["anyOf"]
     sent = {name: None for name in NOTHING if name != "new_clear"}
-    # With a default, null says something that leaving it out does not, and so does anything.
+    # For fields with a default and for JSON fields, null differs from leaving the argument out.
     assert settled.call_tool("post_it", sent).structured == {
         "must": None,
         "any": None,

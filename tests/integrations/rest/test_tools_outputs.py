@@ -1,4 +1,4 @@
-"""Schemas of answers: what holds of every row, and none where nothing is certain."""
+"""Schemas of answers: what is true of every row, and no schema where nothing is certain."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fill_a_row() -> None:
         address="::1",
         manual="manuals/x.pdf",
         photo="photos/x.png",
-        # A value that is no choice any more.
+        # A value that is no longer a choice.
         size="q",
         rating=9,
     )

@@ -117,7 +117,7 @@ def test_a_bad_filter_is_refused_by_name(client_of, arguments, text):
 
 
 def test_half_a_character_is_refused(whole_site):
-    # No client library of ours would send it; JSON can say it all the same.
+    # Client libraries would not send this, but JSON can express it.
     arguments = whole_site.tools["list_products"].arguments
     with pytest.raises(InvalidArguments) as caught:
         arguments.parse(b'{"search": "\\ud800"}')

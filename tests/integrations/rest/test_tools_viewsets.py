@@ -186,7 +186,7 @@ def test_variables_of_a_nested_address_are_arguments(client_of):
 
 def test_a_viewset_that_is_called_stays_as_it_is(client_of):
     server = MCPServer("apart", permission=AllowAny)
-    # REST framework and Python note these on a class themselves, whoever asks first.
+    # The first access makes REST framework and Python set these on the class themselves.
     viewsets.MoodViewSet.as_view({"get": "retrieve"})
     assert viewsets.MoodViewSet.__annotations__ == {}
     before = dict(vars(viewsets.MoodViewSet))
@@ -221,7 +221,7 @@ def test_clear_empties_what_may_be_empty(client_of):
 
 
 @pytest.mark.parametrize(
-    ("clear", "told"),
+    ("clear", "message"),
     [
         (["name"], 'clear: must be "weight" (got "name")'),
         ("weight", 'clear: must be an array, as in ["weight"] (got "weight")'),
@@ -229,11 +229,11 @@ def test_clear_empties_what_may_be_empty(client_of):
         (["weight"], "weight: is in clear and also has a value; send one of them"),
     ],
 )
-def test_a_wrong_clear_is_told(client_of, clear, told):
+def test_a_wrong_clear_is_told(client_of, clear, message):
     sent = {"slug": "apple", "weight": 2, "clear": clear}
     result = client_of().call_tool("update_ware", sent, check=False)
     assert result.is_error
-    assert told in result.text
+    assert message in result.text
     assert Product.objects.get(slug="apple").weight is None
 
 

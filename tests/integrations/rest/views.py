@@ -1,4 +1,4 @@
-"""Views of every kind that are no viewsets."""
+"""Views of every kind that are not viewsets."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ FILES = {
 
 
 def skill(name: str, description: str = "Does it.") -> str:
-    """The text of the smallest SKILL.md."""
+    """Return the text of the smallest SKILL.md."""
     return f"---\nname: {name}\ndescription: {description}\n---\nDo it.\n"
 
 
 def fill(folder: Path, files: Mapping[str, str | bytes] = FILES) -> Path:
-    """A folder with these files."""
+    """Write these files to a folder, and return it."""
     for path, content in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def fill(folder: Path, files: Mapping[str, str | bytes] = FILES) -> Path:
 
 
 def serving(folder: Path, **options: Any) -> MCPServer:
-    """A server that lets everybody in, with the skills of a folder."""
+    """Return a server with the skills of a folder that everybody may use."""
     server = MCPServer("shelf", permission=AllowAny)
     server.register_skills(folder, **options)
     return server

@@ -1,4 +1,4 @@
-"""Folders with a SKILL.md: which files are served, and what is refused in words."""
+"""Folders with a SKILL.md: which files are served, and which are refused, with which message."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_relative_folder_is_beside_the_module():
     source = source_of(server.resources[skill_md].callable)
     assert str(source) == f"{HERE} register_skills()"
     assert source.file == str(REPOSITORY / "tests/conformance/skills")
-    # A file beside it needs no description.
+    # The files beside SKILL.md need no description.
     messages = [message.msg for message in check_descriptions(None) if message.obj is server]
     assert messages == []
 
@@ -117,7 +117,7 @@ def test_links_lead_nowhere_else(tmp_path):
         with pytest.raises(ImproperlyConfigured, match="link"):
             serving(inside)
         made.unlink()
-    # Neither is what was left out served under another name, nor does a link lead to itself.
+    # A link cannot serve a file that is left out, and cannot lead to itself.
     fill(inside, {"a/.env": "SECRET=1", "a/.git/config": "x"})
     for hidden in (".env", ".git/config", "link"):
         made = link(inside / "a/link", hidden)
@@ -125,7 +125,7 @@ def test_links_lead_nowhere_else(tmp_path):
             serving(inside)
         made.unlink()
     link(inside / "a/same.md", "SKILL.md")
-    # A whole skill that is a link lies somewhere else.
+    # A skill that is itself a link lies outside of the folder.
     link(inside / "b", outside)
     assert {*serving(inside).resources} == {"skill://a/SKILL.md", "skill://a/same.md"}
     if hasattr(os, "mkfifo"):

@@ -1,4 +1,4 @@
-"""What stands at the top of a SKILL.md, read as hosts read it."""
+"""The frontmatter of a SKILL.md, read as hosts read it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ URI = "skill://fold-maps/SKILL.md"
 
 @pytest.fixture
 def server(tmp_path):
-    """A server with one skill of four files."""
+    """Return a server with one skill of four files."""
     return serving(fill(tmp_path))
 
 
@@ -50,9 +50,9 @@ def refusal(client: MCPClient, method: str, params: Any = None) -> tuple[int, st
 @spec("SKL-2", "SKL-3", "SKL-4")
 def test_an_entry_says_everything_of_a_skill(client):
     result = client.request("skills/list")
-    (entry,) = result["skills"]
-    assert entry["uri"] == URI
-    assert entry["frontmatter"] == {
+    (skill,) = result["skills"]
+    assert skill["uri"] == URI
+    assert skill["frontmatter"] == {
         "name": "fold-maps",
         "description": "Folds maps. Use it on paper.",
         "license": "MIT",
@@ -60,9 +60,9 @@ def test_an_entry_says_everything_of_a_skill(client):
         "metadata": {"version": "1.0", "since": "2026-01-31", "tested": "yes"},
     }
     digests = {
-        resource["uri"]: (resource["digest"], resource["size"]) for resource in entry["resources"]
+        resource["uri"]: (resource["digest"], resource["size"]) for resource in skill["resources"]
     }
-    assert len(digests) == len(entry["resources"])
+    assert len(digests) == len(skill["resources"])
     for path, content in FILES.items():
         raw = content if isinstance(content, bytes) else content.encode()
         assert digests.pop(f"skill://{path}") == (f"sha256:{sha256(raw).hexdigest()}", len(raw))
@@ -72,8 +72,8 @@ def test_an_entry_says_everything_of_a_skill(client):
 
 @spec("SKL-7")
 def test_what_is_read_has_the_bytes_of_its_digest(client):
-    (entry,) = client.request("skills/list")["skills"]
-    for resource in entry["resources"]:
+    (skill,) = client.request("skills/list")["skills"]
+    for resource in skill["resources"]:
         (contents,) = client.read_resource(resource["uri"])
         blob = contents.get("blob")
         raw = base64.b64decode(blob) if blob is not None else contents["text"].encode()
@@ -163,7 +163,7 @@ def test_lists_come_in_pages(tmp_path):
     second = directory(client, "skill://x", cursor=first["nextCursor"])
     assert [child["name"] for child in second["resources"]] == ["c"]
     assert "nextCursor" not in second
-    # A cursor is good for one directory.
+    # A cursor is valid for one directory.
     params = {"uri": "skill://x/a", "cursor": first["nextCursor"]}
     assert refusal(client, "resources/directory/read", params)[0] == -32602
 
@@ -182,7 +182,7 @@ def test_hidden_and_unknown_are_the_same(tmp_path):
     ):
         answers = []
         for target in (uri, unknown):
-            # The user's permissions are kept with the user.
+            # The object of a user caches the permissions, so it is loaded again.
             client = MCPClient(server=server, user=type(reader).objects.get(pk=reader.pk))
             with CaptureQueriesContext(connection) as captured:
                 code, text = refusal(client, method, {"uri": target})
@@ -212,14 +212,14 @@ def test_a_nested_skill_is_one_more_and_belongs_to_the_outer_one(tmp_path):
         "skill://acme/desk/outer/SKILL.md": sorted(files),
         "skill://acme/desk/outer/parts/inner/SKILL.md": sorted(files)[1:],
     }
-    # Directories begin where the names of this server do.
+    # The directories begin with the first part of the server's prefix.
     assert [child["uri"] for child in directory(client, "skill://acme")["resources"]] == [
         "skill://acme/desk"
     ]
 
 
 class Counting(BasePermission):
-    """Says yes, counts, and does something else meanwhile."""
+    """Allows everybody, counts its checks, and runs other code during a check."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -262,7 +262,7 @@ def test_what_is_taken_away_meanwhile_is_in_the_answer_and_not_in_the_next(tmp_p
     ):
         rule.meanwhile.append(take_away)
         assert client.request(method, {"uri": uri})
-        # The extension went with the last of its skills.
+        # Without any skill, the server does not have the extension.
         assert refusal(client, method, {"uri": uri})[0] == -32601
         server.register_skills(tmp_path, permission=rule)
 

@@ -1,4 +1,4 @@
-"""Middleware as a site of its own has it."""
+"""Middleware as sites write it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Next = Callable[[HttpRequest], HttpResponse]
 
 
 def stamp(get_response: Next) -> Next:
-    """Set what views count on, and leave the thread as it should not be left."""
+    """Set an attribute that views rely on, and leave the time zone of the thread changed."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         timezone.activate(ZoneInfo("Asia/Tokyo"))
@@ -36,7 +36,7 @@ def breaking(get_response: Next) -> Next:
 
 
 class FallbackMiddleware:
-    """A page for addresses that have none, as flat pages do it."""
+    """Serves a page at an address that has no view, as flat pages do."""
 
     def __init__(self, get_response: Next) -> None:
         self.get_response = get_response
@@ -48,7 +48,7 @@ class FallbackMiddleware:
 
 
 def by_host(get_response: Next) -> Next:
-    """Give one host URLs of its own."""
+    """Set another URLconf for one host."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if request.get_host() == "localhost":
@@ -59,7 +59,7 @@ def by_host(get_response: Next) -> Next:
 
 
 def homeward(get_response: Next) -> Next:
-    """Send everybody home who found nothing."""
+    """Redirect responses with status 404 to the home page."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -82,11 +82,11 @@ class _Answering:
 
 
 class DebuggingMiddleware(_Answering):
-    """Shows whoever comes what went wrong."""
+    """Shows details of an exception to every caller."""
 
 
 class DomainMiddleware(_Answering):
-    """Has an answer of the site's for what a view raised."""
+    """Turns an exception of a view into an answer of the site."""
 
     status = 409
 

@@ -35,7 +35,7 @@ PIXEL = b"\x89PNG\r\n\x1a\n and the rest"
 
 
 class Leak(Exception):
-    """A bug, with something in its text that is nobody's business."""
+    """A bug whose text contains confidential details."""
 
 
 def price_list(request: HttpRequest, season: str) -> JsonResponse:

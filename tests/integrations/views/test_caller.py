@@ -1,4 +1,4 @@
-"""Who the view sees, and what it is told of where the call comes from."""
+"""The user that a view sees, and what its request says about the origin of the call."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_session_goes_even_when_the_view_fails_afterwards(server, site):
 
 
 def echoed(**headers: str) -> Any:
-    """What a view sees that is called over HTTP, as the bearer of a token."""
+    """Return what a view sees that is called over HTTP with a token."""
     return echoed_again(token_for(person())[1], **headers)
 
 

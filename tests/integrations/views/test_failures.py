@@ -1,4 +1,4 @@
-"""What goes wrong on the site, as a caller gets to know it."""
+"""Failures of the site's views, as a caller sees them."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_the_transaction_of_a_view_is_the_sites(server, monkeypatch):
 
 
 def test_a_read_only_page_may_write(server):
-    # A page that counts its visitors is a page all the same.
+    # A view may write when it is read, such as a counter of visitors.
     server.register_view("cookie")
     assert not MCPClient(server=server).call_tool("cookie").is_error
 

@@ -90,7 +90,7 @@ def test_a_form_view_gets_its_own_form_and_says_what_it_said(server):
     server.register_form(forms.ContactView)
     tool = listed(server, "contact")
     assert tool["description"] == "Write to the shop."
-    # A file that nobody has to send is no argument.
+    # An optional file is not an argument.
     assert list(tool["inputSchema"]["properties"]) == ["subject", "text"]
     client = MCPClient(server=server, user=person())
     result = client.call_tool("contact", {"subject": "tea"})

@@ -1,4 +1,4 @@
-"""Arguments that were chosen to reach something else."""
+"""Arguments that were chosen to reach something other than their view."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def test_half_a_character_is_refused(options, argument):
 
 
 def answering(content: bytes, content_type: str, **headers: str) -> Any:
-    """A view that says one thing."""
+    """Return a view with a fixed response."""
     options = {"content_type": content_type, "headers": headers}
     return lambda request: HttpResponse(content, **options)
 
 
 def said_over_http(settings: Any, view: Any, **options: Any) -> Any:
-    """What a client over the network reads of a page."""
+    """Return the result that a client over the network gets from a view."""
     server = open_to_all()
     server.register_view("page", **options)
     patterns = [path("mcp", server.urls), path("page/", view, name="page")]

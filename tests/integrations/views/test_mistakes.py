@@ -1,4 +1,4 @@
-"""What cannot work is said when it is declared, or by the system check."""
+"""Mistakes are reported when a view is registered, or by the system check."""
 
 from weakref import WeakSet
 
@@ -17,7 +17,7 @@ from tests.kit.servers import real_client
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
-    """No servers of earlier tests, whose components the system check would look at, too."""
+    """Remove the servers of earlier tests, whose components the system check would include."""
     monkeypatch.setattr(server_module, "_servers", WeakSet())
 
 
@@ -136,7 +136,7 @@ def test_a_name_that_only_one_host_has_is_no_mistake(server, site):
         "add_here": ["name"],
         "only_here": ["word"],
     }
-    # This host does not have it.
+    # This host does not have the view.
     assert client.call_tool("only_here", {"word": "x"}, check=False).text == "Not found."
     site.MIDDLEWARE = [*site.MIDDLEWARE, "tests.integrations.views.middleware.by_host"]
     site.ALLOWED_HOSTS = ["localhost"]

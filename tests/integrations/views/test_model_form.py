@@ -1,4 +1,4 @@
-"""Model forms that are registered by themselves: one creates, or changes what it is told."""
+"""Model forms that are registered on their own: they create an object, or change one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PlainForm(forms.Form):
 
 
 def new(**more: Any) -> dict[str, Any]:
-    """What a new order has."""
+    """Return the values of a new order."""
     given = {"number": "A-1", "customer": customer().pk, "total": "8.00", "placed_at": PLACED}
     return {**given, **more}
 
@@ -160,7 +160,7 @@ def test_a_permission_that_is_given_stands_in_its_place(server):
     absent = client.call_tool("update_order", {"number": "A-9", "note": "x"}, check=False)
     assert hidden.is_error
     assert hidden.text.replace("A-2", "A-9") == absent.text
-    # Nor is an order moved out of what the caller may write.
+    # Nor can an order be moved out of the rows that the caller may write.
     other = Customer.objects.get(email="other@example.com").pk
     moved = client.call_tool("update_order", {"number": "A-1", "customer": other}, check=False)
     assert moved.text.startswith("Nothing was changed")

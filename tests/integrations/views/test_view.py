@@ -22,7 +22,7 @@ def listed(server: MCPServer, name: str) -> dict[str, Any]:
 
 
 def called(server: MCPServer, url_name: str, user: Any = None, **options: Any) -> Any:
-    """What a tool of this one view answers."""
+    """Return the result of a tool that is registered for one view."""
     server.register_view(url_name, name="tool", **options)
     return MCPClient(server=server, user=user).call_tool("tool", check=False)
 

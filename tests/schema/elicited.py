@@ -1,4 +1,4 @@
-"""A declared form as a host gets it, and what becomes of an answer."""
+"""Helpers that build elicitation forms and read their answers."""
 
 from __future__ import annotations
 
