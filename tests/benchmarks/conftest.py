@@ -12,7 +12,7 @@ import pytest
 from benchmarks.process import PROC, REPOSITORY, serve_asgi
 from benchmarks.works import APP
 
-# A server is measured through what the kernel of Linux says of it.
+# The figures of a server are read from /proc, which only Linux has.
 CAN_MEASURE = PROC.is_dir() and find_spec("uvicorn") is not None
 collect_ignore = [] if CAN_MEASURE else ["test_site.py", "test_commands.py"]
 
@@ -20,9 +20,9 @@ TOOLS = 8
 
 
 def run(*arguments: str, cache: Path, **environ: str) -> str:
-    """What a command of the benchmarks prints.
+    """Return the output of a command of the benchmarks.
 
-    In a process of its own, since the site has settings of its own.
+    It runs in a process of its own, since the site has settings of its own.
     """
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -40,13 +40,13 @@ def run(*arguments: str, cache: Path, **environ: str) -> str:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """A directory for what the benchmarks keep."""
+    """Return a directory for the cache of the benchmarks."""
     return tmp_path_factory.mktemp("benchmarks")
 
 
 @pytest.fixture(scope="session")
 def database(cache):
-    """The file with the thousand rows, made by the command that the site names."""
+    """Return the database file with the thousand rows, made by the command that the site names."""
     path = cache / "prepared.sqlite3"
     run("-m", "benchmarks", "--prepare", str(path), cache=cache)
     return path
@@ -54,7 +54,7 @@ def database(cache):
 
 @pytest.fixture(scope="session")
 def site(database):
-    """The site, with default middleware."""
+    """Yield the site, with default middleware."""
     environ = {"BENCH_DB": str(database), "BENCH_TOOLS": str(TOOLS)}
     with serve_asgi(
         APP, {"DJANGO_SETTINGS_MODULE": "benchmarks.site.settings", **environ}

@@ -1,4 +1,4 @@
-"""The commands run from beginning to end, as shortly as they can."""
+"""The commands of the benchmarks, run from beginning to end with as little work as possible."""
 
 import json
 
@@ -29,6 +29,7 @@ def test_a_quick_run_measures_what_was_chosen(cache, tmp_path):
     assert len(figures["memory_mb"]) == 2
     assert all(20 < size < 500 for size in figures["memory_mb"].values())
     assert [stream["mount"] for stream in figures["streams"]] == ["/mcp", "/raw"] * 2
-    # None is a stream's; the process itself looks for changes, and confirms what it has cached.
+    # Streams use no connection. The process uses two: to look for changes, and to confirm what it
+    # has cached.
     assert all(stream["database_connections"] <= 2 for stream in figures["streams"])
     assert figures["environment"]["django"]

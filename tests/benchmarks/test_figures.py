@@ -45,7 +45,7 @@ def test_a_spread_is_the_median_between_the_extremes():
 
 
 def test_ratios_are_taken_round_by_round():
-    # A machine that became ten times slower did so for both.
+    # If the machine becomes ten times slower, it does so for both, and the ratio stays the same.
     assert ratios([2, 20, 200], [1, 10, 100]) == Spread(median=2, least=2, most=2)
 
 

@@ -1,4 +1,4 @@
-"""The load generator knows where an answer ends, and what is none."""
+"""The load generator finds the end of a response, and reports what is not a response."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def test_an_answer_ends_where_its_headers_say(answer):
 
 
 def answering(*parts: bytes) -> AbstractContextManager[int]:
-    """A server that answers every request on every connection with these parts."""
+    """Return a context manager with the port of a server that answers requests with these parts."""
     return answering_in_turn(parts)
 
 
 @contextmanager
 def answering_in_turn(*answers: Sequence[bytes]) -> Iterator[int]:
-    """A server with these answers to the requests of a connection, each in its parts."""
+    """Yield the port of a server that sends these answers in turn, each in its parts."""
     port = free_port()
 
     def converse(peer: socket.socket) -> None:
-        # The client hangs up without waiting for all of an answer that it does not want.
+        # A client that does not want the answer closes the connection before it has read all of it.
         with peer, suppress(OSError):
             for answer in itertools.cycle(answers):
                 if not peer.recv(65536):
@@ -68,7 +68,7 @@ def answering_in_turn(*answers: Sequence[bytes]) -> Iterator[int]:
 def test_every_connection_is_kept_busy_and_every_answer_awaited():
     with answering(GOOD[:20], GOOD[20:]) as port:
         burst = send_load(port, [[REQUEST]], seconds=0, connections=5)
-    # With no time left each connection gets the one answer that was asked for.
+    # With no time left, each connection gets one response.
     assert len(burst.latencies) == 5
     assert burst.latencies == sorted(burst.latencies)
 

@@ -1,4 +1,4 @@
-"""The admin's lists are opened with few rows here, and held to the bounds of many."""
+"""The admin's lists, opened with few rows, stay within the limits that hold for many rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIST = Page(name="a list", path="/list/", queries=4, milliseconds=100)
 
 
 def opened(*, queries: int = 4, least: float = 50) -> PageMeasurement:
-    """What the page took in a few rounds, of which the last was slow."""
+    """Return the measurement of a page in a few rounds, of which the last was slow."""
     took = Spread(median=2 * least, least=least, most=1000)
     return PageMeasurement(page=LIST, shown=10, queries=queries, milliseconds=took)
 
@@ -23,15 +23,15 @@ def test_a_page_may_be_slow_in_some_of_its_rounds():
 
 
 @pytest.mark.parametrize(
-    ("one", "told"),
+    ("screen", "fault"),
     [
         (opened(queries=5), "a list: 5 queries, limit is 4"),
         (opened(least=101), "a list: 202 (101 to 1000) ms, limit is 100"),
     ],
     ids=["queries", "time"],
 )
-def test_a_page_that_is_over_its_bound_is_told(one, told):
-    assert [*one.faults()] == [told]
+def test_a_page_that_is_over_its_bound_is_told(screen, fault):
+    assert [*screen.faults()] == [fault]
 
 
 def test_without_a_clock_only_queries_count():

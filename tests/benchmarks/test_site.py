@@ -1,4 +1,4 @@
-"""The site offers what its rows send, under the names and settings that others rely on."""
+"""The site serves what the benchmarks request, with the names and settings that others rely on."""
 
 from __future__ import annotations
 
@@ -154,6 +154,6 @@ def test_a_file_without_the_table_names_the_command_that_makes_it(tmp_path):
         environ = {**SITE, "BENCH_DB": str(path)}
         with pytest.raises(NotStarted, match=command), serve_asgi(APP, environ):
             pass
-        # It was not made by looking for it; one without tables is no better.
+        # Looking for the file does not create it; a file without tables has the same error.
         assert not path.exists() or path.stat().st_size == 0
         path.touch()

@@ -1,4 +1,4 @@
-"""What is measured hangs together: works, servers, and the tables made of it."""
+"""The works, the servers and the tables of the benchmarks are consistent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ STREAMS = StreamFigures(
 
 
 def measured(work: str, *cpu: float, column: str = OWN, block: str = RAW) -> RowResult:
-    """A row that took so many microseconds of CPU in each of its rounds."""
+    """Return the result of a row that took these microseconds of CPU in its rounds."""
     samples = [
         Sample(
             requests=1000,
@@ -93,7 +93,7 @@ def test_every_cell_is_measured_once_and_every_goal_can_be_told():
     for (block, work), goal in GOALS.items():
         if work not in {STREAM, EVENT}:
             assert Cell(block, work, OWN) in every
-        # A work without a floor of its own is compared with that of the smallest.
+        # A work without a floor of its own is compared with the floor of the smallest work.
         assert {Cell(block, work, goal.of), Cell(block, ADD, FLOOR)} & {*every}
 
 
@@ -154,7 +154,7 @@ def test_a_peer_that_needs_a_newer_python_is_not_installed(monkeypatch):
 
 
 class Server:
-    """Takes the place of a process."""
+    """A stand-in for a server process."""
 
     port = 1
     cpu_seconds = 0.0
@@ -201,7 +201,7 @@ def test_what_a_server_may_not_survive_comes_last(monkeypatch):
     easy = replace(hard, work=LIST, request=b"easy", comes_last=False)
     servers: Any = {"peer": Server()}
     measure_rows([hard, easy], servers, QUICK, say=lambda text: None)
-    # After the warm-up of both.
+    # The first two requests are the warm-up.
     assert sent[2:] == [b"easy"] * QUICK.rounds + [b"hard"] * QUICK.rounds
 
 
@@ -218,7 +218,7 @@ def test_a_work_is_compared_with_another_column_of_its_round():
     ]
     cpu = cpu_of(results, [STREAMS, replace(STREAMS, kind="listen", open_cpu=9999)])
     assert ratio(cpu, Cell(RAW, ADD, OWN), FLOOR) == Spread(median=2.5, least=2, most=3)
-    # With the median, if one of them has lost a round.
+    # With the median, since one of the two has lost a round.
     assert ratio(cpu, Cell(RAW, ROWS, OWN), BOLT) == Spread(median=1.375, least=1.25, most=1.5)
     assert ratio(cpu, Cell(RAW, STREAM, OWN), FLOOR) == spread_of(500 / 550)
     assert ratio(cpu, Cell(RAW, EVENT, OWN), FLOOR) == spread_of(12.5 / 550)

@@ -24,7 +24,7 @@ from tests.conformance.workers import working
 
 
 def main() -> int:
-    """Serve; the exit status is 0 only if somebody asked the server to stop."""
+    """Serve; the exit status is 0 only if a signal stopped the server."""
     options = read_options()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
@@ -48,7 +48,7 @@ def main() -> int:
         if options.shared:
             stack.enter_context(working(environ))
         print(f"Serving http://{HOST}:{options.port}/mcp", flush=True)
-        # A server that ends by itself has failed, whatever it says.
+        # A server that ends by itself has failed, even with status 0.
         return child.wait() or 1
 
 
@@ -59,7 +59,7 @@ def migrate(environ: dict[str, str]) -> None:
 
 
 def stop(number: int, frame: object) -> NoReturn:
-    """Leave every `with` from inside to outside."""
+    """Exit through every `with` block, the innermost first."""
     raise SystemExit(0)
 
 

@@ -1,4 +1,4 @@
-"""Starts `python -m tests.conformance` as anybody would, and ends it."""
+"""Starts `python -m tests.conformance` as a user would, and stops it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 from tests.conformance import process
 from tests.kit.processes import REPOSITORY, free_port
 
-# It ends its own server within its own bound first.
+# The fixture first stops its own server, which has a limit of its own.
 STOP_SECONDS = 2 * process.STOP_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixture:
-    """A running fixture; `line` is what it said when it was ready."""
+    """A running fixture; `line` is what it printed when it was ready."""
 
     process: subprocess.Popen[str]
     port: int
@@ -32,7 +32,7 @@ class Fixture:
         return f"http://{process.HOST}:{self.port}/mcp"
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> str:
-        """Tell it to stop; returns whatever else it printed.
+        """Stop the fixture, and return the rest of its output.
 
         Raises:
             subprocess.TimeoutExpired: it did not end.
@@ -45,7 +45,7 @@ class Fixture:
 
 @contextmanager
 def serving(*options: str, directory: Path, port: int | None = None) -> Iterator[Fixture]:
-    """The fixture with these options; what it and its server log is kept under `directory`."""
+    """Yield the fixture with these options; its log and its server's are under `directory`."""
     port = port or free_port()
     log = directory / f"fixture-{port}.txt"
     with (

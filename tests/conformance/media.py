@@ -9,7 +9,7 @@ import zlib
 
 
 def red_pixel() -> bytes:
-    """One opaque red pixel as PNG."""
+    """Return one opaque red pixel as PNG."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data
@@ -23,7 +23,7 @@ def red_pixel() -> bytes:
 
 
 def silence() -> bytes:
-    """A hundredth of a second of nothing as WAV."""
+    """Return a hundredth of a second of silence as WAV."""
     file = io.BytesIO()
     with wave.open(file, "wb") as sound:
         sound.setnchannels(1)

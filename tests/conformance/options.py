@@ -1,4 +1,4 @@
-"""What the fixture can be told on its command line."""
+"""The command-line options of the fixture."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MOUNTS = ("fast", "raw", "view")
 
 
 def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line: `port`, `workers`, `shared`, `mount` and `server`.
+    """Return the options: `port`, `workers`, `shared`, `mount` and `server`.
 
-    Several workers always share.
+    Several workers always share PostgreSQL and Redis.
 
     Raises:
-        SystemExit: it asks for what cannot be had.
+        SystemExit: the options are invalid, or the port is in use.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.conformance")
     parser.add_argument("--port", type=int, required=True, help=f"on {HOST}")

@@ -1,4 +1,4 @@
-"""The server process of the fixture: started, known to answer, and ended with its workers."""
+"""The server process of the fixture: started, waited for, and ended with its workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException
 
 HOST = "127.0.0.1"
 APPLICATION = "tests.conformance.asgi:application"
-# Bounds for a machine in distress; nothing is asserted about how long a server takes.
+# Limits for an overloaded machine; no test asserts how long a server takes.
 START_SECONDS = 180
 STOP_SECONDS = 30
 
@@ -28,14 +28,14 @@ COMMANDS = {
     "granian": (
         "granian",
         *("--interface", "asginl", "--host", HOST, "--port", "{port}", "--workers", "{workers}"),
-        # A worker that is told to stop while it still starts does not hear it, and is waited for.
+        # A worker that gets the signal while it starts misses it, and is killed after this time.
         *("--log-level", "warning", "--workers-kill-timeout", "2"),
     ),
 }
 
 
 def is_taken(port: int) -> bool:
-    """Whether somebody listens on a port."""
+    """Return whether a process listens on a port."""
     with closing(socket.socket()) as probe:
         return probe.connect_ex((HOST, port)) == 0
 
@@ -44,7 +44,7 @@ def is_taken(port: int) -> bool:
 def running(
     kind: str, environ: Mapping[str, str], *, port: int, workers: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """One of `COMMANDS`, answering; it is gone at the end, workers and all.
+    """Run one of `COMMANDS`, and yield its process once it answers; end it with all its workers.
 
     Raises:
         RuntimeError: the server ended, or did not answer within `START_SECONDS`.
@@ -53,7 +53,7 @@ def running(
     process = subprocess.Popen(
         [sys.executable, "-m", *arguments, APPLICATION],
         env=environ,
-        # Standard output is for the line that says that we serve.
+        # Standard output is for the line that reports that the fixture serves.
         stdout=sys.stderr,
         # A group of its own, so that its workers can be ended with it.
         start_new_session=True,
@@ -80,7 +80,7 @@ def _wait_until_answering(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def _answers(port: int) -> bool:
-    """Whether an application answers, not only a socket: any status will do."""
+    """Return whether an application answers, with any status, and not only a socket."""
     with closing(HTTPConnection(HOST, port, timeout=START_SECONDS)) as connection:
         try:
             connection.request("GET", "/mcp")
@@ -93,7 +93,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_SECONDS)
-    # Whoever did not listen, and workers that outlived their manager.
+    # Processes that ignored the signal, and workers that outlived their manager.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(STOP_SECONDS)

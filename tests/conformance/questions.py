@@ -1,6 +1,6 @@
 """The tools and the prompt that ask the user or the client something.
 
-Keys are given where a scenario looks for them, and where a reader of its wire is helped by them.
+Keys are given where a scenario checks them, and where they make the messages easier to read.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Profile:
 
 
 def filled_in(ctx: Context, message: str, schema: Any) -> str:
-    """Ask the user to fill in a form, and say what came of it."""
+    """Ask the user to fill in a form, and return the outcome as text."""
     try:
         answer = ctx.elicit(message, schema)
     except ElicitationDeclined as exc:

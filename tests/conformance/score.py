@@ -1,9 +1,9 @@
-"""Serves the fixture, runs the official suite against it and prints what came of it.
+"""Serve the fixture, run the official suite against it and print the results.
 
     python -m tests.conformance.score --revision 2025-11-25 --mount raw --server granian
 
-Takes the options of `python -m tests.conformance`, except the port, and the revisions to ask for,
-which are all unless some are named; `all` is every scenario at once, those of extensions too.
+Takes the options of `python -m tests.conformance`, except the port, and the revisions to test. All
+are tested unless some are named; `all` runs every scenario, those of extensions too.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ EACH = (*REVISIONS, suite.EVERYTHING)
 
 
 def score(*options: str, directory: Path, revisions: Iterable[str]) -> dict[str, Report]:
-    """What the suite says of a fixture with these options, by revision.
+    """Return the suite's report about a fixture with these options, by revision.
 
-    The suite counts scenarios as passed that asked a dead server, so the server is asked who it is
-    before and after.
+    Against a dead server, the suite counts scenarios as passed. So the server has to answer before
+    and after.
     """
     reports = {}
     with serving(*options, directory=directory) as running, Wire(running.url) as wire:
@@ -42,7 +42,7 @@ def score(*options: str, directory: Path, revisions: Iterable[str]) -> dict[str,
 
 
 def table(revision: str, report: Report) -> str:
-    """A line for each scenario, and for each check that is not as it should be."""
+    """Return a line for each scenario, and one for each check that fails or warns."""
     lines = [f"-- {revision}"]
     if revision == suite.EVERYTHING:
         required, unscored = tuple(report.scenarios), {}
@@ -61,14 +61,14 @@ def table(revision: str, report: Report) -> str:
 
 
 def main() -> int:
-    """Print the tables; the exit status is the worst of the suite's."""
+    """Print the tables; return the worst exit status of the suite."""
     if reason := missing("node") or missing("conformance"):
         print(reason, file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.score", add_help=False)
     parser.add_argument("--revision", action="append", choices=EACH)
     arguments, options = parser.parse_known_args()
-    # Said by us, and not by a fixture that would not start.
+    # Errors in the options are reported here, and not by a fixture that does not start.
     read_options(["--port", str(free_port()), *options])
     with TemporaryDirectory(prefix="mcp-score-") as directory:
         reports = score(*options, directory=Path(directory), revisions=arguments.revision or EACH)

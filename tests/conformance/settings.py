@@ -15,7 +15,7 @@ INSTALLED_APPS = [
     "tests.conformance" if app == "tests.sites.example" else app
     for app in INSTALLED_APPS  # noqa: F405
 ]
-# Names of the machine itself: whatever else a page has rebound to it is refused.
+# Names of this machine; any other name that a page has rebound to it is refused.
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 ROOT_URLCONF = "tests.conformance.urls"
 ASGI_APPLICATION = "tests.conformance.asgi.application"
@@ -24,7 +24,7 @@ CHANNEL_LAYERS = {}
 # notification of a changed list, which leaves 1.2 times CONFIRM_SECONDS after it.
 MCP_DJANGO = {"SESSION_RATE": "", "CONFIRM_SECONDS": 0.5}
 
-# What check W005 asks of a site whose tools write.
+# Check W005 requires this of a site whose tools write.
 DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"  # noqa: F405
 if os.environ.get("MCP_TEST_SHARED"):
     DATABASES = {"default": shared.database(os.environ["MCP_TEST_DATABASE_URL"])}
@@ -33,7 +33,7 @@ if os.environ.get("MCP_TEST_SHARED"):
             os.environ["MCP_TEST_REDIS_URL"], prefix=DATABASES["default"]["NAME"]
         )
     }
-    # Django has the interface of task backends itself from 6.0 on.
+    # From version 6.0 on, Django itself has the interface of task backends.
     INSTALLED_APPS += [
         app for app in (task_framework(), "django_tasks_db") if app != "django.tasks"
     ]

@@ -15,22 +15,22 @@ MARIADB = "mysql://root@127.0.0.1:3306"
 
 
 def database_url(port: int) -> str:
-    """The database of a fixture at this port: told, or one of its own on this machine."""
+    """Return the URL of a fixture's database: from the environment, or one for its port."""
     return os.environ.get("MCP_TEST_DATABASE_URL") or f"{DATABASE_SERVER}/mcp_conformance_{port}"
 
 
 def redis_url() -> str:
-    """The Redis server: told, or the one of this machine."""
+    """Return the URL of the Redis server: from the environment, or that of this machine."""
     return os.environ.get("MCP_TEST_REDIS_URL") or REDIS
 
 
 def mariadb_url() -> str:
-    """The MariaDB server: told, or the one of this machine."""
+    """Return the URL of the MariaDB server: from the environment, or that of this machine."""
     return os.environ.get("MCP_TEST_MARIADB_URL") or MARIADB
 
 
 def database(url: str) -> dict[str, Any]:
-    """A database as Django's settings describe one."""
+    """Return the database of a URL as Django's settings describe it."""
     parts = urlsplit(url)
     kind = "mysql" if parts.scheme == "mysql" else "postgresql"
     return {
@@ -44,7 +44,7 @@ def database(url: str) -> dict[str, Any]:
 
 
 def channel_layer(url: str, *, prefix: str) -> dict[str, Any]:
-    """A channel layer on a Redis server, apart from those with another prefix."""
+    """Return a channel layer on a Redis server, separate from those with another prefix."""
     return {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
         "CONFIG": {"hosts": [url], "prefix": prefix},
@@ -52,12 +52,12 @@ def channel_layer(url: str, *, prefix: str) -> dict[str, Any]:
 
 
 def why_missing() -> str | None:
-    """Why several workers have nothing to share here, or None when they have."""
+    """Return why several workers cannot share a database and Redis here, or None if they can."""
     return _silence("PostgreSQL", database_url(0), 5432) or _silence("Redis", redis_url(), 6379)
 
 
 def why_no_mariadb() -> str | None:
-    """Why there is no MariaDB server here, or None when there is one."""
+    """Return why there is no MariaDB server here, or None if there is one."""
     return _silence("MariaDB", mariadb_url(), 3306)
 
 
@@ -72,8 +72,8 @@ def _silence(name: str, url: str, usual: int) -> str | None:
 
 
 def connect(url: str) -> Any:
-    """A connection to the server of a database, which may not be there yet."""
-    # A server of one worker needs no PostgreSQL driver.
+    """Connect to the server of a database; the database itself may not exist yet."""
+    # Imported here, since a server of one worker needs no PostgreSQL driver.
     import psycopg
 
     wanted = database(url)
@@ -83,16 +83,16 @@ def connect(url: str) -> Any:
         user=wanted["USER"] or None,
         password=wanted["PASSWORD"] or None,
         dbname="postgres",
-        # Databases are neither made nor dropped within a transaction.
+        # Databases can be neither created nor dropped within a transaction.
         autocommit=True,
     )
 
 
 @contextmanager
 def existing_database(url: str, *, template: str = "template1") -> Iterator[None]:
-    """See that the database is there; one that had to be made for this is dropped at the end.
+    """Create the database if it does not exist; drop it at the end if it was created here.
 
-    One that is made is a copy of the database named `template`.
+    A new database is a copy of the database named `template`.
     """
     from psycopg.sql import SQL, Identifier
 

@@ -1,4 +1,4 @@
-"""The official suite: where the pinned release is installed, how it is run and what it said."""
+"""The official suite: where the pinned release is installed, how it is run and what it reports."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from typing import Any
 from tests.kit.processes import CACHE
 
 REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-"""Those that the suite can be asked for; it speaks neither HTTP+SSE nor stdio."""
+"""The revisions that the suite can test; it supports neither HTTP+SSE nor stdio."""
 EVERYTHING = "all"
-"""Every scenario that there is, each at the revision of its choice, those of extensions too."""
+"""All scenarios, each at a revision that the suite chooses, those of extensions too."""
 PACKAGE = "@modelcontextprotocol/conformance"
 PINNED: str = json.loads((Path(__file__).parent / "package.json").read_text())["dependencies"][
     PACKAGE
 ]
 WIRE = "wire-schema-valid"
-# The suite's own bound for one scenario is 30 seconds; all of them take a few on a healthy server.
+# The suite's own limit for one scenario is 30 seconds; all of them take a few seconds on a healthy
+# server.
 RUN_SECONDS = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that a scenario looked at."""
+    """One check of a scenario."""
 
     id: str
     status: str
     message: str
     details: Any
-    """Whatever the scenario kept, the server's answer in most cases."""
+    """What the scenario recorded, the server's answer in most cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +47,15 @@ class Report:
     output: str
 
     def has_passed(self, scenario: str) -> bool:
-        """Whether a scenario was run, looked at something and found nothing wrong.
+        """Return whether a scenario ran, checked something and found nothing wrong.
 
-        The suite itself says yes to a scenario of which every check was skipped.
+        The suite itself counts a scenario as passed even if every check was skipped.
         """
         statuses = {check.status for check in self.scenarios.get(scenario, ())}
         return "SUCCESS" in statuses and "FAILURE" not in statuses
 
     def complaints(self, status: str, *, among: Iterable[str]) -> dict[tuple[str, str], str]:
-        """The message of each check of these scenarios with this status, by scenario and check."""
+        """Return the messages of these scenarios' checks of this status, by scenario and check."""
         return {
             (name, check.id): check.message
             for name in among
@@ -64,12 +65,12 @@ class Report:
 
 
 def directory() -> Path:
-    """Where npm put the package: in the cache."""
+    """Return the folder in the cache where npm installed the package."""
     return CACHE / "conformance" / "node_modules" / PACKAGE
 
 
 def why_missing() -> str | None:
-    """Why the suite cannot be run, or None when it can."""
+    """Return why the suite cannot be run, or None if it can."""
     manifest = directory() / "package.json"
     if not manifest.exists():
         return f"{PACKAGE} is not installed; see docs/ref/protocol.md"
@@ -79,7 +80,7 @@ def why_missing() -> str | None:
 
 @cache
 def applicable(revision: str) -> tuple[str, ...]:
-    """The scenarios that the suite has for a revision, without those of extensions."""
+    """Return the scenarios that the suite has for a revision, without those of extensions."""
     listed = _node("list", "--server", "--spec-version", revision)
     assert listed.returncode == 0, listed.stderr
     return tuple(re.findall(r"^  - (\S+) \[", listed.stdout, re.MULTILINE))
@@ -87,9 +88,9 @@ def applicable(revision: str) -> tuple[str, ...]:
 
 @cache
 def required(revision: str) -> tuple[str, ...]:
-    """The scenarios that decide whether a server conforms to a revision, in the suite's order.
+    """Return the scenarios that decide whether a server conforms to a revision, in their order.
 
-    Where the suite never froze a set of them, all are required that it has.
+    If the suite has no frozen set for the revision, all its scenarios are required.
     """
     frozen = _frozen(revision)
     if frozen is None:
@@ -101,9 +102,9 @@ def required(revision: str) -> tuple[str, ...]:
 
 @cache
 def unscored(revision: str) -> Mapping[str, str]:
-    """The scenarios that are run with them and do not count, each with the reason."""
-    entry = r"^  - scenario: (\S+)\n    leg: server\n    reason: (\S+)$"
-    return dict(re.findall(entry, _frozen(revision) or "", re.MULTILINE))
+    """Return the scenarios that are run with them but do not count, each with the reason."""
+    pattern = r"^  - scenario: (\S+)\n    leg: server\n    reason: (\S+)$"
+    return dict(re.findall(pattern, _frozen(revision) or "", re.MULTILINE))
 
 
 def _frozen(revision: str) -> str | None:
@@ -112,7 +113,7 @@ def _frozen(revision: str) -> str | None:
 
 
 def run(url: str, results: Path, *, revision: str) -> Report:
-    """Everything that a revision requires, or `EVERYTHING`, from a server that is known to be up.
+    """Run all that a revision requires, or `EVERYTHING`, against a server that is known to be up.
 
     Raises:
         RuntimeError: the suite itself failed.
@@ -130,7 +131,7 @@ def run(url: str, results: Path, *, revision: str) -> Report:
 
 
 def run_scenarios(url: str, results: Path, names: Iterable[str]) -> Report:
-    """Scenarios by their names, against a server that is known to be up; the worst status counts.
+    """Run scenarios by name, against a server that is known to be up; the worst status counts.
 
     Raises:
         RuntimeError: the suite itself failed.
@@ -159,7 +160,7 @@ def _node(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def read(results: Path) -> dict[str, tuple[Check, ...]]:
-    """What the suite wrote: a directory `server-<scenario>-<time>` for each scenario."""
+    """Read the suite's results: a directory `server-<scenario>-<time>` for each scenario."""
     scenarios = {}
     for file in sorted(results.glob("server-*/checks.json")):
         match = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z", file.parent.name)

@@ -1,4 +1,4 @@
-"""The tools that the suite runs as tasks, and the one that it never does."""
+"""The tools that the suite runs as tasks, and one that it never runs as a task."""
 
 from __future__ import annotations
 

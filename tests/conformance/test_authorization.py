@@ -1,6 +1,6 @@
 """The official suite's `authorization` command against a live OAuth site, at its root and a prefix.
 
-The suite asks somebody to open an address and to consent; a browser without a window does.
+The suite asks a user to open an address and to consent; a headless browser does so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", params=["", "/app"], ids=["at the root", "at a prefix"])
 def site(request, tmp_path_factory):
-    """The live site, whose issuer is its origin or has a path."""
+    """Yield the live site, whose issuer is its origin or has a path."""
     with running_site(tmp_path_factory.mktemp("authorization"), prefix=request.param) as running:
         yield running
 
@@ -72,7 +72,7 @@ def test_every_check_of_the_command_passes(site, tmp_path, has_resource):
 
 
 def _register(site: Site, port: int) -> dict[str, Any]:
-    """A public client: where `none` is offered the suite sends no secret, even if it has one."""
+    """Register a public client: with `none`, the suite sends no secret, even if it has one."""
     answer = httpx.post(
         f"{site.base}/oauth/register",
         json={
@@ -87,7 +87,7 @@ def _register(site: Site, port: int) -> dict[str, Any]:
 
 
 def _run(*arguments: str) -> str:
-    """What the command prints, while a user opens the address that it names."""
+    """Return the command's output, while a user opens the address that it prints."""
     command = ["node", str(suite.directory() / "dist" / "index.js"), "authorization", *arguments]
     lines = []
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance`: says when it serves, ends when told to, leaves nothing behind."""
+"""`python -m tests.conformance` reports when it serves, ends on a signal, and cleans up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_it_prints_one_line_and_ends_with_its_server(kind, workers, tmp_path):
         assert fixture.end() == ""
         assert fixture.process.returncode == 0
         assert not process.is_taken(fixture.port)
-    # Nothing but its log, which the test itself keeps there.
+    # Only its log is left, which the test itself writes there.
     assert [path.name for path in tmp_path.iterdir()] == [f"fixture-{fixture.port}.txt"]
 
 
@@ -72,7 +72,7 @@ def test_a_list_really_changes_when_its_listeners_are_told(tmp_path):
 
 
 def refusal(*options: str) -> str:
-    """What the fixture says on the error output when it will not start."""
+    """Return the error output of a fixture that does not start."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.conformance", *options],
         cwd=REPOSITORY,

@@ -13,7 +13,7 @@ AT = "2026-11-21T06-34-30-860Z"
 
 
 def report(**scenarios: list[str]) -> Report:
-    """A report of scenarios whose checks have these statuses."""
+    """Return a report of scenarios whose checks have these statuses."""
     checks = {
         name: tuple(
             Check(id=f"c{n}", status=status, message=f"{name}: {status}", details=None)

@@ -1,7 +1,7 @@
 """The official suite against the fixture, at every revision: over every mount, behind every server.
 
-Each way of serving is started once and judged at each of its revisions; each test looks at a part
-of what the suite said.
+Each way of serving is started once and tested at each of its revisions; each test checks a part of
+the suite's report.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNSCORED = {
         "http-custom-header-server-validation",
     },
 }
-# They send and read without the suite's own client, which is what validates the messages.
+# These send and read without the suite's own client, which is what validates the messages.
 RAW = {
     "dns-rebinding-protection",
     "server-session-lifecycle",
@@ -54,26 +54,26 @@ WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "fast handler on uvicorn, PostgreSQL and Redis": (("--shared",), ("2025-11-25",)),
     "fast handler on uvicorn, four workers": (("--workers", "4"), REVISIONS),
 }
-# Asked for everything at once as well: with tasks in the process itself, and in others.
+# These also run all scenarios in one run: with tasks in the process itself, and in workers.
 BARE = (
     "fast handler on uvicorn",
     "fast handler on uvicorn, PostgreSQL and Redis",
     "fast handler on uvicorn, four workers",
 )
-# The suite says itself that it does not look: it is to be written anew.
+# The suite itself reports that it skips this scenario, which will be rewritten.
 SKIPPED = {"tasks-status-notifications"}
 SHARED = {"fast handler on uvicorn, PostgreSQL and Redis", "fast handler on uvicorn, four workers"}
 
 pytestmark = [
     pytest.mark.requires("node", "conformance"),
-    # The first test of each way waits for its server and for the suite.
+    # The first test of each way of serving waits for its server and for the suite.
     pytest.mark.timeout(process.START_SECONDS + len(REVISIONS) * suite.RUN_SECONDS),
 ]
 
 
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory):
-    """What the suite says of a way of serving, asked once."""
+    """Return a function that returns the suite's reports about a way of serving, run once."""
     reports: dict[str, dict[str, Report]] = {}
 
     def judge(way: str) -> dict[str, Report]:
@@ -88,24 +88,24 @@ def judge(tmp_path_factory):
     return judge
 
 
-def each(way: str, *values: str) -> Any:
-    """A parameter that is skipped where what the way shares is missing."""
-    # All revisions of a way are asked at once.
+def served(way: str, *values: str) -> Any:
+    """Return a parameter that is skipped if what the way of serving shares is missing."""
+    # All revisions of a way of serving run in one turn.
     marks = [pytest.mark.heavy(turn=1 + [*WAYS].index(way) % 3)]
     if way in SHARED:
         marks.append(pytest.mark.requires("shared"))
     return pytest.param(way, *values, marks=marks, id=" at ".join((way, *values)))
 
 
-@pytest.fixture(params=[each(way) for way in WAYS])
+@pytest.fixture(params=[served(way) for way in WAYS])
 def reports(request, judge):
-    """A way of serving and its reports."""
+    """Return a way of serving and its reports."""
     return request.param, judge(request.param)
 
 
 every_report = pytest.mark.parametrize(
     ("way", "revision"),
-    [each(way, revision) for way, (_, revisions) in WAYS.items() for revision in revisions],
+    [served(way, revision) for way, (_, revisions) in WAYS.items() for revision in revisions],
 )
 
 
@@ -125,14 +125,14 @@ def test_every_required_scenario_passes(report, revision):
 
 @every_report
 def test_the_scenarios_that_do_not_count_pass_too(report, revision):
-    # Those of extensions are looked at together.
+    # Scenarios of extensions are checked together.
     names = {name for name, reason in suite.unscored(revision).items() if reason != "extension"}
     assert names == UNSCORED[revision]
     assert report.complaints("FAILURE", among=names) == {}
     assert [name for name in sorted(names) if not report.has_passed(name)] == []
 
 
-@pytest.mark.parametrize("way", [each(way) for way in BARE])
+@pytest.mark.parametrize("way", [served(way) for way in BARE])
 def test_every_scenario_that_there_is_passes(way, judge):
     report = judge(way)[suite.EVERYTHING]
     scenarios = {*report.scenarios}
@@ -174,7 +174,7 @@ def test_every_message_is_valid_against_the_schema_of_the_revision(report, revis
 
 @every_report
 def test_a_client_that_is_sent_away_comes_back_for_the_rest(report, revision):
-    # The suite takes a server that never closes the connection, too.
+    # The suite also accepts a server that never closes the connection.
     checks = report.scenarios.get("server-sse-polling", ())
     statuses = [check.status for check in checks if check.id == "server-sse-disconnect-resume"]
     assert statuses == (["SUCCESS"] if revision == "2025-11-25" else [])
@@ -182,7 +182,7 @@ def test_a_client_that_is_sent_away_comes_back_for_the_rest(report, revision):
 
 @every_report
 def test_the_answers_to_questions_reach_the_functions(report, revision):
-    # The suite takes every result that asks no more, one that says `isError` included.
+    # The suite accepts every result without another question, also one with `isError`.
     assert texts(report) == ANSWERED[revision]
 
 
@@ -206,12 +206,12 @@ ANSWERED = {
         "sep-2322-sampling-complete": "The capital of France is Paris.",
     },
 }
-# The scenarios whose result is an answer handed on.
+# The scenarios whose result contains an answer of the client.
 ASKING = ("input-required-result-", "tools-call-elicitation", "tools-call-sampling")
 
 
 def texts(report: Report) -> dict[str, str]:
-    """The first text of each complete result, by check."""
+    """Return the first text of each complete result, by check."""
     return {
         check.id: text
         for name, checks in report.scenarios.items()
@@ -244,7 +244,7 @@ def test_the_page_tells_what_was_found(reports):
 
 
 def summary(report: Report, revision: str) -> str:
-    """How many scenarios pass, as the page says it."""
+    """Return how many scenarios pass, as the page writes it."""
     groups = [suite.required(revision), sorted(UNSCORED[revision])]
     return " + ".join(
         f"{sum(map(report.has_passed, group))} of {len(group)}" for group in groups if group
@@ -257,7 +257,7 @@ def test_the_page_names_the_pinned_release():
 
 @contextmanager
 def serving_nothing(*options: str, directory: Path) -> Iterator[Fixture]:
-    """A fixture whose server died."""
+    """Yield a fixture whose server has ended."""
     with subprocess.Popen([sys.executable, "-c", ""], text=True) as ended:
         yield Fixture(process=ended, port=free_port(), line="")
 

@@ -1,4 +1,4 @@
-"""The tools that the suite calls and that ask nobody anything."""
+"""The tools that the suite calls and that ask no questions."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class IsSwitchedOn(BasePermission):
 
 
 def switch(name: str) -> str:
-    """Turn what depends on a name on or off, whatever it was not."""
+    """Toggle the components that depend on a name, and return their new state."""
     _, is_new = Group.objects.get_or_create(name=name)
     if not is_new:
         Group.objects.filter(name=name).delete()

@@ -1,4 +1,4 @@
-"""One endpoint, where the suite is told to look."""
+"""One endpoint, at the address that the suite gets."""
 
 from django.urls import path
 

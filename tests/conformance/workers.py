@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-# Each runs one task at a time, and the suite leaves some that would take a minute.
+# Each worker runs one task at a time, and the suite abandons some that would take a minute.
 COUNT = 2
 COMMAND = ("db_worker", "--interval", "0.1", "--no-startup-delay", "--queue-name", "*")
 
 
 @contextmanager
 def working(environ: Mapping[str, str]) -> Iterator[None]:
-    """Have tasks run; what is still at one at the end is killed."""
+    """Run tasks in workers; a task that still runs at the end is killed."""
     with ExitStack() as stack:
         for _ in range(COUNT):
             stack.enter_context(_worker(environ))
@@ -27,9 +27,9 @@ def _worker(environ: Mapping[str, str]) -> Iterator[None]:
     process = subprocess.Popen(
         [sys.executable, "-m", "django", *COMMAND],
         env=dict(environ),
-        # Standard output is for the line that says that we serve.
+        # Standard output is for the line that reports that the fixture serves.
         stdout=sys.stderr,
-        # What is typed at the terminal is for whoever ends all of them.
+        # An interrupt from the terminal is for the process that ends all of them.
         start_new_session=True,
     )
     try:

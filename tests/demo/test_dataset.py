@@ -1,4 +1,4 @@
-"""The reference data is what the demo counts on."""
+"""The reference data is what the demo relies on."""
 
 from functools import cache
 

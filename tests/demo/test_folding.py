@@ -1,4 +1,4 @@
-"""What a search takes for the same."""
+"""Which spellings a search treats as equal."""
 
 import pytest
 

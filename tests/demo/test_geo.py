@@ -124,7 +124,7 @@ def test_vector_leads_back_to_its_position(position):
 
 
 def _travel(start: Position, direction: float, km: float) -> Position:
-    """Where the great circle that leaves `start` in a direction is after some kilometers."""
+    """Return the point on the great circle from `start` in a direction, after some kilometers."""
     angle = km / EARTH_RADIUS_KM
     latitude = math.radians(start.latitude)
     height = math.sin(latitude) * math.cos(angle) + (

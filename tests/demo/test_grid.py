@@ -8,7 +8,7 @@ from demo_project.airports.geo import HALF_CIRCUMFERENCE_KM, Position, distance_
 from demo_project.airports.grid import Grid
 
 positions = st.builds(Position, st.floats(-90, 90), st.floats(-180, 180))
-# A difference of this much in the distance is rounding, whichever formula is asked.
+# A difference of up to this distance is rounding, whichever formula is used.
 TOLERANCE_KM = 0.01
 
 

@@ -150,7 +150,7 @@ def test_routes_over_all_airports_keep_to_the_range(origin, destination, max_leg
 
 
 def _all_routes(airports: dict[str, Position], *, max_leg_km: float) -> list[tuple[int, float]]:
-    """Legs and length of every route from P0 to P1, found by trying them all."""
+    """Return the legs and the length of every route from P0 to P1, found by trying them all."""
     between = [code for code in airports if code not in {"P0", "P1"}]
     routes = []
     for count in range(len(between) + 1):

@@ -1,4 +1,4 @@
-"""The demo's secret key is made once and kept to its owner."""
+"""The demo's secret key is created once, and only its owner can read it."""
 
 import stat
 

@@ -1,4 +1,4 @@
-"""How little the demo writes to offer what it has anyway."""
+"""How few lines the demo needs to expose what it already has."""
 
 from __future__ import annotations
 

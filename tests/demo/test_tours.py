@@ -11,7 +11,7 @@ from demo_project.airports.tours import TourCancelledError, TourProgress, find_t
 
 # Around a square of the equator, in an order that crosses itself.
 SQUARE = {"A": Position(0, 0), "C": Position(1, 1), "B": Position(0, 1), "D": Position(1, 0)}
-# Strewn so that going to the nearest one each time leaves some behind.
+# Placed so that going to the nearest point each time leaves some behind.
 STREWN = {f"S{n}": Position((n * 47) % 61 - 30, (n * 37) % 89) for n in range(30)}
 
 

@@ -1,7 +1,7 @@
-"""The fences of a page: what the tests run, compare or put into files.
+"""The code fences of a page, which the tests run, compare or write to files.
 
-`sybil` finds them and their lines; this module says what running one means here. It was chosen
-because it reads MyST, hidden preparations in comments and consoles with `>>>` as they are.
+`sybil` parses the fences with their lines; this module defines how each kind is run. `sybil` was
+chosen because it reads MyST, hidden preparations in comments and consoles with `>>>` unchanged.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from mcp_django import mcp
 from tests.kit.processes import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
-# In an answer that is shown, a text that nobody could foretell.
+# In an answer that a page shows, a text that cannot be predicted.
 ANYTHING = "…"
 
 
 def pages() -> dict[str, Path]:
-    """The pages by name, which is unique whatever the folder."""
+    """Return the pages by name, which is unique across all folders."""
     paths = [*DOCS.glob("*.md"), *DOCS.glob("[!_]*/*.md")]
     names = {path.stem: path for path in sorted(paths)}
     assert len(names) == len(paths), "two pages have one name"
@@ -36,12 +36,12 @@ def pages() -> dict[str, Path]:
 
 
 def addresses() -> dict[str, Path]:
-    """The pages by their address below the documentation's, such as `ref/settings`."""
+    """Return the pages by their path below the documentation's URL, such as `ref/settings`."""
     return {path.relative_to(DOCS).with_suffix("").as_posix(): path for path in pages().values()}
 
 
 def has_code(path: Path) -> bool:
-    """Whether a page has anything to evaluate."""
+    """Return whether a page has code to evaluate."""
     return any(fence.language == "python" for fence in fences(path))
 
 
@@ -68,7 +68,7 @@ class Fence:
 
 
 def fences(path: Path) -> list[Fence]:
-    """All visible fences of a page, in their order."""
+    """Return all visible fences of a page, in order."""
     document = Document(path.read_text(encoding="utf-8"), str(path))
     return [
         Fence(
@@ -87,7 +87,7 @@ def evaluate(path: Path, namespace: dict[str, Any]) -> int:
     JSON is compared with the last expression before it.
 
     Raises:
-        SybilFailure: an answer is another than the page says.
+        SybilFailure: an answer differs from the one on the page.
     """
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     python = PythonCodeBlockParser(doctest_optionflags=flags)
@@ -103,7 +103,7 @@ def evaluate(path: Path, namespace: dict[str, Any]) -> int:
 
 
 def _run(example: Example) -> None:
-    """Run a fence, and keep the value of the expression that it ends with."""
+    """Run a fence, and store the value of the expression that it ends with."""
     padding = "\n" * (example.line + example.parsed.line_offset)
     tree = ast.parse(padding + example.parsed, example.path)
     value = None
@@ -130,7 +130,7 @@ def _compare(example: Example) -> str | None:
 
 
 def begin_again() -> None:
-    """Empty the default server and the database, for a section that does not go on from the last.
+    """Empty the default server and the database, for a section that does not continue the last one.
 
     Called by hidden examples, in which it is a global name.
     """
@@ -143,7 +143,7 @@ def begin_again() -> None:
 
 
 def matches(shown: Any, real: Any) -> bool:
-    """Whether an answer is the one shown, where `…` stands for any text."""
+    """Return whether an answer is the one shown, where `…` stands for any text."""
     if shown == ANYTHING:
         return isinstance(real, str)
     if isinstance(shown, dict) and isinstance(real, dict):

@@ -1,7 +1,7 @@
 """Follows a page as its reader does: writes its files, runs its commands, compares its answers.
 
-Commands run as they stand, in bash, with three exceptions: port 8000 is another one, a server runs
-in the background, and what belongs to other people (`pip`, `claude`) only takes its arguments.
+Commands run unchanged in bash, with three exceptions: port 8000 is replaced, a server runs in the
+background, and programs of others (`pip`, `claude`) only record their arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.docs.fences import Fence, fences, matches, pages
 from tests.kit.processes import REPOSITORY, STOP_SECONDS, free_port, wait_until_answering
 
 SHIMS = ("pip", "claude")
-# A bound for a machine in distress.
+# A limit for an overloaded machine.
 COMMAND_SECONDS = 240
 SERVERS = ("manage.py runserver", "uvicorn ", "granian ", "gunicorn ")
 
@@ -47,7 +47,7 @@ class Project:
             shim.chmod(0o755)
         path = [self._bin, Path(sys.executable).parent, os.environ["PATH"]]
         return {
-            # Nothing of the suite's own configuration.
+            # Without the suite's own configuration.
             **{k: v for k, v in os.environ.items() if not k.startswith(("DJANGO_", "PYTEST_"))},
             "PATH": os.pathsep.join(map(str, path)),
             "PYTHONPATH": f"{self.directory}{os.pathsep}{REPOSITORY}",
@@ -61,11 +61,11 @@ class Project:
         self._servers.close()
 
     def arguments_of(self, shim: str) -> list[str]:
-        """What was given to a command of other people, line by line."""
+        """Return the arguments that a program of others was called with."""
         return (self._bin / f"{shim}.txt").read_text().splitlines()
 
     def follow(self, page: str) -> None:
-        """Do all that a page says."""
+        """Follow all fences of a page."""
         for fence in fences(pages()[page]):
             try:
                 self.do(fence)
@@ -73,7 +73,7 @@ class Project:
                 raise AssertionError(f"{page}.md, line {fence.line}: {exc}") from exc
 
     def do(self, fence: Fence) -> None:
-        """Do what one fence says."""
+        """Run, compare or write one fence."""
         if fence.language == "sh":
             self._run(fence.text)
         elif fence.language == "json":
@@ -90,7 +90,7 @@ class Project:
     # Files ------------------------------------------------------------------------------------
 
     def _write(self, fence: Fence) -> None:
-        """Add to a file; `...` in a list stands for what the file has there already."""
+        """Append a fence to its file; `...` in a list stands for what the list has already."""
         assert fence.file is not None
         path = self.directory / fence.file
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ class Project:
         with (
             log.open("wb") as output,
             subprocess.Popen(
-                # A shell that becomes the server, so that there is one process to stop.
+                # The shell becomes the server, so that there is one process to stop.
                 ["bash", "-c", f"exec {command}"],
                 cwd=self.directory,
                 env=self._environ,
@@ -156,7 +156,7 @@ class Project:
         assert matches(shown, real), json.dumps(real, indent=2, ensure_ascii=False)
 
     def _converse(self, text: str) -> None:
-        """Type what a console shows; each console begins as the first one on the page does."""
+        """Run a console; each one after the first begins with the opening lines of the first."""
         command = [sys.executable, "-m", "tests.docs.session", self._settings]
         if not self.opening:
             self.opening = _without_answers(text)
@@ -168,7 +168,7 @@ class Project:
 
 
 def _without_answers(console: str) -> str:
-    """The lines of a console up to the first that something is answered to."""
+    """Return the lines of a console before the first one that has an answer."""
     opening: list[str] = []
     for line in console.splitlines():
         if not line.startswith((">>>", "...")):

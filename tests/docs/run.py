@@ -1,6 +1,6 @@
 """`python -m tests.docs.run PAGE`: run the code of a page as the module `shop.mcp` of a site.
 
-A process for each page, so that no page finds what another one registered.
+Each page has a process of its own, so that it does not see what another one registered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from django.test.utils import setup_databases, setup_test_environment
 
 
 def main(name: str) -> None:
-    """Run one page, and say how much of it there was."""
+    """Run one page, and print how many examples it has."""
     django.setup()
     from tests.docs import fences
 

@@ -1,6 +1,6 @@
-"""`python -m tests.docs.session SETTINGS`: a shell of a Django site that compares what it answers.
+"""`python -m tests.docs.session SETTINGS`: a shell of a Django site that compares its answers.
 
-Reads a conversation with `>>>` from its input; the exit status says whether all was as expected.
+Reads a session with `>>>` from its input; the exit status is 0 if all answers are as expected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.REPORT_NDIFF
 
 
 def main() -> int:
-    """Hold the conversation."""
+    """Run the session, and return how many answers differ."""
     os.environ["DJANGO_SETTINGS_MODULE"] = sys.argv[1]
     django.setup()
     parsed = doctest.DocTestParser().get_doctest(sys.stdin.read(), {}, "session", None, None)

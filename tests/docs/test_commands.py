@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("only_declared_servers")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ref" / "commands.md").read_text()
 PROMPT = "$ python manage.py mcp "
-# What every command has, without a word about it for each.
+# The options of every command, which the page does not repeat for each.
 DJANGOS = [
     "--tenant",
     *(
@@ -38,7 +38,7 @@ def subcommands() -> dict[str, argparse.ArgumentParser]:
 
 
 def choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers below a parser, by their names."""
+    """Return the subparsers of a parser by name."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
@@ -83,7 +83,7 @@ def test_every_client_is_in_the_table():
 
 
 def examples() -> list[tuple[str, str]]:
-    """Commands with what they are shown to print."""
+    """Return the commands of the page with the output that it shows."""
     blocks = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     return [
         tuple(example.split("\n", 1)) for block in blocks for example in block.split(PROMPT)[1:]

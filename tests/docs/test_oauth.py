@@ -6,7 +6,7 @@ from tests.docs.project import Project
 
 pytest.importorskip("oauth2_provider")
 
-# Each makes a project of its own, environment and server included.
+# Each test creates a project of its own, with its environment and server.
 pytestmark = pytest.mark.outside
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.fences import DOCS, has_code, matches, pages
 from tests.kit.processes import REPOSITORY
 
-# Assembled to sites instead, each by a test of its own.
+# These pages are followed as projects, each by a test of its own.
 PROJECTS = {"oauth", "oauth-toolkit", "start", "tutorial", "testing"}
 # Programs that connect to a site; tests/interop/test_programs.py runs them.
 PROGRAMS = {"clients"}
@@ -22,7 +22,7 @@ def test_the_code_of_a_page_runs(page, tmp_path):
     settings = {"DJANGO_SETTINGS_MODULE": "tests.docs.settings", "PYTHONPATH": str(REPOSITORY)}
     result = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.docs.run", page],
-        # What a page writes is not to stay.
+        # The files that a page writes are temporary.
         cwd=tmp_path,
         env={**os.environ, **settings},
         capture_output=True,

@@ -13,7 +13,7 @@ PAGE = PROTOCOL_PAGE.read_text(encoding="utf-8")
 # An en dash.
 NONE = "\u2013"
 
-# The parts of the ledger that this page settles.
+# The sections of the ledger whose choices this page explains.
 SECTIONS = "RPC VER HDR ERR MET UIX CCH PAG HTTP SUB TOOL OUT RSC PRM CMP LOG PRG CAN EXT AUT ALS"
 
 
@@ -26,7 +26,7 @@ def test_the_table_of_methods_is_the_one_of_the_code():
     for name, marks in rows:
         for version, mark in zip(versions, marks.split(" | "), strict=True):
             exists = version in REQUESTS[name].revisions
-            # The one method that is no request of a session yet.
+            # `initialize` has no handler, since it is not yet a request of a session.
             handled = name in HANDLERS or name == "initialize"
             served = exists and handled and version in SERVED_VERSIONS
             assert mark == ("●" if served else "○" if exists else NONE), (name, version)

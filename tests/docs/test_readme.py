@@ -12,7 +12,7 @@ from tests.kit.processes import REPOSITORY
 
 pytestmark = pytest.mark.outside
 
-# Where a fence of the README belongs that does not name its file.
+# The files of fences of the README that do not name their file.
 PLACES = {"def test_": "shop/tests.py", "DATABASES = ": "mysite/settings.py"}
 SETTINGS = ("settings.py", "urls.py")
 NEW = """

@@ -1,4 +1,4 @@
-"""The table of docs/topics/tools.md says what the code publishes."""
+"""The table of docs/topics/tools.md matches what the code publishes."""
 
 from __future__ import annotations
 

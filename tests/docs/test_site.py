@@ -96,12 +96,12 @@ def test_the_links_of_the_readme_work_on_a_package_index():
     pictures = re.findall(rf"\]\({re.escape(DOCUMENTATION)}(_static/[\w.-]+)\)", text)
     assert pictures
     assert all((DOCS / picture).is_file() for picture in pictures)
-    # What is left leads to files of the repository, for those who have it.
+    # The remaining links lead to files of the repository.
     others = set(re.findall(r"\]\((?!https?://)([^)#]+)\)", text))
     assert others == {"demo_project/desk/mcp.py", "ARCHITECTURE.md", "CONTRIBUTING.md"}
 
 
 def headings(path: Path) -> set[str]:
-    """The anchors of a page."""
+    """Return the anchors of a page."""
     titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

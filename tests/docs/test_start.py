@@ -15,7 +15,7 @@ pytestmark = pytest.mark.outside
 
 
 def browse(url: str) -> str:
-    """What a person sees who opens the address in a browser."""
+    """Return the text that a browser gets at the address."""
     request = urllib.request.Request(url, headers={"Accept": "text/html"})
     with urllib.request.urlopen(request, timeout=10) as response:
         return html.unescape(response.read().decode())

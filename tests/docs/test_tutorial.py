@@ -9,7 +9,7 @@ from tests.docs.project import Project
 pytestmark = pytest.mark.outside
 
 
-# A reader takes half an hour; most of this is one process after the other.
+# A reader takes half an hour; the test mostly waits for one process after the other.
 @pytest.mark.timeout(600)
 def test_the_tutorial_leads_to_a_site_that_works(tmp_path):
     with Project(tmp_path, settings="airfield.settings") as project:

@@ -1,4 +1,4 @@
-"""Official clients that stay connected while somebody uses the browser in the test's own thread."""
+"""Official clients that stay connected while the test uses the browser in its own thread."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Talk = Callable[[Tell], Awaitable[None]]
 
 @dataclass
 class Talking:
-    """A conversation under way; what it tells comes in its order."""
+    """A client's conversation under way; its messages arrive in order."""
 
     _told: queue.Queue[Any] = field(default_factory=queue.Queue)
 
     def next(self) -> Any:
-        """What the client says next; an error of the conversation is raised."""
+        """Return the client's next message; raise an error of the conversation."""
         message = self._told.get(timeout=SECONDS)
         if isinstance(message, BaseException):
             raise message
@@ -42,7 +42,7 @@ class Talking:
 
 @contextmanager
 def talking(talk: Talk) -> Iterator[Talking]:
-    """A conversation in a thread with a loop of its own; Playwright's runs in this one."""
+    """Run a conversation in a thread with an event loop, since Playwright's runs in this thread."""
     conversation = Talking()
     thread = threading.Thread(target=lambda: asyncio.run(conversation.run(talk)), daemon=True)
     thread.start()
@@ -52,7 +52,7 @@ def talking(talk: Talk) -> Iterator[Talking]:
 
 
 async def names(client: Client) -> set[str]:
-    """The tools that a client is offered, on all pages."""
+    """Return the names of the tools that a client gets, on all pages."""
     tool_names: set[str] = set()
     cursor = None
     while True:
@@ -64,9 +64,10 @@ async def names(client: Client) -> set[str]:
 
 
 def listening(url: str, token: str, *, changes: int) -> Talk:
-    """A client with a listen stream: tells its tools, and again after each of so many changes.
+    """Return a client with a listen stream, which reports its tools first and after each change.
 
-    A client that begins shortly after a change is notified of it and finds the same tools.
+    It ends after `changes` changes. Notifications without a change do not count: a client that
+    connects shortly after a change is notified of it, too.
     """
 
     async def talk(tell: Tell) -> None:
@@ -88,7 +89,7 @@ def listening(url: str, token: str, *, changes: int) -> Talk:
 
 
 def in_a_session(url: str, token: str, *, changes: int) -> Talk:
-    """The same for a client with a session of 2025-11-25."""
+    """Return the same for a client with a session of 2025-11-25."""
 
     async def talk(tell: Tell) -> None:
         heard: asyncio.Queue[str] = asyncio.Queue()
@@ -115,7 +116,7 @@ def in_a_session(url: str, token: str, *, changes: int) -> Talk:
 def doing(
     url: str, token: str, work: Callable[[Client, Tell], Awaitable[None]], **options: Any
 ) -> Talk:
-    """A client that does this, and leaves."""
+    """Return a client that does this work and disconnects."""
 
     async def talk(tell: Tell) -> None:
         async with connected(url, token, **options) as client:

@@ -1,4 +1,4 @@
-"""Two processes of the demo on one database, and the browser of whoever administrates it."""
+"""Two processes of the demo on one database, and the browser of its administrators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Site:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The demo, started twice in one directory."""
+    """Yield the demo, started twice in one directory."""
     var = tmp_path_factory.mktemp("administrated")
     with (
         running_demo(var, DJANGO_SETTINGS_MODULE=SETTINGS) as admin,
@@ -35,7 +35,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def chrome():
-    """A running Chromium."""
+    """Yield a running Chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -46,7 +46,7 @@ def chrome():
 
 @pytest.fixture(scope="module")
 def signed_in(chrome, site):
-    """What the browser of each account keeps, who signs in once."""
+    """Return a function that signs an account in, once, and returns its browser's state."""
     kept: dict[str, Any] = {}
 
     def sign_in(name: str) -> Any:
@@ -62,7 +62,7 @@ def signed_in(chrome, site):
 
 @pytest.fixture
 def visit(chrome, site, signed_in):
-    """Opens a window of an account with these options; a complaint in its console is a failure."""
+    """Yield a function that opens a window of an account; an error in its console is a failure."""
     opened: list[tuple[Any, Visitor]] = []
 
     def start(name: str = "admin", **options: Any) -> Visitor:

@@ -1,4 +1,4 @@
-"""What somebody does in the admin, step by step as a person does it."""
+"""Actions in the admin, step by step as a person does them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ADMIN = "/admin/mcp_django"
 
 
 def save(visitor: Visitor) -> None:
-    """Save the form, and find that it was taken."""
+    """Save the form, and wait for the message of success."""
     visitor.page.locator("input[name=_save]").click()
     visitor.page.locator(".messagelist .success").wait_for()
 
@@ -23,7 +23,7 @@ def switch(visitor: Visitor, name: str, *, on: bool) -> None:
 
 
 def override(visitor: Visitor, name: str, **choices: str) -> None:
-    """Choose something on the page of a component of the staff server."""
+    """Choose options on the page of a component of the staff server."""
     visitor.open(f"{ADMIN}/component/?server=staff&q={name}")
     visitor.page.get_by_role("link", name=name, exact=True).click()
     for field, choice in choices.items():
@@ -64,13 +64,13 @@ def open_page(visitor: Visitor, server: str, title: str) -> None:
 
 
 def open_trial(visitor: Visitor, server: str, component: str) -> None:
-    """Go to the form with which a component is tried."""
+    """Go to the form that runs a component."""
     open_page(visitor, server, "Try it")
     visitor.page.locator(f"a[href*='key={component}']").first.click()
 
 
 def open_approval(visitor: Visitor, tool: str) -> None:
-    """Go to the page on which the call that waits is decided."""
+    """Go to the page that decides on the waiting call of a tool."""
     visitor.open(f"{ADMIN}/approval/")
     row = visitor.page.locator("#result_list tbody tr", has_text=tool).first
     row.locator("th a").click()
@@ -78,7 +78,7 @@ def open_approval(visitor: Visitor, tool: str) -> None:
 
 
 def decide(visitor: Visitor, tool: str, decision: str) -> None:
-    """Approve or reject the call that waits."""
+    """Approve or reject the waiting call of a tool."""
     open_approval(visitor, tool)
     visitor.press(decision)
     visitor.page.locator(".messagelist .success").wait_for()

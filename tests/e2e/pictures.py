@@ -54,7 +54,7 @@ p { margin: 12px 0; }
 
 
 def front(visitor: Visitor) -> None:
-    """What is offered, what happened and what was changed last."""
+    """Show the catalog, the latest calls and the latest changes."""
     deeds.switch(visitor, "find_route", on=False)
     deeds.switch(visitor, "find_route", on=True)
     visitor.open(f"{deeds.ADMIN}/")
@@ -62,20 +62,20 @@ def front(visitor: Visitor) -> None:
 
 
 def component(visitor: Visitor) -> None:
-    """All about one tool."""
+    """Show the page of one tool."""
     visitor.open(f"{deeds.ADMIN}/component/?q=nearest_airports")
     visitor.page.locator("#result_list tbody th a").first.click()
     visitor.page.locator(".mcp-comparison").wait_for()
 
 
 def components(visitor: Visitor) -> None:
-    """What is offered, with a switch for each."""
+    """Show the list of components, with a switch for each."""
     deeds.switch(visitor, "find_route", on=False)
     visitor.open(f"{deeds.ADMIN}/component/?kind__exact=tool")
 
 
 def try_it(visitor: Visitor) -> None:
-    """A tool that was run from a form, and the picture that it answered."""
+    """Run a tool from its form, and show the picture that it returns."""
     deeds.open_trial(visitor, "default", "airport_map")
     visitor.page.fill("[name='arg.place']", "IS")
     visitor.press("Run")
@@ -83,7 +83,7 @@ def try_it(visitor: Visitor) -> None:
 
 
 def client_view(visitor: Visitor) -> None:
-    """What a client of the guest is offered."""
+    """Show what a client of the guest gets."""
     deeds.open_page(visitor, "default", "What a client sees")
     visitor.page.get_by_label("Another user").check()
     visitor.page.get_by_label("Name of the other user").fill("guest")
@@ -91,32 +91,32 @@ def client_view(visitor: Visitor) -> None:
 
 
 def charts(visitor: Visitor) -> None:
-    """Calls and latency."""
+    """Show the charts of calls and latency."""
     deeds.open_page(visitor, "default", "Charts")
     visitor.page.get_by_role("link", name="Last hour").click()
     visitor.page.locator(".mcp-chart canvas").first.wait_for()
-    # A site that was begun a moment ago has not much to say about an hour.
+    # A site that was started a moment ago has few calls to show for an hour.
     tools = visitor.page.get_by_role("heading", name="Tools, resources and prompts")
     tools.evaluate("one => one.scrollIntoView()")
 
 
 def tasks(visitor: Visitor) -> None:
-    """Calls that go on, one of which waits for an answer."""
+    """Show running tasks, one of which waits for an answer."""
     visitor.open(f"{deeds.ADMIN}/task/")
 
 
 def calls(visitor: Visitor) -> None:
-    """The log."""
+    """Show the call log."""
     visitor.open(f"{deeds.ADMIN}/call/")
 
 
 def approval(visitor: Visitor) -> None:
-    """A call that waits for a person."""
+    """Show a call that waits for a person."""
     deeds.open_approval(visitor, "withdraw_notices")
 
 
 def exposure(visitor: Visitor) -> None:
-    """A model with the fields that are shown."""
+    """Expose a model, and show its fields."""
     deeds.expose(visitor, "desk.Notice", "bulletin", "id", "title", "severity", "published_at")
     visitor.page.locator("#result_list tbody th a").first.click()
     visitor.page.locator(".mcp-fields").evaluate("one => one.scrollIntoView()")
@@ -137,7 +137,7 @@ PICTURES: dict[str, Callable[[Visitor], None]] = {
 
 
 def chat(demo: DemoServer) -> str:
-    """Ask the demo, and return the chat as a page: no host that runs here has a window."""
+    """Call the demo's tools, and return a chat as HTML: no host that runs here has a window."""
     with Wire(demo.url, token=demo.token) as guest:
         nearest = guest.call("nearest_airports", **NEAR)
         rows = nearest["structuredContent"]
@@ -167,7 +167,7 @@ def drawn_call(name: str, arguments: dict[str, Any], result: dict[str, Any] | No
 
 
 def use(demo: DemoServer) -> None:
-    """Call a few things, as clients do."""
+    """Call some tools, as clients do."""
     with Wire(demo.url, token=demo.token) as guest:
         for number, city in enumerate(CITIES):
             guest.call("great_circle_distance", origin="CDG", destination=city)
@@ -186,8 +186,8 @@ def use(demo: DemoServer) -> None:
 
 
 def take(page: Any, path: Path, *, width: int = SIZE["width"]) -> None:
-    """Keep what is in the window, in few colors."""
-    # An empty half of the window shows nothing.
+    """Save a screenshot of the window, in few colors."""
+    # The empty part of the window below the content is cut off.
     end = page.evaluate("document.querySelector('#content').getBoundingClientRect().bottom")
     height = min(SIZE["height"], end + MARGIN)
     page.screenshot(path=path, clip={"x": 0, "y": 0, "width": width, "height": height})
@@ -196,7 +196,7 @@ def take(page: Any, path: Path, *, width: int = SIZE["width"]) -> None:
 
 
 def main() -> None:
-    """Take them all."""
+    """Take all pictures."""
     with (
         tempfile.TemporaryDirectory() as place,
         running_demo(Path(place), DJANGO_SETTINGS_MODULE="tests.e2e.settings") as demo,
@@ -212,7 +212,7 @@ def main() -> None:
         page.set_viewport_size(SIZE)
         visitor = Visitor(page, demo.site)
         visitor.sign_in("admin")
-        # The list of all models says nothing of the screen.
+        # The list of all models is not part of the screens.
         visitor.open(f"{deeds.ADMIN}/component/")
         page.locator("#toggle-nav-sidebar").click()
         for name, prepare in PICTURES.items():

@@ -30,23 +30,23 @@ LOOKS: dict[str, dict[str, Any]] = {
     "narrow": {"viewport": {"width": 320, "height": 640}},
     "right-to-left": {"locale": "ar"},
 }
-# What differs elsewhere is where things are, and not what axe-core looks at.
+# The other looks differ in their layout, which axe-core does not check.
 JUDGED = ("light", "dark")
 GRAVE = {"serious", "critical"}
-# Links told from the text around them by their color alone, and icons with a label but no role.
+# Links that differ from the text only by their color, and icons with a label but no role.
 OF_DJANGO = [[".breadcrumbs"], ["#changelist-search"], [".help-tooltip"]]
 ROOT = "document.documentElement"
 TASKS: dict[str, Any] = {
     "elicitation": {},
     "extensions": {"io.modelcontextprotocol/tasks": {}},
 }
-# Where pictures of all are kept, if they are wanted.
+# The folder for screenshots of all screens, if they are wanted.
 PLACE = Path(os.environ["MCP_TEST_SCREENSHOTS"]) if "MCP_TEST_SCREENSHOTS" in os.environ else None
 
 
 @pytest.fixture(scope="module")
-def found():
-    """The screens, once they were looked for."""
+def found_paths():
+    """Return a list that is filled with the paths of the screens when they are first needed."""
     return []
 
 
@@ -54,15 +54,15 @@ Look = Callable[[str], Any]
 
 
 def find_nothing(paths: list[str], look: Look) -> None:
-    """Look at all screens, and only then fail with what was found at any."""
+    """Check all screens, and only then fail with the problems of all of them."""
     complaints_by_path = {path: complaints for path in paths if (complaints := look(path))}
     assert not complaints_by_path, pformat(complaints_by_path, width=150)
 
 
 @pytest.fixture
-def paths(found, site, visit):
-    """The path of a screen of each kind, on a site that somebody uses."""
-    if not found:
+def paths(found_paths, site, visit):
+    """Return the path of a screen of each kind, on a site that is in use."""
+    if not found_paths:
         visitor = visit()
         deeds.write_prompt(visitor, "greet_crew", "Greet the crew of {{ flight }}.", "flight")
         deeds.expose(visitor, "airports.Country", "state", "code", "name")
@@ -72,23 +72,23 @@ def paths(found, site, visit):
         with Wire(
             site.clients.staff_url, token=site.clients.staff_token, capabilities=TASKS
         ) as patient:
-            # It waits for an answer for as long as anybody looks.
+            # The task waits for an answer during all tests.
             assert patient.call("review_notices", airport="EDI")["resultType"] == "task"
         begin_session(site)
-        found += screens.find(visitor)
+        found_paths += screens.find(visitor)
         visitor.errors.clear()
-    return found
+    return found_paths
 
 
 def picture(page: Any, look: str, path: str) -> None:
-    """Keep a picture of the screen, if somebody wants to see it."""
+    """Save a screenshot of the screen, if a folder for screenshots is set."""
     if PLACE is not None:
         name = re.sub(r"\W+", "-", path).strip("-")
         page.screenshot(path=PLACE / f"{look}-{name}.png", full_page=True)
 
 
 def begin_session(site: Site) -> None:
-    """Begin a session that nobody ends."""
+    """Begin a session that is not ended."""
     client = {"name": "Example Client", "version": "1"}
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
@@ -121,7 +121,7 @@ def test_every_screen_is_whole_and_can_be_used_by_everybody(look, paths, visit):
 
 
 def complaints_of(page: Any) -> list[Any]:
-    """What axe-core finds that keeps somebody from using a page."""
+    """Return the serious problems that axe-core finds on a page."""
     source = axe()
     assert source is not None
     page.evaluate(source.read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ def test_every_screen_keeps_to_the_policy_of_a_strict_site(paths, visit):
     def refused(path: str) -> list[str]:
         response = visitor.page.goto(f"{visitor.site}{path}")
         assert response.headers["content-security-policy"] == POLICY, path
-        # What the browser refused to run or to load is a complaint in its console.
+        # The browser reports in its console what it refused to run or to load.
         errors = visitor.errors[:3]
         visitor.errors.clear()
         return errors
@@ -173,7 +173,7 @@ TOO_WIDE = """() => {
   const list = document.querySelector("#result_list");
   return list === null ? 0 : list.scrollWidth - list.closest(".results").clientWidth;
 }"""
-# What takes a click, and is not in the order of the keyboard.
+# Elements that can be clicked and that the keyboard does not reach.
 UNREACHABLE = """() => [...document.querySelectorAll(
   "#content :is(a[href], button, input:not([type=hidden]), select, textarea, summary)"
 )].filter(one => one.checkVisibility() && !one.disabled && one.tabIndex < 0)

@@ -1,4 +1,4 @@
-"""What somebody does in the admin reaches clients that are connected to another process."""
+"""Changes in the admin reach clients that are connected to another process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOOL = "airport_map"
 
 @pytest.fixture
 def publish(site):
-    """Publishes a notice about an airport, and says its number."""
+    """Return a function that publishes a notice about an airport and returns its number."""
 
     def publish(airport: str) -> int:
         with Wire(site.clients.staff_url, token=site.clients.staff_token) as desk:

@@ -35,7 +35,7 @@ def theme(request):
 
 @pytest.fixture(scope="module")
 def site(theme, tmp_path_factory):
-    """The demo in that theme; one process is enough to look at it."""
+    """Yield the demo in that theme; one process is enough."""
     path = os.pathsep.join(filter(None, [str(themes()), os.environ.get("PYTHONPATH")]))
     settings = f"tests.e2e.settings_{theme}"
     environ = {"DJANGO_SETTINGS_MODULE": settings, "PYTHONPATH": path}

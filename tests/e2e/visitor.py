@@ -10,14 +10,14 @@ SECONDS = 60
 
 @dataclass
 class Visitor:
-    """One person's window, and what its console complained of."""
+    """One person's window, and the errors in its console."""
 
     page: Any
     site: str
     errors: list[str] = field(default_factory=list)
 
     def open(self, path: str) -> int:
-        """Go there, and say with which status it answered."""
+        """Open a path, and return the status of the response."""
         response = self.page.goto(f"{self.site}{path}")
         status: int = response.status
         return status
@@ -34,6 +34,6 @@ class Visitor:
         self.page.get_by_role("button", name=name, exact=True).first.click()
 
     def note(self, message: Any) -> None:
-        """Keep what the console says; only the missing icon of the site is known."""
+        """Store an error in the console; only the missing icon of the site is expected."""
         if message.type == "error" and not message.location["url"].endswith("/favicon.ico"):
             self.errors.append(f"{self.page.url}: {message.text}")

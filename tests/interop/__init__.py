@@ -1,1 +1,1 @@
-"""Strangers talk to the demo site over a socket, with the server in another process."""
+"""Clients written by others, which use sites that run in other processes."""

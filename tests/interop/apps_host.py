@@ -1,7 +1,7 @@
-"""A host for views: its page and its sandbox at two origins, and a way to the demo's endpoints.
+"""A host of MCP Apps: its page and its sandbox at two origins, and a proxy to the demo's endpoints.
 
-The page is not a page of the site, so its requests go through this server, which adds the token as
-a host does that keeps it from its pages.
+The page is not a page of the site, so its requests go through this server. It adds the token, as
+hosts do that keep the token from their pages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PASSED = ("content-type", "accept", "mcp-protocol-version", "mcp-session-id")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests for one path go, and with which token."""
+    """The URL and the token for requests to one path."""
 
     url: str
     token: str
@@ -62,7 +62,7 @@ class Host:
 
 
 def policy(csp: Mapping[str, list[str]]) -> str:
-    """The policy of a view that declares this, as SEP-1865 has a host make it."""
+    """Return the policy of a view that declares this, as SEP-1865 defines it for hosts."""
     sources_by_name = dict(DEFAULTS)
     for name, directives in DIRECTIVES.items():
         for directive in directives:
@@ -76,7 +76,7 @@ def policy(csp: Mapping[str, list[str]]) -> str:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers with the files of the host, and passes the rest on."""
+    """Serves the files of the host, and passes other requests on."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint], *args: Any) -> None:
         self.endpoints = endpoints
@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def running_host(endpoints: Mapping[str, Endpoint]) -> Iterator[Host]:
-    """The host, built from the packages that the lock file names."""
+    """Yield the host, built from the packages in the lock file."""
     install(PROJECT)
     subprocess.run(["npm", "run", "-s", "build"], cwd=PROJECT, check=True, timeout=SECONDS)
     with ExitStack() as stack:

@@ -13,21 +13,21 @@ MOUNTS = ("lane", "raw")
 
 @pytest.fixture(scope="session")
 def demo_server(tmp_path_factory):
-    """The demo, started once in a directory of its own."""
+    """Yield the demo, started once in a directory of its own."""
     with running_demo(tmp_path_factory.mktemp("demo")) as server:
         yield server
 
 
 @pytest.fixture
 def guest(demo_server):
-    """A guest at the server for every account."""
+    """Yield a guest's client of the server for every account."""
     with Wire(demo_server.url, token=demo_server.token) as wire:
         yield wire
 
 
 @pytest.fixture
 def desk(demo_server):
-    """A member of staff at the server for staff, who can be asked to fill in forms."""
+    """Yield a client of the server for staff, which can be asked to fill in forms."""
     with Wire(
         demo_server.staff_url, token=demo_server.staff_token, capabilities={"elicitation": {}}
     ) as wire:
@@ -36,7 +36,7 @@ def desk(demo_server):
 
 @pytest.fixture(scope="session")
 def asking_urls(tmp_path_factory):
-    """The endpoints of the site that asks, by mount; one process serves both."""
+    """Yield the endpoints of the site that asks, by mount; one process serves both."""
     with serving(
         "uvicorn",
         f"{ASKING}.asgi:application",
@@ -48,11 +48,11 @@ def asking_urls(tmp_path_factory):
 
 @pytest.fixture(params=MOUNTS)
 def asking_url(request, asking_urls):
-    """Each endpoint of the site that asks."""
+    """Return each endpoint of the site that asks."""
     return asking_urls[request.param]
 
 
 @pytest.fixture(scope="session")
 def installed():
-    """The official TypeScript client is there."""
+    """Install the official TypeScript client."""
     node.install()

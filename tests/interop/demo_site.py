@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-# Migrating and loading all airports takes seconds; this is for a machine in distress.
+# Migrating and loading all airports takes seconds; this is the limit for an overloaded machine.
 START_SECONDS = 180
 STOP_SECONDS = 30
 
@@ -34,7 +34,7 @@ class DemoServer:
     staff_token: str
     output: str
     errors: str
-    """What it had said there when it began to serve."""
+    """What it had written to standard error when it began to serve."""
     var: Path
 
 
@@ -53,7 +53,7 @@ def run_manage(var: Path, *arguments: str, **environ: str) -> subprocess.Complet
 
 @contextmanager
 def running_demo(var: Path, **environ: str) -> Iterator[DemoServer]:
-    """`manage.py demo` on a free port, with everything that it writes under `var`."""
+    """Run `manage.py demo` on a free port, with everything that it writes under `var`."""
     var.mkdir(parents=True, exist_ok=True)
     with (
         (var / "stderr.txt").open("w+", encoding="utf-8") as errors,
@@ -64,7 +64,7 @@ def running_demo(var: Path, **environ: str) -> Iterator[DemoServer]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            # A group of its own, so that whatever it starts ends with it.
+            # A group of its own, so that the processes that it starts end with it.
             start_new_session=True,
         ) as process,
     ):
@@ -73,7 +73,7 @@ def running_demo(var: Path, **environ: str) -> Iterator[DemoServer]:
             if "Serving on" not in output:
                 errors.seek(0)
                 raise AssertionError(f"The demo did not start.\n{output}\n{errors.read()}")
-            # Not by the open file, whose position the process shares.
+            # Not read from the open file, whose position the process shares.
             complaints = (var / "stderr.txt").read_text(encoding="utf-8")
             yield _read_server(output, complaints, var)
         finally:

@@ -1,4 +1,4 @@
-"""The official TypeScript clients: installed as pinned, and run in Node by scripts of ours."""
+"""The official TypeScript clients: installed as pinned, and run in Node by the scripts here."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from tests.kit.services import do_without
 
 PROJECT = Path(__file__).parent / "typescript"
-# The client of the same project that knows no revision after 2025-11-25.
+# The previous version of the client, which knows no revision after 2025-11-25.
 OLDER_PROJECT = Path(__file__).parent / "clients" / "typescript1"
 INSTALL_SECONDS = 300
-# Half a minute where nothing else runs.
+# A script takes half a minute where nothing else runs.
 SCRIPT_SECONDS = 240
 
 
 def install(project: Path = PROJECT) -> None:
-    """Bring the pinned packages into `node_modules`, from npm's own cache or the registry."""
+    """Install the pinned packages in `node_modules`, from npm's own cache or the registry."""
     if _versions(project / "node_modules" / ".package-lock.json") == _versions(
         project / "package-lock.json"
     ):
@@ -42,7 +42,7 @@ def install(project: Path = PROJECT) -> None:
 
 
 def run(script: str, given: Any, *, project: Path = PROJECT) -> dict[str, Any]:
-    """What a script prints as JSON that is given JSON on its standard input."""
+    """Run a script with JSON on its standard input, and return the JSON that it prints."""
     done = subprocess.run(
         ["node", script],
         cwd=project,
@@ -57,7 +57,7 @@ def run(script: str, given: Any, *, project: Path = PROJECT) -> dict[str, Any]:
 
 
 def _versions(lock: Path) -> dict[str, str]:
-    """The packages of a lock file with their versions; none when there is no such file."""
+    """Return the packages of a lock file with their versions; none if there is no such file."""
     if not lock.exists():
         return {}
     packages = json.loads(lock.read_text(encoding="utf-8"))["packages"]

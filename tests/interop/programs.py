@@ -31,7 +31,7 @@ SECONDS = 180
 class Program:
     """A program of the page: the `number`th of its section, and what it runs with.
 
-    `client` is its name in the tables, `package` what the version in the table is that of. It runs
+    `client` is its name in the tables, `package` the package whose version the table names. It runs
     in a Python `environment` or a Node `project`.
     """
 
@@ -58,7 +58,7 @@ class Program:
     def run(
         self, directory: Path, edits: Mapping[str, str] | None = None, /, **environ: str
     ) -> str:
-        """What the program prints, after replacing texts of its code."""
+        """Run the program after replacing texts of its code, and return its output."""
         code = edited(self.code, edits or {})
         if self.project is None:
             return run_python(code, self.environment or None, directory, **environ)
@@ -68,7 +68,7 @@ class Program:
 
 
 def of_both_sdks(section: str) -> tuple[Program, Program]:
-    """The programs of a section that has one for each SDK."""
+    """Return the programs of a section that has one for each SDK."""
     return (
         Program(client="Python SDK 2", section=section, package="mcp"),
         Program(
@@ -82,7 +82,7 @@ def of_both_sdks(section: str) -> tuple[Program, Program]:
 
 
 def edited(code: str, edits: Mapping[str, str]) -> str:
-    """The code with texts replaced; at least one of them has to be there."""
+    """Return the code with texts replaced; it must contain at least one of them."""
     text = code
     for old, new in edits.items():
         text = text.replace(old, new)
@@ -91,7 +91,7 @@ def edited(code: str, edits: Mapping[str, str]) -> str:
 
 
 def run_python(code: str, environment: str | None, directory: Path, **environ: str) -> str:
-    """What a Python program prints."""
+    """Run a Python program, and return its output."""
     path = directory / "program.py"
     path.write_text(code, encoding="utf-8")
     return _run([str(clients.python(environment)), str(path)], "", directory, directory, environ)
@@ -113,13 +113,13 @@ def _run(command: list[str], code: str, cwd: Path, home: Path, environ: dict[str
 
 
 def environment_of(home: Path) -> dict[str, str]:
-    """The environment of a program, which stores its files in `home` and reports to its host."""
+    """Return the environment of a program: it stores files in `home` and sends no telemetry."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return kept | {"HOME": str(home), "NO_PROXY": HOST, "MCP_USE_ANONYMIZED_TELEMETRY": "false"}
 
 
 def code_of_sections() -> dict[str, list[str]]:
-    """The fences of the page that are code or configuration, by the heading above them."""
+    """Return the fences of the page that are code or configuration, by the heading above them."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     code_by_section: dict[str, list[str]] = {}
     for fence in fences(PAGE):
@@ -130,12 +130,12 @@ def code_of_sections() -> dict[str, list[str]]:
 
 
 def output() -> str:
-    """What the page says that the program of each client prints."""
+    """Return the output that the page shows for the program of each client."""
     return _outputs()[0]
 
 
 def output_of_elicitation() -> str:
-    """What the page says that the programs print that answer elicitation."""
+    """Return the output that the page shows for the programs that answer elicitation."""
     return _outputs()[1]
 
 
@@ -145,7 +145,7 @@ def _outputs() -> tuple[str, str]:
 
 
 def table(column: str) -> dict[str, dict[str, str]]:
-    """The rows of the table with a column of this name, by client."""
+    """Return the rows of the table with a column of this name, by client."""
     for rows in _tables():
         header, _, *body = rows
         if column in header:
@@ -160,12 +160,12 @@ def _tables() -> Iterator[list[list[str]]]:
 
 
 def _plain(cell: str) -> str:
-    """The text of a cell without its link."""
+    """Return the text of a cell without its link."""
     return re.sub(r"\[(.+)\]\(.+\)", r"\1", cell)
 
 
 def requests_in(path: Path) -> list[dict[str, Any]]:
-    """The requests that the site has recorded."""
+    """Return the requests that the site has recorded."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -175,7 +175,7 @@ SIGN_IN = of_both_sdks("Sign in with OAuth")
 PORT = "3030"
 # What a program prints in place of opening the browser.
 OPEN = "Open "
-# Where a client names the scopes that it would like.
+# Where the code of a program can name the scopes that it requests.
 NAMES = {
     'client_name="Report",': 'client_name="Report", scope="{scope}",',
     'client_name: "Report",': 'client_name: "Report", scope: "{scope}",',
@@ -197,7 +197,7 @@ class Visitor:
     opened: Path
 
     def run(self, *, scope: str = "") -> str:
-        """What the program prints, without what it prints for the browser."""
+        """Run the program, and return its output without the lines for the browser."""
         edits = {PORT: self.port}
         if scope:
             edits |= {old: new.replace("{scope}", scope) for old, new in NAMES.items()}
@@ -224,20 +224,20 @@ class Visitor:
         return printed
 
     def requests(self) -> list[dict[str, str]]:
-        """The authorization requests of the last run."""
+        """Return the authorization requests of the last run."""
         urls = self.opened.read_text(encoding="utf-8").split()
         return [dict(parse_qsl(urlsplit(url).query)) for url in urls]
 
     def stored(self) -> list[Path]:
-        """The files that the program has written."""
+        """Return the files that the program has written."""
         return [*self.home.glob("mcp-*.json")]
 
     def modes(self) -> set[int]:
-        """Who may read them."""
+        """Return the permissions of the stored files."""
         return {path.stat().st_mode & 0o777 for path in self.stored()}
 
     def forget(self) -> None:
-        """Delete them."""
+        """Delete the stored files."""
         for path in self.stored():
             path.unlink()
 
@@ -253,7 +253,7 @@ class Visitor:
 
 @contextmanager
 def signing_in(program: Program, site: Site, home: Path) -> Iterator[Visitor]:
-    """The program in a new directory, with a user who signs in and consents."""
+    """Yield the program in a new directory, with a user who signs in and consents."""
     home.mkdir()
     if program.project is not None:
         node.install(program.project)
@@ -261,7 +261,7 @@ def signing_in(program: Program, site: Site, home: Path) -> Iterator[Visitor]:
     browser, opened = home / "browser", home / "opened.txt"
     with person_at(site) as person:
         command = [sys.executable, str(clients.HERE / "browser.py"), person, str(opened)]
-        # A browser returns at once; what it prints is not the program's.
+        # A browser returns immediately, and its output is not the program's.
         log = shlex.quote(str(home / "browser.txt"))
         browser.write_text(f'#!/bin/sh\n{shlex.join(command)} "$1" >{log} 2>&1 &\n')
         browser.chmod(0o700)

@@ -31,7 +31,7 @@ Visit: TypeAlias = Callable[[ElicitRequestParams], Awaitable[Any]]
 async def connected(
     url: str, token: str | None = None, *, statuses: Statuses | None = None, **options: Any
 ) -> AsyncIterator[Client]:
-    """A connected client; the whole conversation has one bound.
+    """Yield a connected client; one timeout limits the whole conversation.
 
     `statuses` collects the status and the challenge of every HTTP response.
     """
@@ -52,9 +52,9 @@ async def connected(
 
 
 class Host:
-    """What a host answers for its user and its model, in order, and what it was asked.
+    """The answers of a host for its user and its model, in order, and the questions that it got.
 
-    In place of an answer of the user may stand what he does when he reads the question.
+    An answer of the user may be a function, which is called with the question.
     """
 
     def __init__(self, answers: Iterable[Any] = (), *, samples: Iterable[Any] = ()) -> None:
@@ -65,7 +65,7 @@ class Host:
 
     @property
     def callbacks(self) -> dict[str, Any]:
-        """The options of a client that can be asked everything."""
+        """The options of a client that can answer every client request."""
         return {
             "elicitation_callback": self.elicit,
             "sampling_callback": self.sample,
@@ -74,7 +74,7 @@ class Host:
 
     @property
     def messages(self) -> list[str]:
-        """What the user has read."""
+        """The messages that the user has read."""
         return [question.message for question in self.questions if hasattr(question, "message")]
 
     async def elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> Any:
@@ -96,7 +96,7 @@ class Host:
 
 
 def accept(**content: Any) -> ElicitResult:
-    """The form, filled in."""
+    """Return the answer of a form that is filled in."""
     return ElicitResult(action="accept", content=content)
 
 
@@ -105,7 +105,7 @@ CANCEL = ElicitResult(action="cancel")
 
 
 def says(words: str) -> CreateMessageResult:
-    """What the model says, to its end."""
+    """Return a complete message of the model."""
     return CreateMessageResult(
         role="assistant",
         content=TextContent(type="text", text=words),
@@ -124,13 +124,13 @@ async def open_page(params: ElicitRequestParams) -> ElicitResult:
 async def call(
     url: str, host: Host, name: str, arguments: dict[str, Any] | None = None, **options: Any
 ) -> Any:
-    """What a tool answers to a client with this host."""
+    """Return the result of a tool for a client with this host."""
     given = host.callbacks | {"mode": REVISION} | options
     async with connected(url, **given) as client:
         return await client.call_tool(name, arguments or {})
 
 
 def text(result: Any) -> str:
-    """The one block of a result."""
+    """Return the text of the only block of a result."""
     (block,) = result.content
     return str(block.text)

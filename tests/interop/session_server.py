@@ -16,13 +16,13 @@ from tests.kit.processes import REPOSITORY, serving
 
 SITE = "tests.interop.session_site"
 MIGRATE_SECONDS = 180
-# Revisions whose streams give their events ids, under which a client can come back.
+# Revisions whose events have ids, with which a client can resume a stream.
 RESUMABLE = tuple(version for version in HANDSHAKES if version != "2024-11-05")
 
 
 @contextmanager
 def session_site(directory: Path, *, workers: int = 1) -> Iterator[str]:
-    """The address of the site, with nothing that sends a session to the same process again."""
+    """Yield the address of the site; requests of one session may reach different processes."""
     marks = directory / "marks"
     marks.mkdir()
     environ = {"MCP_TEST_MARKS": str(marks), "WEB_CONCURRENCY": str(workers)}
@@ -59,10 +59,10 @@ def _migrate(environ: dict[str, str]) -> None:
 
 
 def targets(site: str, who: str) -> dict[str, dict[str, Any]]:
-    """Where a client is to go: each revision and mount, HTTP+SSE, and answers that break off.
+    """Return the targets of a client: each revision and mount, HTTP+SSE, and interrupted answers.
 
-    A client that knows 2026-07-28 too has to find out that a server of one revision does not, and
-    is told to use the handshake at those that do.
+    At a server of one revision, a client that also knows 2026-07-28 has to detect that the server
+    does not; at the others, it is configured to use the handshake.
     """
     targets_by_key: dict[str, dict[str, Any]] = {
         version: {"url": f"{site}/lane/{version}/mcp", "mode": "auto"} for version in HANDSHAKES
@@ -73,7 +73,7 @@ def targets(site: str, who: str) -> dict[str, dict[str, Any]]:
     for version in RESUMABLE:
         url = f"{site}/breaking/{version}/mcp"
         targets_by_key[f"broken at {version}"] = {"url": url, "kind": "interruption"}
-    # This revision alone lets the server close the connection.
+    # Only at this revision may the server close the connection.
     targets_by_key["closed"] = {"url": f"{site}/lane/2025-11-25/mcp", "kind": "interruption"}
     usual = {"kind": "journey", "is_legacy": False, "mode": "legacy"}
     return {

@@ -19,8 +19,8 @@ pytestmark = [
 ]
 SECONDS = 60
 PICTURES = "MCP_TEST_SCREENSHOTS"
-# A client of a handshake asks for a stream, which the host does not pass on; a test tries what the
-# policy of its view forbids.
+# A client with a handshake opens a GET stream, which the host does not pass on; a test tries what
+# the policy of its view forbids.
 EXPECTED = ("405 (Method Not Allowed)", "\"connect-src 'none'\"", "Refused to connect")
 ROUTE = {"origin": "LHR", "destination": "SYD", "max_leg_km": 9000}
 
@@ -58,12 +58,12 @@ class Shown:
         return values
 
     def picture(self, name: str) -> None:
-        """Keep how it looks, for whoever wants to look at it."""
+        """Save a screenshot, if a folder for screenshots is set."""
         if place := os.environ.get(PICTURES):
             self.page.screenshot(path=Path(place) / f"app-{name}.png", full_page=True)
 
     def overflow(self) -> int:
-        """By how many pixels the view is wider than its frame."""
+        """Return by how many pixels the view is wider than its frame."""
         root = self.view.locator("html")
         pixels: int = root.evaluate("e => e.scrollWidth - e.clientWidth")
         return pixels
@@ -71,7 +71,7 @@ class Shown:
 
 @pytest.fixture
 def show(chrome, host):
-    """Opens the view of a tool; a complaint of the page or of a policy is a failure."""
+    """Yield a function that opens a tool's view; errors of the page or a policy are failures."""
     contexts: list[Any] = []
     errors: list[str] = []
 
@@ -131,12 +131,12 @@ def test_a_notice_is_closed_on_the_board(show, demo_server):
         number = desk.call("publish_notice", **given)["structuredContent"]["number"]
     options = {"tool": "current_notices", "args": {"airport": "BIKF"}, "theme": "dark"}
     shown = show(path="/staff/mcp", **options)
-    # The stylesheet is the site's own, so its origin is the one thing that the view asks for.
+    # The view declares only the origin of the site, which serves its stylesheet.
     assert shown.told["meta"] == {"csp": {"resourceDomains": [demo_server.site]}}
     assert "close_on_board" not in shown.told["forTheModel"]
     assert "current_notices" in shown.told["forTheModel"]
     view = shown.view
-    # … and nothing else is let through: not even requests to where its styles come from.
+    # Nothing else is allowed, not even requests to that origin.
     reach = "url => fetch(url, {mode: 'no-cors'}).then(() => 'reached', () => 'blocked')"
     assert (
         view.locator("body").evaluate(f"(_, url) => ({reach})(url)", demo_server.site) == "blocked"

@@ -1,4 +1,4 @@
-"""The demo starts as it says, lets the right callers in, and knows its airports."""
+"""The demo starts as documented, authorizes the right callers, and knows its airports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_printed_configurations_are_json_with_the_address_alone(demo_server):
         servers = _json_after(heading, demo_server.output)[key]
         assert servers["airports"]["url"] == demo_server.url
         assert servers["airports-staff"]["url"] == demo_server.staff_url
-        # They sign in.
+        # These clients sign in, so they need no token.
         assert "headers" not in servers["airports"]
         assert "headers" not in servers["airports-staff"]
 
@@ -89,7 +89,7 @@ def test_demo_listens_on_loopback_only_and_wants_a_token(demo_server):
     assert host == "127.0.0.1"
     with socket() as elsewhere:
         elsewhere.settimeout(5)
-        # Another address of this machine, which would answer if it listened on all of them.
+        # Another address of this machine, which would answer if the demo listened on all of them.
         assert elsewhere.connect_ex(("127.0.0.2", int(port))) != 0
     for url in (demo_server.url, demo_server.staff_url):
         body = message("tools/list")
@@ -295,7 +295,7 @@ def _send_form(browser: httpx.Client, path: str, **values: str) -> httpx.Respons
 
 
 def _send_curl(output: str) -> httpx.Response:
-    """Do what the printed command does, without needing curl."""
+    """Send the request of the printed command, without needing curl."""
     command = output[output.index("curl -sS") : output.index("Claude Code")].replace("\\\n", "")
     words = shlex.split(command)
     url, options = words[2], words[3:]
@@ -307,6 +307,6 @@ def _send_curl(output: str) -> httpx.Response:
 
 
 def _json_after(heading: str, output: str) -> Any:
-    """The JSON document that follows a heading."""
+    """Return the JSON document that follows a heading."""
     text = output[output.index(heading) :]
     return json.JSONDecoder().raw_decode(text[text.index("{") :])[0]

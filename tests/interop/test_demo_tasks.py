@@ -12,26 +12,26 @@ from tests.interop.wire import Wire
 pytestmark = pytest.mark.outside
 
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}}
-# A bound for a machine in distress; what a task asks or says is there within seconds.
+# A limit for an overloaded machine; questions and messages of a task arrive within seconds.
 PATIENCE = 90
 
 
 @pytest.fixture
 def patient(demo_server):
-    """A guest whose client has tasks."""
+    """Yield a guest's client with tasks."""
     with Wire(demo_server.url, token=demo_server.token, capabilities=TASKS) as wire:
         yield wire
 
 
 @pytest.fixture
 def reviewer(demo_server):
-    """A member of staff whose client has tasks and can be asked."""
+    """Yield a client of a member of staff, with tasks and elicitation."""
     with Wire(demo_server.staff_url, token=demo_server.staff_token, capabilities=TASKS) as wire:
         yield wire
 
 
 def look(wire: Wire, task_id: str, *, until: Any) -> dict[str, Any]:
-    """The task once it is as wanted; it is looked at as often as it says."""
+    """Poll a task as often as it says until the condition is true, and return it."""
     deadline = time.monotonic() + PATIENCE
     while True:
         task = wire.result("tasks/get", {"taskId": task_id})

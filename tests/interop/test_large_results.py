@@ -1,4 +1,4 @@
-"""Pictures that are too large for an event, and the official Python client, which refuses it."""
+"""Pictures that are too large for an event, which the official Python client would refuse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.outside, pytest.mark.timeout(MIGRATE_SECONDS + START_S
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    """The address of the server with pictures."""
+    """Yield the address of the server with pictures."""
     with session_site(Path(tmp_path_factory.mktemp("pictures"))) as site:
         yield f"{site}/pictures/mcp"
 
@@ -38,5 +38,5 @@ async def test_a_picture_arrives_or_the_caller_reads_why_not(url, mode):
         assert "at most 1048576 can be sent on a stream" in announced.content[0].text
         assert heard == [1]
         silent = await client.call_tool("picture", **options)
-        # In a session the stream has begun before.
+        # In a session, the stream has begun before the result is known.
         assert silent.is_error == (mode == "legacy")

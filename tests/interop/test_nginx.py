@@ -1,4 +1,4 @@
-"""The nginx lines of docs/howto/deploy.md in a real nginx: events come at once, with a prefix."""
+"""The nginx lines of docs/howto/deploy.md in a real nginx: events arrive, also with a prefix."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ http {{
 
 
 def location() -> str:
-    """The block that the page tells readers to paste."""
+    """Return the block that the page tells readers to paste."""
     (block,) = re.findall(r"```nginx\n(.+?)```", PAGE.read_text(), re.DOTALL)
     return str(block)
 
 
 @contextmanager
 def proxied(application: int, directory: Path) -> Iterator[str]:
-    """The address of an nginx before a port of this machine."""
+    """Yield the address of an nginx that passes requests to a port of this machine."""
     port = free_port()
     block = location().replace("127.0.0.1:8000", f"{HOST}:{application}")
     lines = [line for line in block.splitlines()[1:-1] if "proxy_pass" not in line]

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.outside, pytest.mark.timeout(3 * clients.SCRIPT_SECOND
 
 
 def machines_at(site: Site) -> dict[str, str]:
-    """The ids of the clients, made in the database of a running site."""
+    """Create the clients in the database of a running site, and return their ids."""
     keys = jwks("machine", kind="RSA")
     done = subprocess.run(
         [sys.executable, "-m", "tests.oauth.live.machines"],
@@ -57,7 +57,7 @@ def machines_at(site: Site) -> dict[str, str]:
 
 @contextmanager
 def site_of_machines(directory: Path) -> Iterator[tuple[Site, dict[str, str]]]:
-    """A site with both extensions on, and its clients."""
+    """Yield a site with both extensions on, and the ids of its clients."""
     trusted = {"ISSUER": COMPANY, "JWKS": jwks("company", kind="RSA")}
     oauth = {"CLIENT_CREDENTIALS": True, "TRUSTED_ISSUERS": [trusted]}
     with running_site(directory, oauth=oauth) as site:
@@ -65,7 +65,7 @@ def site_of_machines(directory: Path) -> Iterator[tuple[Site, dict[str, str]]]:
 
 
 def pem(name: str) -> str:
-    """The private key of that name."""
+    """Return the private key of that name."""
     written: bytes = key(name, "RSA").private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -76,7 +76,7 @@ def pem(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
-    """What each client saw, by what it is and how it speaks."""
+    """Return what each client saw, by its kind and its mode."""
     with site_of_machines(tmp_path_factory.mktemp("machines")) as (site, ids):
         common = {"url": site.mcp, "issuer": site.issuer, "company": COMPANY, "secret": SECRET}
         targets = {
@@ -94,14 +94,14 @@ def seen(tmp_path_factory):
 
 
 @pytest.fixture(params=[f"{kind} {mode}" for kind in GRANTS for mode in MODES])
-def told(request, seen):
-    """What a client is, and what it saw."""
+def client_report(request, seen):
+    """Return the kind of a client, and what it saw."""
     return request.param.split()[0], seen[request.param]
 
 
 @spec("AUT-34")
-def test_official_client_calls_without_a_page_or_a_refresh_token(told):
-    kind, report = told
+def test_official_client_calls_without_a_page_or_a_refresh_token(client_report):
+    kind, report = client_report
     assert report["version"] in ("2025-11-25", "2026-07-28")
     assert report["first"] == ("ada" if kind == "assistant" else "robot")
     assert report["granted"] == "mcp"
@@ -111,7 +111,7 @@ def test_official_client_calls_without_a_page_or_a_refresh_token(told):
 
 
 @spec("AUT-6", "AUT-34")
-def test_official_client_gets_more_where_a_tool_needs_it(told):
-    _, report = told
+def test_official_client_gets_more_where_a_tool_needs_it(client_report):
+    _, report = client_report
     assert report["more"] == "Refunded 7."
     assert {"mcp:write", "orders:refund"} <= {*report["granted_more"].split()}

@@ -1,7 +1,7 @@
 """The official clients with their own OAuth against a live site, headless, at every revision.
 
 Each goes the whole way once (`clients/oauth.py`, `clients/oauth.mjs`): discovery, registration or
-metadata document, consent, call, step-up, refresh, revocation. Each test looks at a part of it.
+metadata document, consent, call, step-up, refresh, revocation. Each test checks a part of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.spec import spec
 
 HANDSHAKES = ("2025-03-26", "2025-06-18", "2025-11-25")
 JULY = "2026-07-28"
-# The official TypeScript client of today is asked for no handshake revision but by its older self.
+# The revisions at which each client is tested; the older versions know only the handshakes.
 SPOKEN = {
     "python2": (*HANDSHAKES, JULY),
     "python1": HANDSHAKES,
@@ -45,7 +45,7 @@ Seen = dict[str, Any]
 
 @pytest.fixture(scope="session")
 def site_of(tmp_path_factory):
-    """The live site that serves one revision, started when it is first wanted."""
+    """Yield a function that returns the live site of a revision, started at its first use."""
     sites: dict[str, Site] = {}
     with ExitStack() as stack:
 
@@ -60,7 +60,7 @@ def site_of(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def journey(site_of):
-    """What a client saw at a revision, by the way it was registered."""
+    """Return a function that returns what a client saw at a revision, by kind of registration."""
     seen: dict[tuple[str, str], Seen] = {}
 
     def journey(client: str, revision: str) -> Seen:
@@ -103,15 +103,15 @@ def _travel(client: str, revision: str, site: Site) -> Seen:
         for way in REGISTRATIONS
     ]
 )
-def told(request, journey):
-    """The revision, the way of registering, and what the client saw."""
+def sign_in(request, journey):
+    """Return the revision, the way of registering, and what the client saw."""
     client, revision, way = request.param
     return revision, way, journey(client, revision)[way]
 
 
 @spec("AUT-15", "AUT-16", "AUT-24", "AUT-25", "AUT-26")
-def test_official_client_signs_in_and_calls(told):
-    revision, way, seen = told
+def test_official_client_signs_in_and_calls(sign_in):
+    revision, way, seen = sign_in
     assert seen["version"] == revision
     assert seen["first"] == "ada"
     assert seen["registered"] == (way == "registered")
@@ -119,22 +119,22 @@ def test_official_client_signs_in_and_calls(told):
 
 
 @spec("AUT-6")
-def test_official_client_asks_for_more_when_a_tool_needs_it(told):
-    _, _, seen = told
+def test_official_client_asks_for_more_when_a_tool_needs_it(sign_in):
+    _, _, seen = sign_in
     assert "orders:refund" not in seen["granted"].split()
     assert seen["more"] == "Refunded 7."
     assert {"mcp:write", "orders:refund"} <= {*seen["granted_more"].split()}
 
 
 @spec("AUT-23")
-def test_official_client_refreshes_an_expired_token(told):
-    _, _, seen = told
+def test_official_client_refreshes_an_expired_token(sign_in):
+    _, _, seen = sign_in
     assert seen["later"] == "ada"
     assert seen["later_grants"] == ["refresh_token"]
 
 
 @spec("AUT-3")
-def test_official_client_has_to_ask_the_user_again_after_a_revocation(told):
-    _, _, seen = told
+def test_official_client_has_to_ask_the_user_again_after_a_revocation(sign_in):
+    _, _, seen = sign_in
     assert seen["again"] == "ada"
     assert seen["asked_again"] == 1

@@ -49,7 +49,7 @@ def test_page_runs_nothing_and_is_not_kept(demo_server):
 
 def test_who_asks_for_events_gets_no_page(demo_server):
     response = httpx.get(demo_server.url, headers={"Accept": "text/event-stream"}, trust_env=False)
-    # The standing stream of a session, which has to be named and paid for by a token.
+    # This would be the GET stream of a session, which needs a session id and a token.
     assert response.status_code == 401
     assert response.headers["content-type"] == "application/json"
 

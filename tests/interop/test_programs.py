@@ -97,7 +97,7 @@ BRIDGE = Program(
 )
 SERVICE_ACCOUNT = "A program without a user"
 ELICITATION = of_both_sdks("Answer elicitation")
-# What a program of the page says, and what it says for a revision before 2026-07-28.
+# Code of the programs, and its replacement for a revision before 2026-07-28.
 LEGACY = {
     "elicitation_callback=answer": 'elicitation_callback=answer, mode="legacy"',
     'mode: "auto"': 'mode: "legacy"',
@@ -112,7 +112,7 @@ FEATURES = {
     "list changes": "changed",
     "tasks": "A report.",
 }
-# The scripts that use them, with their environments; what no script uses is tested elsewhere.
+# The scripts that use them, with their environments; other tests use what no script uses.
 SCRIPTS = {
     "LangChain": ("features_langchain.py", "frameworks1"),
     "OpenAI Agents SDK": ("features_openai.py", "frameworks2"),
@@ -140,18 +140,18 @@ class Shop:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What the programs read."""
+        """The environment variables that the programs read."""
         return {"MCP_URL": f"{self.url}/mcp", "MCP_TOKEN": self.token}
 
     @property
     def features(self) -> dict[str, str]:
-        """What the scripts are given."""
+        """The input of the scripts."""
         return {"url": f"{self.url}/features/mcp", "token": self.token}
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    """The site, started once."""
+    """Yield the site, started once."""
     directory = tmp_path_factory.mktemp("shop")
     record = directory / "requests.jsonl"
     record.touch()
@@ -178,7 +178,7 @@ def shop(tmp_path_factory):
 
 
 def needs(*, environment: str) -> list[pytest.MarkDecorator]:
-    """The services of a Python environment, or of Node."""
+    """Return markers for the services of a Python environment, or of Node."""
     if not environment:
         return [pytest.mark.requires("node", "npm")]
     is_framework = environment in clients.FRAMEWORKS
@@ -186,7 +186,7 @@ def needs(*, environment: str) -> list[pytest.MarkDecorator]:
 
 
 def in_this_environment(programs: Iterable[Program]) -> list[Any]:
-    """Parameters for programs of the tests' own Python environment, or of Node."""
+    """Return parameters for programs of the tests' own Python environment, or of Node."""
     return [
         pytest.param(
             program, id=program.client, marks=needs(environment="") if program.project else []
@@ -222,12 +222,12 @@ def test_a_program_of_the_page_calls_the_tool(program, shop, tmp_path):
 async def test_a_host_calls_the_tool_through_the_bridge(mode, revision, shop, tmp_path):
     node.install(FRAMEWORKS)
     text = BRIDGE.code.replace("https://shop.example.com/mcp", shop.environ["MCP_URL"])
-    entry = json.loads(text.replace("YOUR_TOKEN", shop.token))["mcpServers"]["shop"]
+    config = json.loads(text.replace("YOUR_TOKEN", shop.token))["mcpServers"]["shop"]
     # The package is found from the working directory.
     parameters = StdioServerParameters(
-        command=entry["command"],
-        args=entry["args"],
-        env=environment_of(tmp_path) | entry["env"],
+        command=config["command"],
+        args=config["args"],
+        env=environment_of(tmp_path) | config["env"],
         cwd=FRAMEWORKS,
     )
     before = len(requests_in(shop.record))
@@ -243,7 +243,7 @@ async def test_a_host_calls_the_tool_through_the_bridge(mode, revision, shop, tm
     assert called == [revision]
     if mode == "auto":
         assert len(posted) == int(table("revision")[BRIDGE.client]["requests"])
-    # Its own session, which it leaves to the server.
+    # The session of the bridge, which does not end it.
     assert posted[0]["method"] == "initialize"
     assert not any(request["http"] == "DELETE" for request in requests)
     assert 405 in {request["status"] for request in requests if request["http"] == "GET"}
@@ -262,7 +262,7 @@ def test_a_program_of_the_page_signs_in(program, tmp_path):
     with running_site(tmp_path) as site, signing_in(program, site, tmp_path / "home") as visitor:
         assert visitor.run() == "ada\n"
         (request,) = visitor.requests()
-        # What the challenge contains; the server has no use for the other.
+        # The scopes of the challenge; the server ignores `offline_access`.
         assert {*request["scope"].split()} - {"offline_access"} == {"mcp"}
         assert visitor.stored()
         assert visitor.modes() == {0o600}
@@ -273,7 +273,7 @@ def test_a_program_of_the_page_signs_in(program, tmp_path):
         site.expire_access_tokens()
         assert visitor.run() == "ada\n"
         assert len(visitor.requests()) == (program.client == "Python SDK 2")
-        # A scope of its own is not requested.
+        # A scope that the program names itself is not requested.
         visitor.forget()
         assert visitor.run(scope="mcp:write") == "ada\n"
         (request,) = visitor.requests()
@@ -315,7 +315,7 @@ def test_a_client_has_the_features_of_the_table(client, shop, monkeypatch, tmp_p
 
 
 def use_features(client: str, shop: Shop) -> dict[str, Any]:
-    """What a client got of the server with all features."""
+    """Return what a client got from the server with all features."""
     script, environment = SCRIPTS[client]
     if environment:
         return clients.run(script, shop.features, environment=environment)

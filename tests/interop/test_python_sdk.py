@@ -24,9 +24,9 @@ INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 # Every airfield, and short legs between them: seconds of work with progress from early on.
 LONG_SEARCH = {"origin": "LHR", "destination": "SYD", "max_leg_km": 900, "stops": "any"}
-# Seconds less, with an answer.
+# Fewer seconds of work, with an answer.
 SEARCH = {**LONG_SEARCH, "max_leg_km": 300}
-# Half of MCP_DJANGO["THREADS"] as the demo leaves it: what one caller may have.
+# Half of MCP_DJANGO["THREADS"], which the demo does not set: what one caller may use.
 WORK_THREADS = 4
 
 
@@ -48,7 +48,7 @@ async def test_client_discovers_whom_it_talks_to(demo_server, options):
         assert capabilities.logging is not None
         assert capabilities.resources is not None
         assert capabilities.resources.subscribe is True
-    # One request found it out: no handshake, no session to close.
+    # One request was enough: no handshake, no session to close.
     assert statuses == [(200, None)]
 
 
@@ -368,12 +368,12 @@ async def test_client_that_leaves_long_calls_frees_their_threads(demo_server):
             await client.call_tool("find_route", LONG_SEARCH, progress_callback=note)
 
         searches = [asyncio.create_task(search(event)) for event in begun]
-        # Every thread that runs tools has one of them by the time the last has reported.
+        # When the last search has reported, every thread that runs tools has one of them.
         await asyncio.gather(*(event.wait() for event in begun))
         for task in searches:
             task.cancel()
         outcomes = await asyncio.gather(*searches, return_exceptions=True)
-        # On a slow machine one may have come to its end before the last began.
+        # On a slow machine, one search may have ended before the last began.
         assert asyncio.CancelledError in {type(outcome) for outcome in outcomes}
         assert await distance(client) == 5539.6
 
@@ -384,7 +384,7 @@ def numbers(notices: ReadResourceResult) -> list[int]:
 
 
 async def every_page(list_page: Any, member: str) -> list[Any]:
-    """The entries of a list, page by page until there is no next cursor."""
+    """Return the entries of a list, page by page until there is no next cursor."""
     page = await list_page()
     components = list(getattr(page, member))
     while page.next_cursor is not None:

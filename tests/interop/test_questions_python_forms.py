@@ -109,7 +109,7 @@ async def test_user_visits_a_page_before_or_after_consenting(asking_url):
         result = await call(asking_url, host, "connect_account")
         *_, question = host.questions
         assert question.mode == "url"
-        # The page is one of the site, under an address that belongs to this call alone.
+        # The page belongs to the site, and its address to this call alone.
         site = asking_url.rsplit("/", 2)[0]
         interaction_id = question.url.removeprefix(f"{site}/accounts/")
         assert text(result) == f"connected {interaction_id}"

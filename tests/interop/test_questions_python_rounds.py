@@ -145,7 +145,7 @@ async def test_streamed_call_asks_in_the_middle_and_says_everything_once(asking_
     options = {"logging_callback": keep, "log_level": "info"}
     async with connected(asking_url, **Host([answer]).callbacks, **options) as client:
         result = await client.call_tool(tool, progress_callback=note)
-        # By the time that another call is answered, whatever came before it was handed on.
+        # When another call is answered, all earlier messages have been handed on.
         await client.call_tool("offers")
     assert text(result) == "packed the large box"
     steps = [(n, 4, f"step {n}") for n in range(1, 5)]

@@ -1,6 +1,6 @@
 """The official TypeScript client is asked by a server in another process, at 2026-07-28.
 
-`typescript/questions.mjs` answers every kind of question once, in Node; each test looks at a part.
+`typescript/questions.mjs` answers every kind of question once, in Node; each test checks a part.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ Seen = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def mounts(installed, asking_urls):
-    """What the script printed."""
+    """Return what the script printed."""
     return node.run("questions.mjs", asking_urls)
 
 
 @pytest.fixture(params=MOUNTS)
 def seen(request, mounts):
-    """What the script saw at each mount."""
+    """Return what the script saw at each mount."""
     return mounts[request.param]
 
 
 def text(talk: Seen) -> tuple[bool, str]:
-    """Whether a tool failed, and what it said."""
+    """Return whether a tool failed, and what it said."""
     assert "failed" not in talk, talk["failed"]
     (block,) = talk["result"]["content"]
     return talk["result"].get("isError", False), block["text"]
 
 
 def messages(talk: Seen) -> list[str]:
-    """What the user has read."""
+    """Return the messages that the user has read."""
     return [
         question["params"]["message"]
         for question in talk["asked"]
@@ -280,12 +280,12 @@ def test_another_client_goes_on_at_the_other_mount(seen):
 def test_client_met_no_other_errors(seen):
     def every(value: Any) -> list[str]:
         if isinstance(value, list):
-            return [error for item in value for error in every(item)]
+            return [error for element in value for error in every(element)]
         if not isinstance(value, dict):
             return []
         return [
             *value.get("errors", []),
-            *(error for item in value.values() for error in every(item)),
+            *(error for element in value.values() for error in every(element)),
         ]
 
     assert every(seen) == []

@@ -39,7 +39,7 @@ def test_question_is_the_last_message_of_its_stream(wire, name):
     ]
     assert progress == [("first", 1), ("first", 2)]
     assert questions["resultType"] == "input_required"
-    # What the first stream said is not said again under the token of the second.
+    # Progress of the first stream is not repeated under the token of the second.
     progress = [
         (message["params"]["progressToken"], message["params"]["progress"]) for message in after
     ]
@@ -88,7 +88,7 @@ def test_answer_that_is_none_is_an_error_of_the_client(wire, answer):
     questions = wire.call("pack")
     response = wire.post("tools/call", retry(questions, answer, "pack"))
     assert response.json()["error"]["code"] == INVALID_PARAMS
-    # The state is as good as before.
+    # The state is still valid.
     (block,) = wire.call_again(questions, LARGE, "pack")["content"]
     assert block["text"] == "packed the large box"
 

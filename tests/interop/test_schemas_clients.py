@@ -1,7 +1,7 @@
-"""Other people's clients take every list and every result, and see the values that we mean.
+"""Clients of others accept every list and every result, and read the values that are meant.
 
-Clients compile the schemas of a list, reject results by them, and make types of them; each has its
-own idea of JSON Schema. `schema_site/cases.py` has the tools and the values.
+Clients compile the schemas of a list, validate results with them, and build types from them; each
+interprets JSON Schema in its own way. `schema_site/cases.py` has the tools and the values.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _typescript(project: Any) -> Run:
 NODE = pytest.mark.requires("node", "npm")
 CLIENTS = pytest.mark.requires("clients")
 LATEST = "2026-07-28"
-# How a client comes to each revision that has output schemas: by its mode, or because the server
-# has no later one. The first is not spoken by clients that know the handshake alone.
+# How a client gets to each revision that has output schemas: by its mode, or because the server has
+# no later one. Clients that know only the handshake do not speak the first.
 TARGETS = {
     LATEST: {"path": "latest", "mode": "auto"},
     "2025-11-25": {"path": "latest", "mode": "legacy"},
@@ -71,7 +71,7 @@ WAYS: Mapping[str, tuple[Run, tuple[str, ...], tuple[pytest.MarkDecorator, ...]]
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The address of the site, started once."""
+    """Yield the address of the site, started once."""
     directory = tmp_path_factory.mktemp("schemas")
     environ = {"MCP_TEST_DATABASE": str(directory / "db.sqlite3")}
     settings = f"{SITE}.settings"
@@ -90,7 +90,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def visit(site):
-    """What a client saw at each revision, which goes once."""
+    """Return a function that runs a client once, and returns what it saw at each revision."""
     seen: dict[str, dict[str, Seen]] = {}
 
     def visit(client: str) -> dict[str, Seen]:
@@ -103,7 +103,7 @@ def visit(site):
 
 
 def given(site: str, revisions: Iterable[str]) -> dict[str, Any]:
-    """What a script is told: what to call, and where."""
+    """Return the input of a script: what to call, and where."""
     targets = {
         revision: {"url": f"{site}/{TARGETS[revision]['path']}/mcp", **TARGETS[revision]}
         for revision in revisions
@@ -171,7 +171,7 @@ def _expected(case: Case, revision: str) -> Any:
 
 def _shown(case: Case, call: Seen) -> Any:
     text = "".join(call["texts"])
-    # A text is not quoted.
+    # Text is not encoded as JSON.
     return {
         "text": text if isinstance(case.value, str) else json.loads(text),
         "structured": call.get("structured"),

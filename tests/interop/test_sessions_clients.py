@@ -1,6 +1,6 @@
-"""Other people's clients at every handshake revision, over every mount and over HTTP+SSE.
+"""Clients of others at every handshake revision, over every mount and over HTTP+SSE.
 
-`clients/journey.py` says what each does there; each test looks at a part of what they all saw.
+`clients/journey.py` defines what each client does; each test checks a part of what they saw.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.spec import spec
 
 INVALID_PARAMS = -32602
 LATEST = "2025-11-25"
-# Where a client goes, and what is agreed on there.
+# The targets of a client, and the revision that is negotiated there.
 PLACES = {
     **dict.fromkeys(("raw", "view", "sse"), LATEST),
     **{version: version for version in HANDSHAKES},
@@ -48,7 +48,7 @@ def _typescript(project: Any) -> Run:
 NODE = pytest.mark.requires("node", "npm")
 CLIENTS = pytest.mark.requires("clients")
 SHARED = pytest.mark.requires("shared")
-# Each client with what it takes, and the number of processes that serve it.
+# How each client is run, the number of processes that serve it, and the services that it needs.
 WAYS: Mapping[str, tuple[Run, int, tuple[pytest.MarkDecorator, ...]]] = {
     "mcp 1": (_python("python1.py", "mcp1"), 1, (CLIENTS,)),
     "mcp 2": (_python("python2.py", None), 1, ()),
@@ -69,7 +69,7 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The site with so many processes, started once."""
+    """Yield a function that starts the site with a number of processes, once."""
     sites: dict[int, str] = {}
     with ExitStack() as stack:
 
@@ -84,7 +84,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def travel(site):
-    """What a client saw, which goes once."""
+    """Return a function that runs a client once, and returns what it saw."""
     trips: dict[str, dict[str, Seen]] = {}
 
     def travel(way: str) -> dict[str, Seen]:
@@ -97,7 +97,7 @@ def travel(site):
 
 
 def everywhere(places: Any) -> pytest.MarkDecorator:
-    """Each client in each of these places."""
+    """Parametrize a test with each client in each of these places."""
     return pytest.mark.parametrize(
         ("way", "place"),
         [
@@ -121,7 +121,7 @@ def result(text: str) -> Seen:
 
 
 def number(value: int, version: str) -> Seen:
-    """A number as a revision has it: beside the text, in an object, where it knows that."""
+    """Return the result of a number: with structured content in revisions that have it."""
     structured = {"result": value} if version >= "2025-06-18" else None
     return {**result(str(value)), "structured": structured}
 
@@ -159,8 +159,8 @@ def test_client_hears_progress_in_order(seen, way, place):
     assert seen["progress"] == expected
 
 
-# Of messages that come together over HTTP+SSE the TypeScript clients take the response before the
-# progress that precedes it, and have then forgotten whom that was for.
+# If messages arrive together over HTTP+SSE, the TypeScript clients handle the response before the
+# progress that precedes it, and can then no longer assign the progress to its request.
 TAKES_THE_RESPONSE_FIRST = ("sdk", "client", "client, three workers")
 
 
@@ -195,7 +195,7 @@ def test_client_hears_as_much_of_the_log_as_it_set(seen):
     records = [[level, f"this is {level}"] for level in LEVELS]
     assert seen["logged_at_debug"] == records
     assert seen["logged_at_error"] == records[-1:]
-    # Before a level was set it is the server's choice; an answer may come without a stream then.
+    # Before a level is set, the server chooses it; an answer may then come without a stream.
     assert seen["logged"] in ([], records[1:])
 
 

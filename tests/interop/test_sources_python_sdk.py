@@ -1,6 +1,6 @@
-"""What the demo has anyway (a model, a viewset, a page, a form, an admin), by the official client.
+"""The demo's model, viewset, page, form and admin as components, used by the official client.
 
-Each test has airports to itself: all of them share one server.
+Each test has airports to itself, as all of them share one server.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def test_client_pages_through_what_it_searches_and_filters(demo_server):
     assert second["items"] == [notices[0]]
     assert first["total"] == 3
     assert second.keys() == {"items"}
-    # A cursor goes on with the list that it was given for, and with no other.
+    # A cursor is valid for the list that it was issued for, and for no other.
     assert other.is_error
 
 
@@ -122,7 +122,7 @@ async def test_listening_client_hears_of_an_update_and_not_of_a_preview(demo_ser
                 other, "update_notice", id=kept["id"], severity="warning", preview=True
             )
             updated = await answer(other, "update_notice", id=changed["id"], severity="warning")
-            # The preview came first, and would be heard first.
+            # A notification about the preview would have arrived first.
             assert await anext(changes) == ResourceUpdated(uri=uris[1])
         (contents,) = (await desk.read_resource(uris[1])).contents
         unchanged = await answer(desk, "get_notice", id=kept["id"])
@@ -319,18 +319,18 @@ async def test_client_runs_an_action_of_the_admin(demo_server):
 
 
 def at_desk(demo_server: DemoServer, **options: Any) -> Any:
-    """The client of a member of staff."""
+    """Return the client of a member of staff."""
     return connected(demo_server.staff_url, demo_server.staff_token, **options)
 
 
 async def create(desk: Client, airport: str, title: str, **given: Any) -> dict[str, Any]:
-    """A new notice, as the tool answers."""
+    """Create a notice, and return the answer of the tool."""
     text = "Until further notice."
     return await answer(desk, "create_notice", airport=airport, title=title, text=text, **given)
 
 
 async def answer(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool that has to succeed answers, in text as in structure."""
+    """Call a tool that has to succeed, and return its result, which is also its text."""
     result = await client.call_tool(name, arguments)
     assert not result.is_error, result
     assert json.loads(result.content[0].text) == result.structured_content

@@ -28,7 +28,7 @@ SECONDS = 150
 INVALID_PARAMS = -32602
 # Minutes of work, unless it is cancelled, with progress from early on.
 LONG_SEARCH = {"start": "LHR", "rounds": 5000}
-# MCP_DJANGO["THREADS"] as the demo leaves it.
+# MCP_DJANGO["THREADS"], which the demo does not set.
 WORK_THREADS = 8
 
 
@@ -36,7 +36,7 @@ WORK_THREADS = 8
 async def started(
     *arguments: str, environ: dict[str, str], script: str = "manage.py", **options: Any
 ) -> AsyncIterator[Client]:
-    """A client of a server that it started; the whole conversation has one bound."""
+    """Yield a client of a server that it started; one timeout limits the whole conversation."""
     command = StdioServerParameters(
         command=sys.executable,
         args=[script, *arguments],
@@ -49,7 +49,7 @@ async def started(
 
 @asynccontextmanager
 async def at_desk(demo: DemoServer, *arguments: str, **options: Any) -> AsyncIterator[Client]:
-    """A client of the demo, which is migrated and loaded already."""
+    """Yield a client of the demo, which is migrated and loaded already."""
     environ = {"DEMO_VAR": str(demo.var), "DJANGO_SETTINGS_MODULE": "demo_project.settings"}
     async with started("mcp", "stdio", *arguments, environ=environ, **options) as client:
         yield client
@@ -57,7 +57,7 @@ async def at_desk(demo: DemoServer, *arguments: str, **options: Any) -> AsyncIte
 
 @asynccontextmanager
 async def asking(host: Host | None = None) -> AsyncIterator[Client]:
-    """A client of the site that asks."""
+    """Yield a client of the site that asks."""
     environ = {"DJANGO_SETTINGS_MODULE": "tests.interop.asking_site.settings"}
     arguments = ("mcp", "stdio", "--server", "asking")
     callbacks = host.callbacks if host else {}
@@ -142,12 +142,12 @@ async def test_client_that_cancels_long_calls_frees_their_threads(demo_server):
                 event.set()
 
         searches = [asyncio.create_task(search(event)) for event in begun]
-        # Every thread that runs tools has one of them by the time the last has reported.
+        # When the last search has reported, every thread that runs tools has one of them.
         await asyncio.gather(*(event.wait() for event in begun))
         for task in searches:
             task.cancel()
         outcomes = await asyncio.gather(*searches, return_exceptions=True)
-        # Where eight threads share a slow core, one may reach the limit of its query before.
+        # If eight threads share a slow core, one may reach the limit of its query first.
         assert asyncio.CancelledError in {type(outcome) for outcome in outcomes}
         result = await client.call_tool(
             "great_circle_distance", {"origin": "JFK", "destination": "LHR"}
@@ -179,7 +179,7 @@ async def test_client_listens_and_works_on_one_channel(demo_server):
             assert changes.honored.resource_subscriptions == [uri]
 
 
-# `manage.py` that gets SIGTERM, as from a process manager, when the gate is closed.
+# Runs `manage.py`, and sends it SIGTERM as a process manager does, when the gate is closed.
 STOPPED = """
 import os, runpy, signal, sys, threading
 
@@ -198,7 +198,7 @@ async def test_client_takes_the_leave_of_a_stopping_server_for_what_it_is(tmp_pa
     script, gate = tmp_path / "stopped.py", tmp_path / "gate"
     script.write_text(STOPPED)
     os.mkfifo(gate)
-    # Open for both, so that neither side waits for the other to come.
+    # Opened for reading and writing, so that neither side waits for the other.
     closing = os.open(gate, os.O_RDWR)
     environ = {
         "DEMO_VAR": str(demo_server.var),
@@ -211,7 +211,7 @@ async def test_client_takes_the_leave_of_a_stopping_server_for_what_it_is(tmp_pa
         client.listen(tools_list_changed=True) as changes,
     ):
         os.close(closing)
-        # A graceful end is an end of the events; any other one raises.
+        # A graceful end only ends the iteration; any other one raises.
         assert [event async for event in changes] == []
 
 

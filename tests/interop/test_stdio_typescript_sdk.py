@@ -1,6 +1,6 @@
 """The official TypeScript client over stdio, at 2026-07-28: it starts the server itself.
 
-`typescript/stdio.mjs` does everything once, in Node; each test looks at a part of what it saw.
+`typescript/stdio.mjs` does everything once, in Node; each test checks a part of what it saw.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def command(*arguments: str, **environ: str) -> dict[str, Any]:
-    """How a host is told to start a server."""
+    """Return the configuration with which a host starts a server."""
     return {
         "command": sys.executable,
         "args": ["manage.py", "mcp", "stdio", *arguments],
@@ -38,7 +38,7 @@ def command(*arguments: str, **environ: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def seen(installed, demo_server):
-    """What the script printed."""
+    """Return what the script printed."""
     demo = {
         "DEMO_VAR": str(demo_server.var),
         "DJANGO_SETTINGS_MODULE": "demo_project.settings",

@@ -1,6 +1,6 @@
 """The official TypeScript client against the demo, at 2026-07-28.
 
-`typescript/client.mjs` does everything once, in Node; each test looks at a part of what it saw.
+`typescript/client.mjs` does everything once, in Node; each test checks a part of what it saw.
 """
 
 import base64
@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def seen(installed, demo_server):
-    """What the script printed."""
+    """Return what the script printed."""
     demo = {
         "url": demo_server.url,
         "token": demo_server.token,
@@ -44,7 +44,7 @@ def test_client_discovers_whom_it_talks_to(seen, mode):
     assert {"completions", "logging", "prompts", "resources", "tools"} <= set(
         report["capabilities"]
     )
-    # One request found it out: no handshake, no session to close.
+    # One request was enough: no handshake, no session to close.
     assert report["statuses"] == [[200, None]]
 
 
@@ -185,7 +185,7 @@ def test_client_is_told_why_it_is_turned_away(seen):
 @spec("HTTP-30")
 def test_client_met_no_other_errors(seen):
     assert seen["errors"] == []
-    # It takes leave of a subscription with a notification too, which is accepted and does nothing.
+    # The client also ends a subscription with a notification, which is accepted and does nothing.
     statuses = [status for status, _ in seen["statuses"]]
     assert set(statuses) == {200, 202}
     assert statuses.count(202) == 1

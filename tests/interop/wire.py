@@ -1,4 +1,4 @@
-"""A client of 2026-07-28 written against the specification and not with our own code.
+"""A client of 2026-07-28 written against the specification, and not with the package's own code.
 
 It knows JSON, the envelope and `data:` lines, so that a mistake shared by the package's encoder
 and decoder shows up here.
@@ -29,9 +29,9 @@ SECONDS = 90
 
 
 class Wire:
-    """One endpoint, one token; every request stands alone.
+    """A client of one endpoint with one token; every request stands alone.
 
-    `capabilities` is what every request declares that its client can be asked.
+    `capabilities` are the client's capabilities, which every request declares.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Wire:
         self._http.close()
 
     def post(self, method: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
-        """Send one request and hand back the HTTP response as it is."""
+        """Send one request and return the HTTP response unchanged."""
         return self._http.post(self._url, **self._request(method, params or {}))
 
     def result(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The result of one request that must succeed."""
+        """Send one request that must succeed, and return its result."""
         response = self.post(method, params)
         assert response.status_code == 200, response.text
         message = response.json()
@@ -71,24 +71,24 @@ class Wire:
         return dict(message["result"])
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """The result of a tool, whether it succeeded or not."""
+        """Call a tool, and return its result, whether it succeeded or not."""
         return self.result("tools/call", {"name": name, "arguments": arguments})
 
     def call_again(
         self, questions: Mapping[str, Any], answer: Mapping[str, Any], name: str, **arguments: Any
     ) -> dict[str, Any]:
-        """The result of a tool once each of its `questions` has this answer."""
+        """Call a tool again with this answer to each of its `questions`, and return its result."""
         return self.result("tools/call", retry(questions, answer, name, **arguments))
 
     def read_json(self, uri: str) -> Any:
-        """The content of a resource that is one JSON document."""
+        """Return the content of a resource that is one JSON document."""
         (contents,) = self.result("resources/read", {"uri": uri})["contents"]
         assert contents["mimeType"] == "application/json"
         return json.loads(contents["text"])
 
     @contextmanager
     def stream(self, method: str, params: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
-        """The messages of an event stream, as they come."""
+        """Yield the messages of an event stream, as they arrive."""
         request = self._request(method, params)
         with self._http.stream("POST", self._url, **request) as response:
             content_type = response.headers["content-type"]
@@ -119,7 +119,7 @@ class Wire:
 def retry(
     questions: Mapping[str, Any], answer: Mapping[str, Any], name: str, **arguments: Any
 ) -> dict[str, Any]:
-    """The parameters of a call that answers the `questions` of an earlier one."""
+    """Return the parameters of a call that answers the `questions` of an earlier one."""
     return {
         "name": name,
         "arguments": arguments,

@@ -1,1 +1,1 @@
-"""A site whose one server asks its clients everything that a client can be asked."""
+"""A site whose one server sends its clients every kind of client request."""

@@ -1,4 +1,4 @@
-"""Both mounts in one process: the lane under `/lane`, the raw application under `/raw`."""
+"""Both mounts in one process: the fast ASGI handler under `/lane`, the raw one under `/raw`."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What asks: a tool for each kind of question, a prompt, a resource and a template."""
+"""Components that ask: a tool for each kind of question, a prompt, a resource and a template."""
 
 from __future__ import annotations
 

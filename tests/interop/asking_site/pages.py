@@ -1,7 +1,7 @@
 """The page where a user connects an account, and the memory of who has.
 
-Everybody is a stranger on this site, so the page cannot tell whose visit it is; a real one asks
-`mcp_django.auth.pages.belongs_to`.
+All users of this site are anonymous, so the page cannot check who visits it; a page of a real site
+calls `mcp_django.auth.pages.belongs_to`.
 """
 
 from __future__ import annotations

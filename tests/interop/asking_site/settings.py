@@ -5,5 +5,5 @@ from tests.settings import *  # noqa: F403
 ROOT_URLCONF = "tests.interop.asking_site.urls"
 ASGI_APPLICATION = "tests.interop.asking_site.asgi.application"
 
-# Nobody migrates its database, and a log that cannot be written stops what may write.
+# The database is not migrated, and tools that may write would fail without a table for the log.
 MCP_DJANGO = {"LOG_CALLS": False}

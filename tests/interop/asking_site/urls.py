@@ -1,4 +1,4 @@
-"""The endpoint on the lane, and the page that users are sent to."""
+"""The endpoint of the fast ASGI handler, and the page that users are sent to."""
 
 from django.urls import path
 

@@ -1,8 +1,8 @@
-"""Scripts that drive other people's clients, each in an environment of its own.
+"""Scripts that drive clients written by others, each in an environment of its own.
 
-A script takes `{"targets": {key: {"url", "kind", …}}}` as JSON on its standard input, goes to every
-target at once, and prints what it saw by key. What it saw is told in the words of `journey.py`,
-whatever the client calls things.
+A script takes `{"targets": {key: {"url", "kind", …}}}` as JSON on its standard input, goes to all
+targets at the same time, and prints what it saw by key. The results have the names of
+`journey.py`, whatever the client calls them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from tests.kit.processes import CACHE
 
 HERE = Path(__file__).parent
-# Each in the cache, as its own requirements conflict with ours.
+# Each has an environment in the cache, as its requirements conflict with ours.
 CLIENTS = ("mcp1", "fastmcp")
 # Libraries for agents: those that require the first major version of `mcp`, and the second.
 FRAMEWORKS = ("frameworks1", "frameworks2")
@@ -25,21 +25,21 @@ SCRIPT_SECONDS = 180
 
 
 def python(environment: str | None) -> Path:
-    """The interpreter of an environment; our own has the official client of today."""
+    """Return the interpreter of an environment; ours has the current official client."""
     if environment is None:
         return Path(sys.executable)
     return CACHE / "clients" / environment / "bin" / "python"
 
 
 def pins(environment: str) -> dict[str, str]:
-    """The versions that an environment requires, by the names of the packages."""
+    """Return the versions that an environment requires, by the names of the packages."""
     lines = (HERE / f"{environment}.txt").read_text().split()
     pairs = (line.split("==") for line in lines)
     return {name.partition("[")[0]: version for name, version in pairs}
 
 
 def why_missing(environments: Iterable[str]) -> str | None:
-    """Why the clients cannot be run, or None when they can."""
+    """Return why the clients cannot be run, or None if they can."""
     for environment in environments:
         library = python(environment).parents[1] / "lib"
         for name, version in pins(environment).items():
@@ -50,7 +50,7 @@ def why_missing(environments: Iterable[str]) -> str | None:
 
 
 def run(script: str, given: Any, *, environment: str | None) -> dict[str, Any]:
-    """What a script prints as JSON that is given JSON on its standard input."""
+    """Run a script with JSON on its standard input, and return the JSON that it prints."""
     done = subprocess.run(
         [python(environment), script],
         cwd=HERE,

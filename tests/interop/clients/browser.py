@@ -1,7 +1,7 @@
 """The browser of a program that signs in: `browser.py PERSON OPENED URL`.
 
 The person (`tests.oauth.live.person`) signs in and consents at the URL, which is written to the
-file of opened URLs; then the program is visited where the person was redirected to.
+file of opened URLs; then the browser opens the program's URL that the person was redirected to.
 """
 
 from __future__ import annotations

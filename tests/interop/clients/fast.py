@@ -17,7 +17,7 @@ from mcp import MCPError
 
 
 class Ears(MessageHandler):
-    """Notes what changes."""
+    """Records notifications of changes."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -49,11 +49,11 @@ class Traveler:
         content = self._host.answer(message)
         if content is None:
             return ElicitResult(action="decline")
-        # The form comes as a class that was made of its schema.
+        # The client passes the form as a class that it made of the schema.
         return ElicitResult(action="accept", content=kind(**content) if kind else None)
 
     async def _sample(self, messages: Any, params: Any, context: Any) -> Any:
-        self._host.asked.append(messages[0].content.text)
+        self._host.questions.append(messages[0].content.text)
         content = types.TextContent(type="text", text="Short.")
         return types.CreateMessageResult(role="assistant", content=content, model="small")
 
@@ -115,7 +115,7 @@ class Traveler:
     async def set_level(self, level: Any) -> None:
         await self.client.set_logging_level(level)
 
-    # This client leaves subscriptions to the session of the official one.
+    # This client leaves subscriptions to the session of the official client.
     async def subscribe(self, uri: str) -> None:
         await self.client.session.subscribe_resource(uri)
 

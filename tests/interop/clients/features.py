@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-# Within this time a script is over; nothing is asserted about how long it takes.
+# A script ends within this time; no test asserts how long it takes.
 SECONDS = 150
 NAME = "Ada"
 SUMMARY = "Short."

@@ -11,7 +11,7 @@ from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.test import TestModel
 
-# It says so, and calls them in rounds all the same.
+# It warns that callbacks will never be called, and calls them in rounds nevertheless.
 warnings.filterwarnings("ignore", message=".*will never be called")
 
 
@@ -27,7 +27,7 @@ async def use(url: str, headers: dict[str, str]) -> dict[str, Any]:
         elicitation_handler=elicit,
         sampling_model=TestModel(custom_output_text=features.SUMMARY),
     )
-    # Calls the tool, and says what it got.
+    # The model calls the tool, and answers with its result.
     agent = Agent(TestModel(call_tools=["declared"]), toolsets=[toolset])
     async with toolset:
         (letter,) = (await toolset.get_prompt("letter", features.TOPIC)).messages

@@ -1,4 +1,4 @@
-"""The tasks of the official Python client of the version before today's."""
+"""The tasks of the previous version of the official Python client."""
 
 from __future__ import annotations
 

@@ -11,20 +11,20 @@ const ROUNDS = 5;
 // user's, in order: the content of a form, or null for one who declines.
 class Host {
   answers = [];
-  asked = [];
+  questions = [];
   logged = [];
   updated = [];
   #waiting = new Map();
 
   elicit({ message, mode }) {
-    this.asked.push(message);
+    this.questions.push(message);
     const content = this.answers.shift();
     if (content === null) return { action: "decline" };
     return mode === "url" ? { action: "accept" } : { action: "accept", content };
   }
 
   sample({ messages }) {
-    this.asked.push(messages[0].content.text);
+    this.questions.push(messages[0].content.text);
     return { role: "assistant", content: { type: "text", text: "Short." }, model: "small" };
   }
 
@@ -67,7 +67,7 @@ async function questions(traveler, host) {
     agreed,
     summarized: await traveler.call("summarize", { text: "Long." }),
     folders: await traveler.call("folders", {}),
-    asked: host.asked,
+    asked: host.questions,
   };
 }
 

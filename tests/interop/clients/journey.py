@@ -1,6 +1,6 @@
-"""Everything that a session can do, once, with any Python client; imports nothing but Python.
+"""Uses every feature of a session once, with any Python client; imports only the standard library.
 
-A `Traveler` hides what the clients call things. The site is `tests/interop/session_site`.
+A `Traveler` hides the different names of the clients. The site is `tests/interop/session_site`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-# Within this time a journey is over; nothing is asserted about how long it takes.
+# A journey ends within this time; no test asserts how long it takes.
 SECONDS = 150
-# How often it is looked whether nothing comes any more.
+# How often to check that no notification arrives any longer.
 ROUNDS = 5
 WATCHED = "site://board"
 
 
 @dataclass
 class Host:
-    """What a user and a model answer, and what a client was told without asking.
+    """The answers of a user and a model, and the notifications that a client received.
 
     `answers` are the user's, in order: the content of a form, or `None` for one who declines.
     """
 
     answers: list[Any] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    questions: list[str] = field(default_factory=list)
     logged: list[list[Any]] = field(default_factory=list)
     updated: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     rearranged: asyncio.Event = field(default_factory=asyncio.Event)
 
     def answer(self, question: str) -> Any:
-        """Note what is asked and answer it."""
-        self.asked.append(question)
+        """Record a question, and return the answer to it."""
+        self.questions.append(question)
         return self.answers.pop(0)
 
 
@@ -43,44 +43,44 @@ class Traveler(Protocol):
     """A connected client."""
 
     async def introduce(self) -> dict[str, Any]:
-        """`version`, `name` and the sorted names of `capabilities` of the server."""
+        """Return the server's `version`, its `name` and the sorted names of its `capabilities`."""
 
     async def tools(self) -> list[str]:
-        """The names of all tools."""
+        """Return the names of all tools."""
 
     async def call(self, name: str, arguments: Any, progress: list[float] | None = None) -> Any:
-        """`text`, `structured` and `failed` of a tool's result; `code` of an error."""
+        """Return `text`, `structured` and `failed` of a tool's result; `code` of an error."""
 
     async def call_and_cancel(self, name: str, arguments: Any) -> None:
         """Cancel a call as soon as it has reported progress."""
 
     async def read(self, uri: str) -> str:
-        """The text of a resource."""
+        """Return the text of a resource."""
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> str:
-        """The text of a prompt's one message."""
+        """Return the text of a prompt's one message."""
 
     async def complete(self, prompt: str, argument: str, value: str) -> list[str]:
-        """What is suggested for an argument of a prompt."""
+        """Return the suggestions for an argument of a prompt."""
 
     async def set_level(self, level: str) -> None:
-        """Hear no more of what is less severe."""
+        """Stop receiving messages that are less severe."""
 
     async def subscribe(self, uri: str) -> None:
-        """Hear of changes of a resource."""
+        """Subscribe to changes of a resource."""
 
     async def unsubscribe(self, uri: str) -> None:
-        """Hear no more of them."""
+        """Unsubscribe from changes of a resource."""
 
     async def ping(self) -> None:
-        """See whether the server is there."""
+        """Check that the server answers."""
 
 
 Connect = Callable[[dict[str, Any], Host], AbstractAsyncContextManager[Traveler]]
 
 
 async def journey(traveler: Traveler, host: Host, key: str) -> dict[str, Any]:
-    """What a client sees of a server."""
+    """Use all features of a server, and return what the client saw."""
     seen = {
         **await traveler.introduce(),
         "tools": await traveler.tools(),
@@ -103,10 +103,10 @@ async def journey(traveler: Traveler, host: Host, key: str) -> dict[str, Any]:
 
 
 async def questions(traveler: Traveler, host: Host) -> dict[str, Any]:
-    """What becomes of the answers of the user and his model."""
+    """Return what tools make of the answers of the user and the model."""
     host.answers = [{"value": "Ada"}]
     greeted = await traveler.call("greet", {})
-    # What is left where nobody was asked.
+    # Replaces the answer that is left if the user was not asked.
     host.answers = [None]
     declined = await traveler.call("greet", {})
     host.answers = [{}]
@@ -117,12 +117,12 @@ async def questions(traveler: Traveler, host: Host) -> dict[str, Any]:
         "agreed": agreed,
         "summarized": await traveler.call("summarize", {"text": "Long."}),
         "folders": await traveler.call("folders", {}),
-        "asked": host.asked,
+        "asked": host.questions,
     }
 
 
 async def logs(traveler: Traveler, host: Host) -> dict[str, Any]:
-    """What is logged before a level is set, and with two levels."""
+    """Return what is logged before a level is set, and with two levels."""
     records = []
     for level in (None, "debug", "error"):
         host.logged.clear()
@@ -134,13 +134,13 @@ async def logs(traveler: Traveler, host: Host) -> dict[str, Any]:
 
 
 async def changes(traveler: Traveler, host: Host) -> dict[str, Any]:
-    """What is told of changes, and whether it ends when nobody wants to know."""
+    """Return the notifications about changes, during a subscription and after its end."""
     await traveler.subscribe(WATCHED)
     await traveler.call("repaint", {})
     updated = await host.updated.get()
     await traveler.unsubscribe(WATCHED)
     for _ in range(ROUNDS):
-        # What was under way still arrives. All changes travel on one stream, in their order.
+        # Notifications under way still arrive. All changes travel on one stream, in their order.
         await rearrange(traveler, host)
         while not host.updated.empty():
             host.updated.get_nowait()
@@ -152,21 +152,21 @@ async def changes(traveler: Traveler, host: Host) -> dict[str, Any]:
 
 
 async def rearrange(traveler: Traveler, host: Host) -> None:
-    """Change the list of tools, and hear of it."""
+    """Change the list of tools, and wait for the notification."""
     host.rearranged.clear()
     await traveler.call("rearrange", {})
     await host.rearranged.wait()
 
 
 async def cancellation(traveler: Traveler, key: str) -> dict[str, Any]:
-    """Whether a call stops that nobody waits for, and the session goes on."""
+    """Cancel a call, and return whether it stops; the session goes on."""
     await traveler.call_and_cancel("wait", {"mark": key})
     stopped = await traveler.call("has_stopped", {"mark": key})
     return {"stopped": stopped["text"]}
 
 
 async def interruption(traveler: Traveler) -> dict[str, Any]:
-    """What arrives of a call whose connection does not last, and of the next."""
+    """Return what arrives of a call whose connection is lost, and of the next call."""
     progress: list[float] = []
     answered = await traveler.call("step_aside", {}, progress)
     added = await traveler.call("add", {"first": 1, "second": 1})
@@ -174,7 +174,7 @@ async def interruption(traveler: Traveler) -> dict[str, Any]:
 
 
 async def visit(connect: Connect, key: str, target: dict[str, Any]) -> dict[str, Any]:
-    """What is seen of one target."""
+    """Return what a client sees at one target."""
     host = Host()
     try:
         async with asyncio.timeout(SECONDS), connect(target, host) as traveler:
@@ -187,7 +187,7 @@ async def visit(connect: Connect, key: str, target: dict[str, Any]) -> dict[str,
 
 
 async def travel(connect: Connect) -> None:
-    """Read where to go, go there, and print what was seen."""
+    """Read the targets, visit all of them, and print what was seen."""
     targets = json.load(sys.stdin)["targets"]
     seen = await asyncio.gather(*(visit(connect, key, target) for key, target in targets.items()))
     print(json.dumps(dict(zip(targets, seen, strict=True))))

@@ -1,4 +1,4 @@
-"""The official Python clients (mcp 1.x and 2.x) with their own OAuth, from nothing to revocation.
+"""The official Python clients (mcp 1.x and 2.x) with their own OAuth, from discovery to revocation.
 
 Everything is done once: a call, a call that needs more scopes, one after the token expired, one
 after it was revoked.
@@ -31,7 +31,7 @@ LONG_AGO = 1.0
 
 
 class Memory:
-    """Where the client keeps what it has, for as long as it runs."""
+    """The client's storage of tokens and of its registration, in memory."""
 
     tokens: Any = None
     client: Any = None

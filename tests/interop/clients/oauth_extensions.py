@@ -1,6 +1,6 @@
 """The official Python client with its providers for the two extensions of authorization.
 
-A service account by its secret or its key, and a user for whom a company speaks. Each calls a
+A service account with a secret or a key, and a user whose company vouches for them. Each calls a
 tool, then one that needs more scopes.
 """
 
@@ -29,7 +29,7 @@ SECONDS = 150
 
 
 class Memory:
-    """Where the client keeps its tokens, for as long as it runs."""
+    """The client's storage of tokens, in memory."""
 
     tokens: Any = None
 
@@ -47,7 +47,7 @@ class Memory:
 
 
 def provider_of(target: dict[str, Any], memory: Memory) -> Any:
-    """What the client proves itself with."""
+    """Return the provider of the client's credentials."""
     client_id = target["client_id"]
     common = {"client_id": client_id, "scope": "mcp", "issuer": target["issuer"]}
     if target["kind"] == "key":
@@ -80,7 +80,7 @@ def provider_of(target: dict[str, Any], memory: Memory) -> Any:
 
 
 async def journey(target: dict[str, Any]) -> dict[str, Any]:
-    """What the client sees at one target."""
+    """Return what the client sees at one target."""
     memory, grants, paths = Memory(), [], []
 
     async def note(request: Any) -> None:

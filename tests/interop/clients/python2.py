@@ -1,4 +1,4 @@
-"""The official Python client (mcp 2.x), which speaks the handshake where it finds it needed."""
+"""The official Python client (mcp 2.x), which uses the handshake where a server needs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Traveler:
         return types.ElicitResult(action="accept", content=content)
 
     async def _sample(self, context: Any, params: Any) -> types.CreateMessageResult:
-        self._host.asked.append(params.messages[0].content.text)
+        self._host.questions.append(params.messages[0].content.text)
         content = types.TextContent(type="text", text="Short.")
         return types.CreateMessageResult(role="assistant", content=content, model="small")
 

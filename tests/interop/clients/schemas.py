@@ -1,8 +1,8 @@
-"""Whether a Python client takes the list and the results of `tests.interop.schema_site`, and how.
+"""Whether a Python client accepts the list and the results of `tests.interop.schema_site`, and how.
 
 It takes `{"client", "calls": {tool: arguments}, "targets": {key: {"url", "mode"}}}` as JSON on its
-standard input, calls everything at each target, and prints what the client saw by key. A value that
-the client rejects is told by its `error`.
+standard input, calls everything at each target, and prints what the client saw by key. For a value
+that the client rejects, this is the `error`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-# An error of a validator shows the whole schema.
+# Longer errors are cut, since validators show the whole schema.
 MAX_ERROR = 600
 
-# The revision, the names in a list, and what a call has brought.
+# The revision, and functions that list the names of tools and return what a call has brought.
 Session = tuple[
     str, Callable[[], Awaitable[list[str]]], Callable[[str, Any], Awaitable[dict[str, Any]]]
 ]
@@ -26,7 +26,7 @@ Session = tuple[
 
 @asynccontextmanager
 async def sdk1(url: str, mode: str) -> AsyncIterator[Session]:
-    """The official client as it was before 2026-07-28."""
+    """Yield a session of the official client as it was before 2026-07-28."""
     from mcp import ClientSession
     from mcp.client.streamable_http import streamable_http_client
 
@@ -48,7 +48,7 @@ async def sdk1(url: str, mode: str) -> AsyncIterator[Session]:
 
 @asynccontextmanager
 async def sdk2(url: str, mode: str) -> AsyncIterator[Session]:
-    """The official client."""
+    """Yield a session of the official client."""
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
@@ -65,7 +65,7 @@ async def sdk2(url: str, mode: str) -> AsyncIterator[Session]:
 
 
 class Complaints(logging.Handler):
-    """Keeps what FastMCP logs when it cannot make the types of a schema, after which it goes on."""
+    """Records what FastMCP logs when it cannot build the types of a schema; it then goes on."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -77,7 +77,7 @@ class Complaints(logging.Handler):
 
 @asynccontextmanager
 async def fastmcp(url: str, mode: str) -> AsyncIterator[Session]:
-    """FastMCP's client, which makes a Python value of a result, by types that it makes itself."""
+    """Yield a session of FastMCP's client, which converts results to types that it builds."""
     from fastmcp import Client
     from fastmcp.client.transports import StreamableHttpTransport
 
@@ -122,12 +122,12 @@ async def main() -> None:
             for name, arguments in given["calls"].items():
                 try:
                     seen["calls"][name] = await call(name, arguments)
-                # Whatever a client raises is what is asked for.
+                # Every exception of a client is a result.
                 except Exception as exc:  # noqa: BLE001
                     seen["calls"][name] = {"error": reason(exc)}
             return seen
 
-    # One after the other, as complaints come without the name of the client.
+    # One after the other, as the log messages do not name the client.
     seen = {key: await visit(target) for key, target in given["targets"].items()}
     sys.stdout.write(json.dumps(seen))
 

@@ -5,7 +5,7 @@ from tests.settings import *  # noqa: F403
 ROOT_URLCONF = "tests.interop.framework_site.urls"
 ASGI_APPLICATION = "tests.interop.framework_site.asgi.application"
 
-# What check W005 asks of a site whose tools write.
+# Check W005 requires this of a site whose tools write.
 DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"  # noqa: F405
 
 MCP_DJANGO = {"SESSION_RATE": "", "SESSIONS_PER_PRINCIPAL": 1000, "STREAMS_PER_PRINCIPAL": 1000}

@@ -63,7 +63,7 @@ class Case:
 # Patterns ---------------------------------------------------------------------------------------
 
 # The pattern of a text that a tool takes and returns in a list, and the text. A pattern that is
-# compiled is matched by Python, another by pydantic's engine, which is that of Rust.
+# compiled is matched by Python, the others by pydantic's engine, which is that of Rust.
 PATTERNS: Mapping[str, tuple[str | re.Pattern[str], str]] = {
     "plain": (r"^[A-Z]{2}\d{4}$", "AB1234"),
     "flag_at_the_start": (r"(?i)^[a-z]+$", "ABC"),
@@ -261,7 +261,7 @@ Upper = Annotated[str, StringConstraints(to_upper=True, min_length=1)]
 class Echo:
     """A tool that returns its argument `value`, both with the annotation.
 
-    What it returns is what it is sent unless `value` says otherwise.
+    It returns what it is sent unless `value` is set.
     """
 
     annotation: Any
@@ -836,7 +836,7 @@ def _exact(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _exact(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_exact(item) for item in value]
+        return [_exact(element) for element in value]
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if is_integer and abs(value) > LIMIT else value
 

@@ -29,11 +29,11 @@ from tests.interop.schema_site.models import Parcel
 
 
 class Older(MCPServer):
-    """A server of the first revision that has output schemas, so that clients come down to it."""
+    """A server of the first revision that has output schemas, so that clients fall back to it."""
 
     @property
     def protocol_versions(self) -> tuple[str, ...]:
-        """One alone."""
+        """Only this revision."""
         return ("2025-06-18",)
 
 

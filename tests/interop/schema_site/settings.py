@@ -9,7 +9,7 @@ INSTALLED_APPS = [
 ROOT_URLCONF = "tests.interop.schema_site.urls"
 ASGI_APPLICATION = "tests.interop.schema_site.asgi.application"
 
-# What check W005 asks of a site whose tools write.
+# Check W005 requires this of a site whose tools write.
 DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"  # noqa: F405
 
 MCP_DJANGO = {"LOG_CALLS": False, "SESSION_RATE": "", "SESSIONS_PER_PRINCIPAL": 1000}

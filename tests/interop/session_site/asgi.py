@@ -1,4 +1,4 @@
-"""Every mount in one process, and a lane on which connections break."""
+"""Every mount in one process, and a fast ASGI handler whose connections break."""
 
 import os
 

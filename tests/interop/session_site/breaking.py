@@ -1,18 +1,18 @@
-"""A proxy that loses the connection of an answer in the middle of it."""
+"""A proxy that closes the connection of an answer in the middle of it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-# What a stream has brought when its connection is lost: the first message with an id.
+# The connection of a stream is lost with this message, the first with an id.
 LOST_AFTER = b'"notifications/progress"'
 
 
 class Breaking:
-    """Passes requests on to the lane; streams that answer a POST end early, those of a GET do not.
+    """Passes requests on to `/lane`; streams that answer a POST end early, those of a GET do not.
 
-    The client sees the end of the answer, the application a client that has gone.
+    The client sees the end of the answer, the application a client that has disconnected.
     """
 
     def __init__(self, lane: Any) -> None:

@@ -16,13 +16,13 @@ WATCHED = "site://board"
 PAGE = "https://bank.example/consent"
 WORDS = ("paris", "park", "party")
 LEVELS = ("debug", "info", "warning", "error")
-# Within this time a call that was cancelled has to have stopped.
+# A call that was cancelled has to stop within this time.
 STOP_SECONDS = 10
 PAUSE_SECONDS = 0.02
 
 
 def declare(server: MCPServer) -> None:
-    """Register everything with a server."""
+    """Register all components with a server."""
     for function in (add, count, greet, consent, summarize, folders, narrate, wait, has_stopped):
         server.tool(function)
     # Answered with a stream whether progress is wanted or not, so that it can be interrupted.

@@ -9,7 +9,7 @@ from tests.interop.session_site.components import declare
 
 
 class Dated(MCPServer):
-    """A server that speaks one revision, as a site does that has `PROTOCOL_VERSIONS`."""
+    """A server that speaks one revision, as on a site that sets `PROTOCOL_VERSIONS`."""
 
     @property
     def protocol_versions(self) -> tuple[str, ...]:
@@ -18,7 +18,7 @@ class Dated(MCPServer):
 
 
 dated = {version: Dated(version, permission=AllowAny) for version in HANDSHAKES}
-# Of these each is in one place, so that what changes in one place is told there alone.
+# Each of these has one mount, so that a change at one mount is notified only there.
 raw, view, old = (MCPServer(name, permission=AllowAny) for name in ("raw", "view", "old"))
 pictures = MCPServer("pictures", permission=AllowAny)
 for server in (*dated.values(), raw, view, old):

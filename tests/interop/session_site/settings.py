@@ -16,7 +16,7 @@ INSTALLED_APPS = [
 ROOT_URLCONF = "tests.interop.session_site.urls"
 ASGI_APPLICATION = "tests.interop.session_site.asgi.application"
 
-# What check W005 asks of a site whose tools write.
+# Check W005 requires this of a site whose tools write.
 DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"  # noqa: F405
 if url := os.environ.get("MCP_TEST_DATABASE_URL"):
     DATABASES = {"default": shared.database(url)}

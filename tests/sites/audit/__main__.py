@@ -15,7 +15,7 @@ FILE = Path(__file__).parent / "test_recorded_users.py"
 
 
 class Collector:
-    """Collects what the test noted, whether it passed or not."""
+    """Collects what the test recorded, whether it passed or not."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, list[tuple[str, Any]], str]] = []

@@ -14,7 +14,7 @@ from mcp_django.tenants import ThreadContext
 
 @contextmanager
 def easy_audit_context(user: Any, request: HttpRequest | None) -> Iterator[None]:
-    """Let django-easy-audit find the caller, also where its middleware is not open."""
+    """Let django-easy-audit find the caller, also where its middleware does not run."""
     is_open = get_current_request() is not None
     set_current_user(user)
     try:

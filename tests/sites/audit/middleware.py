@@ -13,7 +13,7 @@ _local = threading.local()
 
 
 class ViewRevisionMiddleware(RevisionMiddleware):
-    """Opens a revision for each request but those of MCP, whose functions have their own."""
+    """Opens a revision for each request except those of MCP, whose functions have their own."""
 
     def request_creates_revision(self, request: HttpRequest) -> bool:
         return super().request_creates_revision(request) and not request.path.endswith("/mcp")

@@ -1,4 +1,4 @@
-"""A model whose changes each package records, and one whose author a middleware of the site's."""
+"""A model whose changes each package records, with the users that two functions return."""
 
 from __future__ import annotations
 

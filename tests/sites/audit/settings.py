@@ -17,7 +17,7 @@ MIDDLEWARE = [
     "auditlog.middleware.AuditlogMiddleware",
     "crum.CurrentRequestUserMiddleware",
     # SQLite may refuse a write in the transaction that the package's own opens around a request,
-    # once another thread has written meanwhile.
+    # once another thread has written in the meantime.
     "tests.sites.audit.middleware.ViewRevisionMiddleware",
     "simple_history.middleware.HistoryRequestMiddleware",
     "easyaudit.middleware.easyaudit.EasyAuditMiddleware",

@@ -58,7 +58,7 @@ class NoteAdmin(admin.ModelAdmin):
 
 
 class AdminSite(admin.AdminSite):
-    """Apart from that of all tests."""
+    """An admin site apart from the one that all tests share."""
 
 
 notes_admin = AdminSite("notes-admin")

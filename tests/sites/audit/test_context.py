@@ -244,23 +244,23 @@ async def test_an_entry_has_the_address_and_the_correlation_id(ada):
     changes = {"authorization": ada.token, "x_correlation_id": "c-1"}
     assert (await ask("raw", "/notes/mcp", body, **changes)).status == 200
 
-    def entry() -> LogEntry:
+    def log_entry() -> LogEntry:
         return LogEntry.objects.get_for_object(Note.objects.get()).get()
 
-    row = await in_thread(entry)
+    row = await in_thread(log_entry)
     assert (row.remote_addr, row.cid) == ("127.0.0.1", "c-1")
 
 
 async def test_an_older_auditlog_records_the_caller_and_the_address(ada, monkeypatch):
-    # Version 3.4 has added it.
+    # Version 3.4 added this function.
     monkeypatch.delattr(auditlog_context, "set_extra_data")
     tool_call = ToolCall(server="notes", tool="write", arguments={"text": "older"})
     assert (await call("raw", ada, tool_call)).is_done
 
-    def entry() -> LogEntry:
+    def log_entry() -> LogEntry:
         return LogEntry.objects.get_for_object(Note.objects.get()).select_related("actor").get()
 
-    row = await in_thread(entry)
+    row = await in_thread(log_entry)
     assert (row.actor.username, row.remote_addr) == ("ada", "127.0.0.1")
 
 

@@ -54,7 +54,7 @@ TRANSPORTS = [
 async def write(
     mount: str, caller: Caller, kind: Kind, *, streams: bool
 ) -> tuple[dict[str, str], Outcome]:
-    """Write a note in a way, and return what was recorded."""
+    """Write a note with a kind of tool, and return what was recorded."""
     text = f"note {next(_numbers)}"
     arguments = {"text": text}
     if kind.changes:

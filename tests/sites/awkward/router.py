@@ -1,11 +1,11 @@
-"""Readings live apart from everything else, and so does whatever has to do with members."""
+"""A router: readings are in one database, and everything that belongs to members in another."""
 
 from __future__ import annotations
 
 from typing import Any
 
 READINGS, PEOPLE = "readings", "people"
-# Sessions of browsers stay where everything is that nobody has moved.
+# Sessions of browsers stay in the default database, with everything else.
 _OF_PEOPLE = frozenset(
     {"auth", "awkward", "contenttypes", "mcp_django", "mcp_oauth", "oauth2_provider"}
 )
@@ -18,7 +18,7 @@ def _home(app_label: str, model_name: str | None) -> str:
 
 
 class EachInItsPlace:
-    """Sends one model to the second database, and members, tokens and the rest of us to a third."""
+    """Sends readings to one database; members, tokens and this package's rows to another."""
 
     def db_for_read(self, model: Any, **hints: Any) -> str:
         return _home(model._meta.app_label, model._meta.model_name)

@@ -46,6 +46,6 @@ DATABASE_ROUTERS = ["tests.sites.awkward.router.EachInItsPlace"]
 ISSUER = f"http://testserver{FORCE_SCRIPT_NAME}"
 MCP_DJANGO = {"AUTH": ["tokens", "oauth"], "OAUTH": {"ISSUER": ISSUER}}
 OAUTH2_PROVIDER = provider_settings()
-# Nobody signs in at a page; the test that has a member approve a client adds the middleware. The
-# issuer has the path of the prefix, which W002 warns the oldest clients of.
+# No page is for signing in; the test in which a member approves a client adds the middleware. The
+# issuer has the path of the prefix, where clients of 2025-03-26 do not find it (W002).
 SILENCED_SYSTEM_CHECKS = [f"mcp_oauth.{code}" for code in ("E008", "E009", "W002", "W006")]

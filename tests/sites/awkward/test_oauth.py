@@ -19,7 +19,7 @@ from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent, RedeemedCode, RefreshReplay
 from mcp_django.oauth.revoking import revoke_access
 from mcp_django.storage import cleanup
-from tests.oauth.asking import AUTHORIZE, answer, ask, told
+from tests.oauth.asking import AUTHORIZE, answer, ask, redirect_parameters
 from tests.oauth.exchanges import call, error_of, post, redeem, refresh
 from tests.oauth.parties import make_app, pkce
 from tests.sites.awkward.models import Member
@@ -54,13 +54,13 @@ def app():
 
 
 def approved(ada: Member, app: Any) -> dict[str, Any]:
-    """What the client has after a member approved it on the page."""
+    """Let a member approve the client on the page, and return its tokens."""
     browser = Client()
     browser.force_login(ada)
     verifier, challenge = pkce()
     page = ask(browser, app, resource=RESOURCE, code_challenge=challenge)
     assert "ada@example.com" in page.content.decode()
-    given = told(answer(browser, page))
+    given = redirect_parameters(answer(browser, page))
     assert given["iss"] == django_settings.ISSUER
     issued = redeem(app, given["code"], verifier, resource=RESOURCE)
     assert issued.status_code == 200, issued.content
@@ -79,7 +79,7 @@ def test_a_client_is_approved_calls_refreshes_and_is_revoked(ada, app):
     second = refresh(app, first["refresh_token"]).json()
     assert counted(first["access_token"]).status_code == 401
     assert counted(second["access_token"]).status_code == 200
-    # The same refresh token once more within a minute is the same answer.
+    # The same refresh token again within a minute gets the same answer.
     assert refresh(app, first["refresh_token"]).json()["access_token"] == second["access_token"]
     form = {"token": second["refresh_token"], "client_id": app.client_id}
     assert post(form, path="/oauth/revoke").status_code == 200

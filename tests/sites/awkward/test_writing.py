@@ -19,8 +19,8 @@ NUMBERS = count()
 
 
 def client(model: type[Any], **options: Any) -> MCPClient:
-    """A client of a server that lets everybody write."""
-    # The system checks of another test may still find it, and want names to differ.
+    """Return a client of a server on which everybody may write."""
+    # The system checks of another test may still find the server, and require unique names.
     server = MCPServer(f"writing-{next(NUMBERS)}", permission=AllowAny)
     open_to_all = {
         "tools": ["create", "update", "delete"],
@@ -71,7 +71,7 @@ def test_a_preview_takes_back_both_databases():
 
 @pytest.fixture
 def _apart():
-    """No transaction is opened on the second database beside that on the first."""
+    """Open no transaction on the second database along with that on the first."""
     settings = connections["readings"].settings_dict
     settings["ATOMIC_REQUESTS"] = False
     yield

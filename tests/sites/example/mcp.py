@@ -1,6 +1,6 @@
 """What the example site exposes: one component of every kind, on three servers.
 
-`mcp` lets in whoever is known, `staff` members of staff, and `open_server` everybody.
+`mcp` is for authenticated callers, `staff` for members of staff, and `open_server` for everybody.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ def members_tool() -> str:
 
 
 def _pixel() -> bytes:
-    """The smallest picture: one transparent pixel as PNG."""
+    """Return the smallest picture: one transparent pixel as PNG."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data

@@ -1,4 +1,4 @@
-"""Customers, what they buy, and what is nobody's business."""
+"""Customers, what they buy, and columns that are confidential."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the admins of both tenants see and decide, printed as JSON.
+"""What the admins of both tenants see and change, printed as JSON.
 
 It runs in a process of the site: `python -m tests.sites.tenants.admin_visits`.
 """
@@ -35,7 +35,7 @@ def address(model: Any, page: str, *args: Any) -> str:
 
 
 def listed(tenant: str, method: str, kind: str) -> list[str]:
-    """What a client at the host of a tenant lists."""
+    """Return the names that a client at the host of a tenant lists."""
     from tests.kit.drivers import headers_for, message
 
     body = message(method)
@@ -45,7 +45,7 @@ def listed(tenant: str, method: str, kind: str) -> list[str]:
 
 
 def decisions(browsers: dict[str, Client]) -> dict[str, Any]:
-    """Alpha disables a tool; both try to disable alpha's, and write a prompt of one name."""
+    """Let both tenants disable alpha's tool, and write a prompt of the same name."""
     from mcp_django.models import Component, PromptText
 
     chosen = Component.objects.get(tenant="alpha", server="tenants", kind="tool", key="sync_items")
@@ -64,8 +64,8 @@ def decisions(browsers: dict[str, Client]) -> dict[str, Any]:
 
 
 def pages(browsers: dict[str, Client]) -> dict[str, Any]:
-    """For each model: the status of beta's list, how many rows of each tenant it links to, and the
-    status of the page of a row of each at beta's host.
+    """Return for each model: the status of beta's list, how many rows of each tenant it links to,
+    and the status of the page of a row of each at beta's host.
     """
     from django.contrib import admin
     from django.contrib.admin.utils import quote
@@ -97,7 +97,7 @@ def pages(browsers: dict[str, Client]) -> dict[str, Any]:
 
 
 def add_rows(tenant: str, user: Any) -> None:
-    """Add a row of each kind that no visit makes, in what a thread of the tenant is in."""
+    """Add a row of each kind that no visit makes; called in the context of the tenant."""
     from django.utils import timezone
 
     from mcp_django import models
@@ -121,9 +121,9 @@ def add_rows(tenant: str, user: Any) -> None:
 
 
 def deletion(browsers: dict[str, Client]) -> dict[str, Any]:
-    """How many rows of its user each tenant has before and after alpha deletes its own.
+    """Return how many rows of its user each tenant has, before and after alpha deletes its own.
 
-    The key of that user is that of beta's user, too.
+    Beta's user has the same key.
     """
     from mcp_django.models import AccessToken, AuthEvent, Session, Task
 
@@ -138,7 +138,7 @@ def deletion(browsers: dict[str, Client]) -> dict[str, Any]:
 
 
 def deleted_tenant() -> list[int]:
-    """How many rows a tenant has before and after the site deletes it."""
+    """Return how many rows a tenant has before and after the site deletes it."""
     from django_tenants.utils import schema_context
 
     from mcp_django.models import Skill
@@ -171,7 +171,7 @@ def visit() -> dict[str, Any]:
             browsers[tenant].force_login(user)
             add_rows(tenant, user)
     for tenant, browser in browsers.items():
-        # The first visit has the rows of components written.
+        # The first visit causes the rows of components to be written.
         deadline = time.monotonic() + PATIENCE
         while not Component.objects.filter(tenant=tenant, key="sync_items").exists():
             browser.get(address(Component, "changelist"))

@@ -10,13 +10,13 @@ from django.core.management import call_command
 from django.db import connection
 
 TENANTS = ("alpha", "beta")
-# Of the token of a user of each tenant.
+# The secrets of the tokens of a user of each tenant.
 SECRETS = {"alpha": "a" * 43, "beta": "b" * 43}
 USERS = {"alpha": "alice", "beta": "bob"}
 
 
 def rows(tenant: str) -> list[dict[str, object]]:
-    """The rows of a tenant, as arguments of the model."""
+    """Return the rows of a tenant, as arguments of the model."""
     return [{"tenant": tenant, "number": n, "name": f"{tenant}-{n}"} for n in (1, 2, 3)]
 
 
@@ -38,7 +38,7 @@ def schemas() -> None:
 
 
 def shared_users() -> None:
-    """All tenants have the same users, each of whom has a token of one of them."""
+    """Create users that all tenants share, each of whom has a token of one tenant."""
     from django.contrib.auth.models import User
     from django_tenants.utils import schema_context
 
@@ -50,7 +50,7 @@ def shared_users() -> None:
 
 
 def users() -> None:
-    """The first key is that of another user in each schema."""
+    """Create users in each schema, in which the first key belongs to another user."""
     from django.contrib.auth.models import User
     from django_tenants.utils import schema_context
 
@@ -60,12 +60,12 @@ def users() -> None:
             user = User.objects.create_superuser(name, pk=1)
             if schema in SECRETS:
                 issue(user, schema)
-                # Nobody has this key in `public`.
+                # No user has this key in `public`.
                 User.objects.create_user(f"friend of {name}", pk=7)
 
 
 def issue(user: Any, tenant: str) -> None:
-    """Make a token, in what a thread of the tenant is in."""
+    """Create a token; called in the context of the tenant."""
     from mcp_django.models import AccessToken
 
     token, _ = AccessToken.objects.issue(user, name="test", scopes=["mcp"], secret=SECRETS[tenant])

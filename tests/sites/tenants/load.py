@@ -34,8 +34,8 @@ COMPLETED = {
     "ref": {"type": "ref/prompt", "name": "summary"},
     "argument": {"name": "name", "value": ""},
 }
-# What clients ask, for the rows of their tenant: functions that read them, and tools that are
-# offered to those who have a row.
+# The requests of clients, for the rows of their tenant: functions that read them, and tools that
+# are offered to callers who have a row.
 KINDS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "sync": (PATH, "tools/call", {"name": "sync_items", "arguments": {}}),
     "async": (PATH, "tools/call", {"name": "async_items", "arguments": {}}),
@@ -71,7 +71,7 @@ class Reply:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """All messages; a batch that is answered at once has a list."""
+        """All messages; without a stream, the answer to a batch is a list of them."""
         events = sse.EventDecoder().feed(self.text.encode()) if self.is_stream else []
         texts = [event.data for event in events if event.data] or [self.text]
         parts = [json.loads(text) for text in texts]
@@ -123,7 +123,7 @@ class Client:
         return Reply(status=reply.status, headers=known, text=response.read().decode())
 
     def open(self, path: str = PATH, version: str = HANDSHAKE) -> Reply:
-        """Begin a session, and the answer to that."""
+        """Begin a session, and return the response."""
         body = initialize(version)
         reply = self.send(body, path=path, mcp_protocol_version=None, mcp_method=None)
         if "mcp-session-id" in reply.headers:
@@ -135,7 +135,7 @@ class Client:
     def ask_in_session(
         self, body: Any, *, path: str = PATH, version: str = HANDSHAKE, **options: Any
     ) -> Reply:
-        """Send what belongs to a session, which is opened before the first message."""
+        """Send a message of a session, which is opened before the first message."""
         if (path, version) not in self.sessions:
             reply = self.open(path, version)
             if (path, version) not in self.sessions:
@@ -147,7 +147,7 @@ class Client:
     def ask(
         self, method: str, params: Mapping[str, Any], *, version: str = MODERN, **options: Any
     ) -> Reply:
-        """Send a request that wants to be told of progress."""
+        """Send a request with a progress token."""
         if version == MODERN:
             return self.send(message(method, params, progressToken=1), **options)
         params = {**params, "_meta": {"progressToken": 1}}
@@ -232,10 +232,10 @@ class Stream:
                         self.events.put(event)
 
     def next(self) -> Any:
-        """The next message, which has to come.
+        """Return the next message, which has to arrive.
 
         Raises:
-            queue.Empty: it does not.
+            queue.Empty: no message arrives.
         """
         return json.loads(self.events.get(timeout=PATIENCE).data)
 
@@ -306,7 +306,7 @@ QUIET_SECONDS = 1
 
 
 def open_get_stream(client: Client) -> Stream:
-    """The GET stream of a session that has subscribed to a resource."""
+    """Open the GET stream of a session that has subscribed to a resource."""
     client.open()
     subscribed = client.ask_in_session(request("resources/subscribe", {"uri": URI}))
     assert subscribed.response["result"] == {}, subscribed
@@ -314,7 +314,7 @@ def open_get_stream(client: Client) -> Stream:
 
 
 def open_listener(client: Client) -> Stream:
-    """The stream of a client that listens for changes of a resource."""
+    """Open the stream of a client that listens for changes of a resource."""
     wanted = {"notifications": {"resourceSubscriptions": [URI]}}
     stream = client.listen(message("subscriptions/listen", wanted))
     assert stream.next()["method"] == "notifications/subscriptions/acknowledged"
@@ -328,7 +328,7 @@ OPENERS: Mapping[str, Callable[[Client], Stream]] = {
 
 
 def hear(server: Server, kind: str, calls: int) -> Outcome:
-    """Change a resource so many times, for a random tenant: only its own stream may hear of it."""
+    """Change a resource so many times, for a random tenant: only its own stream may be notified."""
     foreign, wrong, example = 0, 0, ""
     with ExitStack() as stack:
         clients, streams = {}, {}
@@ -372,12 +372,12 @@ class OlderClient:
         self.stream.close()
 
     def post(self, body: Any, *, host: Client | None = None) -> int:
-        """Post a message, perhaps at the host of another tenant, and the status of that."""
+        """Post a message, perhaps at the host of another tenant, and return the status."""
         headers = {"mcp_protocol_version": None, "mcp_method": None, "mcp_name": None}
         return (host or self._client).send(body, path=self._path, **headers).status
 
     def ask(self, body: Any) -> Any:
-        """Post a request, and its response."""
+        """Post a request, and return its response."""
         assert self.post(body) == 202
         while (answer := self.stream.next()).get("id") != body["id"]:
             pass

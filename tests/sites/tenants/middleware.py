@@ -1,5 +1,5 @@
-"""Middleware that sets the tenant of a connection or of a thread, what enters it elsewhere, and
-middleware that fails.
+"""Middleware that sets the tenant of a connection or of a thread, classes that set it elsewhere,
+and middleware that fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TENANTS = ("alpha", "beta")
 
 
 def tenant_of(request: HttpRequest) -> str:
-    """The tenant is the first part of the host name."""
+    """Return the tenant, which is the first part of the host name."""
     return request.get_host().partition(".")[0]
 
 
@@ -87,10 +87,10 @@ class TenantContext(ThreadContext):
 
 
 def known_tenant(request: HttpRequest) -> str:
-    """The tenant of a request.
+    """Return the tenant of a request.
 
     Raises:
-        Http404: there is none.
+        Http404: the host name has no known tenant.
     """
     tenant = tenant_of(request)
     if tenant not in TENANTS:

@@ -1,4 +1,4 @@
-"""The same with users in the schemas of the tenants as well."""
+"""As `settings_schemas`, with users in the schemas of the tenants as well."""
 
 from tests.sites.tenants.settings_schemas import *  # noqa: F403
 from tests.sites.tenants.settings_schemas import MCP_DJANGO, SHARED_APPS, TENANT_APPS, USER_APPS

@@ -25,7 +25,7 @@ MOUNTS = {
     "raw": ("uvicorn", "raw"),
     "consumer": ("uvicorn", "consumer"),
 }
-# Those in which the middleware of the site runs.
+# The mounts on which the middleware of the site runs.
 HTTP_MOUNTS = ("fast handler", "view under ASGI", "WSGI")
 
 
@@ -35,7 +35,7 @@ def settings_of(site: str) -> str:
 
 @cache
 def environ_of(site: str, use: str = "served") -> Mapping[str, str]:
-    """The environment of processes that serve a site, whose database is made and filled.
+    """Return the environment of processes that serve a site; create and fill its database.
 
     Each `use` of a site has a database of its own: tests that delete rows do not share one with
     tests that read them.
@@ -65,7 +65,7 @@ def environ_of(site: str, use: str = "served") -> Mapping[str, str]:
 
 @contextmanager
 def _role(url: str, name: str) -> Iterator[None]:
-    # A driver that the fast ring does not have, which collects this file.
+    # Imported here, since the fast ring collects this file and does not have the driver.
     from psycopg.sql import SQL, Identifier
 
     with connect(url) as connection:
@@ -79,7 +79,7 @@ def _role(url: str, name: str) -> Iterator[None]:
 
 @contextmanager
 def served(site: str, mount: str, directory: Path, **environ: str) -> Iterator[Server]:
-    """A server of a site at one mount; `environ` is added to its environment."""
+    """Yield a server of a site at one mount; `environ` is added to its environment."""
     kind, app = MOUNTS[mount]
     own = {**environ_of(site), **environ}
     settings = own.pop("DJANGO_SETTINGS_MODULE")

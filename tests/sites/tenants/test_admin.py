@@ -41,7 +41,7 @@ def test_a_prompt_is_one_of_the_tenant(visits):
     assert visits["prompts of beta after alpha"] == ["summary"]
     assert visits["prompts of beta after beta"] == ["greeting", "summary"]
     assert visits["prompts of alpha"] == ["greeting", "summary"]
-    # Each has one of this name, and the form says so of a second one.
+    # Each tenant has one of this name, and the form refuses a second one.
     assert visits["added in alpha"] == visits["added in beta"] == [302, 200]
 
 
@@ -51,7 +51,7 @@ def test_lists_and_pages_show_rows_of_the_tenant(visits):
         assert page["status"] == 200, name
         assert page["linked"]["alpha"] == 0, name
         assert page["linked"]["beta"], name
-        # As for a row that does not exist, Django leads back to the start.
+        # As for a row that does not exist, Django redirects to the index.
         assert page["opened"] == {"alpha": 302, "beta": 200}, name
 
 

@@ -24,14 +24,14 @@ LEAVING = 4
 
 
 def notes(server: Server) -> dict[str, int]:
-    """What the functions of the server's process have noted so far."""
+    """Return what the functions of the server's process have noted so far."""
     with closing(Client(server, "beta")) as client:
         counts: dict[str, int] = client.call("notes").response["result"]["structuredContent"]
         return counts
 
 
 def wait_for(server: Server, **expected: int) -> None:
-    """Ask until so much is noted.
+    """Poll until this much is noted.
 
     Raises:
         AssertionError: it takes too long.
@@ -84,14 +84,14 @@ def test_a_package_that_is_installed_counts_as_used(tmp_path):
     ids=", ".join,
 )
 def server(request, tmp_path_factory):
-    """One process, whose functions share what they note."""
+    """Yield a server with one process, whose functions share what they note."""
     site, mount = request.param
     with served(site, mount, tmp_path_factory.mktemp("bad_input")) as server:
         yield server
 
 
 def assert_calls_are_right(server: Server) -> None:
-    """Every thread has served calls of both tenants."""
+    """Assert that each thread serves calls of both tenants correctly."""
     with closing(Load(server)) as load:
         outcome = load.run("async", 4 * AT_ONCE)
         assert (outcome.foreign, outcome.wrong) == (0, 0), outcome.example

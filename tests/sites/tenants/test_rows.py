@@ -1,4 +1,4 @@
-"""Nothing of another tenant: calls of both at once, for each site, mount and kind of function.
+"""Simultaneous calls of two tenants get only their own rows, for each site, mount and function.
 
 `python -m tests.sites.tenants` prints a table of them all with 400 calls each.
 """
@@ -16,7 +16,7 @@ from tests.transports.http_session.handshakes import B
 
 pytestmark = [pytest.mark.outside, pytest.mark.requires("shared")]
 
-# Of a mount that mixes tenants half of all calls are wrong, so a few find that out too.
+# On a mount that mixes tenants, half of all calls are wrong, so a few calls detect that, too.
 MANY, SOME = 400, 64
 
 

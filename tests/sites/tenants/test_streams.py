@@ -68,7 +68,7 @@ def test_a_session_of_http_with_sse_is_unknown_to_others(server):
 
 
 def test_a_stream_is_resumed_by_its_tenant_alone(server):
-    """An event id of one tenant says nothing in a session of the other."""
+    """An event id of one tenant is not valid in a session of the other."""
     with clients(server) as asking, ExitStack() as stack:
         alpha, beta = asking["alpha"], asking["beta"]
         alpha.open()

@@ -120,7 +120,7 @@ def test_each_row_has_its_tenant(server, alpha, beta):
 
 
 def counts(client: Client) -> dict[str, dict[str, int]]:
-    """How many rows each tenant has by now."""
+    """Return how many rows each tenant has by now."""
     row_counts: dict[str, dict[str, int]] = client.call("own_rows").response["result"][
         "structuredContent"
     ]

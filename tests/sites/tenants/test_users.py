@@ -1,4 +1,4 @@
-"""Who is a caller: users and tokens of a tenant, which say nothing at the other one's host."""
+"""Users and tokens of a tenant, which are not valid at the other tenant's host."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_token_is_that_of_the_user_of_its_tenant(site, tenant, version):
 
 
 def test_a_token_of_another_tenant_is_unknown(site):
-    """The same key is another user there, and nothing says that the token exists."""
+    """The same key is another user there, and the answer does not reveal that the token exists."""
     answers = []
     for presented in (bearer("alpha"), "Bearer mcp_" + "x" * 43):
         with closing(Client(site, "beta", authorization=presented)) as client:

@@ -1,3 +1,3 @@
-"""Somebody else's identity provider: a Django site with the OAuth toolkit and OpenID Connect, in a
-process of its own and without anything of ours.
+"""An external identity provider: a Django site with the OAuth toolkit and OpenID Connect, in a
+process of its own and without this package.
 """

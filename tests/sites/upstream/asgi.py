@@ -9,7 +9,7 @@ application = get_asgi_application()
 
 
 def main(redirect_uri: str) -> None:
-    """Make the tables, a user and the client that our site is there."""
+    """Create the tables, a user and the client as which our site is registered."""
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
     from oauth2_provider.models import Application

@@ -1,4 +1,4 @@
-"""The provider. The database and the signing key are told by the environment."""
+"""The provider. The environment names the database and the signing key."""
 
 import os
 from pathlib import Path
