@@ -131,7 +131,7 @@ def _isolation():
 
 @pytest.fixture
 def unpinned(_isolation, monkeypatch):
-    """A process that has not read overrides yet, and queries them as on any site.
+    """Begin as a process that has not read overrides yet, and queries them as on any site.
 
     Overrides that it has read do not become stale until the test lets a second pass.
     """
@@ -181,7 +181,7 @@ def only_declared_servers(monkeypatch):
 
 @pytest.fixture
 def call_log(_isolation, monkeypatch):
-    """The call log, enabled for calls that begin from now on."""
+    """Return the call log, enabled for calls that begin from now on."""
     from django.utils import timezone
 
     from mcp_django.execution.call_log import anonymous_limiter

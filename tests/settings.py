@@ -63,15 +63,15 @@ TEMPLATES = [
 ]
 
 # A file, not memory: threads of one process share an in-memory database through one cache, where a
-# second writer fails at once instead of waiting. The test runner makes and removes it, per worker.
-# No disk holds it up where there is memory to keep files in.
+# second writer fails immediately instead of waiting. The test runner creates and removes it, per
+# worker. Where files can be kept in memory, no disk slows the tests down.
 MEMORY = Path("/dev/shm")
 PLACE = MEMORY if os.access(MEMORY, os.W_OK) else Path(gettempdir())
 DATABASE = PLACE / f"mcp_django-tests-{os.getpid()}.sqlite3"
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
-        # A server started by a test is told which file to share.
+        # The environment of a server that a test starts names the file to share.
         "NAME": os.environ.get("MCP_TEST_DATABASE", DATABASE),
         "OPTIONS": {"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"},
         "TEST": {"NAME": str(DATABASE)},
@@ -79,8 +79,8 @@ DATABASES = {
 }
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
-# Django 6.1 wants to be told how mail is sent; the test runner keeps it in memory.
+# Django 6.1 requires a setting for how mail is sent; the test runner keeps mail in memory.
 MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
 
-# Hashing slowly is the point of the default; a test wants a user, not a password.
+# The default hasher is slow on purpose; tests need a user, not a secure password.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -1,4 +1,4 @@
-"""The issuers in `MCP_DJANGO`: what is read, and how what is wrong is named."""
+"""The issuers in `MCP_DJANGO`: which values are accepted, and how errors are reported."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_issuers_are_read(values):
 
 
 @pytest.mark.parametrize(
-    ("key", "entry", "named"),
+    ("key", "issuer", "named"),
     [
         ("JWT", {}, "[0]['ISSUER']"),
         ("JWT", {"ISSUER": ""}, "[0]['ISSUER']"),
@@ -55,8 +55,8 @@ def test_issuers_are_read(values):
         ("INTROSPECTION", {**ASKED, "ALGORITHMS": ["RS256"]}, "[0]['ALGORITHMS']"),
     ],
 )
-def test_what_is_wrong_with_an_issuer_is_named_without_its_secret(key, entry, named):
-    problems = find_problems({key: [entry]})
+def test_what_is_wrong_with_an_issuer_is_named_without_its_secret(key, issuer, named):
+    problems = find_problems({key: [issuer]})
     assert any(f"MCP_DJANGO[{key!r}]{named}" in what for what, _ in problems), problems
     assert SECRET not in str(problems)
 

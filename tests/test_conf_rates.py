@@ -1,4 +1,4 @@
-"""How a rate is written, and what it says."""
+"""How a rate is written, and what it means."""
 
 import pytest
 from hypothesis import given, strategies as st

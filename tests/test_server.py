@@ -1,4 +1,4 @@
-"""`MCPServer`: its name, its addresses, and how it says that something changed."""
+"""`MCPServer`: its name, its URLs, and how it notifies of changes."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def tenant_context(row):
 
 @pytest.fixture
 def package(monkeypatch, settings):
-    """A site with the package, and the class for it."""
+    """Return the class for django-tenants, on a site with the package."""
     for name, values in {
         "django_tenants": {},
         "django_tenants.utils": {
@@ -115,7 +115,7 @@ def test_the_class_is_used_without_a_setting(package):
 
 
 def test_the_tenant_of_a_thread_and_of_a_request_is_its_schema(package):
-    # Those of other tests in this process.
+    # Forget the tenants of other tests in this process.
     tenants.take_seen_tenants()
     assert package.capture(None) == "public"
     assert tenants.current_tenant() == "public"
@@ -127,7 +127,7 @@ def test_the_tenant_of_a_thread_and_of_a_request_is_its_schema(package):
 
 def test_without_middleware_that_of_the_site_finds_the_tenant(package):
     assert package.capture(request_of("/mcp")) == "alpha"
-    # Nothing of it is left in the thread.
+    # The thread keeps neither the tenant nor the URLconf.
     assert (connection.schema_name, get_urlconf()) == ("public", None)
     with pytest.raises(Http404):
         package.capture(request_of("/none"))

@@ -1,4 +1,4 @@
-"""Every system check, as it fires and as it does not."""
+"""Every system check, where it reports a message and where it reports none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Home:
 
 @pytest.fixture
 def servers(monkeypatch):
-    """Only the servers that the test declares."""
+    """Register only the servers that the test declares."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
 
 
@@ -56,7 +56,7 @@ def ids(messages: list[CheckMessage]) -> list[str]:
 
 
 def said_of_all() -> list[CheckMessage]:
-    """What ``check --deploy`` says by the checks of this package."""
+    """Return the messages of this package's checks under ``check --deploy``."""
     return django_checks.run_checks(tags=[checks.TAG], include_deployment_checks=True)
 
 
@@ -121,11 +121,11 @@ def test_a_wrong_setting_is_found(values, expected):
     with override_settings(MCP_DJANGO=values):
         assert ids(site.check_settings(None)) == expected
         if expected:
-            # The others need settings that hold, and leave the word to this one.
+            # The other checks need valid settings, so only this one reports.
             assert ids(said_of_all()) == expected
 
 
-# What the site declares takes its defaults from MCP_DJANGO, and reads them while it is imported.
+# Declarations of the site take their defaults from MCP_DJANGO, which they read when imported.
 DECLARED = {
     "settings.py": """
 from tests.settings import *
@@ -185,7 +185,7 @@ MISSPELLED = "{'PAGE_SIZ': 5, 'RATE': 'x/y'}"
 
 
 def run_wrong_site(place: Path, values: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """A command of a site with these settings, in a process of its own."""
+    """Run a command of a site with these settings, in a process of its own."""
     (place / "wrong" / "site").mkdir(parents=True)
     for name, text in DECLARED.items():
         (place / "wrong" / "site" / name).write_text(text.replace("{values}", values))
@@ -448,11 +448,11 @@ class DryRun:
     """A dry run."""
 
     def is_dry_run(self, arguments: Any) -> bool:
-        """Return whether it is one."""
+        """Return whether the arguments ask for a dry run."""
         return False
 
     def to_dry_run(self, arguments: Any) -> Any:
-        """Return its arguments."""
+        """Return the arguments of a dry run."""
         return arguments
 
 
@@ -524,7 +524,7 @@ POSTGRES = {"ENGINE": "django.db.backends.postgresql"}
 
 
 class Configured:
-    """Settings of a site, without touching the connections of this one."""
+    """Stand-in for `django.conf.settings`, which leaves the connections of this process alone."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)

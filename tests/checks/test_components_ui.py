@@ -1,4 +1,4 @@
-"""The checks of the views of tools."""
+"""The checks of the views of tools (MCP Apps)."""
 
 import weakref
 

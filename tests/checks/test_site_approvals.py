@@ -1,4 +1,4 @@
-"""The check of what approvals need of the site."""
+"""The check that a site with approvals has a page to sign in on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ urlpatterns = [path("sign-in/", lambda request: HttpResponse(), name="sign-in")]
 
 @pytest.fixture(autouse=True)
 def _site(settings, monkeypatch):
-    """Only the servers that the test declares, on a site without the authorization server."""
+    """Register only the servers that the test declares, on a site without authorization server."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
     monkeypatch.setattr(site, "OAUTH_APP", "is.not.installed")
     settings.ROOT_URLCONF = __name__
@@ -24,7 +24,7 @@ def _site(settings, monkeypatch):
 
 @pytest.fixture
 def server():
-    """A server with a tool that waits for the caller."""
+    """Return a server with a tool that needs the caller's approval."""
     server = MCPServer("desk")
 
     @server.tool(approval="caller")

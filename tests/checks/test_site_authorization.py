@@ -1,4 +1,4 @@
-"""The system checks of what OAuth clients need, as they fire and as they do not."""
+"""The system checks of what OAuth clients need, where they report a message and where none."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def _own_servers(monkeypatch, settings):
 
 
 class Foreign(BaseBackend):
-    """Takes tokens of somebody else."""
+    """A backend that accepts tokens of another authorization server."""
 
     def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
-        """Somebody else."""
+        """Return the other authorization server."""
         return ["https://issuer.example"]
 
 
@@ -36,7 +36,7 @@ def described() -> str:
 
 
 def rule(user: Any, server: Any, client_id: str) -> bool:
-    """Nobody."""
+    """Allow no user."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""What the system checks say of whoever is to run tasks."""
+"""The system checks of the backend that runs tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["make_backends"]
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch):
-    """The one server there is, with a tool that runs as a task."""
+    """Return the only server, which has a tool that may run as a task."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
     made = MCPServer("desk")
 
@@ -71,7 +71,7 @@ def test_a_backend_whose_app_is_not_installed_says_so(settings, backends):
     ]
     backends(slow={"BACKEND": "django_tasks_db.DatabaseBackend"})
     (message,) = site.check_task_backend(None)
-    # Django says so when the model is imported, and the package when it was before.
+    # Django reports it when the model is imported; if it was imported before, the package does.
     assert "INSTALLED_APPS" in (message.hint or "")
 
 

@@ -1,4 +1,4 @@
-"""A server whose tools ask, and calls of them with somebody there and with prepared answers."""
+"""A server whose tools ask, and calls of them at a terminal and with prepared answers."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def asking_server() -> MCPServer:
 
 
 def call_at_terminal(server: MCPServer, tool: str, *lines: str, ended: bool = False) -> Outcome:
-    """The call at a terminal where these lines are typed."""
+    """Call a tool at a terminal where these lines are typed."""
     with terminal(*lines, ended=ended) as stdin:
         return attempt("call", tool, "--server", server.name, stdin=stdin)
 
 
 def answered(server: MCPServer, tool: str, *answers: str) -> Outcome:
-    """The call with prepared answers."""
+    """Call a tool with prepared answers."""
     options = [part for answer in answers for part in ("--answer", answer)]
     return attempt("call", tool, "--server", server.name, *options)

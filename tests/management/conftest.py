@@ -1,4 +1,4 @@
-"""The commands look at every server of the process, so those of other tests have to be gone."""
+"""The commands use every server of the process, so servers of other tests are removed."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from tests.management.shell.running import shell
 
 @pytest.fixture(autouse=True)
 def _no_strangers(only_declared_servers):
-    """What tests of other modules have declared and let go is not there."""
+    """Remove the servers that tests of other modules have left behind."""
 
 
 @pytest.fixture(scope="module")
 def shell_database(tmp_path_factory):
-    """The path of a database with tables, for the site in a process."""
+    """Return the path of a database with tables, for the site in a process."""
     path = str(tmp_path_factory.mktemp("shell") / "db.sqlite3")
     done = shell('"$@"', ["manage.py", "migrate", "-v0", "--skip-checks"], SHELL_DATABASE=path)
     assert done.returncode == 0, done.stderr

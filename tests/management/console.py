@@ -1,4 +1,4 @@
-"""Run `manage.py mcp` in this process, and look at what it says."""
+"""Run `manage.py mcp` in this process, and read its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command printed on both streams, and what it ended with."""
+    """What a command printed on both streams, its error and its exit status."""
 
     out: str
     err: str
@@ -49,7 +49,7 @@ def run(*arguments: str, stdin: TextIO | None = None) -> Outcome:
 
 
 def fails(*arguments: str) -> str:
-    """What the error says that the command has to end with."""
+    """Run a command that has to fail, and return its error."""
     outcome = attempt(*arguments)
     if outcome.status != 1:
         raise AssertionError(f"status {outcome.status}: {outcome.out}")
@@ -58,7 +58,7 @@ def fails(*arguments: str) -> str:
 
 @contextmanager
 def terminal(*lines: str, ended: bool = False) -> Iterator[TextIO]:
-    """A pseudo-terminal at which these lines are typed, and Ctrl-D if it is `ended`."""
+    """Yield a pseudo-terminal at which these lines are typed, and Ctrl-D if it is `ended`."""
     master, slave = pty.openpty()
     typed = "".join(f"{line}\n" for line in lines) + ("\x04" if ended else "")
     try:
@@ -70,7 +70,7 @@ def terminal(*lines: str, ended: bool = False) -> Iterator[TextIO]:
 
 
 def server_of(*functions: Any, **options: Any) -> MCPServer:
-    """A server of its own, open to all, with these functions as tools."""
+    """Return a server of its own, open to all, with these functions as tools."""
     server = MCPServer(f"cli-{next(_numbers)}", **{"permission": AllowAny, **options})
     for function in functions:
         server.tool(function)

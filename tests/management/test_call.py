@@ -1,4 +1,4 @@
-"""`manage.py mcp call`, as far as nobody is asked anything."""
+"""`manage.py mcp call` of components that do not ask anything."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_bug_of_the_tool_is_told_to_its_owner():
     assert outcome.error.startswith(
         "The tool 'fail' raised RuntimeError: secret detail at /etc/passwd\n"
     )
-    # What a client is told stands in the answer, and says nothing of it.
+    # The answer contains what a client gets, which does not include the details.
     assert "secret" not in outcome.out
 
 
@@ -120,7 +120,7 @@ def test_a_prompt_is_shown_message_by_message():
     person()
     out = run("call", "apologize", "number=7", "tone=formal", "--user", "ada").out
     assert out == "user:\nApologize for order 7, formal.\n\nassistant:\nOf course.\n"
-    # Its arguments are text, whatever they look like.
+    # The arguments of a prompt are text, whatever they look like.
     assert "order 7," in run("call", "apologize", "number:=7", "--user", "ada").out
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.management.asking import answered, asking_server
 from tests.management.console import attempt, run, terminal
 
-# A tool that can ask runs in a transaction, so that nothing stays of a round with a question.
+# A tool that can ask runs in a transaction, so that a round with a question is rolled back.
 pytestmark = pytest.mark.django_db
 
 

@@ -12,7 +12,7 @@ from mcp_django.exceptions import ElicitationDeclined
 from tests.management.asking import answered, asking_server, call_at_terminal, done
 from tests.management.console import fails, run, server_of, terminal
 
-# A tool that can ask runs in a transaction, so that nothing stays of a round with a question.
+# A tool that can ask runs in a transaction, so that a round with a question is rolled back.
 pytestmark = pytest.mark.django_db
 
 
@@ -161,7 +161,7 @@ def test_the_end_of_the_input_cancels(server):
 
 
 def test_a_page_is_shown_with_its_host_and_waited_for(server):
-    # Before it asks, and after each answer.
+    # Whether the user is done: before the question, and after each answer.
     done[:] = [False, False, True]
     outcome = call_at_terminal(server, "page", "", "")
     assert outcome.out == "paid\n"

@@ -1,4 +1,4 @@
-"""How `manage.py mcp call` shows an answer, and where it puts what is no text."""
+"""How `manage.py mcp call` shows an answer, and where it puts what is not text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions in the middle of `manage.py mcp call` where nobody is at a terminal."""
+"""Questions in the middle of `manage.py mcp call` without a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcp_django import Context
 from tests.management.asking import answered, asking_server, done
 from tests.management.console import attempt, fails, run, terminal
 
-# A tool that can ask runs in a transaction, so that nothing stays of a round with a question.
+# A tool that can ask runs in a transaction, so that a round with a question is rolled back.
 pytestmark = pytest.mark.django_db
 
 

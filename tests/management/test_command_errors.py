@@ -1,4 +1,4 @@
-"""A command ends in one sentence, whatever is sent to it and whatever fails below it."""
+"""A command reports an error in one sentence, whatever its arguments are and whatever fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_hostile_argument_is_told_in_a_sentence(arguments, words):
     server = server_of(echo, add)
     error = fails("call", "--server", server.name, *arguments)
     assert words in error
-    # What was sent may be megabytes.
+    # The value may be megabytes long.
     assert len(error) < 500
 
 
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_named_is_not_written():
 
 
 class Mute(Exception):
-    """Cannot say what it is."""
+    """An exception whose `str()` and `repr()` fail."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -90,11 +90,11 @@ class Mute(Exception):
 
 
 class Fatal(BaseException):
-    """Meant for nobody in particular."""
+    """An exception that no handler expects."""
 
 
 @pytest.mark.parametrize(
-    ("exception", "told"),
+    ("exception", "message"),
     [
         (SystemExit(3), "SystemExit: 3"),
         (GeneratorExit(), "GeneratorExit"),
@@ -105,7 +105,7 @@ class Fatal(BaseException):
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_whatever_a_component_raises_is_told(exception, told, is_async):
+def test_whatever_a_component_raises_is_told(exception, message, is_async):
     def tool() -> str:
         """Fail."""
         raise exception
@@ -117,7 +117,7 @@ def test_whatever_a_component_raises_is_told(exception, told, is_async):
     function: Callable[..., Any] = tool_later if is_async else tool
     server = server_of(function)
     assert fails("call", function.__name__, "--server", server.name) == (
-        f"The tool {function.__name__!r} raised {told}\n"
+        f"The tool {function.__name__!r} raised {message}\n"
         "Run the command again with --traceback to see where."
     )
 
@@ -158,7 +158,7 @@ def test_a_permission_that_fails_is_named(permission, username):
     inner.tool(permission=permission)(closed)
     where = ("--server", inner.name, *who)
     assert message % "tool 'closed'" in fails("call", "closed", *where)
-    # Without a caller it is not asked, and named by its class.
+    # Without a caller, the permission is not checked, and is named by its class.
     assert permission.__name__ in run("list", "--server", inner.name).out
     assert permission.__name__ in run("inspect", "closed", "--server", inner.name).out
 
@@ -227,7 +227,7 @@ def test_a_urlconf_that_cannot_be_imported_is_named(settings, module):
 
 
 @pytest.mark.parametrize(
-    ("exception", "told"),
+    ("exception", "message"),
     [
         (OperationalError("no such table: x"), "no such table: x. Did you run manage.py migrate?"),
         (
@@ -250,12 +250,12 @@ def test_a_urlconf_that_cannot_be_imported_is_named(settings, module):
     ids=str,
 )
 @pytest.mark.django_db
-def test_an_error_of_the_database_names_it_and_the_way_out(exception, told):
+def test_an_error_of_the_database_names_it_and_the_way_out(exception, message):
     def fail(*args: Any) -> None:
         raise exception
 
     with connection.execute_wrapper(fail):
-        assert fails("token", "list") == f"The database 'default': {told}"
+        assert fails("token", "list") == f"The database 'default': {message}"
 
 
 class Failing(io.StringIO):

@@ -1,4 +1,4 @@
-"""Django's own options stand before and after the subcommands of `manage.py mcp`."""
+"""Django's own options are accepted before and after the subcommands of `manage.py mcp`."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_a_urlconf_that_cannot_be_imported_is_named():
 
 def test_ctrl_c_ends_a_running_call():
     environment = {**ENVIRONMENT, "DJANGO_SETTINGS_MODULE": SETTINGS}
-    # What a shell runs in the background has the interrupt ignored, and so has what that starts.
+    # Processes that a shell runs in the background ignore the interrupt, and so do their children.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(

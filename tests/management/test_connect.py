@@ -24,7 +24,7 @@ def _address(settings):
 
 
 def connected(client: str, *options: str) -> Any:
-    """The configuration for the server of staff, as the client's own format reads."""
+    """Return the configuration for the server of staff, read in the client's own format."""
     out = run("connect", client, "--server", "staff", *options).out
     return tomllib.loads(out) if client == "codex" else json.loads(out)
 
@@ -55,17 +55,17 @@ def test_vscode_asks_for_the_token_itself():
 
 
 @pytest.mark.parametrize(
-    ("client", "root", "entry"),
+    ("client", "root", "server_config"),
     [
         ("vscode", "servers", {"type": "http", "url": URL, "headers": "Bearer ${env:T}"}),
         ("cursor", "mcpServers", {"url": URL, "headers": "Bearer ${env:T}"}),
         ("gemini-cli", "mcpServers", {"httpUrl": URL, "headers": "Bearer ${T}"}),
     ],
 )
-def test_a_token_is_read_from_the_environment(client, root, entry):
-    headers = {"Authorization": entry["headers"]}
+def test_a_token_is_read_from_the_environment(client, root, server_config):
+    headers = {"Authorization": server_config["headers"]}
     config = connected(client, "--token-env", "T")
-    assert config == {root: {NAME: {**entry, "headers": headers}}}
+    assert config == {root: {NAME: {**server_config, "headers": headers}}}
     assert "export T=…" in run("connect", client, "--token-env", "T").err
 
 
@@ -109,8 +109,8 @@ def test_claude_desktop_reaches_the_server_over_a_bridge():
             }
         }
     }
-    entry = connected("claude-desktop", "--url", "http://10.0.0.1/mcp")["mcpServers"][NAME]
-    assert "--allow-http" in entry["args"]
+    server_config = connected("claude-desktop", "--url", "http://10.0.0.1/mcp")["mcpServers"][NAME]
+    assert "--allow-http" in server_config["args"]
 
 
 def test_claude_code_gets_a_command_and_a_file():
@@ -201,7 +201,7 @@ def test_a_client_that_can_sign_in_needs_no_token(client, settings):
     assert "MCP_TOKEN" not in outcome.out
     assert "token create" not in outcome.err
     assert CLIENTS[client].is_cloud or "opens a browser to sign in" in outcome.err
-    # No option is suggested that the command would reject.
+    # The command suggests no option that it would reject.
     assert ("--token-env" in outcome.err) == bool(CLIENTS[client].reference)
     if not CLIENTS[client].is_cloud:
         assert "tok-en" in run("connect", client, "--server", "staff", "--token", "tok-en").out

@@ -64,7 +64,7 @@ def test_the_user_is_named_in_the_command_that_makes_a_token():
     person()
     assert "mcp token create ada" in run("connect", "cursor", "--user", "ada").err
     assert "No user named 'adam'. Did you mean ada?" in fails("connect", "cursor", "--user", "adam")
-    # Somebody in particular is somebody with a token, also where nobody needs one.
+    # A named user needs a token, even for a server that requires none.
     assert "Bearer" in run("connect", "cursor", "--server", "open", "--user", "ada").out
 
 
@@ -131,7 +131,7 @@ def test_the_request_of_curl_is_answered(live_server):
 
 
 def _sent(line: str, **variables: str) -> Any:
-    """What the command prints; where there is no curl, what its request is answered with."""
+    """Return the output of the command; without curl, send its request and return the answer."""
     if shutil.which("curl"):
         done = subprocess.run(
             ["sh", "-c", line],

@@ -41,9 +41,9 @@ def test_a_client_starts_the_server_from_anywhere(client):
     person()
     options = ("--server", "staff", "--stdio", "--user", "ada", "--json")
     config = json.loads(run("connect", client, *options).out)
-    entry = config[CLIENTS[client].root][NAME]
+    server_config = config[CLIENTS[client].root][NAME]
     extra = {"claude-code": {"type": "stdio"}, "vscode": {"type": "stdio"}}
-    assert entry == {
+    assert server_config == {
         "command": COMMAND[0],
         "args": COMMAND[1:],
         "env": ENVIRONMENT,
@@ -71,8 +71,8 @@ def test_a_site_without_a_script_is_started_through_django(monkeypatch, tmp_path
     for program in ("/usr/bin/django-admin", "/lib/django/__main__.py"):
         monkeypatch.setattr(sys, "argv", [program, "mcp"])
         config = json.loads(run("connect", "cursor", "--server", "staff", "--stdio").out)
-        entry = config["mcpServers"][NAME]
-        assert entry["args"] == [
+        server_config = config["mcpServers"][NAME]
+        assert server_config["args"] == [
             *("-m", "django", "mcp", "--pythonpath", str(tmp_path)),
             *("stdio", "--server", "staff"),
         ]
@@ -82,7 +82,7 @@ def test_a_site_without_a_script_is_started_through_django(monkeypatch, tmp_path
 @pytest.mark.usefixtures("_manage")
 def test_the_command_starts_a_server_that_answers():
     config = json.loads(run("connect", "cursor", "--server", "open", "--stdio", "--json").out)
-    entry = config["mcpServers"]["open"]
+    server_config = config["mcpServers"]["open"]
     message = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -92,9 +92,9 @@ def test_the_command_starts_a_server_that_answers():
         },
     }
     done = subprocess.run(
-        [entry["command"], *entry["args"]],
+        [server_config["command"], *server_config["args"]],
         input=json.dumps(message) + "\n",
-        env={**os.environ, **entry["env"]},
+        env={**os.environ, **server_config["env"]},
         cwd="/",
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""`manage.py mcp doctor`: each host is replayed, and a step that fails is told with its remedy."""
+"""`manage.py mcp doctor`: each host is replayed, and a failed step is reported with its remedy."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _site(settings):
     }
     settings.ALLOWED_HOSTS = ["shop.example"]
     yield
-    documents.asked.clear()
+    documents.targets.clear()
     documents.published.clear()
 
 
 def examined(*options: str) -> dict[str, Any]:
-    """The steps of each host by their names, whatever came of them."""
+    """Return the report of each host by its name, whether it passed or not."""
     outcome = attempt("doctor", "--server", "orders", "--json", *options)
     return {host["host"]: host for host in json.loads(outcome.out)["hosts"]}
 
@@ -59,7 +59,7 @@ def step(report: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def broken(host: str, name: str) -> dict[str, Any]:
-    """A step that has failed, which fails its host."""
+    """Return a step that must have failed, which fails its host."""
     outcome = attempt("doctor", "--server", "orders", "--host", host, "--json")
     (report,) = [report for report in json.loads(outcome.out)["hosts"] if report["host"] == host]
     assert (outcome.status, report["ok"]) == (1, False)
@@ -93,7 +93,7 @@ def test_what_concerns_every_host_is_told_once():
         "registration_endpoint",
         "token_endpoint",
     }
-    # Whether the site streams and decodes chunks, only its server can say.
+    # Only the site's server can show whether the site streams and decodes chunks.
     others = {step["step"]: step["verdict"] for step in report["steps"] if step["verdict"] != "ok"}
     assert others == {"streams": "skipped", "chunked": "skipped"}
 
@@ -127,7 +127,7 @@ def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings):
     assert skipped["verdict"] == "skipped"
     assert "howto/oauth.html" in skipped["found"]
     assert "mcp connect" in step(reports["vscode"], "token")["found"]
-    # Asked about such a host, the command fails.
+    # For such a host alone, the command fails.
     failure = attempt("doctor", "--server", "default", "--json", "--host", "chatgpt")
     (report,) = [
         report for report in json.loads(failure.out)["hosts"] if report["host"] == "chatgpt"

@@ -1,4 +1,4 @@
-"""What `mcp doctor` says of answers that a site of this package does not give, but others do."""
+"""What `mcp doctor` reports about answers that other sites give, but not sites of this package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CORS = {"access-control-allow-origin": "*"}
 
 
 def answer(status: int, body: Any = None, **headers: str) -> ProbeResponse:
-    """An answer with a JSON body; `_` in the name of a header stands for `-`."""
+    """Return an answer with a JSON body; `_` in the name of a header stands for `-`."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     return ProbeResponse(
         status=status,
@@ -94,7 +94,7 @@ def reports_of(site: Site, host: str = "vscode") -> dict[str, HostReport]:
 
 
 def last(site: Site, host: str = "vscode") -> ReportStep:
-    """The step at which a host is stopped."""
+    """Return the step at which a host is stopped."""
     report = reports_of(site, host)[host]
     assert not report.is_ok
     return next(step for step in report.steps if step.verdict == "failed")
@@ -124,7 +124,7 @@ def test_a_site_that_cannot_stream_is_told_what_is_lost(allowed, verdict):
 @pytest.mark.parametrize(
     ("change", "step", "words"),
     [
-        # Behind TLS, and not told so.
+        # Behind TLS, of which the site does not know.
         ({"resource": "http://shop.example/mcp"}, "resource", "SECURE_PROXY_SSL_HEADER"),
         ({"resource": f"{URL}/"}, "resource", "BASE_URL"),
         ({"authorization_servers": []}, "issuer", "mcp_django.oauth"),
@@ -262,7 +262,7 @@ def test_streams_that_are_compressed_fail_every_host():
     ("unread", "words"),
     [
         (answer(411, {"error": {"message": "Send Content-Length."}}), "411 instead of 400"),
-        # What comes of an empty body.
+        # The answer to an empty body.
         (answer(400, {"error": {"message": "truncated"}}), "400 instead of 400"),
         (None, "the connection was reset"),
     ],
@@ -317,7 +317,7 @@ def test_a_compressed_document_is_read_like_any_other():
 def test_an_address_without_an_endpoint_is_told_that_of_the_site(settings):
     settings.ROOT_URLCONF = "tests.sites.example.urls"
     reports = diagnose(Site(), ORIGIN, [HOSTS["vscode"]], Registration(), is_sure=True)
-    # What every host needs cannot be checked where there is no endpoint.
+    # Without an endpoint, what every host needs cannot be checked.
     (report,) = reports
     (step,) = report.steps
     assert step.found == "404 instead of 401 or 200"

@@ -183,7 +183,7 @@ def test_a_template_is_found_by_name_by_template_and_by_uri():
         assert component["completes"] == ["name"]
     text = run("inspect", "group").out
     assert "completes   name" in text
-    # Its schema is on no wire, so it is shown on its own.
+    # Clients do not get its schema, so it is shown separately.
     assert "input schema\n" in text
     assert "portability" not in text
 

@@ -119,8 +119,8 @@ def test_limits_and_approvals_are_among_the_flags():
 
     lines = run("list", "--server", server.name).out
     assert "destructive, rate 10/m, all: 5/h, approval staff" in " ".join(lines.split())
-    (entry,) = listed("--server", server.name)[0]["components"]
-    assert (entry["rate"], entry["approval"]) == (["10/m", "all: 5/h"], "staff")
+    (listed_tool,) = listed("--server", server.name)[0]["components"]
+    assert (listed_tool["rate"], listed_tool["approval"]) == (["10/m", "all: 5/h"], "staff")
 
 
 def test_lines_fit_eighty_columns_and_names_stay_whole():
@@ -179,8 +179,8 @@ def test_the_size_is_an_estimate_of_what_a_client_loads():
         """Do it."""
         return ""
 
-    (entry,) = MCPClient(server=server).list_tools()
-    of_tool = math.ceil(len(encode(entry)) / 4)
+    (listed_tool,) = MCPClient(server=server).list_tools()
+    of_tool = math.ceil(len(encode(listed_tool)) / 4)
     (described,) = listed("--server", server.name)
     assert described["components"][0]["estimated_tokens"] == of_tool
     total = of_tool + math.ceil(len(encode("Be kind.")) / 4)

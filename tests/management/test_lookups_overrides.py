@@ -1,4 +1,4 @@
-"""The commands tell what the admin made of the servers."""
+"""The commands show the overrides that were made in the admin."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plane() -> str:
 
 @pytest.fixture
 def bench():
-    """A server of whose tools one is switched off, and the other narrowed."""
+    """Return a server with a tool that is disabled, and one that is overridden."""
     server = server_of(saw, plane)
     common = {"server": server.name, "kind": "tool"}
     Component.objects.create(**common, key="saw", name="saw", is_enabled=False)

@@ -114,7 +114,7 @@ def approval(user: Any, **fields: Any) -> Approval:
 
 def test_a_person_is_taken_out_of_the_logs(monkeypatch):
     monkeypatch.setattr("mcp_django.storage.cleanup.CHUNK_SIZE", 2)
-    # Not a name that a random identifier in hexadecimal could hold.
+    # Names that a random identifier in hexadecimal cannot contain.
     grete, eve = person("grete"), person("eve")
     mine = {
         "user_key": f"user:{grete.pk}",
@@ -178,7 +178,7 @@ def test_a_tenant_is_forgotten_and_no_other(settings):
     deleted = json.loads(out.getvalue())
     assert {name: count for name, count in deleted.items() if count} == {
         "access token": 1,
-        # Its versions go with it.
+        # Its versions are deleted with it.
         "prompt": 1,
     }
     for model in (AccessToken, PromptText, PromptVersion):

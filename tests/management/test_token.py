@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 def run(*arguments: str) -> tuple[str, str]:
-    """What the command prints on both streams."""
+    """Run the command, and return what it prints on both streams."""
     out, err = StringIO(), StringIO()
     call_command("mcp", "token", *arguments, stdout=out, stderr=err)
     return out.getvalue(), err.getvalue()
@@ -44,7 +44,7 @@ def test_a_token_is_printed_alone_and_once():
 
 @pytest.mark.parametrize("action", [["create", "ada"], ["list"], ["revoke", "1"]])
 def test_checks_are_left_to_check(action, monkeypatch):
-    # As from a shell; `call_command` leaves checks out by itself.
+    # Run as from a shell, since `call_command` skips the checks.
     person()
     command, checks = Command(StringIO(), StringIO()), []
     monkeypatch.setattr(command, "check", lambda **kwargs: checks.append(kwargs))
@@ -65,7 +65,7 @@ def test_every_option_is_kept():
     )
     described = json.loads(out)
     token = AccessToken.objects.get(digest=token_digest(described.pop("token")))
-    # They are issued all the same: a component may come to require them.
+    # They are issued nevertheless: a component may require them later.
     assert [line.split("scope ")[1][:3] for line in err.splitlines()] == ["'a'", "'b'"]
     assert "MCP_DJANGO['SCOPES'] does not contain it" in err
     assert token.expires_at is not None

@@ -1,4 +1,4 @@
-"""`key=value`, read as the schema of the argument says."""
+"""`key=value`, parsed according to the schema of the argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables, and that the migrations make them."""
+"""The tables, and the migrations that create them."""
 
 from datetime import timedelta
 
@@ -55,7 +55,7 @@ def test_a_deleted_user_costs_one_statement_for_all_rows_of_a_log():
 
 @pytest.mark.django_db
 def test_a_deleted_user_of_a_tenant_takes_the_rows_of_that_tenant_along(settings):
-    """The same key is another user at another tenant."""
+    """The same key belongs to another user in another tenant."""
     settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
     user = person()
     for tenant in ("alpha", "beta"):

@@ -1,4 +1,4 @@
-"""Makes the owner of the site who signs in to the admin of the worker processes."""
+"""Creates the owner of the site, who signs in to the admin of the worker processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAME, PASSWORD = "owner", "only-for-tests"
 
 
 def main() -> None:
-    """Make the owner."""
+    """Create the owner."""
     django.setup()
     from django.contrib.auth import get_user_model
 

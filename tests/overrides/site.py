@@ -1,4 +1,4 @@
-"""A server of the test's own, and decisions about it as another process makes them."""
+"""A server of the test's own, and overrides of it, made here or as another process makes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_django.storage.versions import OVERRIDES, increment_versions
 
 
 def server_of(name: str, *tools: str) -> MCPServer:
-    """A server that lets everybody in, with these tools."""
+    """Return a server with these tools that everybody may use."""
     server = MCPServer(name, permission=AllowAny)
     for tool in tools:
         server.tool(tool)(_work)
@@ -27,21 +27,21 @@ def _work() -> str:
 
 
 def decide(server: str, key: str, *, kind: str = "tool", **changes: Any) -> None:
-    """Decide something here, as the admin does."""
+    """Save an override in this process, as the admin does."""
     with transaction.atomic():
         _save(server, key, kind, changes)
         publish_change([(server, "tools")])
 
 
 def decide_elsewhere(server: str, key: str, *, kind: str = "tool", **changes: Any) -> None:
-    """Decide something as another process does, of which this one hears nothing."""
+    """Save an override as another process does, of which this one is not notified."""
     with transaction.atomic():
         _save(server, key, kind, changes)
         increment_versions([OVERRIDES])
 
 
 def decide_of_server_elsewhere(name: str, **changes: Any) -> None:
-    """Decide something of a whole server as another process does, a second ago."""
+    """Save an override of a whole server as another process does, a second ago."""
     with transaction.atomic():
         Server.objects.update_or_create(name=name, defaults=changes)
         increment_versions([OVERRIDES])
@@ -55,12 +55,12 @@ def _save(server: str, key: str, kind: str, changes: dict[str, Any]) -> None:
 
 
 def switch_off(server: str) -> None:
-    """Switch a whole server off."""
+    """Disable a whole server."""
     with transaction.atomic():
         Server.objects.update_or_create(name=server, defaults={"is_enabled": False})
         publish_change([])
 
 
 def a_second_later() -> None:
-    """What this process knows is no longer fresh."""
+    """Let the overrides that this process has read become stale."""
     override_version.expire()

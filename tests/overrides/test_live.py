@@ -1,6 +1,6 @@
-"""What is decided in the admin of one process reaches every live client of another.
+"""Overrides that the admin of one process makes reach every live client of another.
 
-Without a channel layer a process finds out by its own look at the database, with one it is told.
+Without a channel layer, a process polls the database; with one, it is notified.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class Site:
     there: Server
 
     def any(self) -> Server:
-        """Where a client goes that was not told where to go."""
+        """Return the server of a client for which any server will do."""
         return self.here
 
     @contextmanager
     def handing(self, server: Server) -> Iterator[str]:
-        """The address of a server, which is there all the time."""
+        """Yield the address of a server, which is there all the time."""
         yield f"{server.url}/mcp"
 
 
 @pytest.fixture(scope="module", params=PLACES)
 def site(request, tmp_path_factory):
-    """Two processes over one kind of database after the other."""
+    """Yield two processes that share a database, of one kind after the other."""
     kind, has_bell = request.param
     directory: Path = tmp_path_factory.mktemp(kind)
     app = "tests.transports.http_session.asgi:application"
@@ -72,7 +72,7 @@ def site(request, tmp_path_factory):
 
 
 class Owner:
-    """Somebody who uses the admin."""
+    """A user of the admin."""
 
     def __init__(self, http: httpx.AsyncClient, url: str) -> None:
         self._http = http
@@ -92,25 +92,25 @@ class Owner:
         assert answer.status_code == 302, answer.text
 
     async def key_of(self, screen: str, name: str) -> str:
-        """The key of the row of this name."""
+        """Return the key of the row of this name."""
         page = await self._http.get(f"{self._url}{ADMIN}/{screen}/?q={name}")
         keys = re.findall(rf"{ADMIN}/{screen}/(\d+)/change/[^>]*>{name}</a>", page.text)
         return str(keys[0])
 
     async def act(self, action: str, tool: str) -> None:
-        """Have an action done to a tool."""
+        """Run an action on a tool."""
         key = await self.key_of("component", tool)
         await self.post(f"{ADMIN}/component/", action=action, _selected_action=key, index="0")
 
     async def switch(self, server: str, *, on: bool) -> None:
-        """Switch a whole server on or off."""
+        """Enable or disable a whole server."""
         key = await self.key_of("server", server)
         await self.post(f"{ADMIN}/server/{key}/change/", **({"is_enabled": "on"} if on else {}))
 
 
 @asynccontextmanager
 async def owner(site: Site) -> AsyncIterator[Owner]:
-    """The owner of the site, signed in."""
+    """Yield the owner of the site, signed in."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
         site_owner = Owner(http, site.there.url)
         await site_owner.sign_in()
@@ -118,7 +118,7 @@ async def owner(site: Site) -> AsyncIterator[Owner]:
 
 
 async def ask(server: Server, method: str, **params: Any) -> httpx.Response:
-    """What a client of 2026-07-28 gets."""
+    """Send a request as a client of 2026-07-28 does, and return the response."""
     body = message(method, params)
     async with connections() as http:
         headers = headers_for(body, host=None)
@@ -126,14 +126,14 @@ async def ask(server: Server, method: str, **params: Any) -> httpx.Response:
 
 
 async def tools(server: Server) -> set[str]:
-    """The tools in the list of a process."""
+    """Return the names of the tools in the list of a process."""
     answer = await ask(server, "tools/list")
     return {tool["name"] for tool in answer.json()["result"]["tools"]}
 
 
 @asynccontextmanager
 async def listening(site: Site) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """The messages of a `subscriptions/listen` stream that was acknowledged."""
+    """Yield the messages of a `subscriptions/listen` stream that was acknowledged."""
     body = message("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     async with connections() as http:
         opening = http.stream(
@@ -153,7 +153,7 @@ async def _messages(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 
 @asynccontextmanager
 async def standing(site: Site) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """The messages of the GET stream of a session of 2025-11-25."""
+    """Yield the messages of the GET stream of a session of 2025-11-25."""
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(connections())
         client = Client(http, site)
@@ -190,9 +190,9 @@ async def test_a_tool_that_is_switched_off_leaves_every_list_and_every_client_he
 
 
 async def until_told(site: Site, coming: AsyncIterator[dict[str, Any]], *, is_there: bool) -> None:
-    """Wait for the notification after which every process has the tool `who`, or has it not.
+    """Wait for the notification after which every process has the tool `who`, or none has it.
 
-    What changed right before the client came is told, too.
+    The client may also be notified of a change that was made right before it connected.
     """
     while True:
         method = (await anext(coming))["method"]
@@ -209,7 +209,7 @@ async def test_a_server_that_is_switched_off_refuses_in_every_process(site):
         await client.initialize()
         async with listening(site) as coming:
             await admin.switch("sessions", on=False)
-            # Told that the list is another, a client asks and is refused.
+            # Notified that the list has changed, a client requests it and is refused.
             is_off = False
             while not is_off:
                 assert (await anext(coming))["method"] == "notifications/tools/list_changed"
@@ -222,6 +222,6 @@ async def test_a_server_that_is_switched_off_refuses_in_every_process(site):
                     assert answer.status_code == 403
             finally:
                 await admin.switch("sessions", on=True)
-        # The door takes up to a second to notice that it is open.
+        # A process takes up to a second to notice that the server is enabled.
         while (await ask(site.here, "tools/list")).status_code != 200:  # noqa: ASYNC110 - a process
             await asyncio.sleep(0.1)

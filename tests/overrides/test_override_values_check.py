@@ -1,4 +1,4 @@
-"""The check of what was decided in the admin."""
+"""The system check of overrides."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_what_is_missing_in_code_is_left_alone():
 
 
 def test_the_database_is_asked_where_that_is_wanted_alone(django_assert_num_queries, monkeypatch):
-    # Forms of servers that other tests have declared may query.
+    # Forms that other tests have declared on servers may query.
     monkeypatch.setattr(server_module, "_servers", WeakSet())
     Server.objects.create(name="checked", groups=["ghosts"])
     with django_assert_num_queries(0):
         assert name_warnings(databases=[]) == []
-        # Later versions of Django have every database in mind where none is named.
+        # Later versions of Django check every database if none is named.
         messages = checks.run_checks(tags=["mcp_django"], databases=[])
     assert "mcp_django.W015" not in {message.id for message in messages}
 

@@ -1,4 +1,4 @@
-"""What the admin says of a tool holds for its view, and what it says of the view for that alone."""
+"""Overrides of a tool apply to its view (MCP Apps); overrides of the view apply to it alone."""
 
 import pytest
 from django.contrib.auth.models import Group
@@ -49,7 +49,7 @@ def test_a_new_name_of_the_tool_opens_no_view(kind):
     server = MCPServer("hall", permission=AllowAny)
     server.tool("notices", aliases=["board"], ui="admin/base_site.html")(lambda: "x")
     client = MCPClient(server=server, user=person("ada"))
-    # Hosts keep what a tool said of its view.
+    # Hosts cache the URI of a tool's view.
     assert client.read_resource(URI)[0]["uri"] == URI
     decide("hall", "board" if kind == "tool" else URI, kind=kind, is_enabled=False)
     assert client.list_resources() == []

@@ -1,4 +1,4 @@
-"""Prompts of the admin: what their texts can say, and what no text and no value can do."""
+"""Prompts of the admin: what their texts can contain, and what no text and no value can do."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NAMES = ("x", "tone", "from", "long_name")
 
 
 def turns(text: str, **values: str) -> list[tuple[str, str]]:
-    """The messages of a text, as pairs of role and words."""
+    """Return the messages of a text, as pairs of role and words."""
     messages = render_messages(parse_messages(text, NAMES), values)
     return [(message.role, str(message.content)) for message in messages]
 
 
 def turn(text: str, **values: str) -> str:
-    """The words of the only message of a text."""
+    """Return the words of the only message of a text."""
     ((_role, words),) = turns(text, **values)
     return words
 

@@ -1,4 +1,4 @@
-"""What the owner of the site decided about a component holds under its new name as well."""
+"""Overrides that the site owner made for a component also apply under its new name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unpinned")]
 
 @pytest.fixture
 def shop():
-    """A server with one tool that has a new name."""
+    """Return a server with one tool that has a new name."""
     server = server_of("renamed", "other")
     server.tool("find_orders", aliases=["orders"])(_work)
     return server
@@ -29,7 +29,7 @@ def _work() -> str:
 
 
 def refusal(client: MCPClient, name: str) -> tuple[Any, str]:
-    """How the call of a tool is refused."""
+    """Return how the call of a tool is refused."""
     with pytest.raises(ErrorResponse) as caught:
         client.call_tool(name)
     return caught.value.code, str(caught.value).replace(name, "NAME")

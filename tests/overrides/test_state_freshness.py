@@ -1,4 +1,4 @@
-"""When a process looks at the decisions, what that costs, and what holds when it cannot."""
+"""When a process reads the overrides, what that costs, and what applies when it cannot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIST = message("tools/list")
 
 @pytest.fixture
 def shed(settings):
-    """A server with two tools, at an address."""
+    """Yield a server with two tools, at an address."""
     from tests.overrides import urls
 
     settings.ROOT_URLCONF = "tests.overrides.urls"
@@ -56,7 +56,7 @@ def queries(work: Callable[[], Any]) -> int:
 
 @contextmanager
 def away(*tables: str, error: type[Error] = OperationalError) -> Iterator[None]:
-    """The database does not answer, or nothing of these tables."""
+    """Let all queries fail, or those of these tables."""
 
     def refuse(execute: Any, sql: str, *rest: Any) -> Any:
         if not tables or any(table in sql for table in tables):
@@ -92,7 +92,7 @@ def test_the_owner_learns_that_a_requested_tool_is_disabled(shed):
 
 def test_a_version_in_use_is_confirmed(shed):
     ask(CALL)
-    # It was read, and not used since.
+    # The version was read, and has not been used since.
     assert queries(override_version.confirm) == 0
     ask(CALL)
     decide_elsewhere("shed", "spade", is_enabled=False)
@@ -126,7 +126,7 @@ def test_decisions_are_read_once_for_all_servers_and_again_when_there_are_new_on
         server.refresh()
     assert queries(lambda: [server.refresh() for server in all_servers()]) == 0
     decide("shed", "rake", is_enabled=False)
-    # One look, and a query for each of five tables.
+    # One query of the version, and one for each of five tables.
     assert queries(lambda: [server.refresh() for server in all_servers()]) == 6
 
 
@@ -205,7 +205,7 @@ async def test_nothing_is_asked_on_an_event_loop(shed):
 async def test_a_server_of_which_nothing_is_decided_needs_no_database_on_an_event_loop(shed):
     await sync_to_async(ask)(CALL)
     override_version.pin()
-    # Whatever the process knew before.
+    # Drop what the process knew before.
     shed.refresh()
     assert "spade" in shed.catalog.tools
 
@@ -226,7 +226,7 @@ def test_rows_that_cannot_be_read_are_as_bad_as_none(shed):
         assert ask(CALL).status == 503
 
 
-# A connection that broke before says so in its own way.
+# A connection that was closed before raises another error.
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
 def test_what_was_known_goes_on_while_the_database_is_away(shed, caplog, error):
     decide("shed", "spade", is_enabled=False)
@@ -276,7 +276,7 @@ def test_nothing_of_an_override_is_in_what_a_client_gets(shed):
 
 
 async def test_a_request_on_an_event_loop_makes_no_connection_to_look_at():
-    # Each task has connections of its own, and making one costs as much as a call.
+    # Each task has connections of its own, and opening one costs as much as a call.
     assert not is_in_transaction()
     assert not connections.all(initialized_only=True)
 

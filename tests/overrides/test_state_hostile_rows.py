@@ -1,4 +1,4 @@
-"""Whatever somebody writes into the rows by hand, the server goes on, and nothing opens."""
+"""Whatever is written into the rows by hand, the server goes on, and nothing becomes accessible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.overrides.site import server_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unpinned")]
 
-# What no list of names is, though Python would make a tuple of some of it.
+# Values that are not lists of names, although Python would make a tuple of some of them.
 GARBAGE: list[Any] = [
     *(Value(None, JSONField()), 0, 5, 1.5, True, False, "", "abc", {}, {"a": 1}),
     *([5], [None], [[]], [{}], [""]),

@@ -1,4 +1,4 @@
-"""Lists whose pages are kept, encoded: they are as current as lists that are made anew."""
+"""Lists whose encoded pages are cached: they are as current as lists that are built anew."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PER_PAGE = 4
 
 @pytest.fixture(autouse=True)
 def kept(monkeypatch):
-    """The pages of this test."""
+    """Return the cached pages of this test."""
     pages = listing._Pages()
     monkeypatch.setattr(listing, "_pages", pages)
     return pages
@@ -56,7 +56,7 @@ def kept(monkeypatch):
 
 @pytest.fixture
 def shop():
-    """A server with tools for everybody, for some, and with a text in several languages."""
+    """Yield a server with tools for everybody, for some, and with a text in several languages."""
     server = MCPServer("shop", auth=["tokens"], permission=AllowAny)
     server.tool("spade")(_work)
     server.tool("rake", title=gettext_lazy("Yes"))(_work)
@@ -89,7 +89,7 @@ def tools(server: MCPServer, token: str = "") -> list[str]:
 
 @pytest.fixture
 def no_threads(monkeypatch):
-    """Let no request of the raw mount take a thread from now on."""
+    """Return a function after whose call no request of the raw mount may use a thread."""
 
     async def fail(request: Any, serve: Any) -> Any:
         raise AssertionError(f"{request.message} took a thread.")
@@ -149,7 +149,7 @@ def test_a_list_is_at_most_a_second_old(shop, clock):
 
 
 def test_who_asks_for_the_current_catalog_gets_it(shop, clock):
-    # Rows are synchronized with it, and commands and pages of the admin show it.
+    # Rows are synchronized with the catalog, and commands and pages of the admin show it.
     assert tools(shop) == ["rake", "spade"]
     decide_elsewhere("shop", "spade", is_enabled=False)
     shop.refresh(is_list=True)
@@ -244,14 +244,14 @@ def test_lists_are_right_while_everything_changes(shop, clock, kept, monkeypatch
     site = Site(shop)
     history: list[Any] = []
     for _ in site.changes():
-        # The first of each may be the one that is kept.
+        # The first list of each client may be the one that is cached.
         lists = [site.list(token) for token in ("", site.token, "", site.token)]
         with monkeypatch.context() as patch:
             patch.setattr(listing, "_pages", listing._Pages())
             fresh = [site.list(token) for token in ("", site.token)]
         assert lists == fresh * 2
         history.append(fresh)
-    # Each change was one that a client sees, and no list was made more than once for it.
+    # A client sees each change, and no list was built more than once for it.
     assert all(before != after for before, after in pairwise(history))
     assert len(kept._pages) <= 2 * len(history)
 
@@ -368,7 +368,7 @@ class Coin(BasePermission):
     is_up = True
 
     def has_permission(self, principal: Principal) -> bool:
-        """Return how the coin lies."""
+        """Return which side of the coin is up."""
         return Coin.is_up
 
 
@@ -381,7 +381,7 @@ def test_a_permission_of_the_site_decides_each_time(shop, clock, kept, monkeypat
 
 
 class Tide:
-    """Arguments whose schema changes, one knows not when."""
+    """Arguments whose schema may change at any time."""
 
     def __init__(self) -> None:
         self.level = 1

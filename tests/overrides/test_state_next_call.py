@@ -1,8 +1,8 @@
-"""What is decided in the admin is in force in the next call of this process, without any wait.
+"""Overrides that the admin makes are in force in the next call of this process, without any wait.
 
-The decision is made in the pages of the admin, after a first call that left everything warm; the
-process never looks by itself, so that it is the decision that reaches the call. Clients of all
-mounts and revisions call after each decision, another one first each time.
+They are made in the pages of the admin, after a first call that filled all caches. The process
+never polls, so that it is the change itself that reaches the call. Clients of all mounts and
+revisions call after each change, a different one first each time.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ cellar.tool("left_alone")(now)
 
 
 class Owner:
-    """Somebody who uses the admin, in a thread as the admin does."""
+    """A user of the admin, which runs in a thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def act(self, action: str) -> None:
-        """Do an action of the list with all tools."""
+        """Run an action of the list on all tools."""
         await in_thread(self._act, action)
 
     async def save_tools(self, **changes: Any) -> None:
@@ -81,7 +81,7 @@ class Owner:
         self._post(f"{ADMIN}component/", data)
 
     def _save(self, model: str, rows: Any, changes: dict[str, Any]) -> None:
-        # What a form sends that is left alone, but for an empty choice.
+        # The data of an unchanged form, except for empty choices.
         data = {name: value for name, value in {"is_enabled": "on", **changes}.items() if value}
         for row in rows:
             self._post(f"{ADMIN}{model}/{row.pk}/change/", data)
@@ -97,7 +97,7 @@ def _rows() -> Any:
 
 @pytest.fixture
 def owner(settings):
-    """The owner of the site, signed in."""
+    """Yield the owner of the site, signed in."""
     settings.ROOT_URLCONF = __name__
     servers._servers.add(cellar)
     close_asgiref_connections()
@@ -115,7 +115,7 @@ class Clients:
         self.callers = deque(callers.items())
 
     async def open(self, **headers: str) -> None:
-        """Use everything before, with these headers."""
+        """Let all clients fill their caches, with these headers."""
         for name, caller in self.callers:
             caller.headers |= headers
             await caller.open()
@@ -124,26 +124,26 @@ class Clients:
                 await caller.titles()
 
     async def texts_are(self, text: str) -> None:
-        """Ensure what a call of each tool says."""
+        """Assert the text of a call of each tool."""
         for name, caller in self.callers:
             assert await caller.texts(*TOOLS) == [text] * 4, name
 
     async def statuses_are(self, status: int) -> None:
-        """Ensure the status of the answer to a call of each tool."""
+        """Assert the status of the answer to a call of each tool."""
         for name, caller in self.callers:
             for tool in TOOLS:
                 answer = await caller.ask("tools/call", name=tool, arguments={})
                 assert answer.status == status, f"{name}, {tool}"
 
     async def may_call_again(self) -> None:
-        """Ensure that each tool may be called again; the next decisions reach another one first."""
+        """Assert that each tool works again; the next change reaches another client first."""
         await self.texts_are("done")
         self.callers.rotate(-1)
 
 
 @pytest.fixture
 async def clients(owner):
-    """Clients at the mounts that serve a call in different ways, which have used everything."""
+    """Return clients at the mounts that serve a call in different ways, with filled caches."""
     clients = Clients(
         {
             f"{mount}, {revision}": Caller(app, "/cellar/mcp", revision)

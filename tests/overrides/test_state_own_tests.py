@@ -1,4 +1,4 @@
-"""A site's own tests: what is decided in one holds there alone, with a database or without."""
+"""A site's own tests: overrides of one test apply there alone, with a database or without."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def listed(**options: Any) -> list[str]:
 
 
 class InTransactions(TestCase):
-    """Two tests of which each would see the other's decisions, if any were left over."""
+    """Two tests, each of which would see the other's overrides if any were left over."""
 
     def _decide(self, mine: str, other: str) -> None:
         assert sorted(listed()) == ["plane", "saw"]
@@ -79,7 +79,7 @@ class WithoutTransactions(TransactionTestCase):
 
 
 class WithoutDatabase(SimpleTestCase):
-    """Django keeps these tests from the database."""
+    """Tests that Django does not let use the database."""
 
     def test_calls(self):
         assert MCPClient(server=bench).call_tool("saw").text == "done"

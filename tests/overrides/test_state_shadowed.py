@@ -1,4 +1,4 @@
-"""What is switched off is not answered for by what stands behind it."""
+"""A disabled resource is not served by a template that also matches its URI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unpinned")]
 
 @pytest.fixture
 def archive():
-    """A server with one paper for its clerks, and a template for whatever lies about."""
+    """Return a server with a paper for clerks, and templates that match all others."""
     server = MCPServer("archive", permission=AllowAny)
 
     @server.resource("paper://salaries", permission="auth.view_group")

@@ -1,4 +1,4 @@
-"""Tasks whose tool its owner has narrowed or switched off since."""
+"""Results of tasks whose tool has been overridden or disabled in the meantime."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_they_are_not_there_until_it_is_on_again():
         server=attic, user=person(), protocol_version="2025-11-25", raise_exceptions=False
     )
     made = client.call_tool("search", as_task=True).task_id
-    # Otherwise it might run while the tool is off.
+    # Wait for the task, which might otherwise run while the tool is off.
     assert client.task_result(made).text == "a box"
 
     def listed() -> list[str]:
@@ -54,7 +54,7 @@ def test_they_are_not_there_until_it_is_on_again():
 
 
 @pytest.mark.parametrize(
-    ("decided", "said"),
+    ("decided", "message"),
     [
         ({"approval": "staff"}, "sell requires approval now; call it again."),
         ({"groups": ["sellers"]}, "No tool named 'sell'"),
@@ -62,7 +62,7 @@ def test_they_are_not_there_until_it_is_on_again():
         ({"description": "Sell it."}, "Sold to Eve."),
     ],
 )
-def test_what_is_decided_before_a_run_holds_for_it(worker, decided, said):
+def test_what_is_decided_before_a_run_holds_for_it(worker, decided, message):
     server = MCPServer("inline", scopes=[])
     _, token = token_for(person())
 
@@ -77,5 +77,5 @@ def test_what_is_decided_before_a_run_holds_for_it(worker, decided, said):
     send(server, "tasks/update", {"taskId": row.pk, "inputResponses": given}, token=token)
     decide("inline", "sell", **decided)
     row = worker.run()
-    assert said in (row.status_message or text_of(row.result))
-    assert bool(row.error or row.result.get("isError")) == ("Sold" not in said)
+    assert message in (row.status_message or text_of(row.result))
+    assert bool(row.error or row.result.get("isError")) == ("Sold" not in message)

@@ -1,4 +1,4 @@
-"""Rows for what code declares: made, brought up to date, and kept when it is gone."""
+"""Rows for components that code declares: created, updated, and kept when a component is gone."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_only_narrows_is_never_written_into_the_facts():
 
 def test_two_processes_that_sync_at_once_make_one_row(monkeypatch):
     server = server_of("synced", "tool")
-    # What the other one has made meanwhile is not seen by the look before.
+    # Rows that the other process has created in the meantime are not found by the first query.
     sync_rows([server])
     from mcp_django.overrides import sync as syncing
 
@@ -118,7 +118,7 @@ def test_a_thousand_components_cost_few_queries(django_assert_num_queries):
     server = server_of("synced", *(f"tool_{number}" for number in range(1000)))
     with CaptureQueriesContext(connection) as first:
         sync_rows([server])
-    # SQLite takes so many values in one statement, other databases all.
+    # SQLite limits the values in one statement; other databases take all of them.
     assert len(first) < 40
     with django_assert_num_queries(2):
         sync_rows([server])

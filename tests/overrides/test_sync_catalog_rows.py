@@ -25,7 +25,7 @@ PAGE = "/admin/login/"
 
 
 class Site:
-    """A process that serves ``shop``, with a clock and the work of the store's thread in hand."""
+    """A process that serves ``shop``; tests hold its clock and the work of the database thread."""
 
     def __init__(self) -> None:
         self.shop = server_of("shop", "sell")
@@ -33,19 +33,19 @@ class Site:
         self.now = 1000.0
 
     def submit(self, work: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        """Stand in for the thread of the store."""
+        """Queue the work in place of the database thread."""
         assert not args
         assert not kwargs
         self.waiting.append(work)
 
     def work(self) -> None:
-        """Do what that thread would."""
+        """Do the queued work."""
         while self.waiting:
             self.waiting.pop(0)()
 
 
 def keys() -> set[str]:
-    """Of the rows of the shop."""
+    """Return the keys of the shop's rows."""
     return set(Component.objects.filter(server="shop").values_list("key", flat=True))
 
 
@@ -59,7 +59,7 @@ def _site(settings):
 
 @pytest.fixture
 def serving(monkeypatch):
-    """A process that no test runner has prepared."""
+    """Return a process that does not run under a test runner."""
     site = Site()
     server._servers.add(site.shop)
     monkeypatch.setattr(databases, "is_under_test", lambda: False)
@@ -87,10 +87,10 @@ def test_migrating_marks_nothing_as_missing(serving):
 
 
 class Elsewhere:
-    """A router that keeps our rows in another database."""
+    """A router that puts the rows of components in another database."""
 
     def db_for_write(self, model: Any, **hints: Any) -> str | None:
-        """That database, for the rows of components."""
+        """Return that database for the rows of components."""
         return "elsewhere" if model is Component else None
 
 
@@ -130,10 +130,10 @@ def test_the_thread_of_the_store_writes(monkeypatch, settings):
     server._servers.add(shop)
     monkeypatch.setattr(databases, "is_under_test", lambda: False)
     with transaction.atomic():
-        # One of the site, that is never committed.
+        # The request runs in a transaction of the site, which is never committed.
         Client().get(PAGE)
         transaction.set_rollback(True)
-    # What was submitted before is done before.
+    # The thread works in order, so all earlier work is done after this.
     databases._db_executor().submit(int).result(timeout=5)
     assert keys() == {"sell"}
 
@@ -244,7 +244,7 @@ def test_nothing_writes_behind_a_test(monkeypatch, django_capture_on_commit_call
     with django_capture_on_commit_callbacks(execute=True):
         client.post("/admin/mcp_django/prompttext/add/", {**TOLD, "text": "Note it."})
     assert PromptText.objects.exists()
-    # Announcements are the thread's work, too.
+    # Publishing is also the thread's work.
     site.work()
     assert not Component.objects.exists()
 
@@ -253,7 +253,7 @@ def test_nothing_writes_behind_a_test(monkeypatch, django_capture_on_commit_call
 
 
 def broken(verb: str) -> Any:
-    """A database that refuses statements on our components that begin so."""
+    """Return a wrapper that refuses statements about components that begin with this verb."""
 
     def refuse(execute: Any, sql: str, params: Any, many: Any, context: Any) -> Any:
         if sql.startswith(verb) and '"mcp_django_component"' in sql:

@@ -1,4 +1,4 @@
-"""Written prompts as a server offers them: got, completed, narrowed, and never in anybody's way."""
+"""Written prompts of a server: fetched, completed, overridden, and harmless to other components."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mcp_django.tenants import as_tenant
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.kit.servers import person
 
-# Others are told after the commit.
+# Other processes are notified after the commit.
 pytestmark = pytest.mark.django_db(transaction=True)
 
 ARGUMENTS = [
@@ -33,7 +33,7 @@ TEXT = 'Write as {{ from }}{% if tone == "warm" %}, warmly{% endif %}.\n--- assi
 
 @pytest.fixture
 def server():
-    """A server of its own, with one prompt in code."""
+    """Return a server of its own, with one prompt in code."""
     server = MCPServer("prompts", permission=AllowAny)
 
     @server.prompt
@@ -45,7 +45,7 @@ def server():
 
 
 def saved(**values: Any) -> PromptText:
-    """A row, as the admin keeps it."""
+    """Save a row as the admin does, and return it."""
     row = PromptText(
         **{"server": "prompts", "name": "letter", "arguments": ARGUMENTS, "text": TEXT, **values}
     )
@@ -139,7 +139,7 @@ def test_another_server_has_none_of_it(server):
 )
 def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(server, values, caplog):
     good = saved(name="good")
-    # Whoever writes rows past the admin asks for it.
+    # The row is written without the checks of the admin.
     bad = PromptText(**{"server": "prompts", "name": "bad", "text": TEXT, **values})
     if values.get("groups", []) is None:
         bad.groups = 7
@@ -253,7 +253,7 @@ def test_a_prompt_is_one_of_the_tenant(server, settings):
             assert f"from {tenant}" in message["content"]["text"]
     with as_tenant("gamma"):
         assert names(MCPClient(server=server)) == ["in_code"]
-    # A later tenant of the name has nothing of it, in a process that knew it.
+    # A later tenant of the same name gets none of its rows, in a process that knew them.
     delete_tenant("alpha")
     override_version.expire()
     with as_tenant("alpha"):
@@ -263,7 +263,7 @@ def test_a_prompt_is_one_of_the_tenant(server, settings):
 
 
 def test_what_was_dropped_of_a_tenant_is_loaded_before_it_counts(server, settings):
-    """Of more tenants than a process keeps, for example."""
+    """A process may drop the overrides of tenants, for example if there are more than it caches."""
     settings.MCP_DJANGO = {"THREAD_CONTEXT": "tests.sites.tenants.middleware.TenantContext"}
     with as_tenant("alpha"):
         saved()

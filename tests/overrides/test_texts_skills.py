@@ -1,4 +1,4 @@
-"""Written skills as a server offers them: read, narrowed as one, and never in anybody's way."""
+"""Written skills of a server: read, overridden as a whole, and harmless to other components."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mcp_django.overrides.texts import (
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.kit.servers import person
 
-# Others are told after the commit.
+# Other processes are notified after the commit.
 pytestmark = pytest.mark.django_db(transaction=True)
 URI = "skill://close/SKILL.md"
 MORE = "skill://close/references/codes.md"
@@ -40,7 +40,7 @@ FILES = "--- file: references/codes.md\nLHR is London.\n"
 
 @pytest.fixture
 def server():
-    """A server of its own, with one skill in code."""
+    """Return a server of its own, with one skill in code."""
     server = MCPServer("skills", permission=AllowAny)
     frontmatter = {"name": "in-code", "description": "Code."}
     files = {"SKILL.md": b"code"}
@@ -52,7 +52,7 @@ def server():
 
 
 def saved(**values: Any) -> Skill:
-    """A row, as the admin keeps it."""
+    """Save a row as the admin does, and return it."""
     row = Skill(
         **{
             "server": "skills",
@@ -75,14 +75,14 @@ def test_a_written_skill_is_listed_and_read(server):
     client = MCPClient(server=server)
     assert uris(client) == ["skill://in-code/SKILL.md"]
     saved(license="MIT", description='Closes "it": é\n# no comment')
-    entry = client.request("skills/list")["skills"][0]
-    assert entry["frontmatter"] == {
+    skill = client.request("skills/list")["skills"][0]
+    assert skill["frontmatter"] == {
         "name": "close",
         "description": 'Closes "it": é\n# no comment',
         "license": "MIT",
     }
-    assert [resource["uri"] for resource in entry["resources"]] == [URI, MORE]
-    for resource in entry["resources"]:
+    assert [resource["uri"] for resource in skill["resources"]] == [URI, MORE]
+    for resource in skill["resources"]:
         text = client.read_resource(resource["uri"])[0]["text"].encode()
         assert resource["digest"] == f"sha256:{sha256(text).hexdigest()}"
     assert client.read_resource(MORE)[0]["text"] == "LHR is London.\n"
@@ -150,7 +150,7 @@ def test_nothing_that_is_written_becomes_a_part_of_a_skill_in_code(server):
 )
 def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(server, values, caplog):
     saved(name="good")
-    # Whoever writes rows past the admin asks for it.
+    # The row is written without the checks of the admin.
     columns = {"server": "skills", "name": "bad", "description": "d", "text": "t", **values}
     Skill.objects.create(**columns)
     publish_change([("skills", "resources")])
@@ -160,13 +160,13 @@ def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(server, value
 
 
 def test_files_are_counted_before_they_are_compared():
-    # Each with all others, that would take minutes of whoever previews it.
+    # Comparing each file with all others would take minutes in a preview.
     with pytest.raises(SkillError, match="too many files"):
         parse_files("".join(f"--- file: {n}\n" for n in range(30_000)))
 
 
 def test_half_a_character_is_refused():
-    # JSON of a browser can hold it, and no database.
+    # JSON from a browser can contain it, and no database can store it.
     for field in ("text", "description", "supporting_files"):
         spec = SkillSpec(**{"name": "a", "description": "d", "text": "t", field: "\ud800"})
         with pytest.raises(SkillError):
@@ -214,8 +214,8 @@ def test_what_is_decided_of_a_skill_holds_for_its_files(server):
     assert listed[URI]["description"] == "Reworded."
     assert "description" not in listed[MORE]
     # Hosts compare this with the file.
-    entry = client.request("skills/get", {"uri": URI})["skill"]
-    assert entry["frontmatter"]["description"] == "Closes."
+    skill = client.request("skills/get", {"uri": URI})["skill"]
+    assert skill["frontmatter"]["description"] == "Closes."
 
 
 def test_versions_are_kept_compared_and_restored(server):

@@ -1,4 +1,4 @@
-"""A site with a shed, which the tests narrow."""
+"""A site with the server `shed`, which the tests override."""
 
 from django.urls import path
 

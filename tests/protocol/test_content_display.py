@@ -29,7 +29,7 @@ def test_annotations_write_what_is_set():
             datetime(2025, 1, 12, 15, 0, 58, tzinfo=timezone(timedelta(hours=2))),
             "2025-01-12T15:00:58+02:00",
         ),
-        # A site without time zones has nothing else to say.
+        # A site without time zones sends naive times.
         (datetime(2025, 1, 12, 15, 0, 58), "2025-01-12T15:00:58"),  # noqa: DTZ001
     ],
 )

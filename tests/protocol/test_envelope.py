@@ -51,7 +51,7 @@ PREFIX = "io.modelcontextprotocol/"
 
 
 def meta(version: Any = E, capabilities: Any = None, **more: Any) -> dict[str, Any]:
-    """An envelope; `...` leaves a member out."""
+    """Return an envelope; `...` leaves a member out."""
     members = {
         "protocolVersion": version,
         "clientCapabilities": {} if capabilities is None else capabilities,
@@ -294,9 +294,11 @@ def test_two_version_headers_have_to_be_equal():
 
 
 @spec("VER-11")
-@pytest.mark.parametrize(("asked", "echoed"), [("2025-06-18", "2025-06-18"), (5, ""), (..., "")])
-def test_without_handshake_revisions_initialize_is_told_what_would_work(asked, echoed):
-    params = {} if asked is ... else {"protocolVersion": asked}
+@pytest.mark.parametrize(
+    ("requested", "echoed"), [("2025-06-18", "2025-06-18"), (5, ""), (..., "")]
+)
+def test_without_handshake_revisions_initialize_is_told_what_would_work(requested, echoed):
+    params = {} if requested is ... else {"protocolVersion": requested}
     with pytest.raises(UnsupportedProtocolVersion) as caught:
         route(call("initialize", **params), enabled=(E, X))
     assert caught.value.data == {"supported": [E], "requested": echoed}

@@ -1,4 +1,4 @@
-"""What clients declare, read and said by dotted names."""
+"""The capabilities that clients declare, read and written as dotted names."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -14,7 +14,7 @@ from tests.spec import spec
 
 @spec("ASK-1")
 @pytest.mark.parametrize(
-    ("declared", "found"),
+    ("declared", "expected"),
     [
         ({}, ""),
         ({"elicitation": {}}, "elicitation"),
@@ -29,10 +29,10 @@ from tests.spec import spec
         ({"elicitation": {"form": True, "url": None}, "sampling": {"tools": 1}}, "sampling"),
     ],
 )
-def test_a_declaration_is_read_as_the_specification_means_it(declared, found):
+def test_a_declaration_is_read_as_the_specification_means_it(declared, expected):
     assert [
         name for name in KNOWN_CAPABILITIES if declares_capability(declared, name)
-    ] == found.split()
+    ] == expected.split()
 
 
 @spec("MRT-3")

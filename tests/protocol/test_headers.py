@@ -254,7 +254,7 @@ def test_data_that_looks_like_an_annotation_is_none():
         )
         == ()
     )
-    # A property of that name is one like any other.
+    # A property of that name is an ordinary property.
     assert header_parameters(schema_of(**{"x-mcp-header": {"type": "string"}})) == ()
 
 

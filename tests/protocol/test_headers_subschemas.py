@@ -52,7 +52,7 @@ def test_a_keyword_may_hold_several_schemas(keyword):
     ],
 )
 def test_a_keyword_may_hold_schemas_by_name(keyword):
-    # An array is a list of names (draft-07, "dependencies"), and left to the caller.
+    # An array is a list of names (draft-07, "dependencies"), and the caller handles it.
     assert [*subschemas({keyword: {"a": INNER, "b": True, "c": ["a"]}})] == [
         ((keyword, "a"), INNER),
         ((keyword, "b"), True),

@@ -308,7 +308,7 @@ def test_a_malformed_response_is_never_answered(body):
     failure = decode(body)
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
-    # Its id is one of ours; an answer under it would hit an unrelated request of the client's.
+    # The id is one of the server's; an answer with it would hit an unrelated request of the client.
     assert (failure.id, failure.silent) == (None, True)
 
 

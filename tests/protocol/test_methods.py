@@ -1,4 +1,4 @@
-"""Which method exists where."""
+"""Which method exists at which revision."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODERN_ONLY = ("server/discover", "subscriptions/listen", *SKILLS)
 
 
 def lookup(method: str, revision: Revision) -> Method | None:
-    """The method as a revision defines it."""
+    """Return the method as a revision defines it."""
     return REQUESTS_AT[revision.version].get(method)
 
 

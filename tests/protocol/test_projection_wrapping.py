@@ -1,4 +1,4 @@
-"""An object around output that is none."""
+"""Wrapping output that is not an object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mcp_django.protocol.projection import is_object_schema, wrap_schema, wrap_value
 from tests.spec import spec
 
-# The judge of what a schema means; where the package is tested without extras it is missing.
+# Validates values against schemas; it is missing where the package is tested without extras.
 jsonschema = pytest.importorskip("jsonschema")
 
 TREE: dict[str, Any] = {

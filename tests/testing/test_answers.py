@@ -1,4 +1,4 @@
-"""The test client answers in the place of the user, and finds what writes too early."""
+"""The test client answers in place of the user, and detects functions that write too early."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WishForm(forms.Form):
 
 
 def asking(*questions: Any) -> MCPClient:
-    """A client of a tool that asks one question after the other."""
+    """Return a client of a tool that asks one question after the other."""
 
     async def tool(ctx: Context) -> list[str]:
         return [repr((await ctx.aask(question))[0]) for question in questions]
@@ -48,7 +48,7 @@ def asking(*questions: Any) -> MCPClient:
 
 
 @pytest.mark.parametrize(
-    ("question", "given", "found"),
+    ("question", "given", "expected"),
     [
         (Elicit("?", str), "a", "'a'"),
         (Elicit("?", str), {"value": "a"}, "'a'"),
@@ -75,9 +75,9 @@ def asking(*questions: Any) -> MCPClient:
         (ListRoots(), {"roots": []}, "[]"),
     ],
 )
-async def test_an_answer_is_written_as_the_question_wants_it(question, given, found):
+async def test_an_answer_is_written_as_the_question_wants_it(question, given, expected):
     (answer,) = (await asking(question).acall_tool("tool", answers=[given])).structured
-    assert answer.startswith(found)
+    assert answer.startswith(expected)
 
 
 @pytest.mark.parametrize(("given", "text"), [(DECLINE, "declined"), (CANCEL, "dismissed")])

@@ -1,4 +1,4 @@
-"""The client for tests of a site: what it asks, what it gives, and its fixture."""
+"""The client for tests of a site: what it sends, what it returns, and its fixture."""
 
 from __future__ import annotations
 

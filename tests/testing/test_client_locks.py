@@ -31,7 +31,7 @@ def insert(databases: ConnectionHandler) -> None:
 
 @pytest.fixture
 def databases():
-    """A database in memory that connections share; this thread has a lock on its table."""
+    """Yield a database in memory that connections share; this thread has a lock on its table."""
     name = "file:locks?mode=memory&cache=shared"
     handler = ConnectionHandler({"default": {"ENGINE": ENGINE, "NAME": name}})
     mine = handler["default"]
@@ -41,13 +41,13 @@ def databases():
     with mine.cursor() as cursor:
         cursor.execute("INSERT INTO kept VALUES (0)")
     yield handler
-    # One of SQLite does not close what is in memory.
+    # SQLite's own method does not close a database in memory.
     BaseDatabaseWrapper.close(mine)
 
 
 @pytest.fixture
 def elsewhere():
-    """A thread with a connection of its own."""
+    """Yield a thread with a connection of its own."""
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
@@ -80,6 +80,6 @@ def test_another_error_is_told_at_once(databases):
 
 @pytest.fixture
 def client_of_the_site():
-    """A client whose server runs in threads of its own."""
+    """Yield a client whose server runs in threads of its own."""
     with MCPClient(server=shop, transport="http") as client:
         yield client

@@ -31,15 +31,15 @@ LATEST = [(E, transport) for transport in TRANSPORTS]
 
 @pytest.fixture(params=EVERY, ids="-".join)
 def mine(request):
-    """A client of everybody, at each revision over each transport."""
+    """Yield a client of a server for everybody, at each revision over each transport."""
     version, transport = request.param
     with MCPClient(server=shop, protocol_version=version, transport=transport) as client:
         yield client
 
 
 @pytest.fixture(params=ASKING, ids="-".join)
-def asked(request):
-    """The same where forms are asked."""
+def form_client(request):
+    """Yield the same client where forms can be asked."""
     version, transport = request.param
     with MCPClient(server=shop, protocol_version=version, transport=transport) as client:
         yield client
@@ -98,17 +98,17 @@ def test_the_model_is_asked(mine):
     assert mine.call_tool("think", answers=["hello"]).text == "hello"
 
 
-def test_forms_are_answered(asked):
-    assert asked.call_tool("greet", answers=["Hi", "Ada"]).text == "Hi Ada"
-    assert asked.call_tool("people", answers=["crew"]).text == "1 and crew"
-    assert asked.call_tool("greet", answers=[DECLINE], check=False).is_error
+def test_forms_are_answered(form_client):
+    assert form_client.call_tool("greet", answers=["Hi", "Ada"]).text == "Hi Ada"
+    assert form_client.call_tool("people", answers=["crew"]).text == "1 and crew"
+    assert form_client.call_tool("greet", answers=[DECLINE], check=False).is_error
 
 
-def test_open_questions_are_shown(asked):
-    (question,) = asked.call_tool("greet", answers=["Hi"]).questions
+def test_open_questions_are_shown(form_client):
+    (question,) = form_client.call_tool("greet", answers=["Hi"]).questions
     assert question["params"]["message"] == "A name?"
-    # What was given up is in nobody's way.
-    assert asked.call_tool("greet", answers=["Hi", "Ben"]).text == "Hi Ben"
+    # The abandoned call does not affect the next one.
+    assert form_client.call_tool("greet", answers=["Hi", "Ben"]).text == "Hi Ben"
 
 
 @pytest.mark.parametrize("channel", [HTTPChannel, LineChannel])
@@ -129,10 +129,10 @@ def test_a_call_with_an_open_question_is_cancelled(channel, monkeypatch):
         assert cancelled == ["greet"]
 
 
-def test_an_unfit_answer_is_a_mistake_and_gives_the_call_up(asked):
+def test_an_unfit_answer_is_a_mistake_and_gives_the_call_up(form_client):
     with pytest.raises(AssertionError, match="answers only elicitation/create"):
-        asked.call_tool("think", answers=[DECLINE])
-    assert asked.call_tool("think", answers=["hello"]).text == "hello"
+        form_client.call_tool("think", answers=[DECLINE])
+    assert form_client.call_tool("think", answers=["hello"]).text == "hello"
 
 
 def test_a_call_that_hangs_up_is_read_on():
@@ -144,15 +144,15 @@ def test_a_call_that_hangs_up_is_read_on():
     )
 
 
-def test_left_over_answers_are_a_mistake(asked):
+def test_left_over_answers_are_a_mistake(form_client):
     with pytest.raises(AssertionError, match="did not ask for the answers"):
-        asked.call_tool("greet", answers=["Hi", "Ada", "Ben"])
+        form_client.call_tool("greet", answers=["Hi", "Ada", "Ben"])
 
 
-async def test_asynchronous_tests_have_their_twins(asked):
-    assert (await asked.acall_tool("people", answers=["crew"])).text == "1 and crew"
-    assert (await asked.aread_resource("transported://table"))[0]["text"] == "cups"
-    await asked.aclose()
+async def test_asynchronous_tests_have_their_twins(form_client):
+    assert (await form_client.acall_tool("people", answers=["crew"])).text == "1 and crew"
+    assert (await form_client.aread_resource("transported://table"))[0]["text"] == "cups"
+    await form_client.aclose()
 
 
 @pytest.mark.parametrize(("version", "transport"), EVERY)
@@ -211,7 +211,7 @@ def test_a_client_that_nobody_closes_leaves_no_thread():
     ]
     there = weakref.ref(client)
     del client
-    # It is young; to look at all objects of the process takes half a second.
+    # The client is young; looking at all objects of the process would take half a second.
     gc.collect(1)
     if there() is not None:
         gc.collect()

@@ -1,4 +1,4 @@
-"""`manage.py mcp contract`: the file, what changed since, and aliases of what has a new name."""
+"""`manage.py mcp contract`: the file, the changes since, and aliases of renamed components."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(tmp_path):
 
 
 def written(server: MCPServer, path: Path) -> dict[str, Any]:
-    """The contract of one server."""
+    """Write the contract of one server, and return it."""
     run("contract", "--server", server.name, "--output", str(path))
     contract: dict[str, Any] = json.loads(path.read_text())
     return contract
@@ -69,12 +69,12 @@ def test_the_file_says_what_code_declares_and_is_the_same_each_time(path):
     (described,) = contract["servers"].values()
     assert described["icons"] == [{"src": "/shop.png"}]
     assert described["instructions"] == "Be kind."
-    entry = described["tools"]["search"]
-    assert entry["scopes"] == ["a", "b"]
-    assert entry["permission"] == ["auth.view_group"]
-    assert entry["definition"]["annotations"] == {"readOnlyHint": True}
-    assert entry["definition"]["inputSchema"]["required"] == ["text"]
-    assert entry["digest"].startswith("sha256:")
+    tool = described["tools"]["search"]
+    assert tool["scopes"] == ["a", "b"]
+    assert tool["permission"] == ["auth.view_group"]
+    assert tool["definition"]["annotations"] == {"readOnlyHint": True}
+    assert tool["definition"]["inputSchema"]["required"] == ["text"]
+    assert tool["digest"].startswith("sha256:")
     assert described["prompts"]["sum_up"]["aliases"] == ["summary"]
     assert "arguments" in described["templates"]["shop://{text}/{limit}"]
 

@@ -1,4 +1,4 @@
-"""What a change of a schema means to those who call and to those who read answers."""
+"""What a change of a schema means for callers, and for those who read answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAFE, APPROVAL, BREAKING = Level.SAFE, Level.APPROVAL, Level.BREAKING
 
 
 def closed(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
-    """An object as the schemas of arguments are."""
+    """Return the schema of an object that is closed, as the schemas of arguments are."""
     return {
         "type": "object",
         "properties": properties,
@@ -23,7 +23,7 @@ def closed(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
 
 
 def opened(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
-    """An object as the schemas of answers are."""
+    """Return the schema of an object that is open, as the schemas of answers are."""
     return {"type": "object", "properties": properties, "required": [*required]}
 
 
@@ -156,7 +156,7 @@ WIDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"anyOf": [NULL, closed(a=INT)]}, {"anyOf": [closed(a=NUM), NULL]}),
     ({"not": {}}, {}),
 ]
-"""Schemas that accept fewer and more values, by a rule."""
+"""Pairs of schemas, of which the second one accepts more values, by a rule."""
 
 UNKNOWN: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"pattern": "^a"}, {"pattern": "a"}),
@@ -190,7 +190,7 @@ UNKNOWN: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"$id": "a", "items": INT}, {"$id": "a", "items": NUM}),
     ({"a-keyword-of-the-future": 1}, {"a-keyword-of-the-future": 2}),
 ]
-"""Schemas for whose difference there is no rule."""
+"""Pairs of schemas for whose difference there is no rule."""
 
 
 @pytest.mark.parametrize(("fewer", "more"), WIDER)
@@ -202,14 +202,14 @@ def test_a_rule_says_what_is_safe_and_for_whom(fewer, more):
     assert worst(more, fewer, "input") == BREAKING
     assert worst(fewer, more, "output") == BREAKING
     if "properties" not in str(more):
-        # Clients may read a member that is not in the results any more.
+        # Clients may read a member that is no longer in the results.
         assert worst(more, fewer, "output") == SAFE
 
 
-@pytest.mark.parametrize(("one", "other"), UNKNOWN)
+@pytest.mark.parametrize(("schema", "other_schema"), UNKNOWN)
 @pytest.mark.parametrize("direction", ["input", "output"])
-def test_a_difference_without_a_rule_is_breaking(one, other, direction):
-    for old, new in ((one, other), (other, one)):
+def test_a_difference_without_a_rule_is_breaking(schema, other_schema, direction):
+    for old, new in ((schema, other_schema), (other_schema, schema)):
         changes = schema_changes(closed(a=old), closed(a=new), direction)
         assert BREAKING in {level for level, _ in changes}
 
@@ -233,7 +233,7 @@ def test_an_equal_reference_may_lead_to_something_else(part):
 
 
 def outline(changes: list[tuple[Level, str]], expected: list[tuple[Level, str]]) -> list[Any]:
-    """The levels, with the expected words where the texts contain them."""
+    """Return the levels, each with the expected words if the text contains them."""
     assert len(changes) == len(expected), changes
     return [
         (level, words if words in what else what)
@@ -274,7 +274,7 @@ def test_a_change_of_the_dialect_is_for_a_person_to_look_at():
 
 
 def test_what_stands_beside_a_reference_is_not_merged_with_what_it_says():
-    """Alone, `additionalProperties` also means the members that the target describes."""
+    """Beside a reference, `additionalProperties` also covers the members of the target."""
     beside = {"$ref": "#/$defs/A", "additionalProperties": False}
     new = {**closed(a=beside), "$defs": {"A": opened(b=INT)}}
     assert schema_changes(closed(a=closed(b=INT)), new, "input")[0][0] == BREAKING

@@ -1,4 +1,4 @@
-"""No change of a schema is called safe that makes a call or a result invalid."""
+"""No change of a schema that makes a call or a result invalid is called safe."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ SCHEMAS = st.recursive(
 
 @st.composite
 def roots(draw: st.DrawFn) -> dict[str, Any]:
-    """A whole schema of one argument, whose references lead somewhere."""
+    """Draw a whole schema of one argument, whose references can be resolved."""
     schema = draw(SCHEMAS)
     definitions = {"one": draw(SCHEMAS), "two": {"type": "object", "properties": {"a": schema}}}
     return {
@@ -88,7 +88,7 @@ def roots(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def changed(schema: Any, rng: random.Random) -> Any:
-    """The schema with something in it taken away, added, or made wider or narrower."""
+    """Return the schema with something in it taken away, added, or made wider or narrower."""
     if not isinstance(schema, dict) or not schema:
         return rng.choice([True, {"type": "string"}, schema])
     copy = dict(schema)
@@ -116,7 +116,7 @@ def jsonschema_accepts(schema: Any) -> bool:
 
 
 def values(rng: random.Random, depth: int = 2) -> Any:
-    """Any small value of the kinds that the schemas speak about."""
+    """Return any small value of the kinds that the schemas describe."""
     kind = rng.randrange(8 if depth else 6)
     if kind == 6:
         return [values(rng, depth - 1) for _ in range(rng.randrange(4))]
@@ -144,13 +144,13 @@ def argument(rng: random.Random) -> Any:
 
 
 def members(rng: random.Random) -> Any:
-    """An object of the kind that tools take."""
+    """Return an object of the kind that tools take."""
     names = rng.sample(["a", "b", "c"], rng.randrange(4))
     return {name: rng.choice([1, 1, 2, 0.5, "a"]) for name in names}
 
 
 def refused(inner: Any, outer: Any, rng: random.Random, make: Callable[..., Any]) -> list[Any]:
-    """Values that the inner schema takes and the outer one does not."""
+    """Return values that are valid for the inner schema and invalid for the outer one."""
     mine = jsonschema.Draft202012Validator(inner)
     theirs = jsonschema.Draft202012Validator(outer)
     counterexamples = []
@@ -167,7 +167,7 @@ def refused(inner: Any, outer: Any, rng: random.Random, make: Callable[..., Any]
 def check_not_called_safe(
     old: Any, new: Any, rng: random.Random, make: Callable[..., Any] = argument
 ) -> None:
-    """No change that is not called breaking makes a call or a result invalid."""
+    """Assert that calls and results stay valid unless a change is called breaking."""
     directions: tuple[Direction, ...] = ("input", "output")
     for direction in directions:
         levels = {level for level, _ in schema_changes(old, new, direction)}

@@ -21,7 +21,7 @@ ENVIRONMENT = {
 def shell(
     line: str, arguments: Sequence[str], *, settings: str | None = SETTINGS, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `"$@"` as a line of bash has it."""
+    """Run a line of bash, in which `"$@"` runs Python with these arguments."""
     chosen = {"DJANGO_SETTINGS_MODULE": settings} if settings else {}
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line, "bash", sys.executable, *arguments],

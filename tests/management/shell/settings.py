@@ -1,4 +1,4 @@
-"""A small site without LOGGING; the environment says what is wrong with it."""
+"""A small site without LOGGING; environment variables choose what is wrong with it."""
 
 import os
 
@@ -11,7 +11,7 @@ DATABASES = (
     if "SHELL_DATABASE" in os.environ
     else {}
 )
-# What is tested is what a call prints, not its row in the log.
+# The tests are about what a call prints, not about its row in the log.
 MCP_DJANGO = {"LOG_CALLS": "SHELL_LOG_CALLS" in os.environ}
 if "SHELL_LOGGING" in os.environ:
     LOGGING = {

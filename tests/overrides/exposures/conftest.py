@@ -10,7 +10,7 @@ from mcp_django.overrides.state import override_version
 
 @pytest.fixture(autouse=True)
 def _rows_are_read():
-    """The database is asked, and nothing is listened to before or after."""
+    """Read exposures from the database, and disconnect all signal receivers before and after."""
     override_version.record_change()
     signal_relay.connect_receivers([])
     yield
@@ -19,5 +19,5 @@ def _rows_are_read():
 
 @pytest.fixture
 def server():
-    """A server that code leaves empty."""
+    """Return a server without components in code."""
     return MCPServer("desk", permission=AllowAny)

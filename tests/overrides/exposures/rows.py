@@ -20,7 +20,7 @@ ORDERS = {
 
 
 def expose(target: str = "shop.Order", **changes: Any) -> ModelExposure:
-    """A model exposure; orders by default."""
+    """Create a model exposure, by default of orders."""
     details: dict[str, Any] = {"server": "desk", "options": ORDERS, **changes}
     made = ModelExposure.objects.create(target=target, **details)
     publish_change([(made.server, "tools")])
@@ -28,7 +28,7 @@ def expose(target: str = "shop.Order", **changes: Any) -> ModelExposure:
 
 
 def expose_view(target: str, **changes: Any) -> ViewExposure:
-    """A view exposure."""
+    """Create a view exposure."""
     groups = {name: changes.pop(name) for name in ("groups", "name") if name in changes}
     server = changes.pop("server", "desk")
     made = ViewExposure.objects.create(target=target, server=server, options=changes, **groups)
@@ -37,7 +37,7 @@ def expose_view(target: str, **changes: Any) -> ViewExposure:
 
 
 def viewer(*codenames: str, username: str = "ada", **details: Any) -> Any:
-    """A user who holds these permissions, to view orders if none are named."""
+    """Return a user who holds these permissions, by default to view orders."""
     user = person(username, **details)
     for codename in codenames or ("view_order",):
         user.user_permissions.add(Permission.objects.get(codename=codename))

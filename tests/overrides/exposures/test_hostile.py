@@ -1,4 +1,4 @@
-"""Whatever somebody writes into the rows by hand, the server goes on, and nothing opens."""
+"""Whatever is written into the rows by hand, the server goes on, and nothing becomes accessible."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_no_row_breaks_what_is_built_or_shows_a_secret(server, values):
     }
     assert not paths.intersection(SECRETS)
     for component in built.components_of(spec):
-        # A list that cannot be read names somebody, and must not be taken for nobody.
+        # An invalid list of groups must not be treated as an empty one.
         assert values["groups"] == [] or "group" in repr([*map(str, component.permission)])
 
 

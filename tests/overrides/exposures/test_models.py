@@ -271,6 +271,6 @@ def test_a_call_takes_a_bounded_number_of_queries(server, django_assert_max_num_
         expose(name=f"kind{number}", options={**ORDERS, "plural": f"kinds{number}"})
     order("A1")
     client = MCPClient(server=server, user=viewer())
-    # In the transaction of a test the rows are read for each request: 4 of these.
+    # In the transaction of a test, the rows are read for each request: 4 of these queries.
     with django_assert_max_num_queries(14):
         client.call_tool("list_kinds3")

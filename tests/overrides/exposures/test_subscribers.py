@@ -1,4 +1,4 @@
-"""Subscribers of an exposed object hear of a change, whichever process makes it."""
+"""Subscribers of an exposed object are notified of a change, whichever process makes it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def version(uri: str, server: str = "desk") -> int:
 
 
 def forget_everything() -> None:
-    """Be a process that knows of nothing yet."""
+    """Reset this process to the state of a new one."""
     signal_relay.connect_receivers([])
     signal_relay.__init__()
     override_version.__init__()
@@ -136,7 +136,7 @@ def test_it_stops_listening_when_the_exposure_is_gone(change):
     before = version("shop://orders/A1")
     change(row)
     publish_change([("desk", "resources")])
-    # The save that finds out that something was decided was heard for the last time.
+    # The save that detects the change is the last one that notifies.
     made.save()
     settled = version("shop://orders/A1")
     made.save()
@@ -148,7 +148,7 @@ def test_it_stops_listening_when_the_exposure_is_gone(change):
 def test_what_nobody_exposes_costs_one_look_a_second(django_assert_num_queries):
     made = customer()
     forget_everything()
-    # Whatever process this was before, it has read once that nobody exposes anything.
+    # Before the process is reset, it has read once that nothing is exposed.
     made.save()
     forget_everything()
     with django_assert_num_queries(2):
