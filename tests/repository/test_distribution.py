@@ -20,7 +20,7 @@ PACKAGE = REPOSITORY / "mcp_django"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of both, built from this checkout."""
+    """Return the folder of both, built from this checkout."""
     place = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--outdir", str(place), str(REPOSITORY)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -1,4 +1,4 @@
-"""Each test belongs to a ring, and what one ring leaves out the other has."""
+"""Each test belongs to a ring, and what one ring leaves out is in the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOUNTS = ("view", "lane", "raw", "consumer")
 
 
 class Item:
-    """As much of a collected test as the rings read."""
+    """A stand-in for a collected test, with what the rings read."""
 
     def __init__(self, name: str, *markers: str, function: Any = None, **more: Any) -> None:
         """`more` has arguments of markers by their names: a tuple, or a dictionary of keywords."""
@@ -78,7 +78,7 @@ def test_what_is_marked_is_left_out(marker):
 
 
 @pytest.mark.parametrize(
-    ("asked", "arguments", "ring"),
+    ("option", "arguments", "ring"),
     [
         (None, ["tests"], "fast"),
         (None, ["tests/test_it.py::test_it"], "all"),
@@ -86,8 +86,8 @@ def test_what_is_marked_is_left_out(marker):
         ("outside", ["tests"], "outside"),
     ],
 )
-def test_a_test_that_is_named_runs_wherever_it_belongs(asked, arguments, ring):
-    config: Any = SimpleNamespace(args=arguments, getoption=lambda name: asked)
+def test_a_test_that_is_named_runs_wherever_it_belongs(option, arguments, ring):
+    config: Any = SimpleNamespace(args=arguments, getoption=lambda name: option)
     assert rings.ring_of(config) == ring
 
 
@@ -122,10 +122,10 @@ def in_turn(turn: str, *items: Any) -> set[str]:
 def test_each_heavy_test_has_one_turn():
     heavy = [Item(f"test_heavy[{n}]", "outside", "heavy") for n in range(30)]
     mounts = [Item(f"test_it[{mount}-{n}]") for mount in MOUNTS for n in range(10)]
-    each = [in_turn(turn, *heavy, *mounts) for turn in rings.TURNS]
-    assert all(each)
-    assert sum(map(len, each)) == len(set().union(*each)) == 30 + 3 * 10
-    assert set().union(*each) == in_turn("all", *heavy, *mounts)
+    by_turn = [in_turn(turn, *heavy, *mounts) for turn in rings.TURNS]
+    assert all(by_turn)
+    assert sum(map(len, by_turn)) == len(set().union(*by_turn)) == 30 + 3 * 10
+    assert set().union(*by_turn) == in_turn("all", *heavy, *mounts)
 
 
 def test_a_test_that_is_not_heavy_has_every_turn():

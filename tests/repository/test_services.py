@@ -1,4 +1,4 @@
-"""A test that needs a service says so, and a complete run does not let it off."""
+"""A test names the services that it needs, and a complete run fails without them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.kit import services
 
 
 class Item:
-    """As much of a collected test as the hook reads."""
+    """A stand-in for a collected test, with what the hook reads."""
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
         return [getattr(pytest.mark, name)("redis").mark]

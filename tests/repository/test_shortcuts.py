@@ -1,4 +1,4 @@
-"""What `tests.kit.django_shortcuts` spares is not missed by the next test."""
+"""The next test does not miss what `tests.kit.django_shortcuts` skips."""
 
 import pytest
 from django.contrib.auth.models import Permission

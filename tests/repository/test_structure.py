@@ -38,7 +38,7 @@ FIGURES = {
     # Lines of dashes between the subjects of a file.
     "section banners": 580,
     # Variables and parameters whose name says nothing of what they hold, of fields of records too.
-    "pronouns": 3,
+    "pronouns": 2,
 }
 LONG_INIT = 60
 PRONOUNS = {"one", "found", "said", "told", "asked"}
@@ -177,7 +177,9 @@ def longest_chain(package: Package) -> int:
     def length(name: str) -> int:
         if name not in lengths:
             inner = package.imported_anywhere(name) - {name}
-            lengths[name] = 1 + max((length(each) for each in inner if each in within), default=0)
+            lengths[name] = 1 + max(
+                (length(imported) for imported in inner if imported in within), default=0
+            )
         return lengths[name]
 
     # None of them imports itself through others: see the figure before.

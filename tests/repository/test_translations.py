@@ -31,7 +31,7 @@ KEYWORDS = {
     "npgettext_lazy": ((1, "c"), 2, 3),
     "pgettext_lazy": ((1, "c"), 2),
 }
-# What `templatize` leaves of the tags of a template.
+# The calls into which `templatize` turns the tags of a template.
 CALL = re.compile(r"\b(n?p?)gettext\(((?:\s*u?'(?:[^'\\]|\\.)*',?|\s*u?\"(?:[^\"\\]|\\.)*\",?)+)")
 # Without one of these names before a parenthesis, there is no text to extract from code.
 ANY_CALL = re.compile(rf"\b(?:{'|'.join(KEYWORDS)})\s*\(")
@@ -58,7 +58,7 @@ def in_template(path: Path) -> Iterator[Text]:
 
 @cache
 def in_package() -> frozenset[Text]:
-    """The texts that code and templates translate."""
+    """Return the texts that code and templates translate."""
     texts = {text for path in PACKAGE.rglob("*.py") for text in in_python(path)}
     for path in PACKAGE.rglob("*.html"):
         texts.update(in_template(path))
@@ -98,7 +98,7 @@ def test_the_catalog_holds_every_text_and_no_other(language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_text_is_translated(language):
-    # What is left of a guess by `makemessages`; gettext cannot always read it.
+    # `makemessages` leaves these comments after a guess; gettext cannot always read them.
     assert "\n#|" not in (PACKAGE / "locale" / language / "LC_MESSAGES" / "django.po").read_text()
     for message in messages(language):
         assert "fuzzy" not in message.flags, message.id

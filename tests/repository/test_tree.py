@@ -1,7 +1,7 @@
 """The tests of a module are where a reader of the package looks for them.
 
 Tests of `auth/limits.py` are `auth/test_limits.py`, `auth/test_limits_….py`, or a folder
-`auth/limits`. What is about a whole folder, and about no module of it, is listed here.
+`auth/limits`. Tests about a whole folder, and not about a module of it, are listed here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 PACKAGE = TESTS.parent / "mcp_django"
 
-# Folders about the whole package, about the repository, or with what others import.
+# Folders about the whole package, about the repository, or with code that other tests import.
 WHOLE = {
     "benchmarks",
     "conformance",
@@ -27,7 +27,7 @@ WHOLE = {
     "spec",
     "typing",
 }
-# Folders of a subject with several modules, and where these are.
+# Folders of a subject with several modules, and the place of these modules.
 SUBJECTS = {
     "oauth/browser": "the pages of oauth/ in Chromium",
     "oauth/live": "all of oauth/ in a process of its own",
