@@ -179,9 +179,15 @@ def _run_action(
         rows: QuerySet[Any] = admin.get_queryset(request).filter(pk__in=chosen)
         actions: Any = admin.get_actions(request)
         response = _function_and_label(actions[action])[0](admin, request, rows)
-        if not isinstance(response, HttpResponseBase):
-            return _messages_result(declaration, action, request, len(chosen))
-        return _response_result(declaration, ctx, request, response)
+        if isinstance(response, HttpResponseBase):
+            return _response_result(declaration, ctx, request, response)
+        messages = request._messages.messages  # type: ignore[attr-defined]  # CollectedMessages
+        failed = [message for message in messages if message.level >= ERROR]
+        texts = [message_text(message) for message in messages]
+        if not texts:
+            nouns = declaration.noun if len(chosen) == 1 else declaration.nouns
+            texts = [f"Done: {action} ran on {len(chosen)} {nouns}."]
+        return ToolResult(*texts, is_error=bool(failed) and len(failed) == len(messages))
 
 
 def _selected_keys(declaration: AdminDeclaration, ctx: Context, keys: list[Any]) -> list[Any]:
@@ -203,19 +209,6 @@ def _selected_keys(declaration: AdminDeclaration, ctx: Context, keys: list[Any])
     return list(pks_by_key.values())
 
 
-def _messages_result(
-    declaration: AdminDeclaration, action: str, request: CallerRequest, number: int
-) -> ToolResult:
-    """Return the messages of the action to its user, or a note that it ran."""
-    messages = request._messages.messages  # type: ignore[attr-defined]  # a Collected
-    failed = [message for message in messages if message.level >= ERROR]
-    texts = [message_text(message) for message in messages]
-    if not texts:
-        nouns = declaration.noun if number == 1 else declaration.nouns
-        texts = [f"Done: {action} ran on {number} {nouns}."]
-    return ToolResult(*texts, is_error=bool(failed) and len(failed) == len(messages))
-
-
 def _response_result(
     declaration: AdminDeclaration, ctx: Context, request: CallerRequest, response: HttpResponseBase
 ) -> ToolResult:
@@ -225,7 +218,9 @@ def _response_result(
         ToolError: the response is an HTML page, on which the admin asks for more input.
     """
     try:
-        if _is_page(response):
+        is_html = response.get("Content-Type", "").partition(";")[0].strip() == "text/html"
+        is_file = "attachment" in response.get("Content-Disposition", "")
+        if is_html and not is_file and response.status_code < 300:
             raise ToolError(
                 "This action opens a page of the admin that asks for more input. Run it there: "
                 f"{request.build_absolute_uri(changelist_path(declaration.model_admin))}. "
@@ -238,12 +233,6 @@ def _response_result(
         return site_responses.tool_result(answer, is_readable=False)
     finally:
         close_files(response)
-
-
-def _is_page(response: HttpResponseBase) -> bool:
-    is_html = response.get("Content-Type", "").partition(";")[0].strip() == "text/html"
-    is_file = "attachment" in response.get("Content-Disposition", "")
-    return is_html and not is_file and response.status_code < 300
 
 
 # The request for a ModelAdmin ---------------------------------------------------------------------

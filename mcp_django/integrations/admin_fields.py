@@ -84,8 +84,23 @@ class ShownFields:
         """Return the columns and relations, in the order of the list and then of the form."""
         with override(None):
             fields = self._form_fields()
-        names = dict.fromkeys([*self.list_names, *fields])
-        return [name for name in names if self._may_expose(name, fields.get(name))]
+        names: list[str] = []
+        for name in dict.fromkeys([*self.list_names, *fields]):
+            field = fields.get(name)
+            if self.path(name) is None:
+                if name != _TEXT and field is None:
+                    self.left_out.append(f"{name!r} is code; to include it, use fields=…")
+                continue
+            meta = getattr(self.admin.form, "_meta", None)
+            if name in (self.admin.exclude or getattr(meta, "exclude", None) or ()):
+                continue
+            if is_secret_name(name) or _hides_value(field, is_declared=name in self._declared):
+                self.left_out.append(
+                    f"{name!r} is left out, because it may be a secret; to include it, use fields=…"
+                )
+                continue
+            names.append(name)
+        return names
 
     @property
     def always(self) -> set[str]:
@@ -109,7 +124,10 @@ class ShownFields:
             # Some admins cannot show a form without an object, others not with an unsaved object.
             try:
                 names = flatten_fieldsets(admin.get_fieldsets(request, obj))
-                form = _form_class(admin, request, obj)
+                if isinstance(admin, InlineModelAdmin):
+                    form = admin.get_formset(request, obj).form
+                else:
+                    form = admin.get_form(request, obj, change=obj is not None)
             except Exception as exc:  # noqa: BLE001 - the site's own code, possibly before its tables exist
                 problem = f"{type(exc).__name__}: {exc}"
             else:
@@ -124,27 +142,6 @@ class ShownFields:
         self._declared = {*declared}
         names = [*flatten_fieldsets(written), *admin.readonly_fields]
         return {name: declared.get(name) for name in names}
-
-    def _may_expose(self, name: str, field: forms.Field | None) -> bool:
-        if self.path(name) is None:
-            if name != _TEXT and field is None:
-                self.left_out.append(f"{name!r} is code; to include it, use fields=…")
-            return False
-        meta = getattr(self.admin.form, "_meta", None)
-        if name in (self.admin.exclude or getattr(meta, "exclude", None) or ()):
-            return False
-        if is_secret_name(name) or _hides_value(field, is_declared=name in self._declared):
-            self.left_out.append(
-                f"{name!r} is left out, because it may be a secret; to include it, use fields=…"
-            )
-            return False
-        return True
-
-
-def _form_class(admin: Any, request: Any, obj: Model | None) -> Any:
-    if isinstance(admin, InlineModelAdmin):
-        return admin.get_formset(request, obj).form
-    return admin.get_form(request, obj, change=obj is not None)
 
 
 def _hides_value(field: forms.Field | None, *, is_declared: bool) -> bool:
@@ -289,8 +286,13 @@ class _OptionReader:
     def search_fields(self, fields: list[str]) -> Iterator[str]:
         """Yield the text columns that the admin searches and that are shown."""
         for written in self._admin.search_fields:
-            name = self._without_lookup(written.lstrip(PREFIXES))
-            path = self._shown.path(name)
+            name = written.lstrip(PREFIXES)
+            # Without the lookup: ``email`` for ``email__icontains``.
+            field, _, lookup = name.rpartition("__")
+            path_of = self._shown.path
+            if field and path_of(name) is None and path_of(field) is not None and lookup:
+                name = field
+            path = path_of(name)
             is_text = path is not None and not path.is_relation
             if not self._is_offered("get_search_fields", name):
                 self._leave_out("search_fields", written, name, fields)
@@ -357,14 +359,6 @@ class _OptionReader:
         """Return whether the admin lets every caller search or filter by a name."""
         is_fixed = getattr(type(self._admin), hook) is getattr(ModelAdmin, hook)
         return is_fixed or name in self._shown.always
-
-    def _without_lookup(self, name: str) -> str:
-        """Return a search field without its lookup: ``email`` for ``email__icontains``."""
-        before, _, last = name.rpartition("__")
-        path = self._shown.path
-        if before and path(name) is None and path(before) is not None and last:
-            return before
-        return name
 
     def _leave_out(self, option: str, written: str, name: Any, fields: list[str]) -> None:
         is_column = isinstance(name, str) and self._shown.path(name) is not None

@@ -62,7 +62,10 @@ def split_html(html: str) -> Iterator[Token]:
             continue
         yield token
         if isinstance(token, StartTag) and token.name in RAW | ESCAPABLE:
-            end = _end_of_raw(html, token.name, position)
+            # No other tag ends the element.
+            end_tag = re.compile(rf"</{token.name}(?=[ \t\n\r\f/>])", re.IGNORECASE)
+            match = end_tag.search(html, position)
+            end = match.start() if match else len(html)
             raw = html[position:end]
             if raw:
                 yield raw if token.name in RAW else _unescape(raw)
@@ -89,20 +92,17 @@ def _read_markup(html: str, opening: int) -> tuple[int, Token | None]:
     if following[:1] == "/" and _LETTER.match(following[1:]):
         return _read_tag(html, opening + 2, is_end=True)
     if html.startswith("<!--", opening):
-        return _comment(html, opening + 4), None
+        start = opening + 4
+        for short in (">", "->"):
+            if html.startswith(short, start):
+                return start + len(short), None
+        match = _COMMENT_END.search(html, start)
+        return (match.end() if match else len(html)), None
     if following[:1] in {"!", "?"} or (following[:1] == "/" and following[1:]):
         # A doctype, a processing instruction, a CDATA section or an end tag without a name.
         end = html.find(">", opening)
         return (end + 1 if end >= 0 else len(html)), None
     return opening + 1, "<"
-
-
-def _comment(html: str, start: int) -> int:
-    for short in (">", "->"):
-        if html.startswith(short, start):
-            return start + len(short)
-    match = _COMMENT_END.search(html, start)
-    return match.end() if match else len(html)
 
 
 def _read_tag(html: str, start: int, *, is_end: bool) -> tuple[int, Token | None]:
@@ -146,12 +146,6 @@ def _read_attribute_value(html: str, position: int) -> tuple[int, str]:
 def _after(pattern: re.Pattern[str], html: str, position: int) -> int:
     match = pattern.match(html, position)
     return match.end() if match else position
-
-
-def _end_of_raw(html: str, name: str, start: int) -> int:
-    """Return where the end tag of a raw text element starts; no other tag ends the element."""
-    match = re.compile(rf"</{name}(?=[ \t\n\r\f/>])", re.IGNORECASE).search(html, start)
-    return match.start() if match else len(html)
 
 
 # From HTML to text --------------------------------------------------------------------------------
@@ -229,8 +223,14 @@ class _TextExtractor:
         while self._open and tag in CLOSED_BY.get(self._open[-1][0], ()):
             self._close_element(self._open[-1][0])
         if tag in VOID:
-            if not self._hidden:
-                self._void(tag, attributes)
+            if self._hidden:
+                return
+            if tag == "br":
+                self._writer.line_break()
+            elif tag == "hr":
+                self._writer.rule()
+            elif tag == "img" and attributes.get("alt"):
+                self.text(f" {attributes['alt']} ")
             return
         hides = tag in DROPPED or _is_hidden(attributes)
         self._open.append((tag, hides))
@@ -262,14 +262,6 @@ class _TextExtractor:
         if not self._hidden:
             self._end(tag)
         self._hidden -= hides
-
-    def _void(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag == "br":
-            self._writer.line_break()
-        elif tag == "hr":
-            self._writer.rule()
-        elif tag == "img" and attributes.get("alt"):
-            self.text(f" {attributes['alt']} ")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "a":

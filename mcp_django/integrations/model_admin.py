@@ -44,11 +44,7 @@ from mcp_django.integrations.models.row_access import Action
 from mcp_django.integrations.models.write_forms import FormInputs
 from mcp_django.integrations.site_requests import CallerRequest, superuser_context
 from mcp_django.protocol.text import nearest
-from mcp_django.schema.arguments import (
-    InvalidArguments,
-    ValidationProblem,
-    unknown_argument_problem,
-)
+from mcp_django.schema.arguments import InvalidArguments, unknown_argument_problem
 
 # Finding the ModelAdmin and its site --------------------------------------------------------------
 
@@ -77,7 +73,14 @@ def _find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
         autodiscover_modules("admin", register_to=chosen)
         model_admin = _find_registered(target, chosen)
     if model_admin is None:
-        raise ImproperlyConfigured(_not_registered_message(target, chosen))
+        names = [model.__name__ for model in chosen._registry]
+        if not issubclass(target, Model):
+            names = [type(registered).__name__ for registered in chosen._registry.values()]
+        close = nearest(target.__name__, names)
+        hint = f"; did you mean {close}?" if close else "; register it there, or pass site=…."
+        raise ImproperlyConfigured(
+            f"{target.__name__} is not registered at the admin site {chosen.name!r}{hint}"
+        )
     return model_admin
 
 
@@ -93,20 +96,7 @@ def _find_registered(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
     return admins[0] if admins else None
 
 
-def _not_registered_message(target: type, site: AdminSite) -> str:
-    registry = site._registry
-    names = [model.__name__ for model in registry]
-    if not issubclass(target, Model):
-        names = [type(model_admin).__name__ for model_admin in registry.values()]
-    close = nearest(target.__name__, names)
-    hint = f"; did you mean {close}?" if close else "; register it there, or pass site=…."
-    return f"{target.__name__} is not registered at the admin site {site.name!r}{hint}"
-
-
 # Input that the admin's form validates ------------------------------------------------------------
-
-# Django's own help text in the admin, which is about the mouse and makes no sense for a tool.
-_MULTIPLE_SELECT_HELP = "Hold down “Control”, or “Command” on a Mac, to select more than one."
 
 
 class AdminInputs(FormInputs):
@@ -143,31 +133,22 @@ class AdminInputs(FormInputs):
         own._form_class = self._declaration.make_form(ctx, instance)
         fields = own._form_class.base_fields  # type: ignore[attr-defined]  # not in the stubs
         own._fields = {name: field for name, field in fields.items() if name in self._fields}
-        if problems := list(own._unavailable_fields(call)):
+        problems = [
+            unknown_argument_problem(name, own._fields)
+            for name in call.written
+            if name not in own._fields or own._fields[name].disabled
+        ]
+        if problems:
             raise InvalidArguments(problems)
         return super(AdminInputs, own).bind(ctx, call, instance)
-
-    def _unavailable_fields(self, call: Any) -> Iterator[ValidationProblem]:
-        for name in call.written:
-            if name not in self._fields or self._fields[name].disabled:
-                yield unknown_argument_problem(name, self._fields)
-
-
-def _with_plain_selects(form_class: Any) -> Any:
-    """Return the form without widgets that expect a list of keys as one text."""
-    for field in form_class.base_fields.values():
-        if isinstance(field, forms.ModelMultipleChoiceField):
-            # The form class is built for this call, and Django does not share its fields.
-            field.widget = forms.SelectMultiple()
-            field.help_text = (
-                str(field.help_text).replace(gettext(_MULTIPLE_SELECT_HELP), "").strip()
-            )
-    return form_class
 
 
 # Model admin --------------------------------------------------------------------------------------
 
 M = TypeVar("M", bound=Model)
+
+# Django's own help text in the admin, which is about the mouse and makes no sense for a tool.
+_MULTIPLE_SELECT_HELP = "Hold down “Control”, or “Command” on a Mac, to select more than one."
 
 
 class AdminTools(ModelTools[M]):
@@ -254,9 +235,16 @@ class AdminTools(ModelTools[M]):
         is_change = obj is not None
         names = flatten_fieldsets(self.model_admin.get_fieldsets(request, obj))
         fields = [name for name in names if self._is_writable(name, is_change=is_change)]
-        return _with_plain_selects(
-            self.model_admin.get_form(request, obj, change=is_change, fields=fields)
-        )
+        form_class: Any = self.model_admin.get_form(request, obj, change=is_change, fields=fields)
+        for field in form_class.base_fields.values():
+            if isinstance(field, forms.ModelMultipleChoiceField):
+                # Other widgets may expect a list of keys as one text. The form class is built for
+                # this call, and Django does not share its fields.
+                field.widget = forms.SelectMultiple()
+                field.help_text = (
+                    str(field.help_text).replace(gettext(_MULTIPLE_SELECT_HELP), "").strip()
+                )
+        return form_class
 
     def superuser_form(self, *, is_change: bool) -> Any:
         """Return the class of the form for a superuser."""
@@ -339,9 +327,6 @@ class AdminTools(ModelTools[M]):
         fields: Iterable[str] = (),
     ) -> None:
         """Do nothing, because the admin has already added its own log entry."""
-
-
-# From a ModelAdmin to the registered class --------------------------------------------------------
 
 
 def admin_declaration(

@@ -200,14 +200,26 @@ class SiteRegistrar(Registrar):
         Raises:
             NotRegistered: the target is not registered.
         """
-        if _remove_rest(self, target):
+        registry = self.registry
+        if any(view is target for view in registry.views):
+            for tool in registry.views.pop(target):
+                if registry.tools.get(tool.name) is tool:
+                    registry.unregister(tool)
             return
         if not isinstance(target, type):
-            _unregister_one(self, target)
+            previous = list(registry)
+            registry.unregister(target)
+            remaining_ids = {id(component) for component in registry}
+            removed_ids = {id(component) for component in previous} - remaining_ids
+            for components in registry.declarations.values():
+                components[:] = [
+                    component for component in components if id(component) not in removed_ids
+                ]
+            self.generic_tools.update()
             return
         declarations = [
             declaration
-            for declaration in self.registry.declarations
+            for declaration in registry.declarations
             if target in (declaration.model, type(declaration))
         ]
         if not declarations:
@@ -400,20 +412,6 @@ def _add_rest(server: SiteRegistrar, view: Any, tools: Iterable[Tool]) -> None:
     server.registry.views.setdefault(view, []).extend(added)
 
 
-def _remove_rest(server: SiteRegistrar, view: Any) -> bool:
-    """Remove the tools of a REST view, and return whether it was registered."""
-    registered = next(
-        (registered_view for registered_view in server.registry.views if registered_view is view),
-        None,
-    )
-    if registered is None:
-        return False
-    for tool in server.registry.views.pop(registered):
-        if server.registry.tools.get(tool.name) is tool:
-            server.registry.unregister(tool)
-    return True
-
-
 # A site may register outside of an ``mcp`` module, for example in ``AppConfig.ready()``.
 @use_defaults_if_invalid()
 def _register(server: SiteRegistrar, model: type[Model], cls: Any) -> None:
@@ -428,7 +426,11 @@ def _register(server: SiteRegistrar, model: type[Model], cls: Any) -> None:
     server.registry.declarations[instance] = added
     try:
         if isinstance(instance, ModelTools):
-            for tool in _build_operations(instance):
+            for name in instance.get_name_list("tools"):
+                if name not in OPERATIONS:
+                    instance.refuse(f"tools has {name!r}; {suggest_name(name, OPERATIONS)}")
+                instance.operations[name] = OPERATIONS[name](instance)
+            for tool in instance.operations.values():
                 set_declaration(tool.callable, instance)
                 # ``generic_tools.update()`` adds the tool to the registry, or uses a generic tool.
                 added.append(tool)
@@ -446,28 +448,10 @@ def _register(server: SiteRegistrar, model: type[Model], cls: Any) -> None:
     instance.connect()
 
 
-def _build_operations(declaration: ModelTools[Any]) -> Iterator[Tool]:
-    for name in declaration.get_name_list("tools"):
-        if name not in OPERATIONS:
-            declaration.refuse(f"tools has {name!r}; {suggest_name(name, OPERATIONS)}")
-        declaration.operations[name] = OPERATIONS[name](declaration)
-    yield from declaration.operations.values()
-
-
 def _build_others(declaration: ModelComponents[Any]) -> Iterator[Component]:
     if isinstance(declaration, ModelResource):
         yield from resources.build_components(declaration)
     yield from declaration.components()
-
-
-def _unregister_one(server: SiteRegistrar, target: Any) -> None:
-    previous = list(server.registry)
-    server.registry.unregister(target)
-    remaining_ids = {id(component) for component in server.registry}
-    removed_ids = {id(component) for component in previous if id(component) not in remaining_ids}
-    for components in server.registry.declarations.values():
-        components[:] = [component for component in components if id(component) not in removed_ids]
-    server.generic_tools.update()
 
 
 def _remove_declaration(server: SiteRegistrar, instance: ModelComponents[Any]) -> None:

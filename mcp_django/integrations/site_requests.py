@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, reduce
+from functools import cache, cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit
@@ -134,30 +134,26 @@ def send_isolated(
             f"{request.path} is requested by a view that itself runs for a call; a view cannot be "
             "called from within another one."
         )
+
+    def send_and_read() -> T:
+        _is_in_site_call.set(True)
+        try:
+            handler = _handlers.get(handler_class) or _handlers.setdefault(
+                handler_class, handler_class()
+            )
+            response = handler.get_response(request)
+            try:
+                return read(response)
+            finally:
+                close_files(response)
+        finally:
+            discard_session(request)
+
     context = copy_context()
     try:
-        return context.run(_send_and_read, request, read, handler_class)
+        return context.run(send_and_read)
     finally:
         keep_revision(context)
-
-
-def _send_and_read(
-    request: CallerRequest,
-    read: Callable[[HttpResponseBase], T],
-    handler_class: type[SiteHandler],
-) -> T:
-    _is_in_site_call.set(True)
-    try:
-        handler = _handlers.get(handler_class) or _handlers.setdefault(
-            handler_class, handler_class()
-        )
-        response = handler.get_response(request)
-        try:
-            return read(response)
-        finally:
-            close_files(response)
-    finally:
-        discard_session(request)
 
 
 def discard_session(request: Any) -> None:
@@ -213,7 +209,29 @@ class URLRoute:
 
     @cached_property
     def _variables(self) -> URLVariables:
-        return reduce(_add_level, self.levels, URLVariables())
+        """The variables of all levels, as Django finds them for ``reverse``."""
+        converters: dict[str, Any] = {}
+        required: frozenset[str] = frozenset()
+        problem = ""
+        for level in self.levels:
+            regex = level.regex
+            if "(" not in regex.pattern:
+                continue
+            ways = [set(names) for _, names in normalize(regex.pattern)]
+            names = set().union(*ways)
+            trouble = ""
+            # Django generates the names of unnamed groups, such as _0.
+            if names and all(name.startswith("_") and name[1:].isdigit() for name in names):
+                trouble = "has unnamed groups; name them, as in (?P<year>[0-9]{4})"
+            elif not names.issuperset(regex.groupindex):
+                trouble = (
+                    "has alternatives (|) that Django cannot reverse; use a path() for each of them"
+                )
+            own = [name for name in (*level.converters, *regex.groupindex) if name in names]
+            converters |= {name: level.converters.get(name) for name in own}
+            required |= set.intersection(*ways).intersection(own)
+            problem = problem or trouble
+        return URLVariables(converters=converters, required=required, reverse_problem=problem)
 
     @property
     def converters(self) -> Mapping[str, Any]:
@@ -304,7 +322,15 @@ def routes_by_name(name: str, urlconf: str | None = None) -> list[URLRoute]:
     routes = list(all_routes(urlconf))
     matches = [route for route in routes if route.matches_name(name)]
     if not matches:
-        raise ImproperlyConfigured(f"There is no URL named {name!r}; {_hint(name, routes)}")
+        names = sorted({route.full_name for route in routes if route.name})
+        # A name that lacks only its namespace may be too different to be the nearest one.
+        other = nearest(name, names) or next(
+            (full_name for full_name in names if full_name.rpartition(":")[2] == name), None
+        )
+        hint = f"the URLconf has {', '.join(map(repr, names[:20])) or 'none'}."
+        if other:
+            hint = f"did you mean {other!r}?"
+        raise ImproperlyConfigured(f"There is no URL named {name!r}; {hint}")
     # An application namespace means the instance of the same name, or else the first instance.
     chosen = name if any(route.full_name == name for route in matches) else matches[0].full_name
     return [route for route in matches if route.full_name == chosen]
@@ -341,43 +367,6 @@ def _walk(patterns: Iterable[Any], above: URLRoute) -> Iterator[URLRoute]:
             yield from _walk(pattern.url_patterns, inside)
         elif isinstance(pattern, URLPattern):
             yield replace(above, levels=levels, name=pattern.name, callback=pattern.callback)
-
-
-def _add_level(above: URLVariables, pattern: Any) -> URLVariables:
-    """Return the variables with those of one more level, as Django finds them for ``reverse``."""
-    regex = pattern.regex
-    if "(" not in regex.pattern:
-        return above
-    ways = [set(names) for _, names in normalize(regex.pattern)]
-    names = set().union(*ways)
-    trouble = ""
-    if names and all(map(_is_unnamed, names)):
-        trouble = "has unnamed groups; name them, as in (?P<year>[0-9]{4})"
-    elif not names.issuperset(regex.groupindex):
-        trouble = "has alternatives (|) that Django cannot reverse; use a path() for each of them"
-    ordered = [name for name in (*pattern.converters, *regex.groupindex) if name in names]
-    converters = {name: pattern.converters.get(name) for name in ordered}
-    return URLVariables(
-        converters={**above.converters, **converters},
-        required=above.required | set.intersection(*ways).intersection(converters),
-        reverse_problem=above.reverse_problem or trouble,
-    )
-
-
-def _is_unnamed(name: str) -> bool:
-    """Return whether Django generated the name for an unnamed group."""
-    return name.startswith("_") and name[1:].isdigit()
-
-
-def _hint(name: str, routes: Iterable[URLRoute]) -> str:
-    names = sorted({route.full_name for route in routes if route.name})
-    # A name that lacks only its namespace may be too different to be the nearest one.
-    other = nearest(name, names) or next(
-        (full_name for full_name in names if full_name.rpartition(":")[2] == name), None
-    )
-    if other:
-        return f"did you mean {other!r}?"
-    return f"the URLconf has {', '.join(map(repr, names[:20])) or 'none'}."
 
 
 # Site requests ------------------------------------------------------------------------------------
@@ -486,19 +475,13 @@ def build_request(ctx: Context, sending: SiteRequest, request_class: type[R]) ->
     # No page was rendered that could contain a CSRF token, and no cookie could be misused.
     request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
     if ctx.user.is_authenticated:
-        _separate_cache_keys(request, ctx)
+        # Prevent cache hits on pages that were stored for visitors without a cookie: the cache key
+        # of a page that varies by cookie includes the ``Cookie`` header. ``COOKIES`` is parsed
+        # before the header is set, and stays empty.
+        assert request.COOKIES == {}
+        caller = hashlib.sha256(by_tenant(ctx.principal.key).encode()).hexdigest()
+        request.META["HTTP_COOKIE"] = f"mcp={caller}"
     return request
-
-
-def _separate_cache_keys(request: CallerRequest, ctx: Context) -> None:
-    """Prevent cache hits on pages that were stored for visitors without a cookie.
-
-    The cache key of a page that varies by cookie includes the ``Cookie`` header. ``COOKIES`` is
-    parsed before the header is set, and stays empty.
-    """
-    assert request.COOKIES == {}
-    caller = hashlib.sha256(by_tenant(ctx.principal.key).encode()).hexdigest()
-    request.META["HTTP_COOKIE"] = f"mcp={caller}"
 
 
 def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any]:
@@ -507,6 +490,11 @@ def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any
     body = content if isinstance(content, bytes) else urlencode(content).encode()
     prefix = get_script_prefix().rstrip("/")
     path = unquote_to_bytes(sending.path.removeprefix(prefix)).decode("latin-1")
+    # The header with which the site's proxy marks an HTTPS connection.
+    declared = django_settings.SECURE_PROXY_SSL_HEADER
+    proxy_header = {declared[0]: declared[1].partition(",")[0]} if declared and is_secure else {}
+    meta = carrier.META if carrier is not None else {}
+    language = meta.get("HTTP_ACCEPT_LANGUAGE") or get_language() or django_settings.LANGUAGE_CODE
     environ = {
         "REQUEST_METHOD": sending.method,
         "SCRIPT_NAME": prefix,
@@ -523,29 +511,15 @@ def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
-        **_proxy_ssl_header(is_secure=is_secure),
-        **_client_headers(carrier.META if carrier is not None else {}),
-    }
-    if sending.method == "POST":
-        environ |= {"CONTENT_TYPE": FORM, "CONTENT_LENGTH": str(len(body))}
-    return {**environ, **sending.meta}
-
-
-def _client_headers(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the address, language and other headers of the client of the MCP request."""
-    language = meta.get("HTTP_ACCEPT_LANGUAGE") or get_language() or django_settings.LANGUAGE_CODE
-    return {
+        **proxy_header,
         "REMOTE_ADDR": str(meta.get("REMOTE_ADDR") or "127.0.0.1"),
         "HTTP_ACCEPT_LANGUAGE": str(language),
         "HTTP_USER_AGENT": str(meta.get("HTTP_USER_AGENT", "")),
         **{name: str(meta[name]) for name in FORWARDED if name in meta},
     }
-
-
-def _proxy_ssl_header(*, is_secure: bool) -> dict[str, str]:
-    """Return the header with which the site's proxy marks an HTTPS connection."""
-    declared = django_settings.SECURE_PROXY_SSL_HEADER
-    return {declared[0]: declared[1].partition(",")[0]} if declared and is_secure else {}
+    if sending.method == "POST":
+        environ |= {"CONTENT_TYPE": FORM, "CONTENT_LENGTH": str(len(body))}
+    return {**environ, **sending.meta}
 
 
 def _origin(carrier: HttpRequest | None) -> tuple[str, str, bool]:
@@ -561,12 +535,8 @@ def _origin(carrier: HttpRequest | None) -> tuple[str, str, bool]:
         is_secure = base.scheme == "https"
         return base.netloc, str(base.port or (443 if is_secure else 80)), is_secure
     is_secure = bool(django_settings.SECURE_SSL_REDIRECT)
-    return _allowed_host(), "443" if is_secure else "80", is_secure
-
-
-def _allowed_host() -> str:
     hosts = [host.lstrip(".") for host in django_settings.ALLOWED_HOSTS if host != "*"]
-    return hosts[0] if hosts else "localhost"
+    return hosts[0] if hosts else "localhost", "443" if is_secure else "80", is_secure
 
 
 def superuser_context(server: Any) -> Context:

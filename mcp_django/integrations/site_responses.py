@@ -10,7 +10,7 @@ import datetime as dt
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from email.message import Message as EmailMessage
 from functools import partial
@@ -111,7 +111,12 @@ def read_response(
         response, described.get_content_type(), lambda: is_over() or monotonic() > deadline
     )
     if response.get("Content-Encoding", "").lower() in GZIP_ENCODINGS:
-        body, is_cut = _decompress(body, is_cut=is_cut)
+        # The request does not accept gzip, but a response may be compressed all the same. It is
+        # decompressed up to the size limit.
+        unpacking = zlib.decompressobj(DETECT_HEADER)
+        with suppress(zlib.error):
+            body = unpacking.decompress(body, get_settings().max_body_bytes)
+            is_cut = is_cut or bool(unpacking.unconsumed_tail)
     location = response.get("Location", "")
     # Read after the body, because the iterator of a stream may still add messages.
     messages = tuple(_messages(request))
@@ -147,19 +152,6 @@ def _read_body(
     if response.is_async:
         return run_coroutine(partial(_aread, response, limit, is_over))
     return _read(iter(response), limit, is_over)
-
-
-def _decompress(body: bytes, *, is_cut: bool) -> tuple[bytes, bool]:
-    """Return the decompressed body, up to the size limit.
-
-    The request does not accept gzip, but a response may be compressed all the same.
-    """
-    unpacking = zlib.decompressobj(DETECT_HEADER)
-    try:
-        content = unpacking.decompress(body, get_settings().max_body_bytes)
-    except zlib.error:
-        return body, is_cut
-    return content, is_cut or bool(unpacking.unconsumed_tail)
 
 
 def _read(chunks: Iterator[bytes], limit: int, is_over: Callable[[], bool]) -> tuple[bytes, bool]:
@@ -265,17 +257,14 @@ def _raise_error(answer: SiteResponse) -> NoReturn:
 
     Django's own error page may show the site's settings and code.
     """
-    text = _error_text(answer) if answer.is_from_view else ""
+    text = ""
+    if answer.is_from_view and answer.mime_type == "text/html":
+        text = html_to_text(answer.text)
+    elif answer.is_from_view and _is_text(answer.mime_type):
+        text = answer.text
     raise ToolError(
         f"The site answered {answer.status_line}.{messages_suffix(answer)}" + (text and f"\n{text}")
     )
-
-
-def _error_text(answer: SiteResponse) -> str:
-    """Return the body of an error response as text."""
-    if answer.mime_type == "text/html":
-        return html_to_text(answer.text)
-    return answer.text if _is_text(answer.mime_type) else ""
 
 
 def messages_suffix(answer: SiteResponse) -> str:
@@ -298,20 +287,14 @@ def tool_result(answer: SiteResponse, *, is_readable: bool) -> ToolResult:
         )
     is_json, value = _json(answer)
     if is_json:
-        cut = _cut_to_size(exact_integers(value))
-        explained = [Text(cut.note)] if cut.note else []
-        return ToolResult(Text(cut.text), *explained, *notes, structured=cut.value)
+        structure, text, note = results.cut_structure(exact_integers(value))
+        if note and isinstance(structure, dict) and structure.get("next"):
+            structure = {**structure, "next": None}
+            text = to_text(structure)
+            note += " The link to the next page would skip what was cut; request smaller pages."
+        explained = [Text(note)] if note else []
+        return ToolResult(Text(text), *explained, *notes, structured=structure)
     return ToolResult(*_blocks(answer, is_readable=is_readable), *notes)
-
-
-def _cut_to_size(value: Any) -> results.CutStructure:
-    """Return the value cut to the size limit, without a link to the next page if it was cut."""
-    structure, text, note = results.cut_structure(value)
-    if note and isinstance(structure, dict) and structure.get("next"):
-        structure = {**structure, "next": None}
-        text = to_text(structure)
-        note += " The link to the next page would skip what was cut; request smaller pages."
-    return results.CutStructure(structure, text, note)
 
 
 def resource_contents(answer: SiteResponse, *, is_readable: bool) -> ResourceContents:
@@ -400,20 +383,16 @@ def _is_sign_in(answer: SiteResponse) -> bool:
         there = urlsplit(answer.location)
     except ValueError:
         return False
-    sign_in = urlsplit(_login_url())
+    login_url = ""
+    # The site may have no such page.
+    with suppress(NoReverseMatch):
+        login_url = resolve_url(django_settings.LOGIN_URL) if django_settings.LOGIN_URL else ""
+    sign_in = urlsplit(login_url)
     if sign_in.path and (there.netloc, there.path) == (sign_in.netloc, sign_in.path):
         return True
     here = urlsplit(answer.url)
     targets = (urlsplit(url) for url in parse_qs(there.query).get(REDIRECT_FIELD_NAME, ()))
     return any(target.path == here.path for target in targets)
-
-
-def _login_url() -> str:
-    """Return the path of ``LOGIN_URL``; empty if the site has no such page."""
-    try:
-        return resolve_url(django_settings.LOGIN_URL) if django_settings.LOGIN_URL else ""
-    except NoReverseMatch:
-        return ""
 
 
 # Initial values of a form -------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import mimetypes
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -92,7 +93,10 @@ def _file(
     module: str,
     options: Mapping[str, Any],
 ) -> SkillFile:
-    value = _decode_content(content)
+    value: str | bytes = content
+    with suppress(UnicodeDecodeError):
+        # Hosts compare digests, so only text that encodes to the same bytes is sent as text.
+        value = content.decode()
     fields = frontmatter or {}
     return SkillFile(
         uri=skill_file_uri(root, path),
@@ -106,14 +110,6 @@ def _file(
         # Serving a file does not use the database.
         **{"read_only": True, "enforce": False, "atomic": False, "subscribe": False, **options},
     )
-
-
-def _decode_content(content: bytes) -> str | bytes:
-    """Return text if it encodes to the same bytes, because hosts compare digests; else bytes."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return content
 
 
 def _function(value: str | bytes, origin: Any, module: str) -> ComponentFunction:
@@ -166,7 +162,12 @@ def load_skills(
             f"register_skills: no folder named {str(folder)!r}; a relative path starts at the "
             "folder of the calling module."
         ) from None
-    segments = _segments(prefix)
+    segments = prefix.split("/") if prefix else []
+    if len(segments) > MAX_PREFIX or not all(map(is_skill_name, segments)):
+        raise ImproperlyConfigured(
+            f"register_skills: prefix={prefix!r} is not valid; write up to {MAX_PREFIX} names that "
+            "are separated by slashes, each of a-z, 0-9 and single hyphens, as in 'acme/billing'."
+        )
     roots = list(_find_roots(folder, segments))
     if not roots:
         raise ImproperlyConfigured(
@@ -183,18 +184,13 @@ def load_skills(
             )
         except SkillError as exc:
             raise ImproperlyConfigured(f"The skill {str(path)!r}: {exc}") from None
-    _watch_folder(folder)
+    # Restart ``runserver`` when a file in the folder changes.
+    autoreload_started.connect(
+        lambda sender, **_: sender.watch_dir(folder, "**/*"),
+        weak=False,
+        dispatch_uid=f"mcp_django.skills:{folder}",
+    )
     return skill_files
-
-
-def _segments(prefix: str) -> list[str]:
-    segments = prefix.split("/") if prefix else []
-    if len(segments) > MAX_PREFIX or not all(map(is_skill_name, segments)):
-        raise ImproperlyConfigured(
-            f"register_skills: prefix={prefix!r} is not valid; write up to {MAX_PREFIX} names that "
-            "are separated by slashes, each of a-z, 0-9 and single hyphens, as in 'acme/billing'."
-        )
-    return segments
 
 
 def _find_roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
@@ -228,7 +224,17 @@ def _read_files(root: Path) -> dict[str, bytes]:
     size = 0
     for path in _walk(root):
         relative = path.relative_to(root).as_posix()
-        _check_link(path, root)
+        # Check that the path is a regular file inside the skill.
+        try:
+            target = path.resolve(strict=True)
+        except RESOLVE_ERRORS:
+            raise SkillError(f"{path.name!r} is a broken symbolic link.") from None
+        if not target.is_relative_to(root):
+            raise SkillError(f"{path.name!r} is a symbolic link out of the skill; copy the file.")
+        if any(map(_is_hidden, target.relative_to(root).parts)):
+            raise SkillError(f"{path.name!r} is a symbolic link to a hidden file; copy the file.")
+        if not target.is_file():
+            raise SkillError(f"{path.name!r} is not a regular file.")
         # Check the limits before the file is read.
         size += path.stat().st_size
         if len(files) >= MAX_FILES or size > MAX_BYTES:
@@ -245,30 +251,15 @@ def _read_files(root: Path) -> dict[str, bytes]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root, onerror=_raise_unreadable):
+    def refuse(exc: OSError) -> None:
+        raise SkillError(f"the folder {Path(exc.filename).name!r} cannot be read: {exc.strerror}.")
+
+    for folder, folders, names in os.walk(root, onerror=refuse):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in folders:
             if Path(folder, name).is_symlink():
                 raise SkillError(f"{name!r} is a symbolic link to a folder; copy the folder.")
         yield from (Path(folder, name) for name in sorted(names) if not _is_hidden(name))
-
-
-def _raise_unreadable(exc: OSError) -> None:
-    raise SkillError(f"the folder {Path(exc.filename).name!r} cannot be read: {exc.strerror}.")
-
-
-def _check_link(path: Path, root: Path) -> None:
-    """Check that a path is a regular file inside the skill."""
-    try:
-        target = path.resolve(strict=True)
-    except RESOLVE_ERRORS:
-        raise SkillError(f"{path.name!r} is a broken symbolic link.") from None
-    if not target.is_relative_to(root):
-        raise SkillError(f"{path.name!r} is a symbolic link out of the skill; copy the file.")
-    if any(map(_is_hidden, target.relative_to(root).parts)):
-        raise SkillError(f"{path.name!r} is a symbolic link to a hidden file; copy the file.")
-    if not target.is_file():
-        raise SkillError(f"{path.name!r} is not a regular file.")
 
 
 def _read_frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
@@ -292,15 +283,6 @@ def _read_frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[
             )
         frontmatter_by_path[path] = frontmatter
     return frontmatter_by_path
-
-
-def _watch_folder(folder: Path) -> None:
-    """Restart ``runserver`` when a file in the folder changes."""
-
-    def watch(sender: Any, **_: Any) -> None:
-        sender.watch_dir(folder, "**/*")
-
-    autoreload_started.connect(watch, weak=False, dispatch_uid=f"mcp_django.skills:{folder}")
 
 
 # Frontmatter of a SKILL.md ------------------------------------------------------------------------

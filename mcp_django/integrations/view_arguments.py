@@ -78,7 +78,12 @@ class FormValues:
     ) -> None:
         self.form_class = form_class
         self._prefix = prefix or form_class.prefix
-        self._is_checked = is_checked and _accepts_data_only(form_class)
+        self._is_checked = is_checked
+        if is_checked:
+            try:
+                inspect.signature(form_class).bind(data={})
+            except TypeError:
+                self._is_checked = False
         self._fields = fields = form_fields(form_class)
         # Optional files are left out.
         self.files = frozenset(
@@ -109,13 +114,21 @@ class FormValues:
         data = self._arguments.form_data(checked_arguments, prefix=self._prefix)
         if self._is_checked:
             form = self.form_class(data=data)
-            if not form.is_valid() and not _has_only_uniqueness_errors(form):
-                raise InvalidArguments(self._arguments.form_problems(form, checked_arguments))
+            if not form.is_valid():
+                codes = {
+                    str(error["code"])
+                    for errors in form.errors.get_json_data().values()
+                    for error in errors
+                }
+                # The edited row itself may have a value that has to be unique.
+                if not (isinstance(form, BaseModelForm) and UNIQUENESS_CODES.issuperset(codes)):
+                    raise InvalidArguments(self._arguments.form_problems(form, checked_arguments))
         left_out = [
             name for name in current or {} if name in self._fields and name not in checked_arguments
         ]
         for name in left_out:
-            data |= self._entries(name, (current or {})[name])
+            value = (current or {})[name]
+            data |= widget_entries(self._fields[name].widget, self._key(name), value)
         fields = {self._key(name): field for name, field in self._fields.items()}
         return [
             (key, text)
@@ -138,27 +151,8 @@ class FormValues:
         ]
         return {name: current_value(form, name) for name in names}
 
-    def _entries(self, name: str, value: Any) -> dict[str, Any]:
-        return widget_entries(self._fields[name].widget, self._key(name), value)
-
     def _key(self, name: str) -> str:
         return f"{self._prefix}-{name}" if self._prefix else name
-
-
-def _accepts_data_only(form_class: FormClass) -> bool:
-    try:
-        inspect.signature(form_class).bind(data={})
-    except TypeError:
-        return False
-    return True
-
-
-def _has_only_uniqueness_errors(form: forms.BaseForm) -> bool:
-    """Return whether all errors are about unique values, which the edited row itself may have."""
-    codes: Collection[str] = {
-        str(error["code"]) for errors in form.errors.get_json_data().values() for error in errors
-    }
-    return isinstance(form, BaseModelForm) and UNIQUENESS_CODES.issuperset(codes)
 
 
 def _value_texts(field: forms.Field | None, value: Any) -> Iterator[str]:
@@ -166,19 +160,15 @@ def _value_texts(field: forms.Field | None, value: Any) -> Iterator[str]:
         for element in value:
             yield from _value_texts(field, element)
     elif isinstance(value, bool):
-        yield from _boolean_texts(field, is_ticked=value)
+        # An unchecked box is not sent, as views may test its presence.
+        if field is None or not isinstance(field.widget, forms.CheckboxInput):
+            yield "true" if value else "false"
+        elif value:
+            yield "on"
     elif isinstance(value, dt.date | dt.time):
         yield _format_moment(field, value)
     elif value is not None and not hasattr(value, "read"):
         yield str(value)
-
-
-def _boolean_texts(field: forms.Field | None, *, is_ticked: bool) -> Iterator[str]:
-    """Yield the text of a boolean; an unchecked box is not sent, as views may test its presence."""
-    if field is None or not isinstance(field.widget, forms.CheckboxInput):
-        yield "true" if is_ticked else "false"
-    elif is_ticked:
-        yield "on"
 
 
 def _format_moment(field: forms.Field | None, value: Moment) -> str:
@@ -278,18 +268,9 @@ def _type_hint(converter: Any) -> Any:
     hint = HINTS.get(type(converter))
     if hint is not None:
         return hint
-    words = str(type(converter).__doc__ or "").strip().partition("\n")[0]
-    return Annotated[
-        str,
-        Field(coerce_numbers_to_str=True, description=words or None),
-        AfterValidator(_converter_validator(converter)),
-    ]
-
-
-def _converter_validator(converter: Any) -> Callable[[str], Any]:
-    """Return a function that converts a text as the converter does in a URL path."""
 
     def convert(text: str) -> Any:
+        """Convert a text as the converter does in a URL path."""
         if not re.fullmatch(converter.regex, text):
             raise ValueError(f"must match the pattern {converter.regex}")
         try:
@@ -300,7 +281,12 @@ def _converter_validator(converter: Any) -> Callable[[str], Any]:
             raise ValueError("is not a value that the URL accepts") from None
         return value
 
-    return convert
+    words = str(type(converter).__doc__ or "").strip().partition("\n")[0]
+    return Annotated[
+        str,
+        Field(coerce_numbers_to_str=True, description=words or None),
+        AfterValidator(convert),
+    ]
 
 
 def _query_texts(value: Any) -> Iterator[str]:
@@ -461,11 +447,15 @@ class ViewArguments:
         )
         if problems:
             raise InvalidArguments(problems)
+        variables = {layout.names[name]: value for name, value in values.items()}
+        try:
+            path = layout.route.reverse_path(variables)
+        except NoReverseMatch:
+            names = ", ".join(variables) or "values"
+            raise invalid_argument("", f"no URL of the site accepts the given {names}") from None
         return SiteRequest(
             method=self.method,
-            path=_reverse_path(
-                layout.route, {layout.names[name]: value for name, value in values.items()}
-            ),
+            path=path,
             query=query,
             body=body,
             routes=layout.routes,
@@ -479,7 +469,12 @@ class ViewArguments:
     def _build_layout(self) -> RequestLayout:
         routes = self.find()
         for route in routes:
-            _check_route(route)
+            if route.reverse_problem:
+                raise ImproperlyConfigured(f"The URL {route.full_name!r} {route.reverse_problem}.")
+            if hasattr(route.callback, "mcp_server"):
+                raise ImproperlyConfigured(
+                    f"The URL {route.full_name!r} is an MCP endpoint, which cannot be a component."
+                )
         form = self.make_form(routes[0]) if self.method == "POST" else None
         query = self.make_query()
         others = [part for part in (query, form) if part is not None]
@@ -533,23 +528,6 @@ def _read_part(
     except InvalidArguments as exc:
         problems.extend(exc.problems)
         return None
-
-
-def _check_route(route: URLRoute) -> None:
-    if route.reverse_problem:
-        raise ImproperlyConfigured(f"The URL {route.full_name!r} {route.reverse_problem}.")
-    if hasattr(route.callback, "mcp_server"):
-        raise ImproperlyConfigured(
-            f"The URL {route.full_name!r} is an MCP endpoint, which cannot be a component."
-        )
-
-
-def _reverse_path(route: URLRoute, values: Mapping[str, Any]) -> str:
-    try:
-        return route.reverse_path(values)
-    except NoReverseMatch:
-        names = ", ".join(values) or "values"
-        raise invalid_argument("", f"no URL of the site accepts the given {names}") from None
 
 
 def _merge_schemas(schemas: Sequence[Schema]) -> Schema:

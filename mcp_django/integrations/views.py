@@ -85,9 +85,21 @@ def view_component(
         raise ImproperlyConfigured(
             f"register_view() takes the name of a URL, as in 'shop:price_list', not {target!r}."
         )
-    verb = _http_method(target, method, form)
+    verb = str(method).upper()
+    if verb not in HTTP_METHODS:
+        raise ImproperlyConfigured(
+            f"register_view({target!r}): method must be 'get' or 'post', not {method!r}."
+        )
+    if form is not None and verb != "POST":
+        raise ImproperlyConfigured(
+            f"register_view({target!r}): form=… needs method='post'; if the view reads the form "
+            "from the query string, pass it as query=…."
+        )
     kind = _check_kind(target, kind, uri, verb)
-    template = _template(uri)
+    try:
+        template = None if uri is None else URITemplate(uri)
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
     make_query, query_schema = _query(target, query)
     arguments = ViewArguments(
         find=lambda: routes_by_name(target, urlconf),
@@ -107,20 +119,6 @@ def view_component(
     return _build_component(source, kind=kind, name=name, template=template, options=options)
 
 
-def _http_method(target: str, method: str, form: FormClass | None) -> str:
-    verb = str(method).upper()
-    if verb not in HTTP_METHODS:
-        raise ImproperlyConfigured(
-            f"register_view({target!r}): method must be 'get' or 'post', not {method!r}."
-        )
-    if form is not None and verb != "POST":
-        raise ImproperlyConfigured(
-            f"register_view({target!r}): form=… needs method='post'; if the view reads the form "
-            "from the query string, pass it as query=…."
-        )
-    return verb
-
-
 def _check_kind(target: str, kind: str | None, uri: str | None, verb: str) -> ViewComponentType:
     kind = kind or ("tool" if uri is None else "resource")
     if kind not in KINDS:
@@ -138,15 +136,6 @@ def _check_kind(target: str, kind: str | None, uri: str | None, verb: str) -> Vi
     if kind != "tool" and verb != "GET":
         raise ImproperlyConfigured(f"register_view({target!r}): only a tool can use method='post'.")
     return kind  # type: ignore[return-value]  # checked to be one of the three
-
-
-def _template(uri: str | None) -> URITemplate | None:
-    if uri is None:
-        return None
-    try:
-        return URITemplate(uri)
-    except ValueError as exc:
-        raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
 
 
 def _query(target: str, query: Any) -> tuple[Callable[[], RequestValues | None], Schema]:
@@ -249,14 +238,12 @@ def send_request(ctx: Context, sending: SiteRequest) -> SiteResponse:
         Exception: any exception of the view.
     """
     request = build_request(ctx, sending, CallerRequest)
-    return send_isolated(request, partial(_read_view_response, ctx, request))
 
+    def read(response: HttpResponseBase) -> SiteResponse:
+        _raise_failure(request, response)
+        return read_response(request, response, is_over=lambda: ctx.cancelled)
 
-def _read_view_response(
-    ctx: Context, request: CallerRequest, response: HttpResponseBase
-) -> SiteResponse:
-    _raise_failure(request, response)
-    return read_response(request, response, is_over=lambda: ctx.cancelled)
+    return send_isolated(request, read)
 
 
 def _raise_failure(request: CallerRequest, response: HttpResponseBase) -> None:
@@ -389,10 +376,8 @@ def form_component(
     if isinstance(target, type):
         _check_view(target)
         name = snake_case(target.__name__.removesuffix("View"))
-        options = {
-            **_tool_hints(target),
-            **{key: value for key, value in options.items() if value is not None},
-        }
+        given_options = {key: value for key, value in options.items() if value is not None}
+        options = {**_tool_hints(target), **given_options}
     elif isinstance(target, str):
         name = target.rpartition(":")[2].replace("-", "_")
     else:
@@ -417,7 +402,12 @@ def form_component(
         make_query=lambda: values,
         query_schema={} if values is None else values.json_schema,
         what=f"The view {getattr(target, '__qualname__', target)}",
-        make_form=lambda route: _form_values(route, form),
+        make_form=lambda route: FormValues(
+            form or _form_class(route),
+            prefix=getattr(route.view, "prefix", None),
+            is_checked=False,
+            is_partial=_is_update_view(route),
+        ),
         urlconf=urlconf,
     )
     source = FormViewRunner(arguments, is_readable=True)
@@ -444,15 +434,6 @@ def _check_view(view: Any) -> None:
             f"{getattr(view, '__qualname__', view)!r} has no form: it is not a FormView, "
             "CreateView, UpdateView or DeleteView; use register_view(…, method='post', form=…)."
         )
-
-
-def _form_values(route: URLRoute, form: FormClass | None) -> FormValues:
-    return FormValues(
-        form or _form_class(route),
-        prefix=getattr(route.view, "prefix", None),
-        is_checked=False,
-        is_partial=_is_update_view(route),
-    )
 
 
 def _is_update_view(route: URLRoute) -> bool:

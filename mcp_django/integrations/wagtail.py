@@ -149,10 +149,26 @@ class PageTools(ModelTools[P]):
     def components(self) -> Iterator[Component]:
         """Yield the components of the base class, and a tool for each page action."""
         yield from super().components()
-        for name in self.get_name_list("page_actions"):
-            if name not in _ACTIONS:
-                self.refuse(f"page_actions has {name!r}; {suggest_name(name, _ACTIONS)}")
-            yield self._action_tool(name)
+        for action in self.get_name_list("page_actions"):
+            if action not in _ACTIONS:
+                self.refuse(f"page_actions has {action!r}; {suggest_name(action, _ACTIONS)}")
+            name = f"{action}_{self.singular}"
+            key = GeneratedArgument(annotation=self.lookup.annotation, required=True)
+            on_default = router.db_for_write(self.model) == DEFAULT_DB_ALIAS
+            words = _ACTIONS[action].description.format(noun=self.noun)
+            yield Tool(
+                name=name,
+                description=f"{words} {self.doc}".strip(),
+                function=build_function(partial(self._run_action, action), name=name),
+                arguments=build_arguments(name, {self.lookup.name: key}),
+                output=TrustedOutput(self.exposed.object_schema),
+                permission=_ActionPermission(self),
+                scopes=self.needed_scopes("change"),
+                read_only=False,
+                destructive=True,
+                idempotent=True,
+                atomic=True if on_default else None,
+            )
 
     def check(self) -> None:
         """Validate the options of the class."""
@@ -162,24 +178,6 @@ class PageTools(ModelTools[P]):
                 f"{self.model.__name__}."
             )
         super().check()
-
-    def _action_tool(self, action: str) -> Tool:
-        name = f"{action}_{self.singular}"
-        key = GeneratedArgument(annotation=self.lookup.annotation, required=True)
-        on_default = router.db_for_write(self.model) == DEFAULT_DB_ALIAS
-        return Tool(
-            name=name,
-            description=f"{_ACTIONS[action].description.format(noun=self.noun)} {self.doc}".strip(),
-            function=build_function(partial(self._run_action, action), name=name),
-            arguments=build_arguments(name, {self.lookup.name: key}),
-            output=TrustedOutput(self.exposed.object_schema),
-            permission=_ActionPermission(self),
-            scopes=self.needed_scopes("change"),
-            read_only=False,
-            destructive=True,
-            idempotent=True,
-            atomic=True if on_default else None,
-        )
 
     def _run_action(self, action: str, ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
         alias = router.db_for_write(self.model)

@@ -106,14 +106,11 @@ class _ValueBuilder:
             # A scalar with a style is quoted or a block, so it is always text.
             return event.value if event.style or event.tag else _resolve_scalar(event.value, line)
         if isinstance(event, self._yaml.SequenceStartEvent):
-            return self._sequence(depth)
+            values = []
+            while not isinstance(inner := next(self._events), self._yaml.SequenceEndEvent):
+                values.append(self._value(inner, depth + 1))
+            return values
         return self._mapping(depth)
-
-    def _sequence(self, depth: int) -> list[Any]:
-        values = []
-        while not isinstance(event := next(self._events), self._yaml.SequenceEndEvent):
-            values.append(self._value(event, depth + 1))
-        return values
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}

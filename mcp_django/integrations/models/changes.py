@@ -62,6 +62,10 @@ class PendingNotification:
             publish(*batch)
 
 
+# The last notification on each connection, with its entry in Django's ``run_on_commit``.
+_last: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, PendingNotification]] = WeakKeyDictionary()
+
+
 def publish_after_commit(
     using: str,
     topics: Iterable[TopicKey] = (),
@@ -85,17 +89,9 @@ def publish_after_commit(
         notification.lookups.setdefault(find, {}).update(dict.fromkeys(values))
     if is_new:
         run_after_commit(notification, using=using)
-        _remember(notification, using)
-
-
-# The last notification on each connection, with its entry in Django's ``run_on_commit``.
-_last: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, PendingNotification]] = WeakKeyDictionary()
-
-
-def _remember(notification: PendingNotification, using: str) -> None:
-    connection = connections[using]
-    if connection.in_atomic_block and connection.run_on_commit:
-        _last[connection] = connection.run_on_commit[-1], notification
+        connection = connections[using]
+        if connection.in_atomic_block and connection.run_on_commit:
+            _last[connection] = connection.run_on_commit[-1], notification
 
 
 def _pending(using: str) -> PendingNotification | None:
@@ -142,7 +138,11 @@ class ModelSignalReceivers:
         self._declaration = declaration
         self._server: Any = declaration.server
         self._model = declaration.model._meta.concrete_model
-        self._names = _column_names(declaration)
+        names = {path.names[0] for path in declaration.exposed.paths.values()}
+        columns = declaration.model._meta.concrete_fields
+        attnames = {column.attname for column in columns if column.name in names}
+        # The names in ``update_fields`` that refer to exposed fields.
+        self._names = frozenset(names | attnames)
         # Signals hold their receivers weakly.
         self._receivers: list[tuple[ModelSignal, Callable[..., None], type[Model]]] = []
 
@@ -189,15 +189,12 @@ class ModelSignalReceivers:
         if update_fields is not None and self._names.isdisjoint(update_fields):
             # None of the saved fields is exposed.
             return
-        if self._is_computed(instance):
+        values = instance.__dict__
+        paths = self._declaration.variables.paths.values()
+        if any(hasattr(values.get(path.names[0]), "resolve_expression") for path in paths):
+            # The database computes a URI value, which is not loaded yet.
             self._publish_for("pk", [instance.pk], using)
         publish_after_commit(using, [*self._topics(instance), *(self._lists if created else ())])
-
-    def _is_computed(self, obj: Model) -> bool:
-        """Return whether a URI value is computed by the database and not loaded yet."""
-        values = obj.__dict__
-        paths = self._declaration.variables.paths.values()
-        return any(hasattr(values.get(path.names[0]), "resolve_expression") for path in paths)
 
     def _on_delete(self, *, instance: Model, using: str, **kwargs: Any) -> None:
         publish_after_commit(using, [*self._topics(instance), *self._lists])
@@ -317,10 +314,3 @@ def _foreign_key_to_model(relation: Any) -> Any:
     if isinstance(relation, ManyToManyField):
         return through._meta.get_field(relation.m2m_field_name())
     return through._meta.get_field(relation.field.m2m_reverse_field_name())
-
-
-def _column_names(declaration: PublishedModel) -> frozenset[str]:
-    """Return the names in ``update_fields`` that refer to exposed fields."""
-    names = {path.names[0] for path in declaration.exposed.paths.values()}
-    columns = declaration.model._meta.concrete_fields
-    return frozenset(names | {column.attname for column in columns if column.name in names})

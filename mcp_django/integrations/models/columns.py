@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.conf import settings
@@ -75,7 +75,10 @@ class FieldPath:
     @property
     def is_nullable(self) -> bool:
         """Whether a row can have no value."""
-        return any(_is_nullable(field) for field in (*self.hops, self.field))
+        return any(
+            not (field.concrete or isinstance(field, ManyToManyField)) or field.null
+            for field in (*self.hops, self.field)
+        )
 
     @property
     def column(self) -> Field[Any, Any]:
@@ -127,12 +130,6 @@ def resolve_path(model: type[Model], text: str, *, label: str) -> FieldPath:
 def leads_to_many(field: Any) -> bool:
     """Return whether a relation can lead to several objects."""
     return bool(field.is_relation and (field.one_to_many or field.many_to_many))
-
-
-def _is_nullable(field: Any) -> bool:
-    """Return whether an object can have no value for the field."""
-    own = field.concrete or isinstance(field, ManyToManyField)
-    return bool(field.null) if own else True
 
 
 def accessor_name(field: Any) -> str:
@@ -214,7 +211,12 @@ def are_unique_together(model: type[Model], paths: Collection[str]) -> bool:
     )
 
 
-def _unique_sets(model: type[Model]) -> Iterator[tuple[str, ...]]:
+def _unique_sets(model: type[Model]) -> Iterator[Iterable[str]]:
+    """Yield the sets of names that are unique together.
+
+    Its own columns come first: a class with a unique column can be registered while models are
+    still loading, when Django does not know related objects yet.
+    """
     for field in model._meta.concrete_fields:
         if field.unique:
             yield (field.name,)
@@ -222,9 +224,9 @@ def _unique_sets(model: type[Model]) -> Iterator[tuple[str, ...]]:
         if relation.one_to_one:
             yield (relation.name,)
     for base in (model, *model._meta.all_parents):
-        yield from (tuple(names) for names in base._meta.unique_together)
+        yield from base._meta.unique_together
         # Only constraints without a condition and without expressions.
-        yield from (tuple(constraint.fields) for constraint in base._meta.total_unique_constraints)
+        yield from (constraint.fields for constraint in base._meta.total_unique_constraints)
 
 
 def _is_covered(model: type[Model], name: str, paths: Collection[str]) -> bool:
@@ -268,8 +270,11 @@ def add_validator_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
             [*words, *([schema[RULES_KEYWORD]] if RULES_KEYWORD in schema else [])]
         )
     if "format" not in schema:
-        for sentence in _patterns(rules):
-            limited["description"] = append_sentence(limited.get("description", ""), sentence)
+        # Not all clients know Python's regex syntax, so the description has the error texts.
+        for rule in rules:
+            if isinstance(rule, validators.RegexValidator):
+                description = limited.get("description", "")
+                limited["description"] = append_sentence(description, str(rule.message))
     return limited
 
 
@@ -281,13 +286,6 @@ def _bounds(rules: Iterable[Any]) -> Iterator[tuple[str, Any, str]]:
                 limit = limit() if callable(limit) else limit
                 if not isinstance(limit, int) or abs(limit) < _LARGE:
                     yield keyword, limit, word
-
-
-def _patterns(rules: Iterable[Any]) -> Iterator[str]:
-    """Yield the messages of pattern validators; not all clients know Python's regex syntax."""
-    for rule in rules:
-        if isinstance(rule, validators.RegexValidator):
-            yield str(rule.message)
 
 
 # Values that a database cannot store --------------------------------------------------------------
@@ -495,7 +493,12 @@ class Column:
         if self.kind == "file":
             return _file(value)
         if self.kind == "json" and not isinstance(value, _JSON_TYPES):
-            value = self._stored_json(value)
+            # A field of another package stores its own type of value. ``str()`` of such a value
+            # may render templates, as Wagtail's ``StreamField`` does.
+            value = self.value_field.get_prep_value(value)
+            if isinstance(value, str | bytes):
+                with suppress(ValueError):
+                    value = json.loads(value)
         if self.kind == "binary":
             return base64.b64encode(bytes(value)).decode()
         try:
@@ -505,17 +508,6 @@ class Column:
             return None
         except TypeError:
             return str(value)
-
-    def _stored_json(self, value: Any) -> Any:
-        """Return the JSON that a field of another package stores for its own type of value.
-
-        ``str()`` of such a value may render templates, as Wagtail's ``StreamField`` does.
-        """
-        prepared = self.value_field.get_prep_value(value)
-        try:
-            return json.loads(prepared) if isinstance(prepared, str | bytes) else prepared
-        except ValueError:
-            return prepared
 
     def _digits(self, value: int) -> str:
         if self.is_large or self.kind != "integer":
@@ -540,32 +532,26 @@ class Column:
         if self.choices and all(type(choice) in (str, int) for choice in self.choices):
             return Literal[tuple(self.choices)]
         if self.kind == "integer":
-            low, high = self._integer_bounds()
+            model = getattr(self.value_field, "model", self.field.model)
+            operations: Any = connections[router.db_for_read(model)].ops
+            low, high = operations.integer_field_range(self.value_field.get_internal_type())
+            # Database drivers accept at most 64-bit integers.
+            low = -(2**63) if low is None else low
+            high = 2**63 - 1 if high is None else high
             # The bounds of 64-bit integers do not help a caller.
             bounds = {"minimum": low, "maximum": high} if high < MAX_SAFE_INTEGER else {}
             schema = LARGE_INTEGER if self.is_large else {"type": "integer", **bounds}
             return Annotated[int, Rule(ge=low, le=high), WithJsonSchema(dict(schema))]
         if self.kind == "decimal":
-            digits, places = self._decimal_bounds()
+            digits = getattr(self.value_field, "max_digits", None) or 30
+            places = getattr(self.value_field, "decimal_places", None)
+            places = 10 if places is None else places
             return Annotated[Decimal, Rule(max_digits=digits, decimal_places=places)]
         if self.kind not in _ARGUMENTS:
             raise ImproperlyConfigured(
                 f"{self.field} is a {type(self.field).__name__}, whose values cannot be compared."
             )
         return _ARGUMENTS[self.kind]
-
-    def _integer_bounds(self) -> tuple[int, int]:
-        operations = connections[
-            router.db_for_read(getattr(self.value_field, "model", self.field.model))
-        ].ops
-        low, high = cast(Any, operations).integer_field_range(self.value_field.get_internal_type())
-        # Database drivers accept at most 64-bit integers.
-        return -(2**63) if low is None else low, 2**63 - 1 if high is None else high
-
-    def _decimal_bounds(self) -> tuple[int, int]:
-        digits = getattr(self.value_field, "max_digits", None)
-        places = getattr(self.value_field, "decimal_places", None)
-        return digits or 30, 10 if places is None else places
 
 
 def _file(value: Any) -> dict[str, str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
@@ -59,8 +58,20 @@ class CountFunction:
         self._declaration = declaration
         self._filters = Filters(declaration)
         self._groupings = _groupings(declaration)
+        exposed = declaration.exposed
+        candidates = {
+            text: path
+            for text, path in exposed.comparable_paths.items()
+            if not path.is_many
+            and not exposed.restricted_relations(path)
+            and not path.field.is_relation
+            and not path.field.primary_key
+            and not Column(path.field).choices
+        }
         self._measured = {
-            kind: _aggregatable_paths(declaration, kinds)
+            kind: {
+                text: path for text, path in candidates.items() if Column(path.field).kind in kinds
+            }
             for kind, (_, kinds, _) in _AGGREGATES.items()
         }
 
@@ -152,19 +163,18 @@ class CountFunction:
         rows = list(ordered[: MAX_GROUPS + 1])
         cut = {"groups_total": grouped.order_by().count()} if len(rows) > MAX_GROUPS else {}
         shown_rows = rows[:MAX_GROUPS]
-        labels = self._labels(ctx, grouping.path, [row["mcp_group"] for row in shown_rows])
+        labels: dict[Any, str] = {}
+        if grouping.path.is_relation:
+            relation = grouping.path.field
+            column = relation.target_field.attname
+            keys = [row["mcp_group"] for row in shown_rows]
+            server = self._declaration.server
+            labels = load_labels(server, relation.related_model, column, keys, ctx)
         groups = [
             {"group": _group(grouping, row["mcp_group"], labels), **_dump(row, chosen)}
             for row in shown_rows
         ]
         return {"groups": groups, **cut}
-
-    def _labels(self, ctx: Context, path: FieldPath, keys: list[Any]) -> dict[Any, str]:
-        if not path.is_relation:
-            return {}
-        field = path.field
-        column = field.target_field.attname
-        return load_labels(self._declaration.server, field.related_model, column, keys, ctx)
 
 
 def _group(grouping: Grouping, value: Any, labels: dict[Any, str]) -> Any:
@@ -194,21 +204,6 @@ def _rounded(value: Any, kind: str, field: Any) -> Any:
     if not isinstance(value, Decimal) or places is None or not value.is_finite():
         return value
     return round(value, places + 2 if kind == "avg" else places)
-
-
-def _aggregatable_paths(
-    declaration: ModelTools[Any], kinds: frozenset[str]
-) -> dict[str, FieldPath]:
-    return {
-        text: path
-        for text, path in declaration.exposed.comparable_paths.items()
-        if not path.is_many
-        and not declaration.exposed.restricted_relations(path)
-        and not path.field.is_relation
-        and not path.field.primary_key
-        and not Column(path.field).choices
-        and Column(path.field).kind in kinds
-    }
 
 
 # Groups of a count --------------------------------------------------------------------------------
@@ -253,24 +248,16 @@ class Grouping:
 
 def _groupings(declaration: ModelComponents[Any]) -> dict[str, Grouping]:
     """Return the exposed columns with few values: choices, foreign keys, booleans and dates."""
-    groupings = [
-        grouping
-        for path in declaration.exposed.comparable_paths.values()
-        if not declaration.exposed.restricted_relations(path)
-        for grouping in _of_path(path)
-    ]
+    groupings: list[Grouping] = []
+    for path in declaration.exposed.comparable_paths.values():
+        if declaration.exposed.restricted_relations(path) or path.is_many:
+            continue
+        if path.is_relation:
+            if path.field.concrete:
+                groupings.append(Grouping(path=path))
+            continue
+        column = Column(path.field)
+        if path.is_key or column.choices or column.kind in {"boolean", "date"}:
+            groupings.append(Grouping(path=path))
+        groupings += [Grouping(path=path, part=part) for part in _DATE_PARTS.get(column.kind, ())]
     return {grouping.name: grouping for grouping in groupings}
-
-
-def _of_path(path: FieldPath) -> Iterator[Grouping]:
-    if path.is_many:
-        return
-    if path.is_relation:
-        if path.field.concrete:
-            yield Grouping(path=path)
-        return
-    column = Column(path.field)
-    if path.is_key or column.choices or column.kind in {"boolean", "date"}:
-        yield Grouping(path=path)
-    for part in _DATE_PARTS.get(column.kind, ()):
-        yield Grouping(path=path, part=part)

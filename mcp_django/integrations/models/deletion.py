@@ -306,9 +306,13 @@ class _Collected:
         keys_by_model[_concrete(type(obj))].discard(obj.pk)
         for model, keys in keys_by_model.items():
             self._deleted.add(model, keys)
-        for (column, _), batches in collector.field_updates.items():
+        updates: Any = collector.field_updates
+        for (column, _), batches in updates.items():
             for batch in batches:
-                self._detached.add(column.model, _keys(batch))
+                # A bulk update has a queryset, or rows that are already loaded.
+                is_query = isinstance(batch, QuerySet) and batch._result_cache is None
+                rows = batch if is_query else [row.pk for row in batch]
+                self._detached.add(column.model, rows)
 
 
 def _concrete(model: type[Model]) -> type[Model]:
@@ -337,10 +341,3 @@ class _RowCounter:
             if visible is not None:
                 number = visible.using(self.alias).filter(among).count()
                 self.counts[model._meta.label] += number
-
-
-def _keys(rows: Any) -> Any:
-    """Return the rows of a bulk update (a queryset) unchanged, and loaded rows as keys."""
-    if isinstance(rows, QuerySet) and rows._result_cache is None:
-        return rows
-    return [row.pk for row in rows]

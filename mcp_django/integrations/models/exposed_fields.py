@@ -85,8 +85,19 @@ class ExposedFields:
     ) -> None:
         self.model = model
         self._declaration = declaration
+        if not fields:
+            raise ImproperlyConfigured(
+                f"{declaration}: fields is missing; name the fields that callers may see, out of: "
+                f"{', '.join(own_names(model))}."
+            )
+        names = list(fields)
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise ImproperlyConfigured(
+                f"{declaration}: fields contains {', '.join(duplicates)} more than once."
+            )
         label = f"{declaration}: fields"
-        self.paths = {text: resolve_path(model, text, label=label) for text in self._names(fields)}
+        self.paths = {text: resolve_path(model, text, label=label) for text in names}
         self.tree = Node(model, declaration.server)
         for path in self.paths.values():
             self.tree.add(path)
@@ -131,14 +142,26 @@ class ExposedFields:
         """
         what = f"{self._declaration}: {option}"
         path = resolve_path(self.model, text, label=what)
-        if text in self.paths or self._is_other_name(path):
-            if option not in ROW_FILTER_OPTIONS and not path.is_many:
-                self._reject_restricted_path(path, what)
-            return path
-        raise ImproperlyConfigured(
-            f"{what} has {text!r}, which is not in fields and would be revealed; add it to fields, "
-            f"or use a path that is in fields ({suggest_name(text, self.paths)})"
+        # ``fields`` may have a foreign key under its other name: that of the relation or column.
+        is_exposed = text in self.paths or any(
+            path.hops == other.hops and path.field == other.field
+            for other in self.paths.values()
+            if path.field.is_relation
         )
+        if not is_exposed:
+            raise ImproperlyConfigured(
+                f"{what} has {text!r}, which is not in fields and would be revealed; add it to "
+                f"fields, or use a path that is in fields ({suggest_name(text, self.paths)})"
+            )
+        if option not in ROW_FILTER_OPTIONS and not path.is_many:
+            for relation in self.restricted_relations(path):
+                if relation != text:
+                    raise ImproperlyConfigured(
+                        f"{what} has {text!r}, but fields also has {relation!r} alone, whose rows "
+                        f"are shown only to callers who may see them; remove {relation!r} from "
+                        f"fields, or {text!r} from this option."
+                    )
+        return path
 
     def restricted_relations(self, path: FieldPath) -> dict[str, type[Model]]:
         """Return the relations on a path that show only rows that the caller may see.
@@ -157,15 +180,6 @@ class ExposedFields:
             node = relation.node
         return relations
 
-    def _reject_restricted_path(self, path: FieldPath, what: str) -> None:
-        for relation in self.restricted_relations(path):
-            if relation != path.text:
-                raise ImproperlyConfigured(
-                    f"{what} has {path.text!r}, but fields also has {relation!r} alone, whose rows "
-                    f"are shown only to callers who may see them; remove {relation!r} from fields, "
-                    f"or {path.text!r} from this option."
-                )
-
     # Output ---------------------------------------------------------------------------------------
 
     def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
@@ -182,30 +196,6 @@ class ExposedFields:
         rows = [self.tree.dump(obj, blanks) for obj in objects]
         blanks.fill(ctx)
         return rows
-
-    # Parsing ``fields`` ---------------------------------------------------------------------------
-
-    def _names(self, fields: Sequence[str]) -> list[str]:
-        if not fields:
-            choices = ", ".join(own_names(self.model))
-            raise ImproperlyConfigured(
-                f"{self._declaration}: fields is missing; name the fields that callers may see, "
-                f"out of: {choices}."
-            )
-        duplicates = sorted({name for name in fields if list(fields).count(name) > 1})
-        if duplicates:
-            raise ImproperlyConfigured(
-                f"{self._declaration}: fields contains {', '.join(duplicates)} more than once."
-            )
-        return list(fields)
-
-    def _is_other_name(self, path: FieldPath) -> bool:
-        """Return whether ``fields`` has a foreign key under its other name: relation or column."""
-        return any(
-            path.hops == other.hops and path.field == other.field
-            for other in self.paths.values()
-            if path.field.is_relation
-        )
 
 
 # The field that identifies one object -------------------------------------------------------------
@@ -283,14 +273,6 @@ def find_tie_breaker(declaration: FieldDeclaration) -> str:
     return candidates[0]
 
 
-def _has_opaque_key(model: type[Model]) -> bool:
-    """Return whether the order of the primary keys reveals at most the order of creation."""
-    key: Any = model._meta.pk
-    while key.is_relation:
-        key = key.target_field
-    return isinstance(key, OPAQUE_KEY_FIELDS)
-
-
 def _add(declaration: FieldDeclaration) -> str:
     return f"add {declaration.model._meta.pk.attname!r} or another unique field to fields"
 
@@ -352,7 +334,11 @@ class RowLoader:
         for name, relation in node.relations.items():
             source = f"{attribute}{accessor_name(relation.field)}"
             if relation.is_many:
-                self.columns |= {f"{lookup}{column}" for column in _source_columns(relation.field)}
+                foreign_key = getattr(relation.field, "field", None)
+                if relation.field.one_to_many and foreign_key is not None:
+                    # The columns on this side by which related rows are found.
+                    columns = getattr(foreign_key, "foreign_related_fields", ())
+                    self.columns |= {f"{lookup}{column.name}" for column in columns}
                 if relation.has_own_manager:
                     if _can_be_prefetched(relation.field):
                         self.prefetches.append(source)
@@ -382,11 +368,18 @@ class RowLoader:
         is_checked = related is not None and related.is_checked
         if is_labelled:
             rows = rows.annotate(**{LABEL_ANNOTATION: _TRUE})
+        # The columns on the other side by which related rows are assigned to their objects.
+        also: frozenset[str] = frozenset()
+        hop = relation.field
+        is_generic = hasattr(hop, "object_id_field_name")
+        if is_generic:
+            also = frozenset({hop.object_id_field_name, hop.content_type_field_name})
+        elif hop.one_to_many:
+            also = frozenset({hop.field.name})
         # ``__str__`` and object permission checks may use any column.
-        also = _target_columns(relation.field)
         rows = RowLoader(self.ctx).prepare(rows, node, whole=is_labelled or is_checked, also=also)
         rows = rows.order_by(*_order(relation))
-        if hasattr(relation.field, "object_id_field_name"):
+        if is_generic:
             # Django cannot slice a generic relation for each object.
             return rows
         return rows[: MAX_CHECKED_OBJECTS if is_checked else MAX_RELATED + 1]
@@ -402,26 +395,15 @@ def _can_be_prefetched(relation: Any) -> bool:
     return hasattr(manager, "get_prefetch_querysets") or hasattr(manager, "get_prefetch_queryset")
 
 
-def _source_columns(relation: Any) -> set[str]:
-    """Return the columns on this side by which related rows are found."""
-    foreign_key = getattr(relation, "field", None)
-    if relation.one_to_many and foreign_key is not None:
-        return {column.name for column in getattr(foreign_key, "foreign_related_fields", ())}
-    return set()
-
-
-def _target_columns(relation: Any) -> frozenset[str]:
-    """Return the columns on the other side by which related rows are assigned to their objects."""
-    if hasattr(relation, "object_id_field_name"):
-        return frozenset({relation.object_id_field_name, relation.content_type_field_name})
-    return frozenset({relation.field.name}) if relation.one_to_many else frozenset()
-
-
 def _order(relation: Relation) -> list[str]:
     """Return the order of related rows: by key, unless it is hidden and its order reveals it."""
     node = relation.node
     key = node.model._meta.pk
-    if relation.labelled or key.name in node.members or _has_opaque_key(node.model):
+    if relation.labelled or key.name in node.members:
+        return ["pk"]
+    while key.is_relation:
+        key = key.target_field
+    if isinstance(key, OPAQUE_KEY_FIELDS):
         return ["pk"]
     return [column.field.attname for column in node.columns.values() if column.is_comparable]
 
@@ -553,8 +535,6 @@ class Node:
     needs_all_columns: bool = False
     """Whether code uses the objects directly, and so may use any column of them."""
 
-    # Building the tree ----------------------------------------------------------------------------
-
     def add(self, path: FieldPath) -> None:
         """Add a path to the tree."""
         node = self
@@ -597,8 +577,6 @@ class Node:
                 yield f"{name}_cut"
             yield from (f"{name}__{clash}" for clash in relation.node.clashes())
 
-    # Schema ---------------------------------------------------------------------------------------
-
     def schema(self) -> Schema:
         """Return the JSON Schema of an object at this position."""
         properties: Schema = {}
@@ -608,15 +586,25 @@ class Node:
             if isinstance(member, Column):
                 properties[name] = member.schema
                 continue
-            properties[name] = _relation_schema(member)
+            schema = member.node.schema()
+            if member.labelled:
+                own: Schema = {
+                    "id": member.key.schema,
+                    "label": {"type": "string", "description": "Present only if you may view it."},
+                }
+                schema["properties"] = {**own, **schema["properties"]}
+                schema["required"] = list(dict.fromkeys(["id", *schema["required"]]))
             if member.is_many:
+                properties[name] = {"type": "array", "items": schema}
                 properties[f"{name}_cut"] = {
                     "type": "boolean",
                     "description": f"There are more than the {MAX_RELATED} shown.",
                 }
+            elif not member.field.concrete or member.field.null:
+                properties[name] = {"anyOf": [schema, {"type": "null"}]}
+            else:
+                properties[name] = schema
         return {"type": "object", "properties": properties, "required": required}
-
-    # Output ---------------------------------------------------------------------------------------
 
     def dump(self, obj: Model, blanks: LabelPlaceholders) -> dict[str, Any]:
         """Return an object of a prepared queryset as plain JSON, with placeholders for labels."""
@@ -625,39 +613,23 @@ class Node:
             if isinstance(member, Column):
                 row[name] = member.dump(getattr(obj, name))
             elif member.is_many:
-                related = _related_objects(obj, name, member)
-                row[name] = items = []
-                for index, related_object in enumerate(related[:MAX_RELATED]):
-                    items.append(_dump_many(related_object, member, blanks))
-                    if member.labelled and member.has_own_manager:
-                        blanks.add_item(member, related_object, items, index)
-                if len(related) > MAX_RELATED:
-                    row[f"{name}_cut"] = True
+                _dump_many(row, obj, name, member, blanks)
             else:
                 _dump_one(row, obj, name, member, blanks)
         return row
 
 
-def _relation_schema(relation: Relation) -> Schema:
-    schema = relation.node.schema()
-    if relation.labelled:
-        own: Schema = {
-            "id": relation.key.schema,
-            "label": {"type": "string", "description": "Present only if you may view it."},
-        }
-        schema["properties"] = {**own, **schema["properties"]}
-        schema["required"] = list(dict.fromkeys(["id", *schema["required"]]))
-    if relation.is_many:
-        return {"type": "array", "items": schema}
-    is_nullable = not relation.field.concrete or relation.field.null
-    return {"anyOf": [schema, {"type": "null"}]} if is_nullable else schema
-
-
 def _dump_one(
     row: dict[str, Any], obj: Model, name: str, relation: Relation, blanks: LabelPlaceholders
 ) -> None:
-    related = _related(obj, relation.field) if relation.is_joined else None
-    key = _key_of(obj, relation, related)
+    try:
+        related = getattr(obj, accessor_name(relation.field)) if relation.is_joined else None
+    except ObjectDoesNotExist:
+        related = None
+    if relation.field.concrete:
+        key = getattr(obj, relation.field.attname)
+    else:
+        key = None if related is None else related.pk
     row[name] = None
     if key is None or (relation.is_joined and related is None):
         return
@@ -669,35 +641,24 @@ def _dump_one(
     row[name] = own if related is None else own | relation.node.dump(related, blanks)
 
 
-def _related(obj: Model, relation: Any) -> Model | None:
-    try:
-        related: Model | None = getattr(obj, accessor_name(relation))
-    except ObjectDoesNotExist:
-        return None
-    return related
-
-
-def _key_of(obj: Model, relation: Relation, related: Model | None) -> Any:
-    if relation.field.concrete:
-        return getattr(obj, relation.field.attname)
-    return None if related is None else related.pk
-
-
-def _related_objects(obj: Model, name: str, relation: Relation) -> list[Any]:
-    """Return the related objects, one more than are shown if there are more."""
-    loaded: list[Any] | None = getattr(obj, _list_attribute(name), None)
-    if loaded is not None:
-        return loaded
-    manager = getattr(obj, accessor_name(relation.field))
-    return list(manager.all()[: MAX_RELATED + 1])
-
-
-def _dump_many(obj: Model, relation: Relation, blanks: LabelPlaceholders) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    if relation.labelled:
-        row["id"] = relation.key.dump(obj.pk)
-        if relation.has_own_manager:
-            row["label"] = None
-        elif getattr(obj, LABEL_ANNOTATION, False):
-            row["label"] = str(obj)
-    return row | relation.node.dump(obj, blanks)
+def _dump_many(
+    row: dict[str, Any], obj: Model, name: str, relation: Relation, blanks: LabelPlaceholders
+) -> None:
+    related: Sequence[Any] | None = getattr(obj, _list_attribute(name), None)
+    if related is None:
+        # One more than are shown, if there are more.
+        related = list(getattr(obj, accessor_name(relation.field)).all()[: MAX_RELATED + 1])
+    row[name] = items = []
+    for index, related_object in enumerate(related[:MAX_RELATED]):
+        own: dict[str, Any] = {}
+        if relation.labelled:
+            own["id"] = relation.key.dump(related_object.pk)
+            if relation.has_own_manager:
+                own["label"] = None
+            elif getattr(related_object, LABEL_ANNOTATION, False):
+                own["label"] = str(related_object)
+        items.append(own | relation.node.dump(related_object, blanks))
+        if relation.labelled and relation.has_own_manager:
+            blanks.add_item(relation, related_object, items, index)
+    if len(related) > MAX_RELATED:
+        row[f"{name}_cut"] = True

@@ -72,10 +72,13 @@ class Filters:
 
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration
+        declared: Any = declaration.filter_fields
+        if not isinstance(declared, Mapping):
+            declared = dict.fromkeys(declaration.get_name_list("filter_fields"))
         filters = [
             field_filter
-            for text, names in self._written()
-            for field_filter in self._parse_filter(text, names)
+            for text, lookups in declared.items()
+            for field_filter in self._parse_filter(text, lookups)
         ]
         self._filters = {field_filter.name: field_filter for field_filter in filters}
         self._search = Search(declaration)
@@ -91,35 +94,24 @@ class Filters:
         rows = self._declaration.rows(ctx)
         for name, value in arguments.items():
             field_filter = self._filters.get(name)
-            if field_filter is not None and value is not None:
-                rows = self._apply_filter(rows, field_filter, value, ctx)
+            if field_filter is None or value is None:
+                continue
+            path, lookup = field_filter.path, field_filter.lookup
+            relation_conditions = _visible_relation_conditions(
+                self._declaration, path, ctx, lookup, value
+            )
+            if not path.is_many and not relation_conditions:
+                rows = rows.filter(field_filter.condition(value))
+                continue
+            is_about_rows = lookup == "isnull" and path.text in relation_conditions
+            condition = Q() if is_about_rows else field_filter.condition(value)
+            for relation_condition in relation_conditions.values():
+                condition &= relation_condition
+            # A join would return a row once for each match.
+            matching = self._declaration.model._base_manager.using(rows.db).filter(condition)
+            selection = Q(pk__in=matching.values("pk"))
+            rows = rows.filter(~selection if is_about_rows and value else selection)
         return self._search.apply(rows, arguments.get("search"), ctx)
-
-    def _apply_filter(
-        self, rows: QuerySet[Any], field_filter: FieldFilter, value: Any, ctx: Context
-    ) -> QuerySet[Any]:
-        relation_conditions = _visible_relation_conditions(
-            self._declaration, field_filter.path, ctx, field_filter.lookup, value
-        )
-        if not field_filter.path.is_many and not relation_conditions:
-            return rows.filter(field_filter.condition(value))
-        is_about_rows = (
-            field_filter.lookup == "isnull" and field_filter.path.text in relation_conditions
-        )
-        condition = Q() if is_about_rows else field_filter.condition(value)
-        for relation_condition in relation_conditions.values():
-            condition &= relation_condition
-        # A join would return a row once for each match.
-        matching = self._declaration.model._base_manager.using(rows.db).filter(condition)
-        selection = Q(pk__in=matching.values("pk"))
-        return rows.filter(~selection if is_about_rows and value else selection)
-
-    def _written(self) -> Iterator[tuple[str, Iterable[str] | None]]:
-        declared = self._declaration.filter_fields
-        if isinstance(declared, Mapping):
-            yield from declared.items()
-        else:
-            yield from ((text, None) for text in self._declaration.get_name_list("filter_fields"))
 
     def _parse_filter(self, text: str, names: Iterable[str] | None) -> Iterator[FieldFilter]:
         path = self._declaration.exposed.require_path(text, option="filter_fields")
@@ -217,11 +209,12 @@ class Search:
         return rows
 
     def _match_any_column(self, word: str, ctx: Context) -> Q:
-        return reduce(or_, (self._match_column(path, word, ctx) for path in self._paths))
-
-    def _match_column(self, path: FieldPath, word: str, ctx: Context) -> Q:
-        conditions = _visible_relation_conditions(self._declaration, path, ctx, "icontains", word)
-        return reduce(and_, conditions.values(), Q(**{f"{path.text}__icontains": word}))
+        matches: list[Q] = []
+        for path in self._paths:
+            visible = _visible_relation_conditions(self._declaration, path, ctx, "icontains", word)
+            match = Q(**{f"{path.text}__icontains": word})
+            matches.append(reduce(and_, visible.values(), match))
+        return reduce(or_, matches)
 
 
 # Ordering -----------------------------------------------------------------------------------------
@@ -273,7 +266,19 @@ class Ordering:
             text: self._path(text, "ordering_fields")
             for text in declaration.get_name_list("ordering_fields")
         }
-        self._default = self._read_default()
+        written = declaration.get_name_list("ordering")
+        if len(written) > MAX_TERMS:
+            declaration.refuse(f"ordering has more than {MAX_TERMS} fields.")
+        self._default = [
+            _term(self._path(text.removeprefix("-"), "ordering"), text) for text in written
+        ]
+        # Otherwise use the model's ``Meta.ordering`` up to the first column that is not exposed.
+        for text in () if written else declaration.model._meta.ordering[:MAX_TERMS]:
+            try:
+                path = self._path(text.removeprefix("-"), "ordering")
+            except (AttributeError, ImproperlyConfigured):
+                break
+            self._default.append(_term(path, text))
         self._last = OrderTerm(path=declaration.exposed.paths[find_tie_breaker(declaration)])
 
     @property
@@ -302,25 +307,6 @@ class Ordering:
             if not path.hops and path.field.unique and not path.is_nullable:
                 return tuple(order)
         return (*order, self._last)
-
-    def _read_default(self) -> list[OrderTerm]:
-        written = self._declaration.get_name_list("ordering")
-        if len(written) > MAX_TERMS:
-            self._declaration.refuse(f"ordering has more than {MAX_TERMS} fields.")
-        if written:
-            return [_term(self._path(text.removeprefix("-"), "ordering"), text) for text in written]
-        return self._read_model_ordering()
-
-    def _read_model_ordering(self) -> list[OrderTerm]:
-        """Return the model's ``Meta.ordering`` up to the first column that is not exposed."""
-        terms: list[OrderTerm] = []
-        for text in self._declaration.model._meta.ordering[:MAX_TERMS]:
-            try:
-                path = self._path(text.removeprefix("-"), "ordering")
-            except (AttributeError, ImproperlyConfigured):
-                break
-            terms.append(_term(path, text))
-        return terms
 
     def _path(self, text: str, option: str) -> FieldPath:
         path = self._declaration.exposed.require_path(text, option=option)

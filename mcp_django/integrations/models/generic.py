@@ -93,23 +93,9 @@ class GenericSet:
             AlreadyRegistered: the name of a tool, or of a model, is already used.
         """
         members = list(_members(self._server.registry.declarations))
-        own: list[Tool] = []
-        if len(members) > self._limit:
-            own = self._build(members)
+        own = _generic_tools(members) if len(members) > self._limit else []
         self._exchange([*_tools(self._members), *self._own], own or _tools(members))
         self._members, self._own = members, own
-
-    def _build(self, members: Sequence[GenericModel]) -> list[Tool]:
-        members_by_name: dict[str, GenericModel] = {}
-        for member in members:
-            other = members_by_name.setdefault(member.name, member)
-            if other is not member:
-                raise AlreadyRegistered(
-                    f"{other.declaration} and {member.declaration} are both called "
-                    f"{member.name!r}, but the generic tools need distinct names; set another name "
-                    "on one of them."
-                )
-        return _generic_tools(members_by_name)
 
     def _exchange(self, registered: Sequence[Tool], replacements: Sequence[Tool]) -> None:
         """Replace the registered tools with others; on an error, restore the old state."""
@@ -208,8 +194,17 @@ class GenericArguments:
         """
         if self.principal is None:
             return self.for_caller(anonymous_principal()).parse(raw)
-        pieces = _split_arguments(raw)
-        if problems := list(self._name_problems(pieces)):
+        pieces: Raws = {}
+        if decode_arguments(raw):
+            pieces = {name: piece for name, piece in _raws(raw).items() if piece != b"null"}
+        names = ["model", *self.operation.properties]
+        problems = [unknown_argument_problem(name, names) for name in pieces if name not in names]
+        problems += [
+            ValidationProblem(path=name, message="is required")
+            for name in ("model", *self.operation.required)
+            if name not in pieces
+        ]
+        if problems:
             raise InvalidArguments(problems[:MAX_KEPT_PROBLEMS])
         member = self._member(json.loads(pieces.pop("model")))
         if self.operation is DESCRIBE:
@@ -223,15 +218,6 @@ class GenericArguments:
             ).parse(pieces),
         }
 
-    def _name_problems(self, pieces: Raws) -> Iterator[ValidationProblem]:
-        names = ["model", *self.operation.properties]
-        for name in pieces:
-            if name not in names:
-                yield unknown_argument_problem(name, names)
-        for name in ("model", *self.operation.required):
-            if name not in pieces:
-                yield ValidationProblem(path=name, message="is required")
-
     def _member(self, name: Any) -> GenericModel:
         """Return the model of this name; a hidden one is treated as if it did not exist."""
         names = self._names()
@@ -243,15 +229,19 @@ class GenericArguments:
         raise invalid_argument("model", f"must be one of {choices}{hint}", value=name)
 
     def _names(self) -> list[str]:
-        return sorted(name for name, member in self.members.items() if self._shows(member))
-
-    def _shows(self, member: GenericModel) -> bool:
-        if self.principal is None:
-            return True
+        principal = self.principal
+        if principal is None:
+            return sorted(self.members)
         if self.operation is DESCRIBE:
-            return bool(member.visible(self.principal))
-        tool = member.tools[self.operation.key]
-        return is_visible(self.principal, tool) and not tool.problem_for(self.principal)
+            return sorted(
+                name for name, member in self.members.items() if member.visible(principal)
+            )
+        tools = {name: member.tools[self.operation.key] for name, member in self.members.items()}
+        return sorted(
+            name
+            for name, tool in tools.items()
+            if is_visible(principal, tool) and not tool.problem_for(principal)
+        )
 
 
 class _Translation:
@@ -272,20 +262,14 @@ class _Translation:
         Raises:
             InvalidArguments: the model's tool does not accept the arguments.
         """
-        raw = _joined(self._translated(pieces))
-        try:
-            return self._arguments.parse(raw)
-        except InvalidArguments as exc:
-            raise InvalidArguments(
-                [self._with_outer_path(problem) for problem in exc.problems]
-            ) from exc
-
-    def _translated(self, pieces: Raws) -> Raws:
         arguments: Raws = {}
         problems: list[ValidationProblem] = []
         for name, piece in pieces.items():
             if name == "key" and self._key:
-                arguments[self._key] = self._encode_key(piece)
+                # Clients often send digits as a number, also if keys are text.
+                is_text = self._taken[self._key].get("type") == "string"
+                is_number = is_text and _NUMBER.match(piece)
+                arguments[self._key] = b'"%b"' % piece if is_number else piece
             elif name == self._operation.within:
                 arguments |= self._inner(piece)
             elif name in self._taken:
@@ -297,7 +281,16 @@ class _Translation:
                 )
         if problems:
             raise InvalidArguments(problems)
-        return arguments
+        encoded = [
+            b"%b:%b" % (to_json_text(name).encode(), piece) for name, piece in arguments.items()
+        ]
+        raw = b"{%b}" % b",".join(encoded)
+        try:
+            return self._arguments.parse(raw)
+        except InvalidArguments as exc:
+            raise InvalidArguments(
+                [self._with_outer_path(problem) for problem in exc.problems]
+            ) from exc
 
     def _inner(self, piece: bytes) -> Raws:
         within = self._operation.within
@@ -317,11 +310,6 @@ class _Translation:
             )
         return pieces
 
-    def _encode_key(self, piece: bytes) -> bytes:
-        """Return a number as a string if keys are text; clients often send digits as a number."""
-        is_text = self._taken[self._key].get("type") == "string"
-        return b'"%b"' % piece if is_text and _NUMBER.match(piece) else piece
-
     def _with_outer_path(self, problem: ValidationProblem) -> ValidationProblem:
         """Return the problem with the path that the caller used."""
         match = _FIRST.match(problem.path)
@@ -333,13 +321,6 @@ class _Translation:
         return replace(problem, path=f"{self._operation.within}.{problem.path}")
 
 
-def _split_arguments(raw: bytes) -> Raws:
-    """Return the arguments as raw JSON, without those that are ``null``."""
-    if not decode_arguments(raw):
-        return {}
-    return {name: piece for name, piece in _raws(raw).items() if piece != b"null"}
-
-
 def _raws(raw: bytes) -> Raws:
     """Return the members of an object as raw JSON; decoding and encoding numbers loses digits."""
     try:
@@ -347,12 +328,6 @@ def _raws(raw: bytes) -> Raws:
     except msgspec.DecodeError as exc:
         raise invalid_argument("", f"the arguments are not valid JSON: {exc}") from exc
     return {name: bytes(piece).strip() for name, piece in pieces.items()}
-
-
-def _joined(pieces: Raws) -> bytes:
-    return b"{%b}" % b",".join(
-        b"%b:%b" % (to_json_text(n).encode(), piece) for n, piece in pieces.items()
-    )
 
 
 # The result of describe_model ---------------------------------------------------------------------
@@ -555,30 +530,38 @@ OPERATIONS: Mapping[str, GenericOperation] = {
 }
 
 
-def _generic_tools(members: Mapping[str, GenericModel]) -> list[Tool]:
+def _generic_tools(members: Sequence[GenericModel]) -> list[Tool]:
     """Return ``describe_model`` and the tools that at least one of the models supports."""
-    describe = _tool(
-        DESCRIBE,
-        _describe_model,
-        GenericArguments(operation=DESCRIBE, members=members),
-        _tools(members.values()),
-    )
-    return [describe, *_record_tools(members)]
-
-
-def _record_tools(members: Mapping[str, GenericModel]) -> Iterator[Tool]:
+    members_by_name: dict[str, GenericModel] = {}
+    for member in members:
+        other = members_by_name.setdefault(member.name, member)
+        if other is not member:
+            raise AlreadyRegistered(
+                f"{other.declaration} and {member.declaration} are both called {member.name!r}, "
+                "but the generic tools need distinct names; set another name on one of them."
+            )
+    arguments = GenericArguments(operation=DESCRIBE, members=members_by_name)
+    generic_tools = [_tool(DESCRIBE, _describe_model, arguments, _tools(members))]
     for operation in OPERATIONS.values():
-        able = {name: member for name, member in members.items() if operation.key in member.tools}
+        able = {
+            name: member
+            for name, member in members_by_name.items()
+            if operation.key in member.tools
+        }
         tools = [member.tools[operation.key] for member in able.values()]
         if tools:
-            yield _tool(
-                operation,
-                _run_model_tool,
-                GenericArguments(operation=operation, members=able),
-                tools,
-                atomic=True if any(tool.atomic for tool in tools) else None,
-                dry_run=_GenericDryRun() if all(tool.dry_run for tool in tools) else None,
+            generic_tools.append(
+                _tool(
+                    operation,
+                    # Call the function of the model's own tool.
+                    lambda ctx, call: call["tool"].function.bind(dict(call["arguments"]), ctx)(),
+                    GenericArguments(operation=operation, members=able),
+                    tools,
+                    atomic=True if any(tool.atomic for tool in tools) else None,
+                    dry_run=_GenericDryRun() if all(tool.dry_run for tool in tools) else None,
+                )
             )
+    return generic_tools
 
 
 def _tool(
@@ -624,9 +607,3 @@ class _GenericDryRun:
     def to_dry_run(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         dry_run: DryRun = arguments["tool"].dry_run
         return {**arguments, "arguments": dry_run.to_dry_run(arguments["arguments"])}
-
-
-def _run_model_tool(ctx: Context, arguments: dict[str, Any]) -> Any:
-    """Call the function of the model's own tool."""
-    tool: Tool = arguments["tool"]
-    return tool.function.bind(dict(arguments["arguments"]), ctx)()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -43,7 +43,27 @@ def list_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the list tool, which filters, searches and orders rows."""
     name = f"list_{declaration.plurals}"
     listing = ListFunction(declaration, tool=name)
-    words, schema = _list_words(declaration), _page_schema(declaration)
+    ways = [
+        word
+        for word, option in (
+            ("search", "search_fields"),
+            ("filter", "filter_fields"),
+            ("order", "ordering_fields"),
+        )
+        if getattr(declaration, option)
+    ]
+    how = f" {' and '.join(ways).capitalize()} by the arguments." if ways else ""
+    # The schema of the arguments has the details.
+    words = f"List {declaration.nouns}.{how}"
+    schema: Schema = {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": declaration.exposed.schema},
+            "total": {"type": "integer", "description": "Number of matches; on the first page."},
+            "next_cursor": {"type": "string", "description": "Absent on the last page."},
+        },
+        "required": ["items"],
+    }
     return reading_tool(declaration, name, words, listing.page, listing.arguments, schema)
 
 
@@ -106,31 +126,6 @@ def get_permitted_object(
     return obj
 
 
-def _paging(size: int) -> dict[str, GeneratedArgument]:
-    return {
-        "limit": GeneratedArgument(
-            annotation=Annotated[int, Field(ge=1, le=size)],
-            description=f"The page size, {size} by default.",
-        ),
-        "cursor": GeneratedArgument(
-            annotation=Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)],
-            description="next_cursor of the previous page.",
-        ),
-    }
-
-
-def _page_schema(declaration: ModelTools[Any]) -> Schema:
-    return {
-        "type": "object",
-        "properties": {
-            "items": {"type": "array", "items": declaration.exposed.schema},
-            "total": {"type": "integer", "description": "Number of matches; on the first page."},
-            "next_cursor": {"type": "string", "description": "Absent on the last page."},
-        },
-        "required": ["items"],
-    }
-
-
 # One page of rows ---------------------------------------------------------------------------------
 
 
@@ -146,8 +141,19 @@ class ListFunction:
     @property
     def arguments(self) -> dict[str, GeneratedArgument]:
         """The arguments: search and filters, the order, and the page."""
-        paging = _paging(self._declaration.page_size)
-        return {**self._filters.arguments, **self._ordering.arguments, **paging}
+        size = self._declaration.page_size
+        return {
+            **self._filters.arguments,
+            **self._ordering.arguments,
+            "limit": GeneratedArgument(
+                annotation=Annotated[int, Field(ge=1, le=size)],
+                description=f"The page size, {size} by default.",
+            ),
+            "cursor": GeneratedArgument(
+                annotation=Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)],
+                description="next_cursor of the previous page.",
+            ),
+        }
 
     def page(self, ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return a page; the first page has the total, and every page except the last has a cursor.
@@ -167,15 +173,17 @@ class ListFunction:
             page["total"] = rows.count()
         objects = self._load_objects(rows, terms, behind, size + 1, ctx, is_whole=is_whole)
         items = self._declaration.exposed.dump_all(objects[:size], ctx)
-
-        def cut(number: int) -> dict[str, Any]:
-            """Return a page of the first ``number`` items, with a cursor if there are more."""
-            if number == len(objects):
-                return {"items": items, **page}
-            end = _make_cursor(_position(objects[number - 1], terms), pager)
-            return {"items": items[:number], **page, "next_cursor": end}
-
-        return _fitted(items, cut)
+        # A page that is too long gets fewer items.
+        number = len(items)
+        while True:
+            result = {"items": items[:number], **page}
+            if number < len(objects):
+                position = _position(objects[number - 1], terms)
+                result["next_cursor"] = _make_cursor(position, pager)
+            if number <= 1 or results.fits(result):
+                return shorten_result(result)
+            # The cursor takes space, too.
+            number = max(1, min(number - 1, results.count_fitting(items)))
 
     def _load_objects(
         self,
@@ -197,23 +205,16 @@ class ListFunction:
         if not may_view_some_objects(self._declaration, ctx):
             return []
         objects: list[Model] = []
-        for obj in self._iterate_rows(rows, terms, behind, limit):
-            if self._declaration.has_permission(ctx, "view", obj):
-                objects.append(obj)
-            if len(objects) == limit:
-                break
-        return objects
-
-    @staticmethod
-    def _iterate_rows(
-        rows: QuerySet[Any], terms: Sequence[OrderTerm], behind: list[Any] | None, step: int
-    ) -> Iterator[Model]:
-        """Yield every row, one page per query; the query limits of the call end the iteration."""
+        # The query limits of the call end the loop if it finds too few objects.
         while True:
-            batch = list((rows if behind is None else _rows_after(rows, terms, behind))[:step])
-            yield from batch
-            if len(batch) < step:
-                return
+            batch = list((rows if behind is None else _rows_after(rows, terms, behind))[:limit])
+            for obj in batch:
+                if self._declaration.has_permission(ctx, "view", obj):
+                    objects.append(obj)
+                if len(objects) == limit:
+                    return objects
+            if len(batch) < limit:
+                return objects
             behind = _parsed(_position(batch[-1], terms), terms)
 
 
@@ -274,39 +275,23 @@ def _rows_after(
     """Return the rows that come after these values."""
     later, equal = Q(), Q()
     for term, value in zip(terms, values, strict=True):
-        step = _after_condition(term, value)
-        if step is not None:
-            later |= equal & step
         name = term.path.expression
-        equal &= Q(**{f"{name}__isnull": True}) if value is None else Q(**{name: value})
+        is_missing = Q(**{f"{name}__isnull": True})
+        if value is None:
+            # Missing values come last.
+            equal &= is_missing
+            continue
+        step = Q(**{f"{name}__{'lt' if term.is_descending else 'gt'}": value})
+        later |= equal & (step | is_missing if term.path.is_nullable else step)
+        equal &= Q(**{name: value})
     return rows.filter(later)
-
-
-def _after_condition(term: OrderTerm, value: Any) -> Q | None:
-    """Return the condition for rows after a value in one column; ``None`` for a missing value."""
-    if value is None:
-        return None
-    name = term.path.expression
-    step = Q(**{f"{name}__{'lt' if term.is_descending else 'gt'}": value})
-    return step | Q(**{f"{name}__isnull": True}) if term.path.is_nullable else step
 
 
 # Results that are too long ------------------------------------------------------------------------
 
-# A page that is too long gets fewer items; in a single row, the longest texts are cut.
+# In an object, or in a page that has only one item, the longest texts are cut.
 
 LENGTHS = (20_000, 5_000, 1_000, 200)
-
-
-def _fitted(items: list[Any], cut: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """Return the longest page that a result may have; ``cut`` builds a page of the first items."""
-    number = len(items)
-    page = cut(number)
-    while number > 1 and not results.fits(page):
-        # The cursor takes space, too.
-        number = max(1, min(number - 1, results.count_fitting(items)))
-        page = cut(number)
-    return shorten_result(page)
 
 
 def shorten_result(answer: dict[str, Any]) -> dict[str, Any]:
@@ -330,21 +315,3 @@ def _cut(value: Any, length: int) -> Any:
     if isinstance(value, list):
         return [_cut(element, length) for element in value]
     return value
-
-
-# Descriptions of the generated tools --------------------------------------------------------------
-
-
-def _list_words(declaration: ModelTools[Any]) -> str:
-    """Return the description of the list tool; the details are in its schema."""
-    ways = [
-        word
-        for word, option in (
-            ("search", "search_fields"),
-            ("filter", "filter_fields"),
-            ("order", "ordering_fields"),
-        )
-        if getattr(declaration, option)
-    ]
-    how = f" {' and '.join(ways).capitalize()} by the arguments." if ways else ""
-    return f"List {declaration.nouns}.{how}"

@@ -50,7 +50,16 @@ def build_components(declaration: ModelResource[Any]) -> Iterator[Component]:
     Raises:
         ImproperlyConfigured: the declaration is not valid; the message says what to write.
     """
-    _check(declaration)
+    if not declaration.uri or not isinstance(declaration.uri, str):
+        declaration.refuse(
+            f"uri is missing; write uri = "
+            f"'{declaration.model._meta.app_label}://{declaration.plurals}/{{FIELD}}' with a "
+            "unique field."
+        )
+    for option in ("list", "subscribe"):
+        if not isinstance(getattr(declaration, option), bool):
+            declaration.refuse(f"{option}={getattr(declaration, option)!r}; write True or False.")
+    _ = declaration.variables
     yield build_template(declaration)
     yield from build_file_templates(declaration)
     yield from build_prompts(declaration)
@@ -116,19 +125,6 @@ def get_object(declaration: ModelResource[Any], ctx: Context, values: Mapping[st
     return instance
 
 
-def _check(declaration: ModelResource[Any]) -> None:
-    if not declaration.uri or not isinstance(declaration.uri, str):
-        declaration.refuse(
-            f"uri is missing; write uri = "
-            f"'{declaration.model._meta.app_label}://{declaration.plurals}/{{FIELD}}' with a "
-            "unique field."
-        )
-    for option in ("list", "subscribe"):
-        if not isinstance(getattr(declaration, option), bool):
-            declaration.refuse(f"{option}={getattr(declaration, option)!r}; write True or False.")
-    _ = declaration.variables
-
-
 # Files of an object -------------------------------------------------------------------------------
 
 # Each file is a resource of its own: the URI of the object, a slash and the name of the field.
@@ -148,23 +144,24 @@ def build_file_templates(declaration: ModelResource[Any]) -> Iterator[ResourceTe
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         declaration.refuse(f"max_blob_bytes={limit!r} is not valid; write a number of bytes.")
     for name in declaration.get_name_list("blobs"):
-        _check_blob(declaration, name)
-        yield _template(declaration, name)
-
-
-def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
-    words = str(declaration.exposed.columns[name].help_text) or f"The file {name!r}."
-    return ResourceTemplate(
-        name=f"{declaration.singular}_{name}",
-        title=f"{declaration.noun.capitalize()}: {declaration.exposed.columns[name].verbose_name}",
-        description=f"{words} For one {declaration.noun}; at most {declaration.max_blob_bytes} "
-        "bytes.",
-        function=declare.build_function(partial(_read_file, declaration, name), name=name),
-        template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
-        arguments=declaration.variables,
-        subscribe=declaration.subscribe,
-        **declaration.access("view"),
-    )
+        columns = declaration.exposed.columns
+        files = [column for column, field in columns.items() if Column(field).kind == "file"]
+        if name not in files:
+            declaration.refuse(
+                f"blobs has {name!r}, which is not a file field in fields; "
+                f"{suggest_name(name, files)}"
+            )
+        words = str(columns[name].help_text) or f"The file {name!r}."
+        yield ResourceTemplate(
+            name=f"{declaration.singular}_{name}",
+            title=f"{declaration.noun.capitalize()}: {columns[name].verbose_name}",
+            description=f"{words} For one {declaration.noun}; at most {limit} bytes.",
+            function=declare.build_function(partial(_read_file, declaration, name), name=name),
+            template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
+            arguments=declaration.variables,
+            subscribe=declaration.subscribe,
+            **declaration.access("view"),
+        )
 
 
 def _read_file(
@@ -208,15 +205,6 @@ def _mime_type(name: str) -> str:
     return kind or "application/octet-stream"
 
 
-def _check_blob(declaration: ModelResource[Any], name: str) -> None:
-    columns = declaration.exposed.columns
-    files = [column for column, field in columns.items() if Column(field).kind == "file"]
-    if name not in files:
-        declaration.refuse(
-            f"blobs has {name!r}, which is not a file field in fields; {suggest_name(name, files)}"
-        )
-
-
 # Entries of resources/list ------------------------------------------------------------------------
 
 # Entries are ordered by the variables of their URIs, which are unique together and which the list
@@ -242,13 +230,24 @@ class ObjectListing:
         """Return at most ``limit`` objects after a position in the order of their URIs."""
         rows = self._rows(ctx)
         if after is not None:
-            rows = rows.filter(self._behind(after))
+            paths = list(self._variables.paths.values())
+            try:
+                values = [parse_value(path, text) for path, text in zip(paths, after, strict=True)]
+            except (TypeError, ValueError):
+                raise invalid_cursor() from None
+            behind, same = Q(), Q()
+            for path, value in zip(paths, values, strict=True):
+                behind |= same & Q(**{f"{path.expression}__gt": value})
+                same &= Q(**{path.expression: value})
+            rows = rows.filter(behind)
         objects = viewable_rows(self._declaration, ctx, rows, limit + 1, paths=self._paths)
         page_objects = objects[:limit]
         entries = [resource for resource in map(self._entry, page_objects) if resource is not None]
-        return ListedResourcePage(
-            entries=entries, after=self._place(page_objects[-1]) if len(objects) > limit else None
-        )
+        if len(objects) <= limit:
+            return ListedResourcePage(entries=entries, after=None)
+        texts = self._variables.texts(page_objects[-1])
+        assert texts is not None, "rows without these values are left out by the query"
+        return ListedResourcePage(entries=entries, after=list(texts.values()))
 
     def _rows(self, ctx: Context) -> QuerySet[Model]:
         rows: QuerySet[Model] = self._declaration.rows(ctx)
@@ -261,24 +260,6 @@ class ObjectListing:
                 rows = rows.alias(**{f"length_{number}": Length(path.expression)})
                 rows = rows.filter(**{f"length_{number}__lte": room})
         return rows.order_by(*self._variables.expressions)
-
-    def _behind(self, after: list[Any]) -> Q:
-        """Return the condition for objects after these values in the order of the variables."""
-        paths = list(self._variables.paths.values())
-        try:
-            values = [parse_value(path, text) for path, text in zip(paths, after, strict=True)]
-        except (TypeError, ValueError):
-            raise invalid_cursor() from None
-        behind, same = Q(), Q()
-        for path, value in zip(paths, values, strict=True):
-            behind |= same & Q(**{f"{path.expression}__gt": value})
-            same &= Q(**{path.expression: value})
-        return behind
-
-    def _place(self, obj: Model) -> list[Any]:
-        texts = self._variables.texts(obj)
-        assert texts is not None, "rows without these values are left out by the query"
-        return list(texts.values())
 
     def _entry(self, obj: Model) -> ListedResource | None:
         """Return the entry of an object; ``None`` if no URI can identify it."""
@@ -304,7 +285,13 @@ class ObjectListing:
     def annotations_of(self, obj: Model) -> Annotations | None:
         """Return annotations with the time of the last change, if ``last_modified`` has a value."""
         moment = None if self._modified is None else value_of(obj, self._modified)
-        return None if moment is None else Annotations(last_modified=_aware(moment))
+        if moment is None:
+            return None
+        # The protocol requires an aware datetime; a naive one is in ``TIME_ZONE``.
+        if timezone.is_aware(moment):
+            return Annotations(last_modified=moment.astimezone(dt.UTC))
+        default_timezone = timezone.get_default_timezone()
+        return Annotations(last_modified=timezone.make_aware(moment, default_timezone))
 
 
 def viewable_rows(
@@ -343,13 +330,6 @@ def _column(
     return path
 
 
-def _aware(moment: dt.datetime) -> dt.datetime:
-    """Return an aware datetime, as the protocol requires; a naive one is in ``TIME_ZONE``."""
-    if timezone.is_aware(moment):
-        return moment.astimezone(dt.UTC)
-    return timezone.make_aware(moment, timezone.get_default_timezone())
-
-
 # Completion of the variables of a URI -------------------------------------------------------------
 
 # The protocol allows 100 values in a completion; one more shows that there are more.
@@ -380,7 +360,17 @@ def complete_values(
     """Return values of a variable that start with the typed text, of objects the caller may see."""
     variables = declaration.variables
     path = variables.paths[name]
-    condition = has_values_condition([path]) & _other_values_condition(variables.paths, name, typed)
+    condition = has_values_condition([path])
+    for other, text in typed.items():
+        if other == name or not text:
+            continue
+        other_path = variables.paths[other]
+        try:
+            condition &= Q(**{other_path.expression: parse_value(other_path, text)})
+        except ValueError:
+            # An impossible value matches no object.
+            condition &= Q(pk__in=[])
+            break
     beginning = _prefix_filter(path, typed[name])
     if beginning is None:
         return []
@@ -400,21 +390,6 @@ def _values(
     ]
 
 
-def _other_values_condition(
-    paths: Mapping[str, FieldPath], name: str, typed: Mapping[str, str]
-) -> Q:
-    """Return the condition for the values of other variables; an impossible value matches none."""
-    condition = Q()
-    for other, text in typed.items():
-        if other == name or not text:
-            continue
-        try:
-            condition &= Q(**{paths[other].expression: parse_value(paths[other], text)})
-        except ValueError:
-            return Q(pk__in=[])
-    return condition
-
-
 def _prefix_filter(path: FieldPath, typed: str) -> Any:
     """Return a function that filters rows by the start of a value; ``None`` if none can match."""
     kind = Column(path.column).kind
@@ -429,20 +404,17 @@ def _prefix_filter(path: FieldPath, typed: str) -> Any:
     if kind == "text":
         return lambda rows: rows.filter(**{f"{path.expression}__istartswith": typed})
     if kind == "uuid":
-        bounds = _uuids(typed)
-        return bounds and (lambda rows: rows.filter(**{f"{path.expression}__range": bounds}))
+        # Databases store UUIDs differently, so compare with the first and the last possible one.
+        digits = typed.replace("-", "")
+        try:
+            bounds = UUID(digits.ljust(HEX_DIGITS, "0")), UUID(digits.ljust(HEX_DIGITS, "f"))
+        except ValueError:
+            return None
+        if not str(bounds[1]).startswith(typed.lower()):
+            return None
+        return lambda rows: rows.filter(**{f"{path.expression}__range": bounds})
     text = Cast(path.expression, TEXT)
     return lambda rows: rows.alias(typed_text=text).filter(typed_text__startswith=typed)
-
-
-def _uuids(typed: str) -> tuple[UUID, UUID] | None:
-    """Return the first and the last UUID with this start; databases store UUIDs differently."""
-    digits = typed.replace("-", "")
-    try:
-        first, last = UUID(digits.ljust(HEX_DIGITS, "0")), UUID(digits.ljust(HEX_DIGITS, "f"))
-    except ValueError:
-        return None
-    return (first, last) if str(last).startswith(typed.lower()) else None
 
 
 # Prompts about one object -------------------------------------------------------------------------

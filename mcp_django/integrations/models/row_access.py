@@ -171,16 +171,16 @@ def overrides_has_permission(declaration: RowRules) -> bool:
 
 def has_object_permission_backend() -> bool:
     """Return whether an authentication backend of the site may have per-object permissions."""
-    return any(
-        not _defined_in(type(backend), name).startswith(tuple(BACKENDS_WITHOUT_OBJECT_PERMISSIONS))
+    defining_modules = (
+        next(cls.__module__ for cls in type(backend).__mro__ if name in vars(cls))
         for backend in auth.get_backends()
         for name in ("has_perm", "get_all_permissions")
         if hasattr(backend, name)
     )
-
-
-def _defined_in(cls: type, name: str) -> str:
-    return next(base.__module__ for base in cls.__mro__ if name in vars(base))
+    return any(
+        not module.startswith(tuple(BACKENDS_WITHOUT_OBJECT_PERMISSIONS))
+        for module in defining_modules
+    )
 
 
 # The row rule as a plain query --------------------------------------------------------------------
@@ -218,6 +218,7 @@ def normalize_queryset(queryset: Any, declaration: RowRules) -> QuerySet[M]:
 
 def _is_plain(queryset: QuerySet[Any]) -> bool:
     query = queryset.query
+    join_fields = (getattr(join, "join_field", None) for join in query.alias_map.values())
     return not (
         query.is_sliced
         or query.combinator
@@ -225,13 +226,9 @@ def _is_plain(queryset: QuerySet[Any]) -> bool:
         or query.group_by
         or query.annotations
         or query.extra
-        or any(_multiplies(join) for join in query.alias_map.values())
+        # A join that can return a row several times.
+        or any(isinstance(field, ForeignObjectRel) and field.multiple for field in join_fields)
     )
-
-
-def _multiplies(join: Any) -> bool:
-    field = getattr(join, "join_field", None)
-    return isinstance(field, ForeignObjectRel) and field.multiple
 
 
 # Related rows that a caller may view --------------------------------------------------------------

@@ -23,7 +23,17 @@ class SerializerInputs:
 
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration
-        self._class = _get_serializer_class(declaration)
+        serializer = declaration.serializer
+        if not (isinstance(serializer, type) and hasattr(serializer, "run_validation")):
+            raise ImproperlyConfigured(
+                f"{declaration}: serializer = {serializer!r} is not a serializer class; name a "
+                f"ModelSerializer of {declaration.model.__name__}."
+            )
+        if declaration.form is not None or declaration.write_fields is not None:
+            declaration.refuse(
+                "has a serializer and also a form or write_fields; keep one of them."
+            )
+        self._class: Any = serializer
         try:
             sample = self._class()
             shape = serializer_schema(sample, without=[without], partial=is_change)
@@ -71,15 +81,3 @@ class SerializerInputs:
             server = self._declaration.server
             keep_hidden_links(serializer.validated_data, instance, server, ctx)
         return serializer
-
-
-def _get_serializer_class(declaration: Any) -> Any:
-    serializer = declaration.serializer
-    if not (isinstance(serializer, type) and hasattr(serializer, "run_validation")):
-        raise ImproperlyConfigured(
-            f"{declaration}: serializer = {serializer!r} is not a serializer class; name a "
-            f"ModelSerializer of {declaration.model.__name__}."
-        )
-    if declaration.form is not None or declaration.write_fields is not None:
-        declaration.refuse("has a serializer and also a form or write_fields; keep one of them.")
-    return serializer

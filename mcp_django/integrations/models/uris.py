@@ -74,7 +74,12 @@ class URIVariables:
                 f"as in {uri.rstrip('/')}/{{{declaration.model._meta.pk.name}}}."
             )
         self.paths = {name: self._path(name) for name in self.template.variables}
-        self._check_query(uri)
+        # ``URITemplate`` does not report which variables are optional.
+        if "{?" in uri:
+            declaration.refuse(
+                f"uri = {uri!r}: variables in {{?…}} are optional, so they cannot identify an "
+                "object; write them in the path."
+            )
         if not are_unique_together(declaration.model, self.paths):
             declaration.refuse(
                 f"uri = {uri!r}: several objects can share {', '.join(self.paths)}; use a unique "
@@ -97,14 +102,6 @@ class URIVariables:
             )
         return path
 
-    def _check_query(self, uri: str) -> None:
-        # ``URITemplate`` does not report which variables are optional.
-        if "{?" in uri:
-            self.declaration.refuse(
-                f"uri = {uri!r}: variables in {{?…}} are optional, so they cannot identify an "
-                "object; write them in the path."
-            )
-
     # As arguments -----------------------------------------------------------------------------
 
     @cached_property
@@ -112,14 +109,17 @@ class URIVariables:
         """The JSON Schema, in which every variable is text, as in a URI."""
         return {
             "type": "object",
-            "properties": {name: self._schema(path) for name, path in self.paths.items()},
+            "properties": {
+                name: {
+                    "type": "string",
+                    "description": Column(path.column).description
+                    or f"The {' of its '.join(reversed(path.names))}.",
+                }
+                for name, path in self.paths.items()
+            },
             "required": list(self.paths),
             "additionalProperties": False,
         }
-
-    def _schema(self, path: FieldPath) -> Schema:
-        words = Column(path.column).description or f"The {' of its '.join(reversed(path.names))}."
-        return {"type": "string", "description": words}
 
     def parse(self, raw: bytes) -> dict[str, Any]:
         """Return the values in the types of their columns.

@@ -39,7 +39,18 @@ NOT_SHOWN = "not_shown"
 @contextmanager
 def roll_back_writes(alias: str) -> Iterator[None]:
     """Roll back the writes to a database at the end, and reject writes to other databases."""
-    reversible = _reversible(alias)
+    # The model's own database, the default one and those that are in a transaction. Transactions on
+    # all databases would connect to databases that are not used.
+    aliases = [
+        connection.alias
+        for connection in connections.all(initialized_only=True)
+        if connection.in_atomic_block
+    ]
+    default = connections[DEFAULT_DB_ALIAS].settings_dict["ENGINE"]
+    if default != "django.db.backends.dummy":
+        # Change notifications wait for the commit of this database, unless the site uses another.
+        aliases.append(DEFAULT_DB_ALIAS)
+    reversible = list(dict.fromkeys([alias, *aliases]))
     with ExitStack() as stack:
         for name in connections:
             if name not in reversible:
@@ -54,23 +65,6 @@ def _rolled_back_transaction(alias: str) -> Iterator[None]:
     with transaction.atomic(using=alias):
         yield
         transaction.set_rollback(True, using=alias)
-
-
-def _reversible(alias: str) -> list[str]:
-    """Return the model's own database, the default one and those that are in a transaction.
-
-    A transaction on every database would connect to databases that are not used.
-    """
-    aliases = [
-        connection.alias
-        for connection in connections.all(initialized_only=True)
-        if connection.in_atomic_block
-    ]
-    default = connections[DEFAULT_DB_ALIAS].settings_dict["ENGINE"]
-    if default != "django.db.backends.dummy":
-        # Change notifications wait for the commit of this database, unless the site uses another.
-        aliases.append(DEFAULT_DB_ALIAS)
-    return list(dict.fromkeys([alias, *aliases]))
 
 
 def _refuse_writes(
@@ -213,12 +207,22 @@ def _error_message(
     if error.code in {"required", "null", "blank"}:
         return "is required"
     if error.code in {"unique", "unique_together"}:
-        return _unique_message(error, readable_names)
+        together = dict(error.params or {}).get("unique_check", ())
+        if len(together) < 2:
+            return "is already taken and must be unique"
+        if set(together) <= set(readable_names):
+            return f"this combination of {' and '.join(together)} is already taken"
+        return "this combination of values is already taken"
     if isinstance(field, forms.ModelChoiceField) and error.code in {
         "invalid_choice",
         "invalid_pk_value",
     }:
-        return _no_such_row(error, field)
+        # The message is the same for a hidden row as for one that does not exist.
+        noun = related_noun(field)
+        if not isinstance(field, forms.ModelMultipleChoiceField):
+            return f"this {noun} does not exist"
+        params = dict(error.params or {})
+        return f"there is no {noun} {params.get('value', params.get('pk', ''))}"
     allowed = schema.get("enum") or schema.get("items", {}).get("enum")
     if error.code == "invalid_choice" and allowed:
         return enum_rule(allowed)
@@ -227,29 +231,11 @@ def _error_message(
     return " ".join(error.messages).rstrip(".")
 
 
-def _no_such_row(error: ValidationError, field: forms.ModelChoiceField[Any]) -> str:
-    """Return the same message for a hidden row as for one that does not exist."""
-    noun = related_noun(field)
-    if not isinstance(field, forms.ModelMultipleChoiceField):
-        return f"this {noun} does not exist"
-    params = dict(error.params or {})
-    return f"there is no {noun} {params.get('value', params.get('pk', ''))}"
-
-
 def related_noun(field: forms.ModelChoiceField[Any]) -> str:
     """Return the verbose name of the model that a field refers to."""
     if field.queryset is None:
         return "object"
     return str(field.queryset.model._meta.verbose_name)
-
-
-def _unique_message(error: ValidationError, readable_names: Collection[str]) -> str:
-    together = dict(error.params or {}).get("unique_check", ())
-    if len(together) < 2:
-        return "is already taken and must be unique"
-    if set(together) <= set(readable_names):
-        return f"this combination of {' and '.join(together)} is already taken"
-    return "this combination of values is already taken"
 
 
 def _kind(schema: Schema) -> str:
@@ -317,13 +303,15 @@ def record_history(
     from django.contrib.contenttypes.models import ContentType
 
     content_type = ContentType.objects.get_for_model(obj, for_concrete_model=False)
+    changed = ", ".join(fields) or "no field"
+    done = {"add": "Added", "change": f"Changed {changed}", "delete": "Deleted"}[action]
     LogEntry.objects.create(
         user_id=ctx.user.pk,
         content_type_id=content_type.pk,
         object_id=str(key),
         object_repr=str(obj)[:200],
         action_flag=FLAGS[action],
-        change_message=_message(action, tool, list(fields)),
+        change_message=f"{done} through the MCP tool {tool}.",
     )
 
 
@@ -332,12 +320,6 @@ def _is_user(user: Any) -> bool:
     from django.contrib.auth import get_user_model
 
     return isinstance(user, get_user_model()) and user.pk is not None
-
-
-def _message(action: WriteAction, tool: str, fields: list[str]) -> str:
-    changed = ", ".join(fields) or "no field"
-    done = {"add": "Added", "change": f"Changed {changed}", "delete": "Deleted"}[action]
-    return f"{done} through the MCP tool {tool}."
 
 
 # Fields that a write changed ----------------------------------------------------------------------

@@ -61,7 +61,14 @@ class FormInputs(FormArguments):
         super().__init__(form_class, excluded={without, *excluded})
         self.properties = {name: self._property(name, is_change=is_change) for name in self._fields}
         self.required = list(self._shape["required"])
-        self.emptiable = [name for name, field in self._fields.items() if _is_clearable(field)]
+        # Fields that can be empty and for which JSON has no value, such as [] or false.
+        classes = (forms.BooleanField, forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
+        self.emptiable = [
+            name
+            for name, field in self._fields.items()
+            if not field.required
+            and (isinstance(field, forms.NullBooleanField) or not isinstance(field, classes))
+        ]
 
     def form_class(self, declaration: Any, *, is_change: bool) -> Any:
         """Return the class of the form."""
@@ -72,14 +79,19 @@ class FormInputs(FormArguments):
         return ()
 
     def _property(self, name: str, *, is_change: bool) -> Schema:
-        schema = add_validator_limits(self._shape["properties"][name], self._rules(name))
+        field = self._fields[name]
+        columns = {column.name: column for column in self._declaration.model._meta.concrete_fields}
+        rules = [*field.validators]
+        if name in columns and not columns[name].is_relation:
+            rules += columns[name].validators
+        distinct_rules = [rule for index, rule in enumerate(rules) if rule not in rules[:index]]
+        schema = add_validator_limits(self._shape["properties"][name], distinct_rules)
         if is_change:
             # A field that is not sent keeps its value.
             schema.pop("default", None)
         if schema.get("type") == "string" and "default" in schema:
             # The default of a decimal field may be a number.
             schema["default"] = str(schema["default"])
-        field = self._fields[name]
         if isinstance(field, forms.ModelChoiceField):
             noun = related_noun(field)
             many = isinstance(field, forms.ModelMultipleChoiceField)
@@ -88,14 +100,6 @@ class FormInputs(FormArguments):
             if many:
                 schema["maxItems"] = MAX_KEYS
         return schema
-
-    def _rules(self, name: str) -> list[Any]:
-        """Return the validators of the form field and of its model field."""
-        columns = {column.name: column for column in self._declaration.model._meta.concrete_fields}
-        rules = [*self._fields[name].validators]
-        if name in columns and not columns[name].is_relation:
-            rules += columns[name].validators
-        return [rule for index, rule in enumerate(rules) if rule not in rules[:index]]
 
     def check_types(self, values: Mapping[str, Any]) -> Iterator[ValidationProblem]:
         """Yield problems of the values that can be found without the database."""
@@ -116,7 +120,12 @@ class FormInputs(FormArguments):
         Raises:
             InvalidArguments: a value is not valid; the caller can correct it.
         """
-        moments = _datetimes_of(instance)
+        # The datetimes and times of the object before the form changes it.
+        moments = {
+            column.name: getattr(instance, column.name)
+            for column in (() if instance is None else instance._meta.concrete_fields)
+            if isinstance(column, models.DateTimeField | models.TimeField)
+        }
         form = self._form(call, instance)
         server = self._declaration.server
         limit_querysets(form.fields, call.written, server, ctx)
@@ -142,9 +151,18 @@ class FormInputs(FormArguments):
 
     def _values(self, call: Any) -> dict[str, Any]:
         """Return what the caller sent as form data, as the form's widgets expect it."""
-        emptied = {name: _empty_value(self._fields[name]) for name in call.clear}
+        emptied = {
+            # For a JSON field, "" is a value.
+            name: None if isinstance(self._fields[name], forms.JSONField) else ""
+            for name in call.clear
+        }
         data = self.form_data({**call.values, **emptied}, prefix=self._form_class.prefix)
-        return {key: _as_stored(value) for key, value in data.items()}
+        for key, value in data.items():
+            is_moment = hasattr(value, "utcoffset") and hasattr(value, "date")
+            if is_moment and not settings.USE_TZ and timezone.is_aware(value):
+                # The site has no time zones. Forms do not remove the offset.
+                data[key] = timezone.make_naive(value, timezone.get_default_timezone())
+        return data
 
     def _current(self, form: forms.BaseModelForm[Any], call: Any) -> dict[str, Any]:
         """Return the object's current values of the fields that were not sent, as form data."""
@@ -175,18 +193,6 @@ def _form_class(declaration: Any) -> Any:
     return form
 
 
-def _datetimes_of(instance: Any) -> dict[str, Any]:
-    """Return the datetimes and times of an object before a form changes it."""
-    if instance is None:
-        return {}
-    moments = {
-        column.name: getattr(instance, column.name)
-        for column in instance._meta.concrete_fields
-        if isinstance(column, models.DateTimeField | models.TimeField)
-    }
-    return {name: moment for name, moment in moments.items() if moment is not None}
-
-
 def _restore_datetimes(form: Any, moments: Mapping[str, Any], written: Collection[str]) -> None:
     """Restore datetimes and times that the call does not write and that the form truncated.
 
@@ -194,33 +200,13 @@ def _restore_datetimes(form: Any, moments: Mapping[str, Any], written: Collectio
     """
     for name, moment in moments.items():
         field = form.fields.get(name)
-        if field is None or name in written:
+        if field is None or moment is None or name in written:
             continue
         value = form[name].initial if field.disabled else form[name].data
         # If the form itself has set a different time, keep that time.
         if form.cleaned_data.get(name) == field.clean(value):
             form.cleaned_data[name] = moment
             setattr(form.instance, name, moment)
-
-
-def _is_clearable(field: forms.Field) -> bool:
-    """Return whether the field can be empty and JSON has no value, such as [] or false, for it."""
-    classes = (forms.BooleanField, forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
-    is_flag = isinstance(field, classes) and not isinstance(field, forms.NullBooleanField)
-    return not field.required and not is_flag
-
-
-def _empty_value(field: forms.Field) -> Any:
-    # For a JSON field, "" is a value.
-    return None if isinstance(field, forms.JSONField) else ""
-
-
-def _as_stored(value: Any) -> Any:
-    """Return a datetime without its offset if the site has no time zones; forms do not do this."""
-    is_moment = hasattr(value, "utcoffset") and hasattr(value, "date")
-    if is_moment and not settings.USE_TZ and timezone.is_aware(value):
-        return timezone.make_naive(value, timezone.get_default_timezone())
-    return value
 
 
 # The generated form -------------------------------------------------------------------------------
@@ -365,16 +351,12 @@ def _key_problems(field: Any, name: str, value: Any) -> Iterator[ValidationProbl
         return
     noun = related_noun(field)
     for index, key in enumerate(value):
-        if _is_out_of_range(key):
+        text = str(key).strip().lstrip("+-")
+        # The length is checked first: Python refuses to convert very long numbers.
+        if text.isdecimal() and (len(text) > 19 or int(text) > MAX_INTEGER):
             yield ValidationProblem(
                 path=f"{name}[{index}]", value=key, message=f"this {noun} does not exist"
             )
-
-
-def _is_out_of_range(key: Any) -> bool:
-    text = str(key).strip().lstrip("+-")
-    # The length is checked first: Python refuses to convert very long numbers.
-    return text.isdecimal() and (len(text) > 19 or int(text) > MAX_INTEGER)
 
 
 # Fields that callers may write --------------------------------------------------------------------
@@ -391,7 +373,11 @@ def writable_fields(declaration: Any) -> list[str]:
             no fields to write.
     """
     if declaration.write_fields is None:
-        names = list(_exposed_and_writable(declaration))
+        # ``customer_id`` in ``fields`` means ``customer``.
+        columns = declaration.model._meta.concrete_fields
+        names_by_attname = {column.attname: column.name for column in columns}
+        names = [names_by_attname.get(path, path) for path in declaration.fields]
+        names = [name for name in names if not _problem(declaration.model, name)]
     else:
         names = list(declaration.get_name_list("write_fields"))
         for name in names:
@@ -401,16 +387,6 @@ def writable_fields(declaration: Any) -> list[str]:
     if not names:
         declaration.refuse("no field can be written; name fields of the model in write_fields.")
     return names
-
-
-def _exposed_and_writable(declaration: Any) -> Iterator[str]:
-    """Yield the exposed fields that can be written; ``customer_id`` means ``customer``."""
-    options = declaration.model._meta
-    attnames = {f.attname: f.name for f in options.concrete_fields}
-    for path in declaration.fields:
-        name = attnames.get(path, path)
-        if not _problem(declaration.model, name):
-            yield name
 
 
 def _problem(model: type[Model], name: str) -> str:
@@ -459,13 +435,20 @@ def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str])
     has_hook = declaration.is_overridden("perform_create")
     if not is_made_here or has_hook:
         return
-    if missing := missing_columns(declaration.model, written):
-        names = ", ".join(repr(field.name) for field in missing)
-        declaration.refuse(
-            f"create does not set {names}, which {declaration.model.__name__} requires: "
-            f"{_required_hint(missing)}, give the model a default, set the value in "
-            "perform_create, or remove 'create' from tools."
-        )
+    missing = missing_columns(declaration.model, written)
+    if not missing:
+        return
+    if any(isinstance(field, FileField) for field in missing):
+        hint = "a file cannot be written (set a form that creates it, form = …)"
+    elif not all(field.editable for field in missing):
+        hint = "a field that is not editable cannot be written"
+    else:
+        hint = "add it to write_fields" if len(missing) == 1 else "add them to write_fields"
+    names = ", ".join(repr(field.name) for field in missing)
+    declaration.refuse(
+        f"create does not set {names}, which {declaration.model.__name__} requires: {hint}, give "
+        "the model a default, set the value in perform_create, or remove 'create' from tools."
+    )
 
 
 def possibly_missing_columns(declaration: WriteHooks[Any]) -> list[str]:
@@ -498,31 +481,27 @@ def missing_values_error(obj: Model, written: Iterable[str]) -> ValidationError 
 def _unwritten(model: type[Model], written: Iterable[str]) -> Iterator[Field[Any, Any]]:
     """Yield the columns that must be set explicitly and are not among the written ones."""
     written_names = {*written}
-    for field in model._meta.concrete_fields:
-        if field.name not in written_names and _is_required(field):
+    columns: Iterable[Any] = model._meta.concrete_fields
+    for field in columns:
+        if field.name in written_names:
+            continue
+        is_optional = (
+            field.null
+            or field.blank
+            or field.auto_created
+            or getattr(field, "generated", False)
+            # Django sets these when it saves the object.
+            or isinstance(field, OrderWrt)
+            or getattr(field.remote_field, "parent_link", False)
+            or field.has_default()
+            or field.db_default is not NOT_PROVIDED
+            # A custom field may set its own value in ``pre_save``.
+            or not type(field).pre_save.__module__.startswith("django.")
+        )
+        if not is_optional:
             yield field
-
-
-def _is_required(field: Any) -> bool:
-    if field.null or field.blank or field.auto_created or getattr(field, "generated", False):
-        return False
-    if isinstance(field, OrderWrt) or getattr(field.remote_field, "parent_link", False):
-        # Django sets these when it saves the object.
-        return False
-    if field.has_default() or field.db_default is not NOT_PROVIDED:
-        return False
-    # A custom field may set its own value in ``pre_save``.
-    return bool(type(field).pre_save.__module__.startswith("django."))
 
 
 def _has_custom_save(model: type[Model]) -> bool:
     """Return whether the model overrides ``save`` or ``clean``, which may set missing values."""
     return model.save is not Model.save or model.clean is not Model.clean
-
-
-def _required_hint(missing: list[Field[Any, Any]]) -> str:
-    if any(isinstance(field, FileField) for field in missing):
-        return "a file cannot be written (set a form that creates it, form = …)"
-    if not all(field.editable for field in missing):
-        return "a field that is not editable cannot be written"
-    return "add it to write_fields" if len(missing) == 1 else "add them to write_fields"

@@ -281,7 +281,13 @@ class ObjectWriter:
                 raise PermissionDenied(f"You may not add this {self.declaration.noun}.")
             result = self._shown(ctx, obj, alias)
             if call.preview:
-                changes = difference({}, self._without_key(result or {}))
+                values = dict(result or {})
+                key = self.declaration.model._meta.pk
+                if isinstance(key, AutoField):
+                    # The key will differ when the object is saved: the database sequence also
+                    # advances if the row is rolled back.
+                    values.pop(key.name, None)
+                changes = difference({}, values)
                 return {PREVIEW: True, "changes": changes, **self._not_shown(call)}
             self.declaration.record_history(ctx, obj, obj.pk, "add", tool=self.tool)
         return _unseen("It was saved.") if result is None else result
@@ -438,15 +444,6 @@ class ObjectWriter:
         if not declaration.has_permission(ctx, "view", row):
             return None
         return declaration.exposed.dump(row, ctx)
-
-    def _without_key(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values without a generated key, which will differ when the object is saved."""
-        key = self.declaration.model._meta.pk
-        # A key from a database sequence, which also advances if the row is rolled back.
-        is_counted = isinstance(key, AutoField)
-        return {
-            name: value for name, value in values.items() if not (is_counted and name == key.name)
-        }
 
 
 def _unseen(words: str) -> ToolResult:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from django.core.exceptions import PermissionDenied
@@ -20,7 +20,6 @@ from django.utils.crypto import salted_hmac
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.versioning import AcceptHeaderVersioning, QueryParameterVersioning
-from rest_framework.views import APIView
 
 from mcp_django.auth.credentials import CallerToken
 from mcp_django.auth.principal import Principal
@@ -61,7 +60,17 @@ class RestCall:
         self.endpoint = endpoint
         self._routes = routes
         self._fixed = fixed
-        self._query, self._meta = _version_parameters(endpoint.view_class, version)
+        # The query parameters and headers that select an API version, if the URL does not.
+        self._query: list[tuple[str, str]] = []
+        self._meta: dict[str, str] = {}
+        scheme = endpoint.view_class.versioning_class
+        if version and scheme is not None:
+            parameter = str(scheme.version_param)
+            if issubclass(scheme, QueryParameterVersioning):
+                self._query = [(parameter, version)]
+            elif issubclass(scheme, AcceptHeaderVersioning):
+                accept = f"application/json; {parameter}={version}, {ACCEPT}"
+                self._meta = {"HTTP_ACCEPT": accept}
         # Shown in the error about two components with the same name.
         self.__module__ = endpoint.view_class.__module__
         self.__name__ = self.__qualname__ = str(endpoint)
@@ -78,7 +87,14 @@ class RestCall:
     def __call__(self, ctx: Context, values: RestValues) -> ToolResult:
         """Return the response of the view as a tool result."""
         request = self._build_request(ctx, values)
-        read = partial(self._read_result, ctx, request, values)
+
+        def read(response: HttpResponseBase) -> ToolResult:
+            if response.status_code >= 400:
+                assert values.source is not None
+                raise_error(ctx, request, response, values.source, values)
+            answer = read_response(request, response, is_over=lambda: ctx.cancelled)
+            return tool_result(request, answer)
+
         return send_isolated(request, read, handler_class=RestHandler)
 
     def _build_request(self, ctx: Context, values: RestValues) -> RestRequest:
@@ -102,33 +118,13 @@ class RestCall:
             meta=meta,
         )
         request = build_request(ctx, sending, RestRequest)
-        request.resolved, request.authorization_mark = match, _caller_mark(ctx.principal)
-        _authenticate(request, ctx.principal)
+        principal = ctx.principal
+        scopes = "*" if principal.scopes is None else " ".join(sorted(principal.scopes))
+        signed = by_tenant(f"{principal.key}\n{scopes}")
+        digest = salted_hmac("mcp_django.integrations.rest", signed, algorithm="sha256").hexdigest()
+        request.resolved, request.authorization_mark = match, f"MCP {digest}"
+        _authenticate(request, principal)
         return request
-
-    def _read_result(
-        self, ctx: Context, request: RestRequest, values: RestValues, response: HttpResponseBase
-    ) -> ToolResult:
-        if response.status_code >= 400:
-            assert values.source is not None
-            raise_error(ctx, request, response, values.source, values)
-        answer = read_response(request, response, is_over=lambda: ctx.cancelled)
-        return tool_result(request, answer)
-
-
-def _version_parameters(
-    view_class: type[APIView], version: str
-) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Return the query parameters and headers that select an API version, if the URL does not."""
-    scheme = view_class.versioning_class
-    if not version or scheme is None:
-        return [], {}
-    parameter = str(scheme.version_param)
-    if issubclass(scheme, QueryParameterVersioning):
-        return [(parameter, version)], {}
-    if issubclass(scheme, AcceptHeaderVersioning):
-        return [], {"HTTP_ACCEPT": f"application/json; {parameter}={version}, {ACCEPT}"}
-    return [], {}
 
 
 # Running a view inside the site's middleware ------------------------------------------------------
@@ -171,16 +167,12 @@ class RestHandler(SiteHandler):
             response = super()._get_response(request)
         except Exception:  # noqa: BLE001 - the site's view; stored in the request, raised later
             response = _FailureResponse()
-        _drop_session(request)
+        session = getattr(request, "session", None)
+        if session is not None:
+            # Delete a session that the view started, because its cookie is not sent to the caller.
+            discard_session(request)
+            request.session = type(session)()
         return response
-
-
-def _drop_session(request: Any) -> None:
-    """Delete a session that the view started, because its cookie is not sent to the caller."""
-    session = getattr(request, "session", None)
-    if session is not None:
-        discard_session(request)
-        request.session = type(session)()
 
 
 # The request --------------------------------------------------------------------------------------
@@ -204,27 +196,18 @@ def _authenticate(request: Any, principal: Principal) -> None:
     """Set the user for Django and for REST framework, and turn off CSRF checks."""
     request.user = user = principal.user
     request.csrf_processing_done = True
-    if not principal.is_authenticated:
+    token: Any
+    if principal.is_authenticated:
+        token = CallerToken(principal)
+    else:
         anonymous_class: Any = api_settings.UNAUTHENTICATED_USER
         user = anonymous_class() if anonymous_class else None
+        # With neither a user nor a token, the view would run its own authenticators.
+        token = False if user is None else None
     # The attributes that rest_framework.test.force_authenticate() sets. They override the view's
     # authenticators, however these are declared, and leave the view class unchanged.
     request._force_auth_user = user
-    request._force_auth_token = _forced_token(principal, user)
-
-
-def _forced_token(principal: Principal, user: Any) -> Any:
-    if principal.is_authenticated:
-        return CallerToken(principal)
-    # With neither a user nor a token, the view would run its own authenticators.
-    return False if user is None else None
-
-
-def _caller_mark(principal: Principal) -> str:
-    scopes = "*" if principal.scopes is None else " ".join(sorted(principal.scopes))
-    signed = by_tenant(f"{principal.key}\n{scopes}")
-    digest = salted_hmac("mcp_django.integrations.rest", signed, algorithm="sha256").hexdigest()
-    return f"MCP {digest}"
+    request._force_auth_token = token
 
 
 # From a response to a result ----------------------------------------------------------------------
@@ -260,55 +243,35 @@ def raise_error(
         PermissionDenied: the view denied permission.
         ToolError: any other status; the message says what would work.
     """
-    data = _error_data(request, response)
+    data: Any = None
+    if isinstance(response, Response) and response is request.view_response:
+        # A response that is not the view's own has no error data.
+        data = response.data
     status = response.status_code
-    detail = _error_detail(data)
+    # The message of REST framework's own exceptions; empty for other error data.
+    detail = data
+    if isinstance(data, Mapping) and set(data) <= {"detail", "code"}:
+        detail = data.get("detail")
+    detail = str(detail) if isinstance(detail, str) else ""
     if status == 404:
         raise Http404(detail or "Not found.")
     if status in {401, 403}:
-        raise PermissionDenied(_denied_text(detail, is_known=ctx.principal.is_authenticated))
+        if not ctx.principal.is_authenticated:
+            raise PermissionDenied(
+                "You may not do this without signing in: this call is anonymous."
+            )
+        raise PermissionDenied(f"You may not do this. {detail}".strip())
     if status == 429:
-        raise ToolError(_throttled_text(response))
+        wait = response.headers.get("Retry-After", "")
+        when = f"in {wait} seconds" if wait.isdecimal() else "later"
+        raise ToolError(
+            f"Too many requests: the site limits how often this can be done. Try again {when}."
+        )
     if status == 400 and isinstance(data, dict | list) and not detail:
         raise ToolError(
             format_problems([*explain_errors(*arguments.errors_by_argument(data, values))])
         )
-    text = detail or (_json_text(data) if data is not None else "")
-    raise ToolError(f"The site answered {status} {response.reason_phrase}. {text}".strip())
-
-
-def _error_data(request: RestRequest, response: HttpResponseBase) -> Any:
-    """Return the error data of the view, or ``None`` for a response that is not the view's own."""
-    if isinstance(response, Response) and response is request.view_response:
-        return response.data
-    return None
-
-
-def _error_detail(data: Any) -> str:
-    """Return the message of REST framework's own exceptions; empty for other error data."""
-    if isinstance(data, str):
-        return str(data)
-    if isinstance(data, Mapping) and set(data) <= {"detail", "code"}:
-        detail = data.get("detail")
-        return str(detail) if isinstance(detail, str) else ""
-    return ""
-
-
-def _denied_text(detail: str, *, is_known: bool) -> str:
-    if not is_known:
-        return "You may not do this without signing in: this call is anonymous."
-    return f"You may not do this. {detail}".strip()
-
-
-def _throttled_text(response: HttpResponseBase) -> str:
-    wait = response.headers.get("Retry-After", "")
-    when = f"in {wait} seconds" if wait.isdecimal() else "later"
-    return f"Too many requests: the site limits how often this can be done. Try again {when}."
-
-
-def _json_text(data: Any) -> str:
-    try:
-        text = json.dumps(jsonable(data), ensure_ascii=False)
-    except (TypeError, ValueError):
-        return ""
-    return text[:MAX_DETAIL]
+    if not detail and data is not None:
+        with suppress(TypeError, ValueError):
+            detail = json.dumps(jsonable(data), ensure_ascii=False)[:MAX_DETAIL]
+    raise ToolError(f"The site answered {status} {response.reason_phrase}. {detail}".strip())

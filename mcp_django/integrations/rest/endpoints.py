@@ -82,7 +82,11 @@ class RestEndpoint:
     @cached_property
     def handler(self) -> Callable[..., Any]:
         """The site's own function, which creates the response."""
-        return _function_view(self._method) or self._method
+        method = self._method
+        if getattr(method, "__module__", "") == "rest_framework.decorators":
+            # ``@api_view`` stores the function in a closure.
+            return inspect.getclosurevars(method).nonlocals.get("func") or method
+        return method
 
     @property
     def is_function(self) -> bool:
@@ -107,17 +111,13 @@ class RestEndpoint:
         if self.is_viewset:
             view.action, view.action_map = self.action, {self.method: self.action}
         with suppress(*NEEDS_REQUEST):
-            view.request = self._stand_in(view, user)
+            if apps.is_installed("django.contrib.auth"):
+                ctx = superuser_context(None)
+                sending = SiteRequest(method=self.method.upper(), path=get_script_prefix())
+                request = view.initialize_request(build_request(ctx, sending, CallerRequest))
+                request.user = ctx.user if user is None else user
+                view.request = request
         return view
-
-    def _stand_in(self, view: Any, user: Any) -> Any:
-        if not apps.is_installed("django.contrib.auth"):
-            return None
-        ctx = superuser_context(None)
-        sending = SiteRequest(method=self.method.upper(), path=get_script_prefix())
-        request = view.initialize_request(build_request(ctx, sending, CallerRequest))
-        request.user = ctx.user if user is None else user
-        return request
 
     def serializer(self, user: Any = None) -> Any:
         """Return the serializer of this action, or ``None`` if the view does not define it.
@@ -128,11 +128,12 @@ class RestEndpoint:
         view = self.prototype(user)
         if not isinstance(view, GenericAPIView):
             return None
-        if self.is_extra and not self._uses_serializer():
-            return None
         if self.is_extra and "serializer_class" in self.initkwargs:
             # Declared for this action, so it has priority over the view's get_serializer().
             return self.initkwargs["serializer_class"](context=view.get_serializer_context())
+        if self.is_extra and not self.uses_name("is_valid"):
+            # Most extra actions take only the object.
+            return None
         own = ("get_serializer", "get_serializer_class")
         if view.serializer_class is None and self.inherits_unchanged(GenericAPIView, *own):
             return None
@@ -174,10 +175,6 @@ class RestEndpoint:
         with suppress(*NEEDS_REQUEST):
             return list(self.prototype().get_renderers())
         return []
-
-    def _uses_serializer(self) -> bool:
-        """Return whether an extra action uses a serializer; most take only the object."""
-        return "serializer_class" in self.initkwargs or self.uses_name("is_valid")
 
     def uses_name(self, what: str) -> bool:
         """Return whether the handler's own code uses a name, such as ``paginate_queryset``."""
@@ -222,14 +219,6 @@ def _runs_own_code(serializer_class: type[Any]) -> bool:
     fields = getattr(serializer_class, "_declared_fields", {}).values()
     nested = [getattr(field, "child", field) for field in fields]
     return any(_runs_own_code(type(field)) for field in nested if isinstance(field, BaseSerializer))
-
-
-def _function_view(handler: Any) -> Callable[..., Any] | None:
-    """Return the function under ``@api_view``, which stores it in a closure."""
-    if getattr(handler, "__module__", "") != "rest_framework.decorators":
-        return None
-    cells = inspect.getclosurevars(handler).nonlocals
-    return cells.get("func")
 
 
 def _names_in_code(function: Any) -> Iterator[str]:
@@ -334,79 +323,65 @@ def viewset_endpoints(
             f"{viewset.__qualname__} has neither a list nor a retrieve action; pass actions=[…] "
             f"with some of its actions: {', '.join(endpoints_by_action) or 'none'}."
         )
-    endpoints = [
-        endpoint
-        for name in names
-        for endpoint in _endpoints_by_action(viewset, name, endpoints_by_action)
+    endpoints: list[RestEndpoint] = []
+    for name in names:
+        if name not in endpoints_by_action:
+            other = ACTION_SYNONYMS.get(name)
+            close = other if other in endpoints_by_action else name
+            hint = did_you_mean(
+                close, endpoints_by_action, f"it has {', '.join(endpoints_by_action) or 'none'}."
+            )
+            raise ImproperlyConfigured(f"{viewset.__qualname__} has no action {name!r}; {hint}")
+        for endpoint in endpoints_by_action[name]:
+            merged_endpoint = endpoint
+            if name == "update" and not endpoint.is_extra:
+                # Both update actions become one tool, which changes only given fields.
+                merged_endpoint = endpoints_by_action.get("partial_update", [endpoint])[0]
+            if merged_endpoint not in endpoints:
+                endpoints.append(merged_endpoint)
+    return endpoints
+
+
+def _all_endpoints(viewset: Any, basename: str) -> dict[str, list[RestEndpoint]]:
+    """Return the endpoints of the standard actions and of the extra actions, by action."""
+    standard_endpoints = [
+        RestEndpoint(
+            view_class=viewset,
+            method=standard.method,
+            action=action,
+            detail=standard.detail,
+            is_viewset=True,
+            basename=basename,
+            url_name="detail" if standard.detail else "list",
+            initkwargs={
+                "basename": basename,
+                "detail": standard.detail,
+                "suffix": "Instance" if standard.detail else "List",
+            },
+        )
+        for action, standard in STANDARD_ACTIONS.items()
+        if callable(getattr(viewset, action, None))
     ]
-    return _merge_updates(endpoints, endpoints_by_action)
-
-
-def _endpoints_by_action(
-    viewset: type, name: str, endpoints_by_action: Mapping[str, list[RestEndpoint]]
-) -> list[RestEndpoint]:
-    if name in endpoints_by_action:
-        return endpoints_by_action[name]
-    other = ACTION_SYNONYMS.get(name)
-    close = other if other in endpoints_by_action else name
-    hint = did_you_mean(
-        close, endpoints_by_action, f"it has {', '.join(endpoints_by_action) or 'none'}."
-    )
-    raise ImproperlyConfigured(f"{viewset.__qualname__} has no action {name!r}; {hint}")
-
-
-def _merge_updates(
-    endpoints: list[RestEndpoint], endpoints_by_action: Mapping[str, list[RestEndpoint]]
-) -> list[RestEndpoint]:
-    """Merge ``update`` and ``partial_update`` into one tool, which changes only given fields."""
-    merged_endpoints: list[RestEndpoint] = []
-    for endpoint in endpoints:
-        merged_endpoint = endpoint
-        if endpoint.action == "update" and not endpoint.is_extra:
-            merged_endpoint = endpoints_by_action.get("partial_update", [endpoint])[0]
-        if merged_endpoint not in merged_endpoints:
-            merged_endpoints.append(merged_endpoint)
-    return merged_endpoints
-
-
-def _all_endpoints(viewset: type[APIView], basename: str) -> dict[str, list[RestEndpoint]]:
+    extra_endpoints = [
+        RestEndpoint(
+            view_class=viewset,
+            method=method,
+            action=name,
+            detail=action.detail,
+            is_viewset=True,
+            is_extra=True,
+            basename=basename,
+            url_name=action.url_name,
+            initkwargs={"basename": basename, "detail": action.detail, **action.kwargs},
+        )
+        for action in viewset.get_extra_actions()
+        for method, name in action.mapping.items()
+    ]
     endpoints_by_action: dict[str, list[RestEndpoint]] = {}
-    for endpoint in (*_standard(viewset, basename), *_extra(viewset, basename)):
+    for endpoint in (*standard_endpoints, *extra_endpoints):
         if endpoint.method in viewset.http_method_names:
             endpoints_by_action.setdefault(endpoint.action, []).append(endpoint)
     return endpoints_by_action
-
-
-def _standard(viewset: type[APIView], basename: str) -> Iterator[RestEndpoint]:
-    for action, standard in STANDARD_ACTIONS.items():
-        if callable(getattr(viewset, action, None)):
-            suffix = "Instance" if standard.detail else "List"
-            yield RestEndpoint(
-                view_class=viewset,
-                method=standard.method,
-                action=action,
-                detail=standard.detail,
-                is_viewset=True,
-                basename=basename,
-                url_name="detail" if standard.detail else "list",
-                initkwargs={"basename": basename, "detail": standard.detail, "suffix": suffix},
-            )
-
-
-def _extra(viewset: Any, basename: str) -> Iterator[RestEndpoint]:
-    for action in viewset.get_extra_actions():
-        for method, name in action.mapping.items():
-            yield RestEndpoint(
-                view_class=viewset,
-                method=method,
-                action=name,
-                detail=action.detail,
-                is_viewset=True,
-                is_extra=True,
-                basename=basename,
-                url_name=action.url_name,
-                initkwargs={"basename": basename, "detail": action.detail, **action.kwargs},
-            )
 
 
 def api_view_endpoints(view: Any, methods: Iterable[str], *, url_name: str) -> list[RestEndpoint]:
@@ -446,7 +421,15 @@ def api_view_endpoints(view: Any, methods: Iterable[str], *, url_name: str) -> l
 def _method_endpoint(
     view: Any, view_class: type[APIView], method: str, url_name: str
 ) -> RestEndpoint:
-    action, detail = _equivalent_action(view_class, method)
+    # The action that a generic view's method performs, and whether it is for one object.
+    action, detail = next(
+        (
+            (name, standard.detail)
+            for name, standard in STANDARD_ACTIONS.items()
+            if standard.method == method and issubclass(view_class, standard.mixin)
+        ),
+        ("", False),
+    )
     return RestEndpoint(
         view_class=view_class,
         method=method,
@@ -456,14 +439,6 @@ def _method_endpoint(
         initkwargs=getattr(view, "initkwargs", {}),
         function=None if isinstance(view, type) else view,
     )
-
-
-def _equivalent_action(view_class: type[Any], method: str) -> tuple[str, bool]:
-    """Return the action that a generic view's method performs, and whether it is for one object."""
-    for action, standard in STANDARD_ACTIONS.items():
-        if standard.method == method and issubclass(view_class, standard.mixin):
-            return action, standard.detail
-    return "", False
 
 
 # Names and descriptions of tools ------------------------------------------------------------------
@@ -541,18 +516,14 @@ def description_of(endpoint: RestEndpoint, noun: str) -> str:
     # Not inspect.getdoc(), which would return the docstrings of REST framework's base classes.
     about = "" if _is_framework(view_class) else _doc(view_class)
     words = noun.replace("_", " ")
-    texts = [text for text in (_action_description(endpoint, words), about) if text]
-    return "\n\n".join(texts) or f"{words.capitalize()}."
-
-
-def _action_description(endpoint: RestEndpoint, words: str) -> str:
-    plural = _add_plural_s(words)
+    singular, plural = words, _add_plural_s(words)
     if endpoint.model is not None:
         with override(None):
-            words = str(endpoint.model._meta.verbose_name)
+            singular = str(endpoint.model._meta.verbose_name)
             plural = str(endpoint.model._meta.verbose_name_plural)
     standard = STANDARD_ACTIONS.get(endpoint.action)
-    return "" if standard is None else standard.description.format(noun=words, plural=plural)
+    sentence = "" if standard is None else standard.description.format(noun=singular, plural=plural)
+    return "\n\n".join(filter(None, (sentence, about))) or f"{words.capitalize()}."
 
 
 def _doc(documented: Any) -> str:

@@ -24,10 +24,25 @@ def filterset_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
         return
     filterset = filterset_class(queryset=queryset)
     prefix = f"{filterset.form_prefix}-" if filterset.form_prefix else ""
-    for name, query_filter in filterset.filters.items():
-        yield from _field_parameters(
-            prefix + name, _field(query_filter), str(query_filter.label or "")
-        )
+    for filter_name, query_filter in filterset.filters.items():
+        name, field = prefix + filter_name, _field(query_filter)
+        label = str(query_filter.label or "")
+        if isinstance(field, BaseCSVField):
+            schema: Schema = {"type": "array", "items": _schema(field)}
+            yield _parameter(name, field, label, schema, several="comma")
+        elif isinstance(field, forms.MultiValueField):
+            widget: Any = field.widget
+            names = (
+                [widget.suffixed(name, suffix) for suffix in widget.suffixes]
+                if isinstance(widget, SuffixedMultiWidget)
+                else [name + suffix for suffix in widget.widgets_names]
+            )
+            for own, part in zip(names, field.fields, strict=True):
+                yield _parameter(own, part, label, _schema(part))
+        else:
+            schema = _schema(field)
+            several = "repeat" if schema.get("type") == "array" else ""
+            yield _parameter(name, field, label, schema, several=several)
 
 
 def _field(query_filter: Any) -> Any:
@@ -39,27 +54,6 @@ def _field(query_filter: Any) -> Any:
     except (AttributeError, KeyError, TypeError):
         # The rows of a model choice may depend on the request, which does not exist yet.
         return forms.CharField(required=query_filter.extra["required"])
-
-
-def _field_parameters(name: str, field: Any, label: str) -> Iterator[QueryParameter]:
-    if isinstance(field, BaseCSVField):
-        element_schema = _schema(field)
-        yield _parameter(
-            name, field, label, {"type": "array", "items": element_schema}, several="comma"
-        )
-    elif isinstance(field, forms.MultiValueField):
-        for own, part in zip(_part_names(field.widget, name), field.fields, strict=True):
-            yield _parameter(own, part, label, _schema(part))
-    else:
-        schema = _schema(field)
-        several = "repeat" if schema.get("type") == "array" else ""
-        yield _parameter(name, field, label, schema, several=several)
-
-
-def _part_names(widget: Any, name: str) -> list[str]:
-    if isinstance(widget, SuffixedMultiWidget):
-        return [widget.suffixed(name, suffix) for suffix in widget.suffixes]
-    return [name + suffix for suffix in widget.widgets_names]
 
 
 def _parameter(

@@ -10,6 +10,7 @@ import json
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -81,7 +82,16 @@ class RestArguments:
         self._empty_values: Mapping[str, Any] = {}
         self.body_shape = self._body_schema(serializer, input_schema)
         if endpoint.is_safe and self.body_shape is not None:
-            self._query |= _as_query(self.body_shape)
+            required = self.body_shape.get("required", ())
+            self._query |= {
+                name: QueryParameter(
+                    name=name,
+                    schema=schema,
+                    required=name in required,
+                    list_style="repeat" if schema.get("type") == "array" else "",
+                )
+                for name, schema in self.body_shape["properties"].items()
+            }
             self.body_shape = None
         # A member of the body with the name of a URL or query argument gets another name.
         members = self.body_shape["properties"] if self.body_shape is not None else {}
@@ -158,23 +168,20 @@ class RestArguments:
             self.body_shape.get("required", ()) if self.body_shape is not None else ()
         )
         required += [name for name, own in self._names.items() if own in required_members]
+        clearable = [name for name, own in self._names.items() if own in self._empty_values]
+        items = {"type": "string", "enum": clearable}
+        clear = {"type": "array", "items": items, "description": "Fields to empty."}
         return {
             "type": "object",
             "properties": {
                 **{name: schema for name, (schema, _) in self._url.items()},
                 **{name: parameter.schema for name, parameter in self._query.items()},
                 **body,
-                **self._clear(),
+                **({CLEAR: clear} if clearable else {}),
             },
             "required": required,
             "additionalProperties": False,
         }
-
-    def _clear(self) -> dict[str, Schema]:
-        names = [name for name, own in self._names.items() if own in self._empty_values]
-        items = {"type": "string", "enum": names}
-        schema = {"type": "array", "items": items, "description": "Fields to empty."}
-        return {CLEAR: schema} if names else {}
 
     def parse(self, raw: bytes) -> dict[str, Any]:
         """Return the grouped arguments under the key ``values``.
@@ -182,7 +189,12 @@ class RestArguments:
         Raises:
             InvalidArguments: the arguments are not valid; the model can correct the call.
         """
-        arguments = self._without_nulls(decode_arguments(raw))
+        # Leave out the arguments whose ``null`` means that they are left out.
+        arguments = drop_nulls(decode_arguments(raw), self.json_schema, self.json_schema)
+        if self._keeps_omitted:
+            # A member whose schema has no type also allows null, and null would empty the member.
+            optional = self._names.keys() - self._shape["required"]
+            arguments = drop_optional_nulls(arguments, optional)
         if problems := [*islice(self._problems(arguments), MAX_KEPT_PROBLEMS)]:
             raise InvalidArguments(problems)
         clear = arguments.get(CLEAR, ()) if self._empty_values else ()
@@ -206,15 +218,6 @@ class RestArguments:
             )
         }
 
-    def _without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments, except those whose ``null`` means that they are left out."""
-        arguments = drop_nulls(arguments, self.json_schema, self.json_schema)
-        if not self._keeps_omitted:
-            return arguments
-        # A member whose schema has no type also allows null, and null would empty the member.
-        optional = self._names.keys() - self._shape["required"]
-        return drop_optional_nulls(arguments, optional)
-
     def _problems(self, arguments: dict[str, Any]) -> Iterator[ValidationProblem]:
         for name in self.files & arguments.keys():
             yield ValidationProblem(path=name, message=FILE_PROBLEM)
@@ -226,7 +229,12 @@ class RestArguments:
                 {name: value for name, value in rest.items() if name in properties}
             )
         if self._empty_values:
-            yield from _clear_conflicts(arguments, arguments.get(CLEAR))
+            clear = arguments.get(CLEAR)
+            for name in clear if isinstance(clear, list) else ():
+                if isinstance(name, str) and name in arguments:
+                    yield ValidationProblem(
+                        path=name, message="is in clear and also has a value; send one of them"
+                    )
         for name in (*self._url, *self._query, *([CLEAR] if self._empty_values else ())):
             if name in arguments:
                 yield from _value_problems(
@@ -248,7 +256,10 @@ class RestArguments:
 def _value_problems(name: str, value: Any, schema: Schema) -> Iterator[ValidationProblem]:
     rule = type_error_rule(value, schema)
     if rule is not None:
-        yield ValidationProblem(path=name, value=value, message=rule + _list_example(value, schema))
+        examples = schema.get("items", {}).get("enum")
+        if schema.get("type") == "array" and examples:
+            rule += f", as in {json.dumps([value if value in examples else examples[0]])}"
+        yield ValidationProblem(path=name, value=value, message=rule)
         return
     # A number may be sent as text, and be too large for a database.
     digits = str(value).strip().lstrip("+-0")
@@ -268,14 +279,6 @@ def _value_problems(name: str, value: Any, schema: Schema) -> Iterator[Validatio
             yield ValidationProblem(path=name, value=element, message=enum_rule(choices))
 
 
-def _list_example(value: Any, schema: Schema) -> str:
-    """Return an example of a list with one value; empty for other types."""
-    choices = schema.get("items", {}).get("enum")
-    if schema.get("type") != "array" or not choices:
-        return ""
-    return f", as in {json.dumps([value if value in choices else choices[0]])}"
-
-
 def _is_text(value: str) -> bool:
     try:
         value.encode()
@@ -284,19 +287,9 @@ def _is_text(value: str) -> bool:
     return "\0" not in value
 
 
-def _as_query(shape: Schema) -> dict[str, QueryParameter]:
-    return {
-        name: QueryParameter(
-            name=name,
-            schema=schema,
-            required=name in shape.get("required", ()),
-            list_style="repeat" if schema.get("type") == "array" else "",
-        )
-        for name, schema in shape["properties"].items()
-    }
-
-
 # Query parameters ---------------------------------------------------------------------------------
+
+_CURSOR = "Cursor of the page: the value of {name} in the URL next of the previous page."
 
 
 def _query_parameters(endpoint: RestEndpoint) -> list[QueryParameter]:
@@ -313,59 +306,6 @@ def _query_parameters(endpoint: RestEndpoint) -> list[QueryParameter]:
     return parameters
 
 
-def _backend_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
-    if isinstance(backend, SearchFilter):
-        if getattr(view, "search_fields", None):
-            yield QueryParameter(
-                name=str(backend.search_param),
-                schema={"type": "string", "description": "Search terms, all of which must match."},
-            )
-    elif isinstance(backend, OrderingFilter):
-        yield from _ordering(backend, view)
-    elif _is_filterset_backend(backend):
-        from mcp_django.integrations.rest.filtersets import filterset_parameters
-
-        yield from filterset_parameters(backend, view)
-    else:
-        yield from _openapi_parameters(backend, view)
-
-
-def _is_filterset_backend(backend: Any) -> bool:
-    """Return whether the backend is that of django-filter, which is optional."""
-    module = sys.modules.get("django_filters.rest_framework")
-    return module is not None and isinstance(backend, module.DjangoFilterBackend)
-
-
-def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:
-    fields = _ordering_fields(backend, view)
-    if not fields:
-        return
-    values = [sign + name for name in fields for sign in ("", "-")]
-    yield QueryParameter(
-        name=str(backend.ordering_param),
-        schema={
-            "type": "array",
-            "items": {"type": "string", "enum": values},
-            "description": "Fields to sort by, the most important first; - is descending.",
-        },
-        list_style="comma",
-    )
-
-
-def _ordering_fields(backend: Any, view: Any) -> list[str]:
-    declared = getattr(view, "ordering_fields", backend.ordering_fields)
-    if isinstance(declared, list | tuple):
-        return [name if isinstance(name, str) else name[0] for name in declared]
-    model = getattr(getattr(view, "queryset", None), "model", None)
-    if declared == "__all__":
-        return [] if model is None else [field.name for field in model._meta.fields]
-    try:
-        # Without a declaration, these are the fields of the serializer.
-        return [name for name, _ in backend.get_default_valid_fields(view.queryset, view)]
-    except (AttributeError, TypeError, AssertionError):
-        return []
-
-
 def _paginator_parameters(paginator: Any, view: Any) -> Iterator[QueryParameter]:
     if paginator is None:
         return
@@ -379,7 +319,50 @@ def _paginator_parameters(paginator: Any, view: Any) -> Iterator[QueryParameter]
         yield QueryParameter(name=parameter.name, schema=schema)
 
 
-_CURSOR = "Cursor of the page: the value of {name} in the URL next of the previous page."
+def _backend_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
+    # django-filter is optional.
+    django_filters = sys.modules.get("django_filters.rest_framework")
+    if isinstance(backend, SearchFilter):
+        if getattr(view, "search_fields", None):
+            yield QueryParameter(
+                name=str(backend.search_param),
+                schema={"type": "string", "description": "Search terms, all of which must match."},
+            )
+    elif isinstance(backend, OrderingFilter):
+        yield from _ordering(backend, view)
+    elif django_filters is not None and isinstance(backend, django_filters.DjangoFilterBackend):
+        from mcp_django.integrations.rest.filtersets import filterset_parameters
+
+        yield from filterset_parameters(backend, view)
+    else:
+        yield from _openapi_parameters(backend, view)
+
+
+def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:
+    declared = getattr(view, "ordering_fields", backend.ordering_fields)
+    names: list[str] = []
+    if isinstance(declared, list | tuple):
+        names = [name if isinstance(name, str) else name[0] for name in declared]
+    else:
+        model = getattr(getattr(view, "queryset", None), "model", None)
+        if declared == "__all__":
+            names = [] if model is None else [field.name for field in model._meta.fields]
+        else:
+            with suppress(AttributeError, TypeError, AssertionError):
+                # Without a declaration, these are the fields of the serializer.
+                names = [name for name, _ in backend.get_default_valid_fields(view.queryset, view)]
+    if not names:
+        return
+    values = [sign + name for name in names for sign in ("", "-")]
+    yield QueryParameter(
+        name=str(backend.ordering_param),
+        schema={
+            "type": "array",
+            "items": {"type": "string", "enum": values},
+            "description": "Fields to sort by, the most important first; - is descending.",
+        },
+        list_style="comma",
+    )
 
 
 def _openapi_parameters(source: Any, view: Any) -> Iterator[QueryParameter]:
@@ -433,7 +416,15 @@ def encode_body(values: dict[str, Any], media_type: str) -> tuple[bytes, str]:
     pairs = [pair for name, value in values.items() for pair in _flat(name, value)]
     if media_type == FORM:
         return urlencode(pairs, errors="replace").encode(), FORM
-    return _multipart(pairs)
+    boundary = secrets.token_hex(16)
+    parts = []
+    for name, value in pairs:
+        # Callers may choose the names of members, so names are escaped for the header.
+        quoted = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+        disposition = f'Content-Disposition: form-data; name="{quoted}"'
+        parts.append(f"--{boundary}\r\n{disposition}\r\n\r\n{value}\r\n")
+    text = "".join(parts) + f"--{boundary}--\r\n"
+    return text.encode(errors="replace"), f"{MULTIPART}; boundary={boundary}"
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -452,21 +443,6 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, str(value).lower()
     else:
         yield name, "" if value is None else str(value)
-
-
-def _multipart(pairs: list[tuple[str, str]]) -> tuple[bytes, str]:
-    boundary = secrets.token_hex(16)
-    parts = [
-        f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"\r\n\r\n{value}\r\n'
-        for name, value in pairs
-    ]
-    text = "".join(parts) + f"--{boundary}--\r\n"
-    return text.encode(errors="replace"), f"{MULTIPART}; boundary={boundary}"
-
-
-def _quoted(name: str) -> str:
-    """Return a name escaped for a header, because callers may choose the names of members."""
-    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
 # Fields that a change empties ---------------------------------------------------------------------
@@ -495,12 +471,3 @@ def empty_values(
         elif getattr(field, "allow_blank", False):
             values[name] = ""
     return values
-
-
-def _clear_conflicts(arguments: Mapping[str, Any], clear: Any) -> Iterator[ValidationProblem]:
-    """Yield a problem for each field that is to be emptied and also has a value."""
-    for name in clear if isinstance(clear, list) else ():
-        if isinstance(name, str) and name in arguments:
-            yield ValidationProblem(
-                path=name, message="is in clear and also has a value; send one of them"
-            )

@@ -57,33 +57,32 @@ class Routes:
                 path = route.reverse_path(kwargs)
             except NoReverseMatch:
                 continue
-            return path, self._resolve_route(route, path)
+            try:
+                match = resolve("/" + unquote(path).removeprefix(get_script_prefix()))
+            except Resolver404:
+                # The message of Resolver404 would list every URL of the site.
+                raise Http404 from None
+            if match.func is not route.callback:
+                # With this key of an object, the URL belongs to another action.
+                raise Http404
+            return path, match
         if problem := self.routing_problem():
             raise ImproperlyConfigured(problem)
         logger.info("No URL of %s accepts %r.", self.endpoint, dict(kwargs))
         raise Http404
 
-    def _resolve_route(self, route: URLRoute, path: str) -> ResolverMatch:
-        try:
-            match = resolve("/" + unquote(path).removeprefix(get_script_prefix()))
-        except Resolver404:
-            # The message of Resolver404 would list every URL of the site.
-            raise Http404 from None
-        if match.func is not route.callback:
-            # With this key of an object, the URL belongs to another action.
-            raise Http404
-        return match
-
     def _routes(self, urlconf: str | None) -> list[URLRoute]:
         resolver = resolver_of(urlconf)
         routes = self._resolved.get(resolver)
         if routes is None:
+            url_name = "" if self.endpoint.is_viewset else self.endpoint.url_name
             routes = self._resolved[resolver] = [
                 route
                 for route in all_routes(urlconf)
                 if route.is_reversible
                 and _leads_to(self.endpoint, route.callback)
-                and self._is_wanted(route)
+                and (not self.namespace or self.namespace == route.namespace)
+                and (not url_name or url_name in {route.name, route.full_name})
             ]
         return routes
 
@@ -112,20 +111,14 @@ class Routes:
             f"URLconf has {', '.join(sorted(names))}."
         )
 
-    def _is_wanted(self, route: URLRoute) -> bool:
-        if self.namespace and self.namespace != route.namespace:
-            return False
-        return (
-            not self.endpoint.url_name
-            or self.endpoint.is_viewset
-            or (self.endpoint.url_name in {route.name, route.full_name})
-        )
-
 
 def _leads_to(endpoint: RestEndpoint, callback: Any, *, by_any_name: bool = False) -> bool:
     """Return whether a view is the endpoint: the same action of the same class."""
     if endpoint.function is not None:
-        return _unwraps_to(callback, endpoint.function)
+        # The URLconf may put decorators around the function.
+        while callback is not endpoint.function and hasattr(callback, "__wrapped__"):
+            callback = callback.__wrapped__
+        return callback is endpoint.function
     if getattr(callback, "cls", None) is not endpoint.view_class:
         return False
     if not endpoint.is_viewset:
@@ -133,13 +126,6 @@ def _leads_to(endpoint: RestEndpoint, callback: Any, *, by_any_name: bool = Fals
     is_same = (getattr(callback, "actions", None) or {}).get(endpoint.method) == endpoint.action
     is_named = by_any_name or callback.initkwargs.get("basename") in {None, endpoint.basename}
     return is_same and is_named
-
-
-def _unwraps_to(callback: Any, function: Any) -> bool:
-    """Return whether the URLconf has the function itself, or with decorators around it."""
-    while callback is not function and hasattr(callback, "__wrapped__"):
-        callback = callback.__wrapped__
-    return callback is function
 
 
 # Variables of the URL -----------------------------------------------------------------------------
@@ -153,6 +139,8 @@ TYPE_SCHEMAS: Mapping[Any, Schema] = {
     str: {"type": "string"},
     UUID: {"type": "string", "format": "uuid"},
 }
+# Annotations are texts in modules that postpone their evaluation.
+_ANNOTATIONS: Mapping[Any, type] = {"int": int, "UUID": UUID, "uuid.UUID": UUID}
 
 
 def url_variables(
@@ -166,7 +154,9 @@ def url_variables(
         if parameter.name not in variables:
             # A viewset's action has one route, even if its signature has defaults.
             is_required = endpoint.is_viewset or parameter.default is parameter.empty
-            variables[parameter.name] = (_parameter_schema(parameter), is_required)
+            annotation = _ANNOTATIONS.get(parameter.annotation, parameter.annotation)
+            schema = TYPE_SCHEMAS.get(annotation, {"type": "string"})
+            variables[parameter.name] = (schema, is_required)
     if endpoint.lookup is not None:
         name, lookup_field = endpoint.lookup
         if name not in declared:
@@ -198,12 +188,6 @@ def _handler_parameters(endpoint: RestEndpoint) -> Iterator[inspect.Parameter]:
     for parameter in named_parameters[1 if endpoint.is_function else 2 :]:
         if parameter.name != api_settings.FORMAT_SUFFIX_KWARG:
             yield parameter
-
-
-def _parameter_schema(parameter: inspect.Parameter) -> Schema:
-    by_name = {"int": int, "UUID": UUID, "uuid.UUID": UUID}
-    annotation = by_name.get(parameter.annotation, parameter.annotation)
-    return TYPE_SCHEMAS.get(annotation, {"type": "string"})
 
 
 def _lookup_schema(model: Any, name: str) -> Schema:

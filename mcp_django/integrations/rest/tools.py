@@ -174,7 +174,7 @@ def _version_namespace(endpoint: RestEndpoint, options: RestToolOptions) -> str:
     return options.version if is_space else ""
 
 
-# Actions of a viewset -----------------------------------------------------------------------------
+# Viewsets and other REST views --------------------------------------------------------------------
 
 
 def viewset_tools(
@@ -202,27 +202,19 @@ def viewset_tools(
     shared = RestToolOptions.given(options)
     noun = slug(name or base)
     several = slug(plural) or plural_of(noun, endpoints[0].model)
-    own_names = _tool_names(endpoints, noun, several, names)
-    for endpoint, own in zip(endpoints, own_names, strict=True):
+    taken: set[str] = set()
+    for endpoint in endpoints:
+        own = names.get(endpoint.action) or viewset_tool_name(endpoint, noun, several)
         yield _rest_tool(
             endpoint,
             shared,
-            name=own,
+            # One function may have several HTTP methods; only the first gets the plain name.
+            name=f"{own}_{endpoint.method}" if own in taken else own,
             description=descriptions.get(endpoint.action) or description_of(endpoint, noun),
             namespace=space,
             serializer=serializers.get(endpoint.action),
         )
-
-
-def _tool_names(
-    endpoints: Sequence[RestEndpoint], noun: str, plural: str, names: Mapping[str, str]
-) -> Iterator[str]:
-    taken: set[str] = set()
-    for endpoint in endpoints:
-        name = names.get(endpoint.action) or viewset_tool_name(endpoint, noun, plural)
-        # One function may have several HTTP methods; only the first gets the plain name.
-        yield f"{name}_{endpoint.method}" if name in taken else name
-        taken.add(name)
+        taken.add(own)
 
 
 def _by_action(
@@ -246,9 +238,6 @@ def _by_action(
             )
         values_by_action[action] = value
     return values_by_action
-
-
-# Methods of a REST view ---------------------------------------------------------------------------
 
 
 def api_view_tools(
@@ -299,7 +288,20 @@ PAGINATORS = (PageNumberPagination, LimitOffsetPagination, CursorPagination)
 
 def output_schema(endpoint: RestEndpoint) -> Schema | None:
     """Return the schema of an endpoint's responses, or ``None`` if it is not certain."""
-    if not _has_certain_output(endpoint):
+    standard = STANDARD_ACTIONS.get(endpoint.action)
+    if standard is None or endpoint.is_extra or endpoint.action == "destroy":
+        return None
+    if not issubclass(endpoint.view_class, GenericAPIView):
+        return None
+    own = (endpoint.action, *(("update",) if endpoint.action == "partial_update" else ()))
+    is_standard = (
+        endpoint.inherits_unchanged(standard.mixin, *own)
+        and endpoint.inherits_unchanged(GenericAPIView, *RESPONSE_METHODS)
+        and endpoint.inherits_unchanged(APIView, "finalize_response")
+        and endpoint.has_fixed_serializer
+    )
+    kinds = set(map(type, endpoint.renderers())) if is_standard else set()
+    if {kind for kind in kinds if issubclass(kind, JSONRenderer)} != {JSONRenderer}:
         return None
     serializer = endpoint.serializer()
     if not isinstance(serializer, serializers.Serializer):
@@ -311,23 +313,6 @@ def output_schema(endpoint: RestEndpoint) -> Schema | None:
         return portable_output(row_schema, SchemaSource.COLUMNS)
     several = _paginated_schema(endpoint, {"type": "array", "items": row_schema})
     return None if several is None else portable_output(several, SchemaSource.COLUMNS)
-
-
-def _has_certain_output(endpoint: RestEndpoint) -> bool:
-    standard = STANDARD_ACTIONS.get(endpoint.action)
-    if standard is None or endpoint.is_extra or endpoint.action == "destroy":
-        return False
-    if not issubclass(endpoint.view_class, GenericAPIView):
-        return False
-    own = (endpoint.action, *(("update",) if endpoint.action == "partial_update" else ()))
-    is_standard = (
-        endpoint.inherits_unchanged(standard.mixin, *own)
-        and endpoint.inherits_unchanged(GenericAPIView, *RESPONSE_METHODS)
-        and endpoint.inherits_unchanged(APIView, "finalize_response")
-        and endpoint.has_fixed_serializer
-    )
-    kinds = set(map(type, endpoint.renderers())) if is_standard else set()
-    return {kind for kind in kinds if issubclass(kind, JSONRenderer)} == {JSONRenderer}
 
 
 def _paginated_schema(endpoint: RestEndpoint, several: Schema) -> Schema | None:
@@ -375,18 +360,15 @@ def _serializer_schema(serializer: Any) -> Schema:
 
 def _nullable(field: Any) -> Schema:
     schema = _field_schema(field)
-    if not schema or _is_never_null(field):
+    if not schema:
         return schema
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _is_never_null(field: Any) -> bool:
-    """Return whether the field is for a column that is never null."""
     column = _model_field(field)
-    if column is None or field.allow_null:
-        return False
-    is_many = bool(column.many_to_many or column.one_to_many)
-    return is_many or not getattr(column, "null", True)
+    if column is not None and not field.allow_null:
+        is_many = column.many_to_many or column.one_to_many
+        if is_many or not getattr(column, "null", True):
+            # The column is never null.
+            return schema
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _model_field(field: Any) -> Any:
@@ -415,16 +397,6 @@ def _decimal(field: Any) -> Schema:
     return {"type": "string" if as_text else "number"}
 
 
-def _big(field: Any) -> Schema:
-    is_text = getattr(field, "coerce_to_string", False)
-    return {"type": "string"} if is_text else dict(LARGE_INTEGER)
-
-
-def _choice(field: Any) -> Schema:
-    # A row may have a value that has been removed from the choices.
-    return {"type": "string"} if all(isinstance(choice, str) for choice in field.choices) else {}
-
-
 def _slug(field: Any) -> Schema:
     model = None if field.queryset is None else field.queryset.model
     try:
@@ -444,15 +416,6 @@ def _related_key_schema(field: Any) -> Schema:
     return {} if related is None else key_schema(related._meta.pk)
 
 
-def _list_of(child: Any) -> Schema:
-    element_schema = _field_schema(child)
-    # An element may be null.
-    return {
-        "type": "array",
-        "items": {"anyOf": [element_schema, {"type": "null"}]} if element_schema else {},
-    }
-
-
 _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     serializers.ListSerializer: lambda field: {
         "type": "array",
@@ -466,13 +429,24 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     fields.UUIDField: lambda field: {} if field.uuid_format == "int" else {"type": "string"},
     fields.IntegerField: constant_schema(type="integer"),
     # Not every release of REST framework has this field.
-    getattr(fields, "BigIntegerField", fields.IntegerField): _big,
+    getattr(fields, "BigIntegerField", fields.IntegerField): lambda field: (
+        {"type": "string"} if getattr(field, "coerce_to_string", False) else dict(LARGE_INTEGER)
+    ),
     fields.FloatField: constant_schema(type="number"),
     fields.DecimalField: _decimal,
     fields.DurationField: constant_schema(type="string"),
-    fields.ListField: lambda field: _list_of(field.child),
+    fields.ListField: lambda field: {
+        "type": "array",
+        # An element may be null.
+        "items": (
+            {"anyOf": [schema, {"type": "null"}]} if (schema := _field_schema(field.child)) else {}
+        ),
+    },
     fields.DictField: constant_schema(type="object"),
-    fields.ChoiceField: _choice,
+    # A row may have a value that has been removed from the choices.
+    fields.ChoiceField: lambda field: (
+        {"type": "string"} if all(isinstance(choice, str) for choice in field.choices) else {}
+    ),
     # The URL of the file; without a file it is null, although the column is not.
     fields.FileField: constant_schema(anyOf=[{"type": "string"}, {"type": "null"}]),
     relations.StringRelatedField: constant_schema(type="string"),

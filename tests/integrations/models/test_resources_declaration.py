@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import AppRegistryNotReady, ImproperlyConfigured
+from django.db.models.options import Options
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
@@ -82,4 +83,14 @@ def test_unregistering_the_model_takes_everything_away():
     with pytest.raises(NotRegistered):
         server.unregister(Product)
     server.register(Product, resource(uri="shop://p/{slug}", fields=["slug"]))
+    assert list(server.templates) == ["shop://p/{slug}"]
+
+
+def test_a_unique_column_is_enough_while_models_are_still_loading(monkeypatch):
+    def refuse(options):
+        raise AppRegistryNotReady("Models aren't loaded yet.")
+
+    # Models of other apps may have relations to this one, so Django does not know all of them yet.
+    monkeypatch.setattr(Options, "related_objects", property(refuse))
+    server = offer(Product, uri="shop://p/{slug}", fields=["slug"])
     assert list(server.templates) == ["shop://p/{slug}"]
