@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -110,13 +110,25 @@ class Work(Outcome):
     async def afinish(self) -> Answer:
         """Run the call from the event loop."""
         call = self.call
-        if not call.envelope.revision.stateless:
-            return await _arun_in_session(self)
-        try:
-            result = await (invoke.arun if self.is_async else invoke.run_from_event_loop)(call)
-            return Reply(status=200, headers=self.headers, body=encode_response(call, result))
-        except MCPError as exc:
-            return _failed(self, exc)
+        if call.envelope.revision.stateless:
+            try:
+                result = await (invoke.arun if self.is_async else invoke.run_from_event_loop)(call)
+                return Reply(status=200, headers=self.headers, body=encode_response(call, result))
+            except MCPError as exc:
+                return _failed(self, exc)
+        # A client that disconnects does not cancel its call in a session.
+        loop = asyncio.get_running_loop()
+        if sys.version_info >= (3, 12):
+            # Most calls end at their first step.
+            task = asyncio.Task(_run_polled(self), loop=loop, eager_start=True)
+        else:
+            task = loop.create_task(_run_polled(self))
+        if not task.done():
+            _detached.add(task)
+            task.add_done_callback(_detached.discard)
+            call.cancellation.add_callback(call_on_loop(task.cancel))
+            await asyncio.wait([task])
+        return _cancelled(self) if task.cancelled() else task.result()
 
     def finish_in_thread(self, timer: CallTimer) -> Outcome:
         """Run a synchronous function."""
@@ -154,22 +166,6 @@ def _run(work: Work) -> Reply | Pending:
         if not call.cancellation.requested_by_client:
             raise
         return _cancelled(work)
-
-
-async def _arun_in_session(work: Work) -> Answer:
-    # A client that disconnects does not cancel its call in a session.
-    loop = asyncio.get_running_loop()
-    if sys.version_info >= (3, 12):
-        # Most calls end at their first step.
-        task = asyncio.Task(_run_polled(work), loop=loop, eager_start=True)
-    else:
-        task = loop.create_task(_run_polled(work))
-    if not task.done():
-        _detached.add(task)
-        task.add_done_callback(_detached.discard)
-        work.call.cancellation.add_callback(call_on_loop(task.cancel))
-        await asyncio.wait([task])
-    return _cancelled(work) if task.cancelled() else task.result()
 
 
 async def _run_polled(work: Work) -> Answer:
@@ -295,10 +291,18 @@ async def messages(
         yield KEEPALIVE
     running = asyncio.ensure_future(_run_to_result(call, mailbox, answers, first))
     running.add_done_callback(lambda _: mailbox.wake())
+
+    def end() -> None:
+        revoked.set()
+        running.cancel()
+
     try:
         with (
             drain.cancel_at_drain_deadline(running),
-            _cancel_on_revocation(call, revoked, running),
+            # The credential may expire while the call runs.
+            listen.watch_access(
+                call.server, call.principal, end, after=listen.SHORT_SECONDS, ends_at_expiry=False
+            ),
         ):
             patience = start_seconds or get_settings().keepalive_seconds
             while not running.done():
@@ -323,26 +327,6 @@ async def messages(
 def _note_begun(call: Call) -> None:
     if call.stream is not None:
         call.stream.has_begun = True
-
-
-@contextmanager
-def _cancel_on_revocation(
-    call: Call, revoked: asyncio.Event, running: asyncio.Future[Result]
-) -> Iterator[None]:
-    """Cancel the call if the caller's access is revoked, but not if the credential expires."""
-
-    def end() -> None:
-        revoked.set()
-        running.cancel()
-
-    with listen.watch_access(
-        call.server,
-        call.principal,
-        end,
-        after=listen.SHORT_SECONDS,
-        ends_at_expiry=False,
-    ):
-        yield
 
 
 async def _run_to_result(

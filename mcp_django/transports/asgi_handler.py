@@ -127,7 +127,10 @@ class FastASGIHandler(BaseHandler):
         self, scope: Scope, exchange: Exchange, caller: str | Member, in_flight: InFlight
     ) -> Outcome:
         body = exchange.body if in_flight.refusal is None else b""
-        message = await _decoded(body)
+        if len(body) > MAX_INLINE_BYTES:
+            message: Message = await asyncio.to_thread(jsonrpc.decode, body)
+        else:
+            message = jsonrpc.decode(body)
         in_flight.body, in_flight.message = body, message
         work = partial(self._respond, scope, body, in_flight)
         pool = get_pool(pool_of(message, exchange))
@@ -167,12 +170,6 @@ class FastASGIHandler(BaseHandler):
         # The sender of `request_finished`, as in Django's own handlers; not in the stubs.
         response._handler_class = type(self)  # type: ignore[attr-defined]
         return response
-
-
-async def _decoded(body: bytes) -> Message:
-    if len(body) > MAX_INLINE_BYTES:
-        return await asyncio.to_thread(jsonrpc.decode, body)
-    return jsonrpc.decode(body)
 
 
 # The raw ASGI mount -------------------------------------------------------------------------------
@@ -269,36 +266,29 @@ def exchange_of(scope: Scope, view: Any = None) -> Exchange:
     ``view`` is the view that the URLconf resolved, or ``None`` if there is no URLconf.
     """
     headers = Headers(scope["headers"])
-    needs_scheme = b"origin" in headers.lines or b"authorization" in headers.lines
+    scheme = ""
+    if b"origin" in headers.lines or b"authorization" in headers.lines:
+        # What ``HttpRequest.scheme`` would return, without building a request.
+        scheme = str(scope.get("scheme", "http"))
+        trusted: tuple[str, str] | None = settings.SECURE_PROXY_SSL_HEADER
+        if trusted is not None:
+            name, secure = trusted
+            header = headers.get(name.removeprefix("HTTP_").replace("_", "-").lower())
+            if header is not None:
+                scheme = "https" if header.partition(",")[0].strip() == secure else "http"
     return Exchange(
         verb=scope["method"],
-        scheme=_scheme_of(scope, headers) if needs_scheme else "",
+        scheme=scheme,
         headers=headers,
         query=scope.get("query_string", b"").decode("latin-1"),
         path=scope["path"],
         endpoint=view.endpoint if view else _endpoint_of(scope["path"]),
         build_request=partial(_build_request, scope, view),
-        find_source=partial(_source_of, scope, headers),
+        # As Django derives REMOTE_ADDR; a socket without addresses has none.
+        find_source=lambda: source_of_headers(headers, (scope.get("client") or ("",))[0]),
         can_stream=True,
         cancellation=Cancellation(),
     )
-
-
-def _source_of(scope: Scope, headers: Headers) -> str | None:
-    # As Django derives REMOTE_ADDR; a socket without addresses has none.
-    client = scope.get("client")
-    return source_of_headers(headers, client[0] if client else "")
-
-
-def _scheme_of(scope: Scope, headers: Headers) -> str:
-    """Return the scheme that ``HttpRequest.scheme`` would, without building a request."""
-    trusted: tuple[str, str] | None = settings.SECURE_PROXY_SSL_HEADER
-    if trusted is not None:
-        name, secure = trusted
-        header = headers.get(name.removeprefix("HTTP_").replace("_", "-").lower())
-        if header is not None:
-            return "https" if header.partition(",")[0].strip() == secure else "http"
-    return str(scope.get("scheme", "http"))
 
 
 @lru_cache(maxsize=256)
@@ -331,14 +321,10 @@ async def _outcome_of(server: Server, exchange: Exchange) -> Outcome:
             message = parse_request(server, exchange)
     except RequestRefused as exc:
         return exc.reply
-    if thread_context() is None:
-        return await _outcome_on_loop(server, exchange, message)
-    # The caller and all rows are queried in a thread, which enters the tenant.
-    in_thread = IncomingHTTPRequest(server, exchange, message)
-    return await _serve_in_thread(in_thread, in_thread.serve_in_thread)
-
-
-async def _outcome_on_loop(server: Server, exchange: Exchange, message: Message | None) -> Outcome:
+    if thread_context() is not None:
+        # The caller and all rows are queried in a thread, which enters the tenant.
+        in_thread = IncomingHTTPRequest(server, exchange, message)
+        return await _serve_in_thread(in_thread, in_thread.serve_in_thread)
     request = IncomingOnLoop(server, exchange, message)
     while True:
         prepared, refused, unknown = None, None, None

@@ -69,7 +69,12 @@ class BatchAdmission:
         refusals = self._refusals() if is_whole else []
         if refusals:
             self._reject(refusals[0])
-            raise _combine(refusals)
+            # Missing authentication precedes missing scopes.
+            refusal = next(
+                (exc for exc in refusals if not isinstance(exc, InsufficientScope)), refusals[0]
+            )
+            refusal.scopes = tuple(dict.fromkeys(scope for exc in refusals for scope in exc.scopes))
+            raise refusal
         try:
             self._usage_batch.consume()
         except TooManyRequests as exc:
@@ -128,10 +133,3 @@ class BatchAdmission:
             # Members wait for each other.
             opened.asks_again = True
         self.outcomes[index] = opened
-
-
-def _combine(refusals: list[AccessRefused]) -> AccessRefused:
-    """Combine several rejections into one; missing authentication precedes missing scopes."""
-    first = next((exc for exc in refusals if not isinstance(exc, InsufficientScope)), refusals[0])
-    first.scopes = tuple(dict.fromkeys(scope for exc in refusals for scope in exc.scopes))
-    return first

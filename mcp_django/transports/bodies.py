@@ -162,7 +162,13 @@ def _is_runserver(environ: Mapping[str, Any]) -> bool:
 def _parts_of_runserver(stream: Any) -> Iterator[bytes]:
     """Yield the chunks of a body that Django's development server has not read."""
     read, read_line = stream._read, stream._readline
-    while size := _chunk_size(read_line(MAX_LINE_BYTES)):
+    while True:
+        match = CHUNK_LINE.fullmatch(read_line(MAX_LINE_BYTES))
+        if match is None:
+            raise BodyRefused(400, MALFORMED)
+        size = int(match[1], 16)
+        if size == 0:
+            break
         while size:
             part = read(min(size, PART_BYTES))
             if not part:
@@ -178,13 +184,6 @@ def _parts_of_runserver(stream: Any) -> Iterator[bytes]:
         if not line.endswith(b"\r\n"):
             break
     raise BodyRefused(400, MALFORMED)
-
-
-def _chunk_size(line: bytes) -> int:
-    match = CHUNK_LINE.fullmatch(line)
-    if match is None:
-        raise BodyRefused(400, MALFORMED)
-    return int(match[1], 16)
 
 
 def end_connection_if_unread(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

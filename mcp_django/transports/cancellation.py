@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -82,16 +82,6 @@ def apply_stored_cancellations(session_pk: int) -> None:
             inbox.take_messages(session_pk, [ref])
 
 
-def _apply_stored_cancellations_of(session_pks: Iterable[int]) -> None:
-    """Apply stored cancellations for several sessions; cancel all calls of ended sessions."""
-    pks = set(session_pks)
-    for session_pk in pks - sessions.live_sessions(pks):
-        for request_id in running_calls.of(session_pk):
-            running_calls.cancel(session_pk, request_id)
-    for session_pk in inbox.sessions_with_messages(pks):
-        apply_stored_cancellations(session_pk)
-
-
 def _ref(request_id: str) -> str:
     """Return the inbox reference of a request's cancellation; a hash, since ids may be too long."""
     return f"cancel {hashlib.sha256(request_id.encode()).hexdigest()}"
@@ -152,8 +142,7 @@ class _CancellationPoller:
     when a poll finds none.
     """
 
-    def __init__(self, poll: Callable[[set[int]], None]) -> None:
-        self._poll = poll
+    def __init__(self) -> None:
         self._sessions: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -196,10 +185,14 @@ class _CancellationPoller:
                 self.poll_now(lasting)
             before = now
 
-    def poll_now(self, sessions: set[int]) -> None:
-        """Check for cancellations now, in this thread."""
+    def poll_now(self, pks: set[int]) -> None:
+        """Apply stored cancellations now, in this thread; cancel all calls of ended sessions."""
         try:
-            self._poll(sessions)
+            for session_pk in pks - sessions.live_sessions(pks):
+                for request_id in running_calls.of(session_pk):
+                    running_calls.cancel(session_pk, request_id)
+            for session_pk in inbox.sessions_with_messages(pks):
+                apply_stored_cancellations(session_pk)
         except DatabaseError as exc:
             logger.debug("Could not check for cancellations (%s); retrying.", exc)
         except Exception:
@@ -208,4 +201,4 @@ class _CancellationPoller:
             connections.close_all()
 
 
-cancellation_poller = _CancellationPoller(_apply_stored_cancellations_of)
+cancellation_poller = _CancellationPoller()

@@ -12,7 +12,6 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -463,10 +462,8 @@ class _TaskResultStream:
                 "Send tasks/result again."
             )
         self._ids.pop(key, None)
-        await run_in_short_thread(partial(self._give, {key: answers_by_id[request_id]}))
-
-    def _give(self, answers: dict[str, Any]) -> None:
-        store_answers(self.load_task(), answers)
+        answer = answers_by_id[request_id]
+        await run_in_short_thread(lambda: store_answers(self.load_task(), {key: answer}))
 
     def _note(self, answering: asyncio.Task[None]) -> None:
         if not answering.cancelled() and self._failure is None:

@@ -50,7 +50,7 @@ from mcp_django.protocol.jsonrpc import (
     Request,
     RequestId,
 )
-from mcp_django.protocol.revisions import Revision, error_object
+from mcp_django.protocol.revisions import error_object
 from mcp_django.protocol.text import clip
 from mcp_django.transports import answer, client_requests, listen
 from mcp_django.transports.batches import BatchAdmission
@@ -133,7 +133,21 @@ class Conversation:
         if isinstance(message, Request):
             await self._begin(message)
         elif isinstance(message, Notification):
-            self._process_notification(message)
+            # Unknown ones are ignored, and none is answered.
+            with self._local.trace_notification(message):
+                if message.method == CANCELLED:
+                    self._cancel(message)
+            if (
+                message.method == "notifications/initialized"
+                and self._local.agreed is not None
+                and self._session_tasks is None
+            ):
+                # The client is notified of changes and pinged, but not before it is initialized.
+                self._session_tasks = SessionTasks(
+                    *(self._server, self._local, self._opening.authorize),
+                    write=self._send,
+                    end=self._end,
+                )
         elif isinstance(message, DecodingFailure):
             if not message.silent:
                 await self._send_error(message.error, message.id)
@@ -141,22 +155,6 @@ class Conversation:
             await self._take_batch(message)
         elif message.id is not None:
             self._local.answers.deliver(message.id, decode_answer(message))
-
-    def _process_notification(self, message: Notification) -> None:
-        """Process a notification; unknown ones are ignored, and none is answered."""
-        with self._local.trace_notification(message):
-            if message.method == CANCELLED:
-                self._cancel(message)
-        if message.method == "notifications/initialized":
-            self._start_session_tasks()
-
-    def _start_session_tasks(self) -> None:
-        """Start to notify the client of changes and to ping it; not before it is initialized."""
-        if self._local.agreed is None or self._session_tasks is not None:
-            return
-        self._session_tasks = SessionTasks(
-            self._server, self._local, self._opening.authorize, write=self._send, end=self._end
-        )
 
     async def _take_batch(self, batch: Batch) -> None:
         """Serve the members of a batch, if the session's revision has batches."""
@@ -221,13 +219,14 @@ class Conversation:
         task = asyncio.create_task(self._serve(request, opening, respond))
         self._tasks[task] = request
         self._open[request.id] = task
-        task.add_done_callback(self._forget)
-        return task
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        request = self._tasks.pop(task)
-        if self._open.get(request.id) is task:
-            del self._open[request.id]
+        def forget(ended: asyncio.Task[None]) -> None:
+            del self._tasks[ended]
+            if self._open.get(request.id) is ended:
+                del self._open[request.id]
+
+        task.add_done_callback(forget)
+        return task
 
     async def _admit(
         self, requests: Mapping[int, Request], admission: asyncio.Future[Outcomes]
@@ -266,10 +265,12 @@ class Conversation:
         try:
             await self._answer(await opening(), respond)
         except Exception as exc:  # noqa: BLE001 - e.g. from the site's own permission or backend
-            session_revision = self._local.revision
-            error = _error_of(
-                request, exc, session_revision=session_revision, transport=self._transport
-            )
+            if isinstance(exc, AccessRefused):
+                # A channel has neither HTTP statuses nor challenges: the message says what to do.
+                error = _access_error(exc, HINTS.get(self._transport, HINT))
+            else:
+                shown = exc if isinstance(exc, MCPError) else _internal_error(request, exc)
+                error = error_object(shown, error_revision_of(request, self._local.revision))
             await respond(jsonrpc.encode(jsonrpc.build_error(request.id, error)))
 
     async def _answer(self, opened: Opened, respond: Respond) -> None:
@@ -401,15 +402,15 @@ class _RequestOpener:
         """
         if not requests:
             return {}
-        batch = Batch(tuple(requests.values()))
-        return await self._run(get_pool("tool"), partial(self._admit_batch, requests), batch)
 
-    def _admit_batch(self, requests: Mapping[int, Request]) -> Outcomes:
-        admission = BatchAdmission(requests, self._open_member, self._call_for)
-        with suppress(TooManyRequests):
-            # The outcomes then have the error.
-            admission.admit()
-        return admission.outcomes
+        def admit() -> Outcomes:
+            admission = BatchAdmission(requests, self._open_member, self._call_for)
+            with suppress(TooManyRequests):
+                # The outcomes then have the error.
+                admission.admit()
+            return admission.outcomes
+
+        return await self._run(get_pool("tool"), admit, Batch(tuple(requests.values())))
 
     def _open_member(self, request: Request, usage_batch: UsageBatch | None) -> Opened:
         try:
@@ -507,20 +508,6 @@ HINT = (
 HINTS = {
     "sse": "This needs credentials: open the stream with the header 'Authorization: Bearer TOKEN'."
 }
-
-
-def _error_of(
-    request: Request, exc: Exception, *, session_revision: Revision | None, transport: str
-) -> dict[str, Any]:
-    """Return the JSON-RPC error object for an exception; ``session_revision`` is the agreed one.
-
-    A channel has neither HTTP statuses nor challenges, so the message says what to do.
-    """
-    if isinstance(exc, AccessRefused):
-        return _access_error(exc, HINTS.get(transport, HINT))
-    if not isinstance(exc, MCPError):
-        exc = _internal_error(request, exc)
-    return error_object(exc, error_revision_of(request, session_revision))
 
 
 def _internal_error(request: Request, exc: Exception) -> InternalError:

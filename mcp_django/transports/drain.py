@@ -20,7 +20,7 @@ from typing import Any
 
 from mcp_django.conf import get_settings
 from mcp_django.storage.call_rows import call_log
-from mcp_django.storage.writer import BatchWriter, row_writer
+from mcp_django.storage.writer import row_writer
 
 logger = logging.getLogger("mcp_django")
 
@@ -60,18 +60,15 @@ class Drain:
         if not self.draining:
             self.draining = True
             for writer in (call_log, row_writer):
-                self._see_rows_written(writer)
+                # Keeps the process alive until the queued rows are written.
+                holder = object()
+                self._held.add(holder)
+                writer.flush_and_stop(partial(self._held.discard, holder))
         with self._lock:
             waiting = list(self._wakers.items())
         for event, (loop, wake) in waiting:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_end, event, wake)
-
-    def _see_rows_written(self, writer: BatchWriter) -> None:
-        """Keep the process alive until the queued rows are written."""
-        holder = object()
-        self._held.add(holder)
-        writer.flush_and_stop(lambda: self._held.discard(holder))
 
     @contextmanager
     def watch(self, wake: Callable[[], None]) -> Iterator[asyncio.Event]:

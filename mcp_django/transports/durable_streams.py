@@ -147,7 +147,9 @@ async def read_stored_events(
             if loop.time() - last_sent >= get_settings().keepalive_seconds:
                 last_sent = loop.time()
                 yield sse.KEEPALIVE_COMMENT
-            await _wait_for_notification(reader.notified)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(poll_seconds(), MAX_POLL_SECONDS)):
+                    await reader.notified.wait()
 
 
 @contextmanager
@@ -191,38 +193,26 @@ class _StoredStreamReader:
 _readers: dict[int, _StoredStreamReader] = {}
 
 
-async def _wait_for_notification(notified: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(min(poll_seconds(), MAX_POLL_SECONDS)):
-            await notified.wait()
-    except TimeoutError:
-        return
-
-
 def _close_if_lost(number: int, snapshot: streams.StreamSnapshot) -> bool:
-    return snapshot.is_open and streams.mark_lost(
-        number,
-        snapshot.owner,
-        payload=_terminal_error(snapshot.request_id),
-        retention=get_settings().retention.streams,
-    )
-
-
-def _terminal_error(request_id: str) -> str:
-    """Return the last message of a stream whose process died; ``request_id`` is JSON.
-
-    The stream of a batch has several request ids and gets an error for each.
-    """
-    decoded_id = json.loads(request_id)
+    """Close a stream whose process died, with an error; return whether this call did it."""
+    if not snapshot.is_open:
+        return False
+    request_id = json.loads(snapshot.request_id)
     error = {
         "code": INTERNAL_ERROR,
         "message": "The server process that ran this call has died; send the request again.",
     }
-    if isinstance(decoded_id, list):
-        return jsonrpc.encode(
-            [jsonrpc.build_error(member_id, error) for member_id in decoded_id]
-        ).decode()
-    return jsonrpc.encode(jsonrpc.build_error(decoded_id, error)).decode()
+    if isinstance(request_id, list):
+        # The stream of a batch gets an error for each request.
+        response: Any = [jsonrpc.build_error(member_id, error) for member_id in request_id]
+    else:
+        response = jsonrpc.build_error(request_id, error)
+    return streams.mark_lost(
+        number,
+        snapshot.owner,
+        payload=jsonrpc.encode(response).decode(),
+        retention=get_settings().retention.streams,
+    )
 
 
 # Event ids ----------------------------------------------------------------------------------------
@@ -336,9 +326,11 @@ class OwnedStream:
                         return
                     if message.body:
                         self._emit(message.body, final=message.is_response)
-                        await self._keep_pace()
                     elif message.reconnect_seconds is not None:
                         self.close_stream(message.reconnect_seconds)
+                    # The call may produce messages faster than the database stores them.
+                    if len(self._buffer) > MAX_WAITING:
+                        await self._flush()
         except MCPError as exc:
             if not self._cancellation.requested_by_client:
                 self._emit(failure(self._call, exc), final=True)
@@ -381,15 +373,16 @@ class OwnedStream:
 
     async def _check_for_cancellation(self) -> None:
         """Cancel the call if another process cancelled it or ended its session."""
+
+        def is_session_over() -> bool:
+            # The calls of a batch are cancelled one by one, by their own flags.
+            cancellation.apply_stored_cancellations(self._session_pk)
+            return not sessions.mark_seen(self._session_pk)
+
         # The pub/sub hub polls again, so a failure only delays this.
         with suppress(DatabaseError):
-            if await run_in_short_thread(self._is_ended_elsewhere):
+            if await run_in_short_thread(is_session_over):
                 self.cancel()
-
-    def _is_ended_elsewhere(self) -> bool:
-        # The calls of a batch are cancelled one by one, by their own flags.
-        cancellation.apply_stored_cancellations(self._session_pk)
-        return not sessions.mark_seen(self._session_pk)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -416,15 +409,8 @@ class OwnedStream:
             if len(self._live) > MAX_WAITING:
                 self._live, self.is_slow = None, True
         self._changed.set()
-        if not final:
-            self._flush_later()
-
-    async def _keep_pace(self) -> None:
-        """Wait for the database if the call produces messages faster than they are stored."""
-        if len(self._buffer) > MAX_WAITING:
-            await self._flush()
-
-    def _flush_later(self) -> None:
+        if final:
+            return
         if len(self._buffer) >= FLUSH_EVENTS:
             self._flush_now()
         elif self._timer is None:

@@ -212,18 +212,13 @@ def challenge_reply(exc: AccessRefused, server: Server, exchange: Exchange) -> R
     url = metadata_url(server, exchange.request(), _address(exchange))
     if url is None:
         return access_reply(exc)
-    scopes = tuple(dict.fromkeys((*server.scopes, *exc.scopes, *_granted(exc))))
-    return access_reply(exc, scopes=scopes, parameters={"resource_metadata": url})
-
-
-def _granted(exc: AccessRefused) -> list[str]:
-    """Return the token's scopes, for clients that request only the scopes in the challenge.
-
-    Empty unless the setting ``CHALLENGE_SCOPES`` is ``"granted"``.
-    """
+    scopes = [*server.scopes, *exc.scopes]
     if isinstance(exc, InsufficientScope) and get_settings().challenge_scopes == "granted":
-        return sorted(exc.granted)
-    return []
+        # For clients that request only the scopes in the challenge.
+        scopes += sorted(exc.granted)
+    return access_reply(
+        exc, scopes=tuple(dict.fromkeys(scopes)), parameters={"resource_metadata": url}
+    )
 
 
 def _address(exchange: Exchange) -> str:

@@ -307,12 +307,13 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
             # Only a request in a session waits for a task.
             assert isinstance(call.result, dict)
             return json_reply(200, encode_response(call, call.result))
-        component = call.component
+        component, exchange = call.component, self.exchange
         may_send = component.slow or component.function.context_parameter is not None
-        if may_send and call.wants_stream and _can_stream(self.exchange):
+        can_stream = may_send and call.wants_stream and exchange.can_stream
+        if can_stream and request_checks.accepts(exchange.headers, EVENT_STREAM):
             call.stream = ResponseStream()
             # A slow call would only wait longer for its first byte.
-            may_wait = not component.slow and request_checks.accepts(self.exchange.headers, JSON)
+            may_wait = not component.slow and request_checks.accepts(exchange.headers, JSON)
             begin = partial(answer.stream_or_reply, call) if may_wait else None
             return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call), begin=begin)
         return answer.Work(call=call, headers=BASE_HEADERS)
@@ -478,10 +479,6 @@ def _without_message(call: SessionRequest) -> Outcome:
         return error_reply(exc, None, LATEST_HANDSHAKE)
 
 
-def _can_stream(exchange: Exchange) -> bool:
-    return exchange.can_stream and request_checks.accepts(exchange.headers, EVENT_STREAM)
-
-
 def _listen(call: Call, exchange: Exchange) -> Outcome:
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
         return jsonrpc_error_reply(
@@ -567,7 +564,9 @@ class BodyReader:
                     refused = await self._rejection(parts, size)
         except TimeoutError:
             self._is_late = True
-            refused = self._late()
+            seconds = get_settings().body_seconds
+            late = f"The body was not received within {seconds:g} seconds."
+            refused = readable_reply(exchange, jsonrpc_error_reply(408, late))
         exchange.body, exchange.django_request = b"".join(parts), None
         return refused
 
@@ -616,10 +615,6 @@ class BodyReader:
         self._is_authorized = refused is None
         return refused
 
-    def _late(self) -> Reply:
-        message = f"The body was not received within {get_settings().body_seconds:g} seconds."
-        return readable_reply(self.exchange, jsonrpc_error_reply(408, message))
-
     def wrap_send(self, send: Send) -> Send:
         """Wrap ``send`` so that the reply ends only when the rest of the body was read and dropped.
 
@@ -635,13 +630,10 @@ class BodyReader:
                 message = end_connection(self.scope, message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 await send({**message, "more_body": True})
-                await self._drop_rest()
+                with suppress(ClientDisconnected, TimeoutError):
+                    while not self._is_whole and not self._is_late:
+                        await self._part()
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
 
         return linger
-
-    async def _drop_rest(self) -> None:
-        with suppress(ClientDisconnected, TimeoutError):
-            while not self._is_whole and not self._is_late:
-                await self._part()

@@ -278,20 +278,17 @@ class SessionRequest:
             with telemetry.trace_notification(
                 message, version=version, transport="http", session=digest
             ):
-                return self._notified(session, message)
+                if message.method == "notifications/cancelled":
+                    cancellation.cancel_request(session.record.pk, message)
+                is_initialized = session.record.is_initialized
+                if message.method == "notifications/initialized" and not is_initialized:
+                    return Pending(
+                        kind=sessions.INITIALIZED_SESSIONS,
+                        row=session.record.pk,
+                        reply=accepted(),
+                        fail=partial(_failed, "session", None, None),
+                    )
         return accepted()
-
-    def _notified(self, session: StoredSession, message: Notification) -> Reply | Pending:
-        if message.method == "notifications/cancelled":
-            cancellation.cancel_request(session.record.pk, message)
-        if message.method != "notifications/initialized" or session.record.is_initialized:
-            return accepted()
-        return Pending(
-            kind=sessions.INITIALIZED_SESSIONS,
-            row=session.record.pk,
-            reply=accepted(),
-            fail=partial(_failed, "session", None, None),
-        )
 
     # GET ------------------------------------------------------------------------------------------
 

@@ -92,7 +92,12 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
         capabilities={},
         network=network,
     )
-    endpoint = f"{_relative(exchange.path)}?{SESSION}={plaintext}"
+    # Relative to the URL of the stream, so proxy prefixes do not matter.
+    mount, _, last = exchange.path.rpartition("/")
+    target = f"{last}/messages" if last not in ("", "sse") else "messages"
+    if not last and mount.endswith("/sse"):
+        target = "../messages"
+    endpoint = f"{target}?{SESSION}={plaintext}"
     return Stream(
         headers=SSE_HEADERS,
         open=lambda: _events(server, principal, source, row.pk, endpoint, slot),
@@ -118,23 +123,17 @@ def accept_post(
             request_id=jsonrpc.request_id_of(message),
         )
     if not _connections.queue_message(row.pk, message, len(exchange.body)):
-        _store_for_other_process(row.pk, exchange.body)
+        # Another process has the stream of the session.
+        if not inbox.has_room(row.pk, REF, size=len(exchange.body), keep=MAX_WAITING):
+            raise _full()
+        inbox.put_message(row.pk, REF, REF, exchange.body.decode())
+        notify(TopicKey("", "session", str(row.pk)))
     return accepted()
 
 
 def _namespace(server: Server) -> str:
     """Return the namespace that keeps session ids apart from those of Streamable HTTP."""
     return f"{server.name}/sse"
-
-
-def _relative(path: str) -> str:
-    """Return the URL to post to, relative to the stream's URL, so proxy prefixes do not matter."""
-    mount, _, last = path.rpartition("/")
-    if last == "sse":
-        return "messages"
-    if not last and mount.endswith("/sse"):
-        return "../messages"
-    return f"{last}/messages" if last else "messages"
 
 
 async def _events(
@@ -243,18 +242,6 @@ MAX_WAITING = 256
 FETCHED = 16
 # How often, at least, the session is checked and its `seen_at` updated while the stream is open.
 LIVE_SECONDS = 30
-
-
-def _store_for_other_process(session_pk: int, body: bytes) -> None:
-    """Store a message for the process with the session's stream, and notify that process.
-
-    Raises:
-        Busy: too many messages are already stored.
-    """
-    if not inbox.has_room(session_pk, REF, size=len(body), keep=MAX_WAITING):
-        raise _full()
-    inbox.put_message(session_pk, REF, REF, body.decode())
-    notify(TopicKey("", "session", str(session_pk)))
 
 
 def _full() -> Busy:
@@ -377,7 +364,9 @@ class _Connection:
             self._notified.clear()
             try:
                 await self._fetch()
-                if not await run_in_short_thread(self._may_continue):
+                if not await run_in_short_thread(
+                    lambda: sessions.mark_seen(self._pk) and self._may_stay()
+                ):
                     self._end()
             except DatabaseError:
                 # The next notification triggers another attempt.
@@ -403,9 +392,6 @@ class _Connection:
         finally:
             for _ in range(room):
                 self._room.give()
-
-    def _may_continue(self) -> bool:
-        return sessions.mark_seen(self._pk) and self._may_stay()
 
 
 class _Connections:

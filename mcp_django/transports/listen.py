@@ -19,7 +19,6 @@ from collections.abc import (
     AsyncGenerator,
     Callable,
     Collection,
-    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -433,17 +432,18 @@ class _TaskNotices:
 
     async def of(self, topic: TopicKey, call: Call) -> dict[str, Any] | None:
         """Return a task as ``tasks/get`` does; ``None`` if it does not exist or is unreadable."""
-        return await run_in_short_thread(partial(_described, call, self._by_topic[topic]))
+        task_id = self._by_topic[topic]
+
+        def describe() -> dict[str, Any] | None:
+            row = readable_task_after_wait(call, task_id)
+            return None if row is None else task_status.task_details(row)
+
+        return await run_in_short_thread(describe)
 
     async def close_lost(self) -> None:
         """Close tasks whose worker is lost, which is published like any change."""
         if self._by_topic:
             await run_in_short_thread(partial(task_rows.close_expired, [*self._by_topic.values()]))
-
-
-def _described(call: Call, task_id: str) -> dict[str, Any] | None:
-    row = readable_task_after_wait(call, task_id)
-    return None if row is None else task_status.task_details(row)
 
 
 # GET streams of a session -------------------------------------------------------------------------
@@ -536,15 +536,11 @@ async def get_stream_events(
     finally:
         get_stream.close()
         slot.release()
-        await _shield_work(get_stream.end())
-
-
-async def _shield_work(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for ``work``, which is completed even if the waiting is cancelled."""
-    task = asyncio.create_task(work)
-    _ending.add(task)
-    task.add_done_callback(_ending.discard)
-    await asyncio.shield(task)
+        # It is completed even if the waiting for it is cancelled.
+        ending = asyncio.create_task(get_stream.end())
+        _ending.add(ending)
+        ending.add_done_callback(_ending.discard)
+        await asyncio.shield(ending)
 
 
 class _GetStream:
@@ -636,8 +632,12 @@ class _GetStream:
         if self._opening is None:
             return
         await asyncio.wait([self._opening])
-        end = GetStreamEnd(self._number, self._pk, self._received_position())
-        await write_row(GET_STREAM_ENDS, end)
+        # The last change that the client is assumed to have received, if it is newer.
+        arrived = asyncio.get_running_loop().time() - ARRIVAL_SECONDS
+        positions = [position for at, position in self._sent_positions if at <= arrived]
+        seen_number = -1 if self._snapshot is None else self._snapshot.seen_number
+        received = positions[-1] if positions and positions[-1] > seen_number else None
+        await write_row(GET_STREAM_ENDS, GetStreamEnd(self._number, self._pk, received))
 
     def wake(self) -> None:
         """Make ``next_events`` return."""
@@ -688,14 +688,8 @@ class _GetStream:
             return select(Subscription(kinds=frozenset(), resources=SubscribedResources(())))
         available = capabilities(self._server, can_stream=True)
         kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in available)
-        resources = SubscribedResources(self._uris_that_fit(state), self._subscription.resources)
-        return select(Subscription(kinds=kinds, resources=resources))
-
-    def _uris_that_fit(self, state: GetStreamState) -> list[str]:
-        """Return the resources for which the caller's limit has room, the oldest first.
-
-        The others are tried again at every check, since nothing notifies the session of new room.
-        """
+        # The resources for which the caller's limit has room, the oldest first. The others are
+        # tried again at every check, since nothing notifies the session of new room.
         fitting = self._slot.hold_what_fits(state.uris)
         if len(fitting) < len(state.uris) and not self._is_over_limit:
             logger.warning(
@@ -704,7 +698,8 @@ class _GetStream:
                 *(self._principal.key, len(state.uris) - len(fitting), len(state.uris)),
             )
         self._is_over_limit = len(fitting) < len(state.uris)
-        return fitting
+        resources = SubscribedResources(fitting, self._subscription.resources)
+        return select(Subscription(kinds=kinds, resources=resources))
 
     async def _reload(self) -> None:
         """Reload the rows: the stream may have ended, been superseded, or have new topics.
@@ -741,26 +736,24 @@ class _GetStream:
         self._leave_changes = leave
         await self._hub.prepare(topics)
         if new := topics - self._wanted:
-            await self._find_changed(new)
+            # Queue topics that changed before they were subscribed to.
+            last, changed_topics = await run_in_short_thread(
+                partial(versions.read_changed_topics, new, self._position)
+            )
+            self._is_ahead = self._is_ahead or self._position > last
+            share_key = share_of(self._principal, self._channel.find_source)
+            recent = await _lists_in_doubt(changed_topics, share_key)
+            for topic, number in changed_topics.items():
+                latest = max(number, self._waiting.get(topic, 0))
+                self._queue(topic, latest, may_hold=topic in recent)
+            if changed_topics:
+                # A change is reported only after all changes with smaller numbers are known.
+                await self._hub.poll_numbered()
+                self._woken.set()
         self._wanted = topics
         self._waiting = {
             topic: number for topic, number in self._waiting.items() if topic in topics
         }
-
-    async def _find_changed(self, new: Iterable[TopicKey]) -> None:
-        """Queue topics that changed before they were subscribed to."""
-        last, changed_topics = await run_in_short_thread(
-            partial(versions.read_changed_topics, new, self._position)
-        )
-        self._is_ahead = self._is_ahead or self._position > last
-        share_key = share_of(self._principal, self._channel.find_source)
-        recent = await _lists_in_doubt(changed_topics, share_key)
-        for topic, number in changed_topics.items():
-            self._queue(topic, max(number, self._waiting.get(topic, 0)), may_hold=topic in recent)
-        if changed_topics:
-            # A change is reported only after all changes with smaller numbers are known.
-            await self._hub.poll_numbered()
-            self._woken.set()
 
     async def _is_authorized(self, state: GetStreamState, *, anew: bool) -> bool:
         """Check which resources the caller may see; with ``anew``, authorize the caller again."""
@@ -868,13 +861,6 @@ class _GetStream:
         while len(self._sent_positions) > 1 and self._sent_positions[1][0] <= now - ARRIVAL_SECONDS:
             self._sent_positions.popleft()
 
-    def _received_position(self) -> int | None:
-        """Return the last change that the client is assumed to have received, if it is newer."""
-        arrived = asyncio.get_running_loop().time() - ARRIVAL_SECONDS
-        positions = [position for at, position in self._sent_positions if at <= arrived]
-        seen_number = -1 if self._snapshot is None else self._snapshot.seen_number
-        return positions[-1] if positions and positions[-1] > seen_number else None
-
 
 # Checking the callers of other streams ------------------------------------------------------------
 
@@ -962,12 +948,11 @@ class _AccessWatcher:
             if not was_notified:
                 return True
         try:
-            return await run_in_short_thread(self._reauthorize)
+            return await run_in_short_thread(
+                lambda: _reauthorize(self._server, self._principal) is not None
+            )
         except (AccessRefused, DatabaseError):
             return False
         except Exception:  # e.g. from the site's own permission or backend
             logger.exception("Authorizing the caller of a stream failed; the stream ends.")
             return False
-
-    def _reauthorize(self) -> bool:
-        return _reauthorize(self._server, self._principal) is not None

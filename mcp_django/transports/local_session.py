@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -422,8 +422,11 @@ class _InitialVersions:
         """
         self._note(self.lists)
         delay = list_delay()
-        for topic in _recently_changed(self.lists, delay) if delay else ():
-            self._known[topic] = -1
+        if not delay:
+            return
+        with suppress(DatabaseError):
+            for topic in versions.recently_changed(self.lists, delay):
+                self._known[topic] = -1
 
     def record_resources(self, added: Iterable[str]) -> None:
         """Record the versions of new subscriptions, before the request is answered; blocking."""
@@ -458,13 +461,6 @@ class _InitialVersions:
             for topic, version in versions_by_topic.items()
             if version != recorded_versions[topic]
         ]
-
-
-def _recently_changed(lists: Iterable[TopicKey], seconds: float) -> list[TopicKey]:
-    try:
-        return versions.recently_changed(lists, seconds)
-    except DatabaseError:
-        return []
 
 
 def _versions(topics: Iterable[TopicKey]) -> dict[TopicKey, int] | None:

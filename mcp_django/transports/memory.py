@@ -248,24 +248,21 @@ class LocalClient(BaseClient):
         The request belongs to the current tenant of the thread.
         """
         with as_tenant(current_tenant()):
-            return self._send(message)
-
-    def _send(self, message: Message) -> Message:
-        if "id" not in message:
-            return {}
-        opened = self.open(message)
-        if not isinstance(opened, Call):
-            return opened
-        if opened.result is not None:
-            return self._await(opened)
-        port = self._port(opened)
-        try:
-            result = invoke.run(opened, port)
-            while self._answer_requests(opened, result):
+            if "id" not in message:
+                return {}
+            opened = self.open(message)
+            if not isinstance(opened, Call):
+                return opened
+            if opened.result is not None:
+                return self._await(opened)
+            port = self._port(opened)
+            try:
                 result = invoke.run(opened, port)
-            return _final(opened, result)
-        except MCPError as exc:
-            return _failed(opened, exc)
+                while self._answer_requests(opened, result):
+                    result = invoke.run(opened, port)
+                return _final(opened, result)
+            except MCPError as exc:
+                return _failed(opened, exc)
 
     async def asend(self, message: Message) -> Message:
         """Send a message from an event loop; otherwise like ``send``.
@@ -274,24 +271,21 @@ class LocalClient(BaseClient):
         transaction of a test; the threads of the pool would not.
         """
         with as_tenant(await sync_to_async(current_tenant)()):
-            return await self._asend(message)
-
-    async def _asend(self, message: Message) -> Message:
-        if "id" not in message:
-            return {}
-        opened = await sync_to_async(self.open)(message)
-        if not isinstance(opened, Call):
-            return opened
-        if opened.result is not None:
-            return await sync_to_async(self._await)(opened)
-        port = self._port(opened)
-        try:
-            result = await _arun(opened, port)
-            while self._answer_requests(opened, result):
+            if "id" not in message:
+                return {}
+            opened = await sync_to_async(self.open)(message)
+            if not isinstance(opened, Call):
+                return opened
+            if opened.result is not None:
+                return await sync_to_async(self._await)(opened)
+            port = self._port(opened)
+            try:
                 result = await _arun(opened, port)
-            return _final(opened, result)
-        except MCPError as exc:
-            return _failed(opened, exc)
+                while self._answer_requests(opened, result):
+                    result = await _arun(opened, port)
+                return _final(opened, result)
+            except MCPError as exc:
+                return _failed(opened, exc)
 
     def _await(self, call: Call) -> Message:
         """Wait for a task and return its response; ``answer`` answers its client requests."""

@@ -317,20 +317,17 @@ def is_unfinished(response: HttpResponseBase) -> bool:
 def outcome_of(response: HttpResponseBase) -> Outcome:
     """Return the outcome of a response that middleware passed on, with the headers it has now."""
     outcome: Outcome | None = getattr(response, "mcp_outcome", None)
-    headers = _header_list(response)
+    # Without a length or an encoding that may not match the body.
+    dropped = {"content-length"} | ({"content-encoding"} if response.streaming else set())
+    headers: HeaderList = (
+        *((name, value) for name, value in response.items() if name.lower() not in dropped),
+        *(("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()),
+    )
     if outcome is not None:
         return outcome.as_middleware_left_it(headers)
     body = b"".join(response) if isinstance(response, Iterable) else b""
     hold = getattr(response, "mcp_hold", 0)
     return Reply(status=response.status_code, headers=headers, body=body, hold=hold)
-
-
-def _header_list(response: HttpResponseBase) -> HeaderList:
-    """Return the headers and cookies, without a length or encoding that may not match the body."""
-    cookies = [("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()]
-    dropped = {"content-length"} | ({"content-encoding"} if response.streaming else set())
-    headers = [(name, value) for name, value in response.items() if name.lower() not in dropped]
-    return (*headers, *cookies)
 
 
 def missing_headers(headers: HeaderList, present: HeaderList) -> HeaderList:

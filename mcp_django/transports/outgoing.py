@@ -125,15 +125,12 @@ class Mailbox:
 
     def _add(self, message: Any, key: Hashable) -> None:
         if len(self._waiting) >= self._size:
-            self._make_room(key)
+            waiting = list(self._waiting)
+            alike = [place for place in waiting if key is not None and place[0] == key]
+            keyed = [place for place in waiting if place[0] is not None]
+            oldest = (alike or keyed or waiting)[0]
+            del self._waiting[oldest]
         self._waiting[(key, next(self._serial))] = message
-
-    def _make_room(self, key: Hashable) -> None:
-        waiting = list(self._waiting)
-        alike = [place for place in waiting if key is not None and place[0] == key]
-        keyed = [place for place in waiting if place[0] is not None]
-        oldest = (alike or keyed or waiting)[0]
-        del self._waiting[oldest]
 
     def put_once(self, message: Hashable) -> None:
         """Queue a message, on the event loop, unless it is already queued.

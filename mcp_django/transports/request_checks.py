@@ -225,7 +225,17 @@ def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
         allowed += ["GET", "DELETE"] if exchange.can_stream else ["DELETE"]
     allow = (("Allow", ", ".join(allowed)),)
     if exchange.verb == "OPTIONS":
-        return Reply(status=204, headers=(*_preflight(exchange.headers), *allow))
+        # A CORS preflight request. Mcp-Param-* headers have no fixed names, so the requested ones
+        # are allowed.
+        requested = exchange.headers.get("access-control-request-headers") or ""
+        names = (name.strip() for name in requested.split(","))
+        params = [name for name in names if name.lower().startswith(MCP_PARAM_PREFIX)]
+        preflight = (
+            ("Access-Control-Allow-Methods", "POST, GET, DELETE, OPTIONS"),
+            ("Access-Control-Allow-Headers", ", ".join([ALLOWED_HEADERS, *params])),
+            ("Access-Control-Max-Age", "86400"),
+        )
+        return Reply(status=204, headers=(*preflight, *allow))
     is_for_page = exchange.verb == "GET" and site_pages.is_browser_request(exchange.headers)
     if exchange.verb in allowed and not is_for_page:
         return None
@@ -288,29 +298,14 @@ def _accepts(values: bytes | tuple[bytes, ...], media_type: str) -> bool:
     """Return whether an Accept header contains a media type; cached, since a client repeats it."""
     lines = (values,) if isinstance(values, bytes) else values
     text = b",".join(lines).decode("latin-1").lower()
-    taken = dict(map(_media_range, text.split(",")))
+    taken: dict[str, bool] = {}
+    for part in text.split(","):
+        name, *parameters = (piece.strip() for piece in part.split(";"))
+        # Only ``q=0`` matters, not the weight.
+        taken[name] = not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
     ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
     # The most specific range takes precedence (RFC 9110, section 12.5.1).
     return next((taken[name] for name in ranges if name in taken), False)
-
-
-def _media_range(part: str) -> tuple[str, bool]:
-    """Return a media range and whether it is accepted; only ``q=0`` matters, not the weight."""
-    name, *parameters = (piece.strip() for piece in part.split(";"))
-    return name, not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
-
-
-def _preflight(headers: Headers) -> HeaderList:
-    """Return the headers that answer a CORS preflight request."""
-    requested = headers.get("access-control-request-headers") or ""
-    # Mcp-Param-* headers have no fixed names, so the requested ones are allowed.
-    names = (name.strip() for name in requested.split(","))
-    params = [name for name in names if name.lower().startswith(MCP_PARAM_PREFIX)]
-    return (
-        ("Access-Control-Allow-Methods", "POST, GET, DELETE, OPTIONS"),
-        ("Access-Control-Allow-Headers", ", ".join([ALLOWED_HEADERS, *params])),
-        ("Access-Control-Max-Age", "86400"),
-    )
 
 
 def cors_headers(exchange: Exchange) -> HeaderList:
@@ -424,10 +419,24 @@ async def run_until_disconnect(
     Raises:
         ClientDisconnected: the client disconnected.
     """
-    if isinstance(getattr(receive, "__self__", None), asyncio.Queue):
-        # daphne cancels the task of a request when it is told to stop, which the work must outlive.
-        return await _run_in_task(receive, work, cancellation)
-    return await run_stepped(work, partial(_WhileConnected, receive, cancellation))
+    if not isinstance(getattr(receive, "__self__", None), asyncio.Queue):
+        return await run_stepped(work, partial(_WhileConnected, receive, cancellation))
+    # daphne cancels the task of a request when it is told to stop, which the work must outlive.
+    working = asyncio.ensure_future(work)
+    try:
+        watching = asyncio.ensure_future(_disconnect(receive))
+        try:
+            await wait_for_first(working, watching)
+        finally:
+            watching.cancel()
+        if not working.done():
+            raise ClientDisconnected
+        return working.result()
+    finally:
+        if not working.done():
+            cancellation.cancel()
+            working.cancel()
+            await wait_for_first(asyncio.gather(working, return_exceptions=True))
 
 
 # A block that ends sooner needs no task that watches the connection, which costs as much as a call.
@@ -479,30 +488,6 @@ class _WhileConnected:
             raise ClientDisconnected from None
         if isinstance(exc, asyncio.CancelledError):
             self._cancellation.cancel()
-
-
-async def _run_in_task(
-    receive: Receive, work: Coroutine[Any, Any, T], cancellation: Cancellation
-) -> T:
-    working = asyncio.ensure_future(work)
-    try:
-        await _done_or_gone(working, receive)
-        if not working.done():
-            raise ClientDisconnected
-        return working.result()
-    finally:
-        if not working.done():
-            cancellation.cancel()
-            working.cancel()
-            await wait_for_first(asyncio.gather(working, return_exceptions=True))
-
-
-async def _done_or_gone(working: asyncio.Future[Any], receive: Receive) -> None:
-    watching = asyncio.ensure_future(_disconnect(receive))
-    try:
-        await wait_for_first(working, watching)
-    finally:
-        watching.cancel()
 
 
 async def _disconnect(receive: Receive) -> None:

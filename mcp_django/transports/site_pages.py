@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -91,8 +92,14 @@ def _context(server: Server, url: str) -> dict[str, Any]:
     name = slugify(identity.get("title", "")) or slugify(identity["name"])
     server_config: dict[str, Any] = {"url": url}
     needs_token = closed and not offers_sign_in(server)
+    signs_in = closed and not needs_token
     if needs_token:
         server_config["headers"] = {HEADER: PLACEHOLDER}
+    connections_url = ""
+    if signs_in:
+        # Where users see and revoke the access that they granted.
+        with suppress(NoReverseMatch):
+            connections_url = reverse("mcp_oauth:connections")
     return {
         "language": get_language() or "en",
         "identity": identity,
@@ -100,9 +107,9 @@ def _context(server: Server, url: str) -> dict[str, Any]:
         "slug": name,
         "url": url,
         "needs_token": needs_token,
-        "signs_in": closed and not needs_token,
+        "signs_in": signs_in,
         "revisions": ", ".join(server.protocol_versions),
-        "connections": _connections_url() if closed and not needs_token else "",
+        "connections": connections_url,
         "header_option": f' --header "{HEADER}: {PLACEHOLDER}"' if needs_token else "",
         "vscode": json.dumps({"servers": {name: {"type": "http", **server_config}}}, indent=2),
         "cursor": json.dumps({"mcpServers": {name: server_config}}, indent=2),
@@ -112,14 +119,6 @@ def _context(server: Server, url: str) -> dict[str, Any]:
         ),
         "style": mark_safe(_style()),  # noqa: S308 - a file of this package
     }
-
-
-def _connections_url() -> str:
-    """Return the URL at which users see and revoke the access that they granted, or ``""``."""
-    try:
-        return reverse("mcp_oauth:connections")
-    except NoReverseMatch:
-        return ""
 
 
 @cache
@@ -231,28 +230,20 @@ class _HealthCheck:
 
     def is_well(self) -> bool:
         """Return whether the database answers; the result is at most one second old."""
-        return self._current().wait()
+        with self._lock:
+            probe = self._probe
+            if probe is None or (
+                probe.answered.is_set() and time.monotonic() - probe.ended >= FRESH_SECONDS
+            ):
+                probe = DatabaseProbe(began=time.monotonic(), answered=threading.Event())
+                self._probe = probe
+                # A daemon thread: the process does not wait for a database that hangs.
+                threading.Thread(target=probe.run_query, name="mcp-health", daemon=True).start()
+        return probe.wait()
 
     def forget(self) -> None:
         """Discard the result, so the next check runs a query."""
         self._probe = None
-
-    def _current(self) -> DatabaseProbe:
-        with self._lock:
-            last = self._probe
-            if last is not None and not _is_over(last):
-                return last
-            probe = DatabaseProbe(began=time.monotonic(), answered=threading.Event())
-            self._probe = probe
-            # A daemon thread: the process does not wait for a database that hangs.
-            threading.Thread(target=probe.run_query, name="mcp-health", daemon=True).start()
-            return probe
-
-
-def _is_over(probe: DatabaseProbe) -> bool:
-    """Return whether the query has finished and its result has expired."""
-    is_answered = probe.answered.is_set()
-    return is_answered and time.monotonic() - probe.ended >= FRESH_SECONDS
 
 
 health_check = _HealthCheck()

@@ -61,7 +61,10 @@ class StdioChannel:
                 # On a drain, subscriptions end with their closing result.
                 if not draining.is_set():
                     conversation.end_subscriptions()
-                await self._finish(conversation)
+                patience = min(GRACE_SECONDS, get_settings().drain_seconds)
+                await conversation.finish(seconds=patience)
+                conversation.cancel_all()
+                await conversation.finish(seconds=CLEANUP_SECONDS)
         finally:
             self._writer.close()
         await asyncio.wait((reading,))
@@ -76,12 +79,6 @@ class StdioChannel:
     async def _send(self, piece: bytes) -> None:
         if not await self._writer.write(piece):
             self._ended.set()
-
-    async def _finish(self, conversation: Conversation) -> None:
-        patience = min(GRACE_SECONDS, get_settings().drain_seconds)
-        await conversation.finish(seconds=patience)
-        conversation.cancel_all()
-        await conversation.finish(seconds=CLEANUP_SECONDS)
 
 
 # Reading and writing lines ------------------------------------------------------------------------
