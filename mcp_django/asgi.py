@@ -41,7 +41,8 @@ class Application:
         set_no_delay(send)
         view = None
         if self._handler is not None and scope["type"] == "http":
-            view = find_endpoint(_path_info(scope))
+            prefix = get_script_prefix(scope).rstrip("/")
+            view = find_endpoint(scope["path"].removeprefix(prefix))
         if self._handler is not None and view is not None:
             await self._handler(scope, receive, send, view)
         else:
@@ -65,12 +66,6 @@ def async_only_middleware() -> list[str]:
         for path in settings.MIDDLEWARE
         if not getattr(import_string(path), "sync_capable", True)
     ]
-
-
-def _path_info(scope: Scope) -> str:
-    prefix = get_script_prefix(scope).rstrip("/")
-    path: str = scope["path"]
-    return path.removeprefix(prefix) if prefix else path
 
 
 def find_endpoint(path: str) -> Any:

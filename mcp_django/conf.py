@@ -514,13 +514,31 @@ def find_problems(values: object) -> list[tuple[str, str]]:
     """Return all errors in a value of ``MCP_DJANGO``, as (message, hint) pairs for the checks."""
     if not isinstance(values, Mapping):
         return [("MCP_DJANGO is not a dictionary.", "Write MCP_DJANGO = {}.")]
-    problems = [_unknown_key(str(key)) for key in values if key not in KEYS]
+    problems = []
+    for key in (str(key) for key in values if key not in KEYS):
+        hint = _suggest_key(key, KEYS)
+        if key.upper() == "TOKEN_CACHE_SECONDS":
+            hint = (
+                "Write 'CONFIRM_SECONDS', for how long a process uses what the database confirmed."
+            )
+        if key.upper() in _MEMBERS["OAUTH"]:
+            hint = f"Write MCP_DJANGO = {{'OAUTH': {{{key.upper()!r}: …}}}}."
+        problems.append((f"MCP_DJANGO has no key {key!r}.", hint))
     try:
         settings = _parse_settings({key: value for key, value in values.items() if key in KEYS})
-        problems += _repeated_issuers(settings)
+        for key, issuers in (("JWT", settings.jwt), ("INTROSPECTION", settings.introspection)):
+            problems += [
+                (
+                    f"MCP_DJANGO[{key!r}] lists the issuer {issuer!r} twice.",
+                    "Keep one entry, or give each its own SERVERS.",
+                )
+                for issuer in _find_repeated(issuers)
+            ]
     except ValidationError as exc:
         problems += [_describe_error(error) for error in exc.errors(include_url=False)]
-    unserved = [version for version in _versions(values) if version not in SERVED_VERSIONS]
+    versions = values.get("PROTOCOL_VERSIONS", ())
+    listed = map(str, versions if isinstance(versions, (list, tuple)) else ())
+    unserved = [version for version in listed if version not in SERVED_VERSIONS]
     if unserved:
         problems.append(
             (
@@ -546,19 +564,6 @@ def _describe_error(error: Any) -> tuple[str, str]:
     return f"{place}: {message}.", hint
 
 
-def _repeated_issuers(settings: Settings) -> list[tuple[str, str]]:
-    listed = {
-        "JWT": _find_repeated(settings.jwt),
-        "INTROSPECTION": _find_repeated(settings.introspection),
-    }
-    hint = "Keep one entry, or give each its own SERVERS."
-    return [
-        (f"MCP_DJANGO[{key!r}] lists the issuer {issuer!r} twice.", hint)
-        for key, issuers in listed.items()
-        for issuer in issuers
-    ]
-
-
 def _find_repeated(external_issuers: Iterable[ExternalIssuer]) -> list[str]:
     """Return the issuers that are listed more than once for the same server, which is ambiguous."""
     places = Counter(
@@ -567,20 +572,6 @@ def _find_repeated(external_issuers: Iterable[ExternalIssuer]) -> list[str]:
         for server in external_issuer.servers or ("",)
     )
     return sorted({issuer for (issuer, _), count in places.items() if count > 1})
-
-
-def _versions(values: Mapping[Any, Any]) -> list[str]:
-    versions = values.get("PROTOCOL_VERSIONS", ())
-    return [str(version) for version in versions] if isinstance(versions, (list, tuple)) else []
-
-
-def _unknown_key(key: str) -> tuple[str, str]:
-    hint = _suggest_key(key, KEYS)
-    if key.upper() == "TOKEN_CACHE_SECONDS":
-        hint = "Write 'CONFIRM_SECONDS', for how long a process uses what the database confirmed."
-    if key.upper() in _MEMBERS["OAUTH"]:
-        hint = f"Write MCP_DJANGO = {{'OAUTH': {{{key.upper()!r}: …}}}}."
-    return f"MCP_DJANGO has no key {key!r}.", hint
 
 
 def _suggest_key(key: str, names: tuple[str, ...]) -> str:

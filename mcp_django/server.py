@@ -305,8 +305,12 @@ class MCPServer(SiteRegistrar):
             "websiteUrl": self.website_url,
         }
         details = {name: value for name, value in optional.items() if value}
+        program = self.name
+        if self.is_default:
+            # The package of the root URLconf.
+            program = str(getattr(django_settings, "ROOT_URLCONF", program)).partition(".")[0]
         return {
-            "name": self._program_name(),
+            "name": program,
             "version": self.version or _package_version(),
             **details,
         }
@@ -315,12 +319,6 @@ class MCPServer(SiteRegistrar):
     def identity_attributes(self) -> tuple[object, ...]:
         """The attributes that ``identity`` shows: text, possibly translated lazily, and icons."""
         return self.title, self.description, self.version, self.website_url, self.icons
-
-    def _program_name(self) -> str:
-        """Return the server's name; for the default server, the package of the root URLconf."""
-        if not self.is_default:
-            return self.name
-        return str(getattr(django_settings, "ROOT_URLCONF", self.name)).partition(".")[0]
 
     # URLs and mounts ------------------------------------------------------------------------------
 

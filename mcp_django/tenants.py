@@ -336,23 +336,20 @@ class DjangoTenants(ThreadContext):
         if request is None:
             return current_schema()
         if not hasattr(request, "tenant"):
-            self._find_tenant(request)
+            middleware = tenant_middleware()
+            if middleware is None:
+                raise Http404("No request has a tenant, since the site has no middleware for it.")
+            current: Any = connection
+            urlconf, previous = get_urlconf(), current.tenant
+            try:
+                refusal = middleware(HttpResponse).process_request(request)
+            finally:
+                set_urlconf(urlconf)
+                current.set_tenant(previous)
+            if refusal is not None:
+                raise Http404("There is no such tenant.")
         tenant = getattr(request, "tenant", None)
         return current_schema() if tenant is None else str(tenant.schema_name)
-
-    def _find_tenant(self, request: Any) -> None:
-        middleware = tenant_middleware()
-        if middleware is None:
-            raise Http404("No request has a tenant, since the site has no middleware for it.")
-        current: Any = connection
-        urlconf, tenant = get_urlconf(), current.tenant
-        try:
-            refusal = middleware(HttpResponse).process_request(request)
-        finally:
-            set_urlconf(urlconf)
-            current.set_tenant(tenant)
-        if refusal is not None:
-            raise Http404("There is no such tenant.")
 
     @contextmanager
     def enter(self, tenant: str) -> Iterator[None]:

@@ -46,7 +46,12 @@ class OAuthConfig(AppConfig):
         from mcp_django.oauth import checks  # noqa: F401 - importing it registers them
         from mcp_django.storage import cleanup
 
-        _install_log_filter()
+        # A filter applies only to its own logger and not to child loggers, so each needs it. When
+        # the apps are ready, the toolkit has created all of these loggers. Adding a filter twice
+        # has no effect.
+        for name in ("oauthlib", *logging.root.manager.loggerDict):
+            if name.partition(".")[0] in ("oauthlib", "oauth2_provider"):
+                logging.getLogger(name).addFilter(_secrets_filter)
         for signal in (post_save, post_delete):
             signal.connect(_end_machine_tokens, "mcp_oauth.ClientProfile", dispatch_uid=self.label)
         if _expired_rows not in cleanup.extra_cleanups:
@@ -105,17 +110,6 @@ class _SecretsLogFilter(logging.Filter):
 
 
 _secrets_filter = _SecretsLogFilter()
-
-
-def _install_log_filter() -> None:
-    """Add the filter to every logger of oauthlib and the toolkit (idempotent).
-
-    A filter applies only to its own logger and not to child loggers, so each needs it. When the
-    apps are ready, the toolkit has already created all of these loggers.
-    """
-    for name in ("oauthlib", *logging.root.manager.loggerDict):
-        if name.partition(".")[0] in ("oauthlib", "oauth2_provider"):
-            logging.getLogger(name).addFilter(_secrets_filter)
 
 
 def _hide_secrets(value: Any, *, after: str = "") -> Any:

@@ -152,14 +152,18 @@ def parse_request(query: QueryDict, request: HttpRequest) -> tuple[Authorization
         _check_parameters(query)
         scopes = _requested_scopes(query, application)
         resources, is_bound = _requested_resources(query, request, application, scopes)
-        scopes = scopes or _default_scopes(resources, request, application)
+        # A request that names no scopes gets those that the servers require.
+        if not scopes and resources:
+            scopes = clients.required_scopes(find_server(url, request) for url in resources)
+        elif not scopes:
+            scopes = clients.Scopes().get_default_scopes(application)
     except _RequestError as fault:
         kind = WrongAccount if isinstance(fault, _AccountError) else AuthorizationError
         raise kind(*fault.args, redirect_uri=redirect_uri, state=state) from None
     auth_request = AuthorizationRequest(
         client_id=application.client_id,
         redirect_uri=redirect_uri,
-        scopes=scopes,
+        scopes=tuple(scopes),
         resources=resources,
         is_bound=is_bound,
         code_challenge=query.get("code_challenge", ""),
@@ -216,8 +220,17 @@ def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
             uri, http_method="GET", body="", headers=core.extract_headers(request)
         )
     except FatalClientError as exc:
+        # The toolkit's message is for developers and not translated.
+        if "client_id" in (exc.description or ""):
+            message = _("The assistant that sent you here is not known to this site.")
+        elif "redirect" in (exc.description or ""):
+            message = _(
+                "The assistant asked to send you to an address that is not registered for it."
+            )
+        else:
+            message = _("The request that sent you here is malformed.")
         detail = _document_problem(query.get("client_id", ""))
-        raise UntrustedRequest(_user_message(exc), detail=detail) from None
+        raise UntrustedRequest(message, detail=detail) from None
     except OAuth2Error as exc:
         application = clients.find_client(exc.client_id)
         _check_redirect(application, exc.redirect_uri or "")
@@ -230,15 +243,6 @@ def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
     application, redirect_uri = credentials["request"].client, credentials["redirect_uri"]
     _check_redirect(application, redirect_uri)
     return application, redirect_uri
-
-
-def _user_message(exc: FatalClientError) -> str:
-    """Return the message for the user; the toolkit's is for developers and not translated."""
-    if "client_id" in (exc.description or ""):
-        return _("The assistant that sent you here is not known to this site.")
-    if "redirect" in (exc.description or ""):
-        return _("The assistant asked to send you to an address that is not registered for it.")
-    return _("The request that sent you here is malformed.")
 
 
 def _document_problem(client_id: str) -> str:
@@ -294,7 +298,7 @@ def _check_parameters(query: QueryDict) -> None:
         raise _RequestError("invalid_request", "nonce or claims contains a NUL character.")
 
 
-def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
+def _requested_scopes(query: QueryDict, application: Any) -> list[str]:
     """Return the requested scopes that the client may have, without the rest (RFC 6749, 3.3).
 
     A manually registered client gets an error for an unknown scope, which may be misspelled.
@@ -304,22 +308,11 @@ def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
     unknown = set(requested) - {*possible, clients.OFFLINE_ACCESS}
     if unknown and clients.is_manually_registered(application):
         raise _RequestError("invalid_scope", "A scope is not available to this client.")
-    return tuple(possible)
-
-
-def _default_scopes(
-    resources: tuple[str, ...], request: HttpRequest, application: Any
-) -> tuple[str, ...]:
-    """Return the scopes for a request that names none: those that the servers require."""
-    if resources:
-        return tuple(
-            clients.required_scopes(find_server(resource, request) for resource in resources)
-        )
-    return tuple(clients.Scopes().get_default_scopes(application))
+    return possible
 
 
 def _requested_resources(
-    query: QueryDict, request: HttpRequest, application: Any, scopes: tuple[str, ...]
+    query: QueryDict, request: HttpRequest, application: Any, scopes: list[str]
 ) -> tuple[tuple[str, ...], bool]:
     urls = query.getlist("resource")
     if urls:
@@ -329,7 +322,10 @@ def _requested_resources(
         if not all(_may_connect(resource, request, application) for resource in resources):
             raise _AccountError("access_denied", "This account may not connect to the server.")
         return tuple(resources), False
-    if _is_for_own_api(application, scopes):
+    # Without an MCP server, the request may be for another API of the site.
+    if clients.is_manually_registered(application) and (
+        set(scopes) - set(get_settings().scopes) if scopes else clients.site_scopes()
+    ):
         return (), False
     if get_settings().oauth.missing_resource == "reject":
         raise _RequestError("invalid_target", "Send the resource parameter (RFC 8707).")
@@ -342,13 +338,6 @@ def _requested_resources(
     if not bound:
         raise _AccountError("access_denied", "This account may not connect to any server.")
     return tuple(bound), True
-
-
-def _is_for_own_api(application: Any, scopes: tuple[str, ...]) -> bool:
-    """Return whether the request is for another API of the site and not for an MCP server."""
-    if not clients.is_manually_registered(application):
-        return False
-    return bool(set(scopes) - set(get_settings().scopes)) if scopes else bool(clients.site_scopes())
 
 
 def _may_connect(resource: str, request: HttpRequest, application: Any) -> bool:

@@ -393,7 +393,33 @@ def _complete(request: HttpRequest, auth_request: AuthorizationRequest) -> HttpR
         step = _upstream_redirect(request, server, asdict(auth_request))
         if step is not None:
             return step
-    return redirect(request, _issue_code(request, auth_request))
+    core = AuthorizationView.get_oauthlib_core()
+    credentials = {
+        "client_id": auth_request.client_id,
+        "redirect_uri": auth_request.redirect_uri,
+        "response_type": "code",
+        "state": auth_request.state or None,
+        "code_challenge": auth_request.code_challenge,
+        "code_challenge_method": "S256",
+        "resource": list(auth_request.resources),
+        "user": request.user,
+    }
+    optional = {"nonce": auth_request.nonce, "claims": auth_request.claims}
+    try:
+        # The toolkit checks the request once more.
+        headers, _body, _status = core.server.create_authorization_response(
+            request.path,
+            http_method="GET",
+            headers=core.extract_headers(request),
+            scopes=list(auth_request.scopes),
+            credentials=credentials | {name: value for name, value in optional.items() if value},
+        )
+    except FatalClientError as exc:
+        raise UntrustedRequest(_("The assistant that sent you here is not known anymore.")) from exc
+    except OAuth2Error as exc:
+        raise auth_request.error(exc.error, exc.description or "") from exc
+    location = add_code(auth_request.redirect_uri, headers["Location"], state=auth_request.state)
+    return redirect(request, location)
 
 
 def _upstream_redirect(
@@ -417,32 +443,3 @@ def _upstream_redirect(
         return flow.begin_authorization(request, request.user, name, approved_request)
     except UpstreamUnavailable:
         return reject_request(request, approved_request, error="temporarily_unavailable")
-
-
-def _issue_code(request: HttpRequest, auth_request: AuthorizationRequest) -> str:
-    """Return the redirect URL with a new code; the toolkit checks the request once more."""
-    core = AuthorizationView.get_oauthlib_core()
-    credentials = {
-        "client_id": auth_request.client_id,
-        "redirect_uri": auth_request.redirect_uri,
-        "response_type": "code",
-        "state": auth_request.state or None,
-        "code_challenge": auth_request.code_challenge,
-        "code_challenge_method": "S256",
-        "resource": list(auth_request.resources),
-        "user": request.user,
-    }
-    optional = {"nonce": auth_request.nonce, "claims": auth_request.claims}
-    try:
-        headers, _body, _status = core.server.create_authorization_response(
-            request.path,
-            http_method="GET",
-            headers=core.extract_headers(request),
-            scopes=list(auth_request.scopes),
-            credentials=credentials | {name: value for name, value in optional.items() if value},
-        )
-    except FatalClientError as exc:
-        raise UntrustedRequest(_("The assistant that sent you here is not known anymore.")) from exc
-    except OAuth2Error as exc:
-        raise auth_request.error(exc.error, exc.description or "") from exc
-    return add_code(auth_request.redirect_uri, headers["Location"], state=auth_request.state)

@@ -66,7 +66,14 @@ class OAuthBackend(BaseBackend):
         bearer = credentials.bearer
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
             return None
-        token = _find_token(token_digest(bearer), credentials.upstream)
+        checksum, model = token_digest(bearer), get_access_token_model()
+        if get_settings().oauth.upstream:
+            token = bindings.annotate_tokens(
+                _tokens(model, [checksum]), credentials.upstream
+            ).first()
+        else:
+            alias = router.db_for_read(model)
+            token = _token_query(model, 1).first(alias, numbered([checksum]))
         if token is None:
             return None
         request, resource = credentials.request(), credentials.resource
@@ -128,14 +135,6 @@ class OAuthBackend(BaseBackend):
     def issuers(self, request: HttpRequest, server: str = "") -> tuple[str, ...]:
         """Return the issuers that this backend accepts (RFC 9728, ``authorization_servers``)."""
         return (issuer_of(request),)
-
-
-@sensitive_variables("checksum")
-def _find_token(checksum: str, upstream: str) -> Any:
-    model = get_access_token_model()
-    if not get_settings().oauth.upstream:
-        return _token_query(model, 1).first(router.db_for_read(model), numbered([checksum]))
-    return bindings.annotate_tokens(_tokens(model, [checksum]), upstream).first()
 
 
 def _tokens(model: Any, checksums: Collection[str]) -> Any:

@@ -140,22 +140,19 @@ def check_toolkit(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @_check()
 def check_classes(**kwargs: Any) -> Iterator[CheckMessage]:
     """E003: the toolkit does not use the classes of this app, so tokens have no audience."""
-    for key, path in REQUIRED_CLASSES.items():
-        if not _uses_class(key, path):
-            message = f"OAUTH2_PROVIDER[{key!r}] is not {path}, nor a subclass of it."
-            yield Error(message, hint=PROVIDER_HINT, id="mcp_oauth.E003")
-
-
-def _uses_class(key: str, path: str) -> bool:
     from oauth2_provider.settings import oauth2_settings
 
-    try:
-        value = getattr(oauth2_settings, key)
-    except ImportError:
-        return False
-    classes = value if isinstance(value, (list, tuple)) else [value]
-    base = import_string(path)
-    return any(isinstance(cls, type) and issubclass(cls, base) for cls in classes)
+    for key, path in REQUIRED_CLASSES.items():
+        try:
+            value = getattr(oauth2_settings, key)
+        except ImportError:
+            value = None
+        classes = value if isinstance(value, (list, tuple)) else [value]
+        if not any(
+            isinstance(cls, type) and issubclass(cls, import_string(path)) for cls in classes
+        ):
+            message = f"OAUTH2_PROVIDER[{key!r}] is not {path}, nor a subclass of it."
+            yield Error(message, hint=PROVIDER_HINT, id="mcp_oauth.E003")
 
 
 @_check()

@@ -78,13 +78,21 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         """
         try:
             response = self._get(_parse_client_id(client_id))
-            return validate_document(_document(response), client_id), _document_lifetime(response)
+            document = validate_document(_document(response), client_id)
         except (CIMDError, outbound.FetchFailed) as exc:
             _record_problem(client_id, str(exc))
             # The reason is kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
             cache.set(outbound.cache_key("document", client_id), str(exc), seconds)
             raise CIMDError(str(exc)) from exc
+        # The lifetime is that of ``Cache-Control``, within the toolkit's bounds.
+        least = int(oauth2_settings.CIMD_METADATA_MIN_AGE_SECONDS)
+        most = int(oauth2_settings.CIMD_METADATA_MAX_AGE_SECONDS)
+        control = response.headers.get("cache-control", "").lower()
+        if "no-store" in control or "no-cache" in control:
+            return document, least
+        match = _MAX_AGE.search(control)
+        return document, max(least, min(int(match[1]), most)) if match else most
 
     def _get(self, url: SplitResult) -> outbound.OutboundResponse:
         host, port = url.hostname or "", url.port or 443
@@ -199,44 +207,23 @@ def validate_document(document: dict[str, Any], client_id: str) -> dict[str, Any
         raise CIMDError("The document has no client_name.")
     if {"client_secret", "client_secret_expires_at"} & document.keys():
         raise CIMDError("The document has a client secret, which would be public.")
-    return document | {
-        "client_name": printable(name),
-        "token_endpoint_auth_method": _auth_method(document),
-        "grant_types": _grant_types(document.get("grant_types", list(GRANTS))),
-        "redirect_uris": _redirect_uris(document.get("redirect_uris")),
-    }
-
-
-def _auth_method(document: dict[str, Any]) -> str:
-    method = document.get("token_endpoint_auth_method", "none")
     methods = document.get("token_endpoint_auth_methods_supported")
-    if method == "none" or (isinstance(methods, list) and "none" in methods):
-        return "none"
-    raise CIMDError("The client does not support the authentication method 'none'.")
-
-
-def _grant_types(grants: object) -> list[str]:
-    allowed = [grant for grant in grants if grant in GRANTS] if isinstance(grants, list) else []
-    if GRANTS[0] not in allowed:
+    supports_none = isinstance(methods, list) and "none" in methods
+    if document.get("token_endpoint_auth_method", "none") != "none" and not supports_none:
+        raise CIMDError("The client does not support the authentication method 'none'.")
+    grants = document.get("grant_types", list(GRANTS))
+    grant_types = [grant for grant in grants if grant in GRANTS] if isinstance(grants, list) else []
+    if GRANTS[0] not in grant_types:
         raise CIMDError("The client does not use the grant type 'authorization_code'.")
-    return list(dict.fromkeys(allowed))
-
-
-def _redirect_uris(uris: object) -> list[str]:
+    uris = document.get("redirect_uris")
     if not isinstance(uris, list) or not 0 < len(uris) <= MAX_REDIRECTS:
         raise CIMDError(f"The document has no redirect_uris, or more than {MAX_REDIRECTS}.")
-    allowed = [uri for uri in uris if is_redirect_allowed(uri)]
-    if not allowed:
+    redirect_uris = [uri for uri in uris if is_redirect_allowed(uri)]
+    if not redirect_uris:
         raise CIMDError("None of the redirect_uris is acceptable.")
-    return list(dict.fromkeys(allowed))
-
-
-def _document_lifetime(response: outbound.OutboundResponse) -> int:
-    """Return the document's lifetime by ``Cache-Control``, within the toolkit's bounds."""
-    least = int(oauth2_settings.CIMD_METADATA_MIN_AGE_SECONDS)
-    most = int(oauth2_settings.CIMD_METADATA_MAX_AGE_SECONDS)
-    control = response.headers.get("cache-control", "").lower()
-    if "no-store" in control or "no-cache" in control:
-        return least
-    match = _MAX_AGE.search(control)
-    return max(least, min(int(match[1]), most)) if match else most
+    return document | {
+        "client_name": printable(name),
+        "token_endpoint_auth_method": "none",
+        "grant_types": list(dict.fromkeys(grant_types)),
+        "redirect_uris": list(dict.fromkeys(redirect_uris)),
+    }

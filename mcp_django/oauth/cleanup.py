@@ -40,20 +40,12 @@ def expired_rows() -> dict[str, QuerySet[Any]]:
     refresh = get_refresh_token_model().objects.filter(
         token_family=OuterRef("family"), revoked__isnull=True
     )
-    return {
+    expired = Q(expires__lt=Now()) & ~Q(resource=_UNBOUND)
+    querysets: dict[str, QuerySet[Any]] = {
         "clients": _unused_clients(),
         "redeemed_codes": RedeemedCode.objects.filter(redeemed_at__lt=redeemed_since),
         "refresh_replays": RefreshReplay.objects.filter(expires_at__lt=Now()),
         "used_assertions": UsedAssertion.objects.filter(expires_at__lt=Now()),
-        **_expired_toolkit_rows(),
-        "upstream_transactions": UpstreamTransaction.objects.filter(expires_at__lt=Now()),
-        "upstream_bindings": UpstreamBinding.objects.exclude(Exists(access) | Exists(refresh)),
-    }
-
-
-def _expired_toolkit_rows() -> dict[str, QuerySet[Any]]:
-    expired = Q(expires__lt=Now()) & ~Q(resource=_UNBOUND)
-    querysets = {
         # An expired access token with a refresh token is deleted with the refresh token.
         "codes": get_grant_model()._default_manager.filter(expired),
         "access_tokens": get_access_token_model()._default_manager.filter(
@@ -73,7 +65,10 @@ def _expired_toolkit_rows() -> dict[str, QuerySet[Any]]:
         querysets["refresh_tokens"] = get_refresh_token_model()._default_manager.filter(
             over & ~Q(resource=_UNBOUND)
         )
-    return querysets
+    return querysets | {
+        "upstream_transactions": UpstreamTransaction.objects.filter(expires_at__lt=Now()),
+        "upstream_bindings": UpstreamBinding.objects.exclude(Exists(access) | Exists(refresh)),
+    }
 
 
 # Unused clients -----------------------------------------------------------------------------------

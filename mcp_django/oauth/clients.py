@@ -126,21 +126,19 @@ class ClientDisplay:
 
 def client_display(application: Any) -> ClientDisplay:
     """Return a registered client as the pages show it."""
-    source, client_id = _source(application), application.client_id
+    source: Literal["cimd", "dcr", "user", "manual"]
+    if application.registration_source == "cimd":
+        source = "cimd"
+    elif application.registration_source != "manual":
+        source = "dcr"
+    else:
+        # On the toolkit's pages, any user can register a client.
+        owner = application.user
+        source = "manual" if owner is None or getattr(owner, "is_staff", False) else "user"
+    client_id = application.client_id
     host = urlsplit(client_id).hostname if source == "cimd" else ""
     name = printable(application.name) or host or _("Unnamed client")
     return ClientDisplay(client_id=client_id, name=name, source=source)
-
-
-def _source(application: Any) -> Literal["cimd", "dcr", "user", "manual"]:
-    """Return how a client was registered; on the toolkit's pages any user can register one."""
-    source = application.registration_source
-    if source == "cimd":
-        return "cimd"
-    if source != "manual":
-        return "dcr"
-    owner = application.user
-    return "manual" if owner is None or getattr(owner, "is_staff", False) else "user"
 
 
 def client_displays(client_ids: set[str]) -> dict[str, ClientDisplay]:
@@ -170,19 +168,13 @@ def destination_of(redirect_uri: str) -> Destination:
     scheme, host = parts.scheme.lower(), parts.hostname or ""
     if scheme not in ("http", "https"):
         return Destination(shown=f"{scheme}://{host}" if host else f"{scheme}:", kind="app")
-    return Destination(
-        shown=_host_to_ascii(parts.netloc.rpartition("@")[2].lower()),
-        kind="loopback" if is_loopback(host) else "web",
-    )
-
-
-def _host_to_ascii(host: str) -> str:
-    if host.isascii():
-        return host
-    try:
-        return host.encode("idna").decode()
-    except UnicodeError:
-        return ascii(host).strip("'")
+    shown = parts.netloc.rpartition("@")[2].lower()
+    if not shown.isascii():
+        try:
+            shown = shown.encode("idna").decode()
+        except UnicodeError:
+            shown = ascii(shown).strip("'")
+    return Destination(shown=shown, kind="loopback" if is_loopback(host) else "web")
 
 
 # Scopes -------------------------------------------------------------------------------------------
@@ -297,15 +289,6 @@ def redirect_problem(uri: object) -> str:
         return "A redirect URI must not contain a fragment, space, control character or backslash."
     if uri in get_settings().oauth.app_redirects and not app_redirect_problem(uri):
         return ""
-    return _web_redirect_problem(uri)
-
-
-def is_redirect_allowed(uri: object) -> bool:
-    """Return whether a client may register the redirect URI."""
-    return not redirect_problem(uri)
-
-
-def _web_redirect_problem(uri: str) -> str:
     try:
         parts = urlsplit(uri)
         host, port = parts.hostname, parts.port
@@ -323,3 +306,8 @@ def _web_redirect_problem(uri: str) -> str:
     if parts.scheme == "http" and host not in LOOPBACK_HOSTS:
         return "An http redirect URI must be on localhost, 127.0.0.1 or [::1]; use https elsewhere."
     return ""
+
+
+def is_redirect_allowed(uri: object) -> bool:
+    """Return whether a client may register the redirect URI."""
+    return not redirect_problem(uri)

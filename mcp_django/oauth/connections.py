@@ -76,27 +76,24 @@ def connections_of(request: HttpRequest) -> list[dict[str, Any]]:
     clients = client_displays({row.client_id for row in rows})
     used = last_uses([user.pk])
     descriptions = Scopes().get_all_scopes()
-    return [
-        {
-            "pk": row.pk,
-            "client": clients[row.client_id],
-            "server": _server_title(row.resource, request),
-            "resource": row.resource,
-            "scopes": [str(descriptions.get(scope, scope)) for scope in row.scopes],
-            "redirect_host": row.redirect_host,
-            "since": row.created_at,
-            "last_used": used.get((user.pk, row.client_id, row.resource)),
-        }
-        for row in rows
-    ]
-
-
-def _server_title(resource: str, request: HttpRequest) -> str:
-    server = find_server(resource, request) if resource else None
-    if server is None:
-        return resource
-    server.refresh()
-    return title_of(server)
+    contexts = []
+    for row in rows:
+        server = find_server(row.resource, request) if row.resource else None
+        if server is not None:
+            server.refresh()
+        contexts.append(
+            {
+                "pk": row.pk,
+                "client": clients[row.client_id],
+                "server": row.resource if server is None else title_of(server),
+                "resource": row.resource,
+                "scopes": [str(descriptions.get(scope, scope)) for scope in row.scopes],
+                "redirect_host": row.redirect_host,
+                "since": row.created_at,
+                "last_used": used.get((user.pk, row.client_id, row.resource)),
+            }
+        )
+    return contexts
 
 
 def last_uses(users: Collection[Any]) -> dict[tuple[Any, str, str], datetime]:

@@ -5,6 +5,7 @@ Also renders the pages of the authorization server, such as the one to sign in w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -79,28 +80,26 @@ def consent_scopes(
     described = requestable_scopes(application)
     fixed, before = _fixed_scopes(auth_request, request), granted_before(auth_request, request.user)
     principal = principal_for(request.user)
-    tools = [
-        tool
+    needed_by = Counter(
+        scope
         for server in servers
         for tool in server.catalog.tools.values()
         if is_visible(principal, tool)
-    ]
+        for scope in set(tool.scopes)
+    )
     return [
         {
             "name": name,
             "description": str(described.get(name, name)),
             "is_fixed": name in fixed,
             "is_new": name not in before,
-            "unlocks": _needed_by(sum(name in tool.scopes for tool in tools)),
+            "unlocks": ngettext("Needed by %(n)d tool", "Needed by %(n)d tools", needed_by[name])
+            % {"n": needed_by[name]}
+            if needed_by[name]
+            else "",
         }
         for name in sorted(auth_request.scopes, key=lambda scope: scope not in fixed)
     ]
-
-
-def _needed_by(tools: int) -> str:
-    """Return the number of tools that need a scope, as text; empty for none."""
-    text = ngettext("Needed by %(n)d tool", "Needed by %(n)d tools", tools)
-    return text % {"n": tools} if tools else ""
 
 
 def chosen_scopes(

@@ -55,27 +55,6 @@ def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
         OAuthError: if the client is not a machine client, or requests what it may not have.
     """
     client = clients.authenticate_confidential_client(request)
-    profile = _profile_of(client)
-    resources = _resources_for(profile, request)
-    granted = _scopes_for(profile, client, resources, request)
-    _check_upstream(profile.service_user, resources)
-    return _issue_token(
-        request,
-        user=profile.service_user,
-        client=client,
-        scopes=granted,
-        resources=resources,
-        seconds=int(oauth2_settings.ACCESS_TOKEN_EXPIRE_SECONDS),
-        grant="client_credentials",
-    )
-
-
-def _profile_of(client: Any) -> ClientProfile:
-    """Return the profile of a machine client with an active service account.
-
-    Raises:
-        OAuthError: if the client is not a machine client (``unauthorized_client``).
-    """
     profile = ClientProfile.of_client(client.client_id)
     if (
         client.authorization_grant_type != client.GRANT_CLIENT_CREDENTIALS
@@ -86,7 +65,26 @@ def _profile_of(client: Any) -> ClientProfile:
         or not profile.service_user.is_active
     ):
         raise OAuthError("unauthorized_client")
-    return profile
+    resources = _resources_for(profile, request)
+    # The scopes are the requested ones that are allowed, or all allowed ones.
+    servers = [
+        server for resource in resources if (server := find_server(resource, request)) is not None
+    ]
+    allowed = profile.allowed_scopes or clients.required_scopes(servers)
+    requested = request.POST.get("scope", "").split() or allowed
+    granted = [scope for scope in clients.allowed_scopes(requested, client) if scope in allowed]
+    if not granted:
+        raise OAuthError("invalid_scope")
+    _check_upstream(profile.service_user, resources)
+    return _issue_token(
+        request,
+        user=profile.service_user,
+        client=client,
+        scopes=granted,
+        resources=resources,
+        seconds=int(oauth2_settings.ACCESS_TOKEN_EXPIRE_SECONDS),
+        grant="client_credentials",
+    )
 
 
 def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
@@ -118,25 +116,6 @@ def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
         ):
             raise OAuthError("invalid_target")
     return resources
-
-
-def _scopes_for(
-    profile: ClientProfile, client: Any, resources: list[str], request: HttpRequest
-) -> list[str]:
-    """Return the scopes of the token: the requested ones that are allowed, or all allowed ones.
-
-    Raises:
-        OAuthError: if none of the requested scopes is allowed (``invalid_scope``).
-    """
-    servers = [
-        server for resource in resources if (server := find_server(resource, request)) is not None
-    ]
-    allowed = profile.allowed_scopes or clients.required_scopes(servers)
-    requested = request.POST.get("scope", "").split() or allowed
-    granted = [scope for scope in clients.allowed_scopes(requested, client) if scope in allowed]
-    if not granted:
-        raise OAuthError("invalid_scope")
-    return granted
 
 
 # JWT bearer: identity assertions ------------------------------------------------------------------

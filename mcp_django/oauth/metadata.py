@@ -96,19 +96,16 @@ def _endpoint(request: HttpRequest, name: str) -> str:
 def _metadata_response(
     request: HttpRequest, path: str | None, more: dict[str, Any]
 ) -> HttpResponseBase:
-    if not _matches_issuer(request, path):
-        return error_response(
-            "not_found", "The URL does not match the issuer of this site.", status=404
-        )
-    return JsonResponse(metadata(request) | more, headers=CACHED)
+    """Serve the metadata if the URL was derived from the issuer, else 404.
 
-
-def _matches_issuer(request: HttpRequest, path: str | None) -> bool:
-    """Return whether the URL was derived from the issuer, with its path before or after the rest.
-
-    The script name is part of the issuer's path, but not of ``path``, which the URLconf captures.
+    In the URL, the path of the issuer is before or after the rest. The script name is part of the
+    issuer's path, but not of ``path``, which the URLconf captures.
     """
     issuer_path = urlsplit(issuer_of(request)).path.strip("/")
     requested_path = (path or "").strip("/")
     prefix = prefix_of(request).strip("/")
-    return issuer_path in {requested_path, f"{prefix}/{requested_path}".strip("/")}
+    if issuer_path not in {requested_path, f"{prefix}/{requested_path}".strip("/")}:
+        return error_response(
+            "not_found", "The URL does not match the issuer of this site.", status=404
+        )
+    return JsonResponse(metadata(request) | more, headers=CACHED)

@@ -77,20 +77,17 @@ class ClientProfile(models.Model):
             value = getattr(self, name)
             if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
                 problems[name] = _('Enter a list of strings: ["…", "…"].')
-        if self.jwks and not _is_public(self.jwks):
+        keys = self.jwks.get("keys") if isinstance(self.jwks, dict) else None
+        is_public = isinstance(keys, list) and all(
+            isinstance(key, dict) and key.get("kty") in ("RSA", "EC", "OKP") and "d" not in key
+            for key in keys
+        )
+        if self.jwks and not is_public:
             problems["jwks"] = _('Enter {"keys": […]} with only public RSA, EC or OKP keys.')
         if self.jwks_url and not self.jwks_url.startswith("https://"):
             problems["jwks_url"] = _("Enter an https:// URL.")
         if problems:
             raise ValidationError(problems)
-
-
-def _is_public(jwks: Any) -> bool:
-    keys = jwks.get("keys") if isinstance(jwks, dict) else None
-    return isinstance(keys, list) and all(
-        isinstance(key, dict) and key.get("kty") in ("RSA", "EC", "OKP") and "d" not in key
-        for key in keys
-    )
 
 
 def _model_of_toolkit(name: str) -> str:

@@ -62,14 +62,35 @@ def parse_registration(metadata: Any) -> dict[str, Any]:
         raise RegistrationError("Send a JSON object.")
     uris = _redirect_uris(metadata)
     name = printable(_string(metadata, "client_name"))
+    grant_types = _strings(metadata, "grant_types", GRANTS)
+    response_types = _strings(metadata, "response_types", ["code"])
+    if GRANTS[0] not in grant_types or "code" not in response_types:
+        raise RegistrationError(
+            "A client that registers itself must use the grant type 'authorization_code' and the "
+            "response type 'code'; ask the site owner to register any other client."
+        )
+    auth_method = _string(metadata, "token_endpoint_auth_method") or AUTH_METHODS[0]
+    if auth_method not in AUTH_METHODS:
+        raise RegistrationError(
+            f"token_endpoint_auth_method must be one of {', '.join(sorted(AUTH_METHODS))}."
+        )
+    application_type = _string(metadata, "application_type") or "web"
+    if application_type not in {"native", "web"}:
+        raise RegistrationError("application_type must be 'native' or 'web'.")
+    # Some clients register as ``web`` although they listen on the user's machine.
+    is_remote = all(uri.startswith("https://") for uri in uris)
+    # Without a scope that exists, a client gets all: each authorization request names its own.
+    supported = [*get_settings().scopes, OFFLINE_ACCESS]
+    requested = _string(metadata, "scope")[:MAX_SCOPE_LENGTH].split()
+    scopes = [scope for scope in supported if scope in requested] or supported
     return {
         **({"client_name": name} if name else {}),
         "redirect_uris": uris,
-        "grant_types": _grant_types(metadata),
+        "grant_types": tuple(grant_type for grant_type in GRANTS if grant_type in grant_types),
         "response_types": ["code"],
-        "token_endpoint_auth_method": _auth_method(metadata),
-        "application_type": _application_type(metadata, uris),
-        "scope": " ".join(_scopes(metadata)),
+        "token_endpoint_auth_method": auth_method,
+        "application_type": application_type if is_remote else "native",
+        "scope": " ".join(scopes),
     }
 
 
@@ -102,48 +123,6 @@ def _redirect_uris(metadata: dict[str, Any]) -> tuple[str, ...]:
         if problem := redirect_problem(uri):
             raise RegistrationError(f"redirect_uris[{index}]: {problem}", code=refused)
     return tuple(dict.fromkeys(uris))
-
-
-def _grant_types(metadata: dict[str, Any]) -> tuple[str, ...]:
-    grant_types = _strings(metadata, "grant_types", GRANTS)
-    response_types = _strings(metadata, "response_types", ["code"])
-    if GRANTS[0] not in grant_types or "code" not in response_types:
-        raise RegistrationError(
-            "A client that registers itself must use the grant type 'authorization_code' and the "
-            "response type 'code'; ask the site owner to register any other client."
-        )
-    return tuple(grant_type for grant_type in GRANTS if grant_type in grant_types)
-
-
-def _auth_method(metadata: dict[str, Any]) -> str:
-    method = _string(metadata, "token_endpoint_auth_method") or AUTH_METHODS[0]
-    if method not in AUTH_METHODS:
-        raise RegistrationError(
-            f"token_endpoint_auth_method must be one of {', '.join(sorted(AUTH_METHODS))}."
-        )
-    return method
-
-
-def _application_type(metadata: dict[str, Any], uris: Sequence[str]) -> str:
-    """Return the application type, which the redirect URIs can change to ``native``.
-
-    Some clients register as ``web`` although they listen on the user's machine.
-    """
-    application_type = _string(metadata, "application_type")
-    if application_type not in ("", "native", "web"):
-        raise RegistrationError("application_type must be 'native' or 'web'.")
-    is_remote = all(uri.startswith("https://") for uri in uris)
-    return "web" if is_remote and application_type != "native" else "native"
-
-
-def _scopes(metadata: dict[str, Any]) -> tuple[str, ...]:
-    """Return the requested scopes that exist, or all scopes if there are none.
-
-    Each authorization request names its own scopes.
-    """
-    supported = [*get_settings().scopes, OFFLINE_ACCESS]
-    requested = _string(metadata, "scope")[:MAX_SCOPE_LENGTH].split()
-    return tuple(scope for scope in supported if scope in requested) or tuple(supported)
 
 
 # The registration endpoint ------------------------------------------------------------------------
@@ -183,7 +162,15 @@ def register(request: HttpRequest) -> HttpResponseBase:
     if mode == "initial-token":
         token = _initial_token(request)
         if token is None:
-            return _token_needed(request)
+            presented = "Authorization" in request.headers
+            challenge = 'Bearer realm="register"' + (', error="invalid_token"' if presented else "")
+            return error_response(
+                "invalid_token" if presented else "access_denied",
+                "Registration requires an access token of this site with the scope "
+                f"'{REGISTER_SCOPE}'.",
+                status=401,
+                headers={"WWW-Authenticate": challenge},
+            )
         owner = token.user
     try:
         answer = _create(request, parse_registration(_document(request)), owner)
@@ -257,17 +244,6 @@ def _initial_token(request: HttpRequest) -> AccessToken | None:
     # which checks the address limits of the token.
     server = next(iter(token.servers), "")
     return token if token.allows(server=server, address=client_ip(request)) else None
-
-
-def _token_needed(request: HttpRequest) -> JsonResponse:
-    presented = "Authorization" in request.headers
-    challenge = 'Bearer realm="register"' + (', error="invalid_token"' if presented else "")
-    return error_response(
-        "invalid_token" if presented else "access_denied",
-        f"Registration requires an access token of this site with the scope '{REGISTER_SCOPE}'.",
-        status=401,
-        headers={"WWW-Authenticate": challenge},
-    )
 
 
 def _count_registration(request: HttpRequest) -> int:

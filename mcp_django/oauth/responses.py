@@ -99,7 +99,7 @@ class OIDCPath(StringConverter):
         Raises:
             ValueError: if the toolkit is an OpenID provider and serves its own document.
         """
-        if _is_openid_provider():
+        if oauth2_settings.OIDC_ENABLED:
             raise ValueError(value)
         return value
 
@@ -113,14 +113,11 @@ class IssuerPath(PathConverter):
         Raises:
             ValueError: if it is not the issuer's path, or the toolkit is an OpenID provider.
         """
-        if _is_openid_provider() or value != urlsplit(get_settings().oauth.issuer).path.strip("/"):
+        if oauth2_settings.OIDC_ENABLED:
+            raise ValueError(value)
+        if value != urlsplit(get_settings().oauth.issuer).path.strip("/"):
             raise ValueError(value)
         return value
-
-
-def _is_openid_provider() -> bool:
-    """Return whether the toolkit issues ID tokens (``OIDC_ENABLED``)."""
-    return bool(oauth2_settings.OIDC_ENABLED)
 
 
 # Endpoints for any origin (CORS) ------------------------------------------------------------------

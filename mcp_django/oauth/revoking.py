@@ -59,9 +59,15 @@ def revoke_access(
 
 def revoke_everything(user: Any, *, request: HttpRequest | None = None, by: str = "") -> int:
     """Revoke the access of every client for a user; return the number as ``revoke_access`` does."""
-    return sum(
-        revoke_access(user, client_id, request=request, by=by) for client_id in _clients_of(user)
-    )
+    client_ids = {
+        client_id
+        for model in (get_refresh_token_model(), get_access_token_model(), get_grant_model())
+        for client_id in model.objects.filter(user=user, application__isnull=False).values_list(
+            "application__client_id", flat=True
+        )
+    }
+    client_ids |= set(Consent.objects.filter(user=user).values_list("client_id", flat=True))
+    return sum(revoke_access(user, client_id, request=request, by=by) for client_id in client_ids)
 
 
 def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str = "") -> int:
@@ -77,18 +83,6 @@ def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str
         row.user for row in Consent.objects.filter(client_id=client_id).select_related("user")
     }
     return sum(revoke_access(user, client_id, request=request, by=by) for user in users)
-
-
-def _clients_of(user: Any) -> set[str]:
-    """Return the ids of the clients that have access for a user, or can get it."""
-    held = {
-        client_id
-        for model in (get_refresh_token_model(), get_access_token_model(), get_grant_model())
-        for client_id in model.objects.filter(user=user, application__isnull=False).values_list(
-            "application__client_id", flat=True
-        )
-    }
-    return held | set(Consent.objects.filter(user=user).values_list("client_id", flat=True))
 
 
 def _revoke_tokens(user: Any, client_id: str, resource: str | None) -> int:

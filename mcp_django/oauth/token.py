@@ -280,40 +280,36 @@ class RevokeView(_FormEndpoint):
 
     limit = "revoke"
 
+    @sensitive_variables("token", "checksum")
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return an empty response, even if the token does not exist (RFC 7009, section 2.2)."""
         token = request.POST.get("token", "")
         if not token:
             raise OAuthError("invalid_request", "Send token.")
-        _revoke(token, clients.authenticate_client(request), request)
+        client, checksum = clients.authenticate_client(request), token_digest(token)
+        mine = {"token_checksum": checksum, "application": client}
+        refresh = get_refresh_token_model()._default_manager.filter(**mine).order_by("-pk").first()
+        accesses = get_access_token_model()._default_manager.select_related("refresh_token")
+        access = accesses.filter(**mine).first()
+        row = refresh or access
+        if row is None:
+            return JsonResponse({})
+        family = refresh.token_family if refresh is not None else family_of(access)
+        if family is not None:
+            bindings.release_tokens(families=[family])
+            ended = revoke_family(family)
+        else:
+            bindings.release_tokens(checksums=[checksum])
+            ended = revoke_token(checksum)
+        if ended:
+            security_log.record_event(
+                AuthEvent.Kind.REVOKE,
+                request=request,
+                user=row.user,
+                client_id=client.client_id,
+                by="client",
+            )
         return JsonResponse({})
-
-
-@sensitive_variables("token", "checksum")
-def _revoke(token: str, client: Any, request: HttpRequest) -> None:
-    checksum = token_digest(token)
-    mine = {"token_checksum": checksum, "application": client}
-    refresh = get_refresh_token_model()._default_manager.filter(**mine).order_by("-pk").first()
-    accesses = get_access_token_model()._default_manager.select_related("refresh_token")
-    access = accesses.filter(**mine).first()
-    row = refresh or access
-    if row is None:
-        return
-    family = refresh.token_family if refresh is not None else family_of(access)
-    if family is not None:
-        bindings.release_tokens(families=[family])
-        ended = revoke_family(family)
-    else:
-        bindings.release_tokens(checksums=[checksum])
-        ended = revoke_token(checksum)
-    if ended:
-        security_log.record_event(
-            AuthEvent.Kind.REVOKE,
-            request=request,
-            user=row.user,
-            client_id=client.client_id,
-            by="client",
-        )
 
 
 # Retries of a refresh -----------------------------------------------------------------------------
@@ -358,19 +354,13 @@ def _idempotent_refresh(request: HttpRequest, exchange: Grant) -> dict[str, Any]
                 refused = exc
                 row.delete()
             else:
-                _store_response(row, request, answer)
+                row.client_id = _issued_token(answer).application.client_id
+                payload = json.dumps({"answer": answer, "asked": _requested_access(request)})
+                row.answer = _cipher(request).encrypt(payload.encode())
+                row.save(update_fields=["client_id", "answer"])
     if refused is not None:
         raise refused
     return answer if is_first else _replay_response(request, checksum, exchange)
-
-
-@sensitive_variables()
-def _store_response(row: RefreshReplay, request: HttpRequest, answer: dict[str, Any]) -> None:
-    token = _issued_token(answer)
-    row.client_id = token.application.client_id
-    payload = json.dumps({"answer": answer, "asked": _requested_access(request)})
-    row.answer = _cipher(request).encrypt(payload.encode())
-    row.save(update_fields=["client_id", "answer"])
 
 
 @sensitive_variables()

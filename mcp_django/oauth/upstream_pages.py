@@ -129,7 +129,15 @@ def backchannel_logout(request: HttpRequest, provider: str) -> HttpResponseBase:
         # If ending the access fails, the token stays unused, so that the provider can retry.
         with transaction.atomic(using=router.db_for_write(UsedAssertion)):
             _mark_token_used(settings, claims)
-            for grant in _ended_grants(provider, claims):
+            # The token ends the access of its session, or of its subject.
+            rows = UpstreamGrant.objects.filter(provider=provider, status=UpstreamGrant.Status.LIVE)
+            if claims.get("sub"):
+                rows = rows.filter(subject=claims["sub"])
+            if claims.get("sid"):
+                # If the ID token had no session id, the logout applies to the subject.
+                session_ids = ["", claims["sid"]] if claims.get("sub") else [claims["sid"]]
+                rows = rows.filter(session_id__in=session_ids)
+            for grant in rows:
                 grants.revoke_grant(grant, reason="logged out upstream", request=request)
     except UpstreamRefused as exc:
         logger.warning("Logout token for %r rejected: %s", provider, exc)
@@ -149,18 +157,6 @@ def _settings_or_404(name: str) -> ProviderSettings:
         return provider_settings(name)
     except ImproperlyConfigured as exc:
         raise Http404 from exc
-
-
-def _ended_grants(provider: str, claims: dict[str, Any]) -> list[UpstreamGrant]:
-    """Return the live grants that a logout token ends: of its session, or of its subject."""
-    rows = UpstreamGrant.objects.filter(provider=provider, status=UpstreamGrant.Status.LIVE)
-    if claims.get("sub"):
-        rows = rows.filter(subject=claims["sub"])
-    if claims.get("sid"):
-        # If the ID token had no session id, the logout applies to the subject.
-        session_ids = ["", claims["sid"]] if claims.get("sub") else [claims["sid"]]
-        rows = rows.filter(session_id__in=session_ids)
-    return list(rows)
 
 
 def _mark_token_used(settings: ProviderSettings, claims: dict[str, Any]) -> None:

@@ -111,25 +111,20 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         if super().validate_code(client_id, request.code, client, request, *args, **kwargs):
             grant = get_grant_model()._default_manager.get(code=request.code)
             return _may_still_connect(grant.user, client, grant.resource)
-        self._handle_replay(request)
-        return False
-
-    def _handle_replay(self, request: Any) -> None:
         redeemed = RedeemedCode._default_manager.filter(digest=request.code).first()
-        if redeemed is None:
-            return
-        ended = (
-            revoke_family(redeemed.family) if redeemed.family else revoke_token(redeemed.checksum)
-        )
-        # If nothing was left to revoke, repeated attempts must not fill the table.
-        note = security_log.record_event if ended else security_log.record_limited
-        note(
-            AuthEvent.Kind.REPLAY,
-            request=OAuthlibHttpRequest(request),
-            client_id=_client_id(request),
-            what="authorization code",
-            ended=ended,
-        )
+        if redeemed is not None:
+            family, checksum = redeemed.family, redeemed.checksum
+            ended = revoke_family(family) if family else revoke_token(checksum)
+            # If nothing was left to revoke, repeated attempts must not fill the table.
+            note = security_log.record_event if ended else security_log.record_limited
+            note(
+                AuthEvent.Kind.REPLAY,
+                request=OAuthlibHttpRequest(request),
+                client_id=_client_id(request),
+                what="authorization code",
+                ended=ended,
+            )
+        return False
 
     # Refresh tokens
 
@@ -174,10 +169,15 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
 
     def _check_and_set_request_resource(self, request: Any) -> None:
         super()._check_and_set_request_resource(request)
-        granted = _granted_resources(request)
-        if granted is None:
+        if request.grant_type == CODE:
+            grant = get_grant_model()._default_manager.get(code=request.code)
+        elif request.grant_type == REFRESH:
+            grant = getattr(request, "refresh_token_instance", None)
+        else:
+            grant = None
+        if grant is None:
             return
-        request.granted_resource = granted
+        granted = request.granted_resource = list(grant.resource or ())
         # The toolkit allows any resource if the grant has none, which would extend the grant.
         wider = {canonicalize_url(resource) for resource in request.resource} - {
             canonicalize_url(resource) for resource in granted
@@ -223,17 +223,6 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             refresh.resource = granted
             refresh.save(update_fields=["resource"])
         return refresh
-
-
-def _granted_resources(request: Any) -> list[str] | None:
-    """Return the resources of the code or refresh token, ``None`` for other grants."""
-    if request.grant_type == CODE:
-        grant = get_grant_model()._default_manager.get(code=request.code)
-        return list(grant.resource or ())
-    refresh = getattr(request, "refresh_token_instance", None)
-    if request.grant_type == REFRESH and refresh is not None:
-        return list(refresh.resource or ())
-    return None
 
 
 def _may_still_connect(user: Any, client: Any, resources: list[str]) -> bool:

@@ -40,7 +40,12 @@ def upstream_of(ctx: Context, name: str) -> Upstream:
     if not user.is_authenticated:
         raise UpstreamNotConnected(f"Sign in first: access to {label} belongs to a user.")
     if grants.live_grant(user, name) is None:
-        page, base = reverse("mcp_oauth:upstream_connect", kwargs={"provider": name}), _base(ctx)
+        page = reverse("mcp_oauth:upstream_connect", kwargs={"provider": name})
+        if ctx.request is not None:
+            base = origin_of(ctx.request)
+        else:
+            parts = urlsplit(get_settings().base_url)
+            base = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
         invitation = (
             f"Your account at {label} is not connected. Open {base}{page}, then call again."
         )
@@ -56,14 +61,6 @@ def upstream_of(ctx: Context, name: str) -> Upstream:
         except ElicitationUnavailable:
             raise UpstreamNotConnected(invitation) from None
     return Upstream(user.pk, name, label)
-
-
-def _base(ctx: Context) -> str:
-    """Return the origin of the site, empty if neither a request nor ``BASE_URL`` is available."""
-    if ctx.request is not None:
-        return origin_of(ctx.request)
-    parts = urlsplit(get_settings().base_url)
-    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
 
 class Upstream(httpx.Auth):

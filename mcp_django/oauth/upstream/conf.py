@@ -134,13 +134,12 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
         provider = _adapter.validate_python(values)
     except ValidationError as exc:
         errors = exc.errors(include_url=False, include_input=False, include_context=False)
-        return [
-            (
-                f"{place}{_path(error['loc'])}: {error['msg']}.",
-                f"See {docs_url('topics/identity#upstream-providers-third-party-apis')}.",
-            )
-            for error in errors
-        ]
+        hint = f"See {docs_url('topics/identity#upstream-providers-third-party-apis')}."
+        problems = []
+        for error in errors:
+            keys = "".join(f"[{str(part).upper()!r}]" for part in error["loc"])
+            problems.append((f"{place}{keys}: {error['msg']}.", hint))
+        return problems
     problems = [
         (f"{place}[{key.upper()!r}] is {getattr(provider, key)!r}.", "Write an https:// URL.")
         for key in ("issuer", "metadata_url", *ENDPOINTS)
@@ -154,10 +153,6 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
             (f"{place} asks for 'openid' without ISSUER.", "Set ISSUER, or remove the scope.")
         )
     return problems
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f"[{str(part).upper()!r}]" for part in location)
 
 
 def _key_problems() -> list[tuple[str, str]]:

@@ -114,7 +114,11 @@ def complete_authorization(request: HttpRequest, transaction: UpstreamTransactio
         UpstreamUnavailable: if the provider does not respond.
     """
     provider = Provider(transaction.provider)
-    _check_issuer(provider, request.GET.getlist("iss"))
+    issuers, expected = request.GET.getlist("iss"), provider.settings.issuer
+    if (issuers or provider.endpoints.sends_issuer) and expected and issuers != [expected]:
+        raise InvalidCallback(
+            _("The response came from a different provider than the one you were sent to.")
+        )
     error, code = request.GET.get("error", ""), request.GET.get("code", "")
     if error in {"server_error", "temporarily_unavailable"}:
         raise UpstreamUnavailable("The provider cannot sign users in at the moment.")
@@ -137,13 +141,3 @@ def complete_authorization(request: HttpRequest, transaction: UpstreamTransactio
         scopes=grant.scopes,
     )
     return grant
-
-
-def _check_issuer(provider: Provider, issuers: list[str]) -> None:
-    expected = provider.settings.issuer
-    if not issuers and not provider.endpoints.sends_issuer:
-        return
-    if expected and issuers != [expected]:
-        raise InvalidCallback(
-            _("The response came from a different provider than the one you were sent to.")
-        )

@@ -209,22 +209,7 @@ def _refresh_or_probe(grant: UpstreamGrant) -> None:
         return
     if not grant.refresh_cipher:
         raise UpstreamRefused("The access has expired and cannot be renewed.")
-    _store_tokens(grant, provider, provider.refresh(decrypt(grant.refresh_cipher)))
-
-
-def _provider_of(grant: UpstreamGrant) -> Provider:
-    """Return the provider of a grant.
-
-    Raises:
-        ImproperlyConfigured: if the provider is no longer configured.
-    """
-    from mcp_django.oauth.upstream.provider import Provider
-
-    return Provider(grant.provider)
-
-
-@sensitive_variables()
-def _store_tokens(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
+    tokens = provider.refresh(decrypt(grant.refresh_cipher))
     changes: dict[str, Any] = {
         "access_cipher": encrypt(tokens.access_token),
         "expires_at": tokens.expires_at,
@@ -241,6 +226,17 @@ def _store_tokens(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> N
         # The access ended in the meantime, so the new tokens are revoked at the provider too.
         _revoke_at_provider(provider, tokens.access_token, tokens.refresh_token)
         raise UpstreamRefused("The access was revoked.")
+
+
+def _provider_of(grant: UpstreamGrant) -> Provider:
+    """Return the provider of a grant.
+
+    Raises:
+        ImproperlyConfigured: if the provider is no longer configured.
+    """
+    from mcp_django.oauth.upstream.provider import Provider
+
+    return Provider(grant.provider)
 
 
 # Encryption of upstream tokens --------------------------------------------------------------------
@@ -369,7 +365,14 @@ def disconnect_unused(*, families: Sequence[uuid.UUID], checksums: Sequence[str]
         grants = list(UpstreamGrant.objects.filter(bindings__in=ended).distinct())
         ended.delete()
         for grant in grants:
-            if grant.status == UpstreamGrant.Status.LIVE and not _has_dependent_tokens(grant):
+            refreshes = get_refresh_token_model().objects.filter(
+                token_family__in=grant.bindings.values("family"), revoked__isnull=True
+            )
+            accesses = get_access_token_model().objects.filter(
+                token_checksum__in=grant.bindings.values("checksum")
+            )
+            is_live = grant.status == UpstreamGrant.Status.LIVE
+            if is_live and not (refreshes.exists() or accesses.exists()):
                 disconnect_grant(grant, reason="the last client was disconnected")
 
 
@@ -389,17 +392,6 @@ def _revoke_at_provider(provider: Provider, access: str, refresh: str) -> None:
 def _database() -> str:
     """Return the database of the grants and of the tokens that depend on them."""
     return router.db_for_write(UpstreamGrant)
-
-
-def _has_dependent_tokens(grant: UpstreamGrant) -> bool:
-    """Return whether a valid token of this site depends on the grant."""
-    refreshes = get_refresh_token_model().objects.filter(
-        token_family__in=grant.bindings.values("family"), revoked__isnull=True
-    )
-    accesses = get_access_token_model().objects.filter(
-        token_checksum__in=grant.bindings.values("checksum")
-    )
-    return bool(refreshes.exists() or accesses.exists())
 
 
 @sensitive_variables()

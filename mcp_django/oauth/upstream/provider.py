@@ -109,11 +109,26 @@ class Provider:
         """Return the claims of the ID token, empty without the scope ``openid``.
 
         Raises:
-            UpstreamRefused: if the ID token is missing or not valid.
+            UpstreamRefused: if the ID token is missing, or not valid for this sign-in and client.
+            UpstreamUnavailable: if the provider's keys cannot be fetched.
         """
-        if not self.settings.is_openid:
+        # OpenID Connect Core 1.0, section 3.1.3.7.
+        settings = self.settings
+        if not settings.is_openid:
             return {}
-        return _read_id_token(self.settings, tokens.id_token, nonce_digest=nonce_digest)
+        required = ["iss", "aud", "exp", "iat", "sub"]
+        claims = _verify_claims(settings, tokens.id_token, required=required)
+        if not is_external_id(claims["sub"]):
+            raise UpstreamRefused("The subject of the ID token is empty, too long or not a text.")
+        if "events" in claims:
+            raise UpstreamRefused("The token is a logout token or another security event.")
+        nonce = claims.get("nonce")
+        if not isinstance(nonce, str) or not hmac.compare_digest(token_digest(nonce), nonce_digest):
+            raise UpstreamRefused("The ID token was issued for another sign-in.")
+        several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if (several or "azp" in claims) and claims.get("azp") != settings.client_id:
+            raise UpstreamRefused("The ID token was issued to another client.")
+        return claims
 
     @sensitive_variables()
     def refresh(self, refresh_token: str) -> Tokens:
@@ -172,49 +187,47 @@ class Provider:
 
     @sensitive_variables()
     def _request_tokens(self, ask: Callable[[], Any]) -> Tokens:
+        """Return the tokens in a response of a token endpoint.
+
+        Raises:
+            UpstreamRefused: if the access was denied, or has ended.
+            UpstreamUnavailable: if the response has no bearer token.
+        """
         try:
-            return _parse_tokens(ask())
+            response = ask()
         except OAuth2Error as exc:
             if exc.error in FINAL_ERRORS:
                 raise UpstreamRefused(f"The provider responded with {exc.error!r}.") from None
             # The description may repeat values of the request.
             raise UpstreamUnavailable("The provider rejects this client.") from None
-        except (HTTPStatusError, ValueError) as exc:
+        except (HTTPStatusError, ValueError, OverflowError) as exc:
             raise UpstreamUnavailable(
                 f"The provider sent no tokens ({type(exc).__name__})."
             ) from None
-
-
-@sensitive_variables()
-def _parse_tokens(response: Mapping[str, Any]) -> Tokens:
-    """Return the tokens in a response of a token endpoint.
-
-    Raises:
-        UpstreamUnavailable: if it has no bearer token.
-    """
-    token, kind = response.get("access_token"), response.get("token_type", "bearer")
-    if not isinstance(token, str) or not token or str(kind).lower() != "bearer":
-        raise UpstreamUnavailable("The provider sent no bearer token.")
-    if response != storable(response):
-        raise UpstreamUnavailable("The provider sent tokens that cannot be stored.")
-    scope, refresh, signed = (response.get(name) for name in ("scope", "refresh_token", "id_token"))
-    return Tokens(
-        access_token=token,
-        refresh_token=refresh if isinstance(refresh, str) else "",
-        id_token=signed if isinstance(signed, str) else "",
-        scopes=tuple(scope.split()) if isinstance(scope, str) else None,
-        expires_at=_expires_in(response.get("expires_in")),
-        # Not standardized; Keycloak and Microsoft use these names.
-        refresh_expires_at=_expires_in(
-            response.get("refresh_expires_in") or response.get("refresh_token_expires_in")
-        ),
-    )
+        token, kind = response.get("access_token"), response.get("token_type", "bearer")
+        if not isinstance(token, str) or not token or str(kind).lower() != "bearer":
+            raise UpstreamUnavailable("The provider sent no bearer token.")
+        if response != storable(response):
+            raise UpstreamUnavailable("The provider sent tokens that cannot be stored.")
+        names = ("scope", "refresh_token", "id_token")
+        scope, refresh, signed = (response.get(name) for name in names)
+        return Tokens(
+            access_token=token,
+            refresh_token=refresh if isinstance(refresh, str) else "",
+            id_token=signed if isinstance(signed, str) else "",
+            scopes=tuple(scope.split()) if isinstance(scope, str) else None,
+            expires_at=_expires_in(response.get("expires_in")),
+            # Not standardized; Keycloak and Microsoft use these names.
+            refresh_expires_at=_expires_in(
+                response.get("refresh_expires_in") or response.get("refresh_token_expires_in")
+            ),
+        )
 
 
 def _expires_in(seconds: Any) -> datetime | None:
     try:
         lifetime = int(seconds)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if not 0 < lifetime < MAX_SECONDS:
         return None
@@ -328,7 +341,11 @@ def endpoints_of(settings: ProviderSettings) -> Endpoints:
             issuer.
     """
     configured = {name: value for name in ENDPOINTS if (value := getattr(settings, name))}
-    if not (settings.issuer or settings.metadata_url) or _is_complete(settings, configured):
+    needed = {"authorization_endpoint", "token_endpoint"}
+    if settings.is_openid:
+        needed.add("jwks_uri")
+    is_complete = not settings.metadata_url and needed <= set(configured)
+    if not (settings.issuer or settings.metadata_url) or is_complete:
         return Endpoints(**configured)
     metadata = _metadata(settings)
     discovered = {name: metadata[name] for name in ENDPOINTS if isinstance(metadata.get(name), str)}
@@ -336,24 +353,11 @@ def endpoints_of(settings: ProviderSettings) -> Endpoints:
     return Endpoints(**{**discovered, **configured}, sends_issuer=promised)
 
 
-def _is_complete(settings: ProviderSettings, configured: dict[str, str]) -> bool:
-    """Return whether all needed endpoints are configured, so no metadata has to be fetched."""
-    needed = {"authorization_endpoint", "token_endpoint"}
-    if settings.is_openid:
-        needed.add("jwks_uri")
-    return not settings.metadata_url and needed <= set(configured)
-
-
 def _metadata(settings: ProviderSettings) -> dict[str, Any]:
-    url = settings.metadata_url or settings.issuer
-    metadata = outbound.get_signed("upstream-metadata", url)
-    if metadata is None:
-        metadata = _fetch_metadata(settings)
-        outbound.put_signed("upstream-metadata", url, metadata, seconds=CACHE_SECONDS)
-    return dict(metadata)
-
-
-def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
+    source = settings.metadata_url or settings.issuer
+    cached = outbound.get_signed("upstream-metadata", source)
+    if cached is not None:
+        return dict(cached)
     failure = UpstreamUnavailable("The provider has no metadata.")
     urls = (settings.metadata_url,) if settings.metadata_url else None
     for url in urls or outbound.metadata_urls(settings.issuer):
@@ -364,14 +368,15 @@ def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
             continue
         if settings.issuer and metadata.get("issuer") != settings.issuer:
             raise UpstreamUnavailable("The provider's metadata names another issuer.")
+        outbound.put_signed("upstream-metadata", source, metadata, seconds=CACHE_SECONDS)
         return metadata
     raise failure
 
 
 # ID tokens and logout tokens ----------------------------------------------------------------------
 
-# Validation of ID tokens (OpenID Connect Core 1.0, section 3.1.3.7) and logout tokens (OpenID
-# Connect Back-Channel Logout 1.0, section 2.6).
+# The validation of logout tokens (OpenID Connect Back-Channel Logout 1.0, section 2.6), and what it
+# shares with that of ID tokens, which is in ``Provider.identify``.
 
 LEEWAY_SECONDS = 30
 KEYS_SECONDS = 600
@@ -379,28 +384,6 @@ KEYS_SECONDS = 600
 REFETCH_SECONDS = 30
 MAX_LENGTH = 16_384
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
-
-
-@sensitive_variables()
-def _read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str) -> dict[str, Any]:
-    """Validate an ID token and return its claims.
-
-    Raises:
-        UpstreamRefused: if it is not a valid ID token for this sign-in and client.
-        UpstreamUnavailable: if the provider's keys cannot be fetched.
-    """
-    claims = _verify_claims(settings, token, required=["iss", "aud", "exp", "iat", "sub"])
-    if not is_external_id(claims["sub"]):
-        raise UpstreamRefused("The subject of the ID token is empty, too long or not a text.")
-    if "events" in claims:
-        raise UpstreamRefused("The token is a logout token or another security event.")
-    nonce = claims.get("nonce")
-    if not isinstance(nonce, str) or not hmac.compare_digest(token_digest(nonce), nonce_digest):
-        raise UpstreamRefused("The ID token was issued for another sign-in.")
-    several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
-    if (several or "azp" in claims) and claims.get("azp") != settings.client_id:
-        raise UpstreamRefused("The ID token was issued to another client.")
-    return claims
 
 
 @sensitive_variables()
@@ -444,7 +427,7 @@ def _verify_claims(
             leeway=LEEWAY_SECONDS,
             options={"require": required},
         )
-    except (jwt.InvalidTokenError, jwt.InvalidKeyError, ValueError) as exc:
+    except (jwt.InvalidTokenError, jwt.InvalidKeyError, ValueError, OverflowError) as exc:
         raise UpstreamRefused(f"The token is not valid ({type(exc).__name__}).") from exc
     return claims
 

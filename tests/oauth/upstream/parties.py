@@ -88,7 +88,9 @@ class FakeProvider:
             "scope": "openid files",
             "id_token": self.signed({"nonce": self.nonce, **self.claims}),
         }
-        return httpx.Response(200, json={**answer, **self.answer})
+        # Not `json=`, which refuses numbers that are not finite.
+        body = json.dumps({**answer, **self.answer})
+        return httpx.Response(200, text=body, headers={"Content-Type": "application/json"})
 
     def described(self) -> dict[str, Any]:
         return {

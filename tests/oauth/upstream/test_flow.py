@@ -261,6 +261,22 @@ def test_provider_that_fails_is_told_to_the_client(acme, browser):
     assert refused["error"] == "temporarily_unavailable"
 
 
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("expires_in", "temporarily_unavailable"),
+        ("refresh_expires_in", None),
+        ("refresh_token_expires_in", None),
+    ],
+)
+def test_a_lifetime_that_is_not_finite_is_not_an_error_of_the_server(acme, browser, name, error):
+    params = browser.sent_on()
+    acme.nonce, acme.answer = params["nonce"], {name: float("inf")}
+    parameters = redirect_parameters(browser.come_back(code="c", state=params["state"]))
+    assert parameters.get("error") == error
+    assert ("code" in parameters) is (error is None)
+
+
 def test_provider_without_metadata_is_told_to_the_client(acme, browser):
     acme.metadata = {"issuer": "https://evil.example"}
     refused = redirect_parameters(browser.answer(browser.open()))
