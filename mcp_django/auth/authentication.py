@@ -121,7 +121,11 @@ def _identify(names: Sequence[str], credentials: Credentials) -> Principal | Non
     for name in names:
         principal = get_backend(name).authenticate(credentials)
         if principal is not None:
-            _check_tables(name)
+            if name == "oauth" and has_shared_oauth():
+                # The credential may name a user of another tenant; E018 reports the tables.
+                raise AuthenticationRequired(
+                    "The token is unknown, expired or revoked.", error="invalid_token"
+                )
             return principal
     return None
 
@@ -136,18 +140,6 @@ def has_shared_oauth() -> bool:
     A token refers to a user by primary key, which belongs to another user at another tenant.
     """
     return has_tenant_users() and not all(map(is_tenant_app, OAUTH_APPS))
-
-
-def _check_tables(name: str) -> None:
-    """Check that a credential of a backend names a user of this tenant.
-
-    Raises:
-        AuthenticationRequired: tenants share the tables, so that is not known; E018 reports it.
-    """
-    if name == "oauth" and has_shared_oauth():
-        raise AuthenticationRequired(
-            "The token is unknown, expired or revoked.", error="invalid_token"
-        )
 
 
 @sensitive_variables("credentials")
@@ -240,8 +232,12 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
         return "CONFIRM_SECONDS is 0"
     if others := [name for name in backends if name not in BEARER_BACKENDS]:
         return f"AUTH contains {others[0]!r}"
-    if shared := _issuers_in_both(backends):
-        return f"INTROSPECTION comes before JWT in AUTH, and both contain {shared[0]}"
+    is_both = {"jwt", "introspection"}.issubset(backends)
+    if is_both and backends.index("introspection") < backends.index("jwt"):
+        # The JWTs of an issuer in both are introspected, not verified by their signature.
+        introspected = {issuer.issuer for issuer in settings.introspection}
+        if shared := [issuer.issuer for issuer in settings.jwt if issuer.issuer in introspected]:
+            return f"INTROSPECTION comes before JWT in AUTH, and both contain {shared[0]}"
     if upstream or settings.oauth.upstream:
         return "OAUTH['UPSTREAM'] is used"
     if settings.oauth.can_connect:
@@ -249,17 +245,6 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
     if list(django_settings.AUTHENTICATION_BACKENDS) != _MODEL_BACKEND:
         return "AUTHENTICATION_BACKENDS has other backends than ModelBackend"
     return _why_model_is_unknown(get_user_model(), backends)
-
-
-def _issuers_in_both(backends: tuple[str, ...]) -> list[str]:
-    """Return the issuers whose JWTs are introspected instead of verified by their signature."""
-    if not {"jwt", "introspection"}.issubset(backends):
-        return []
-    if backends.index("jwt") < backends.index("introspection"):
-        return []
-    settings = get_settings()
-    introspected = {issuer.issuer for issuer in settings.introspection}
-    return [issuer.issuer for issuer in settings.jwt if issuer.issuer in introspected]
 
 
 def _why_model_is_unknown(user: Any, backends: tuple[str, ...]) -> str:
@@ -287,35 +272,23 @@ def _read_callers(keys: Collection[CallerKey]) -> dict[CallerKey, Confirmed[Prin
     """Return the callers of those credentials that are valid now."""
     confirmed: dict[CallerKey, Confirmed[Principal]] = {}
     for alias in dict.fromkeys(key.alias for key in keys):
-        confirmed |= _read_callers_of(alias, [key for key in keys if key.alias == alias])
+        callers: dict[CallerKey, Confirmed[Principal]] = {}
+        # Each key's backends in their order: the first that knows a bearer decides about it.
+        for backends in dict.fromkeys(key.backends for key in keys if key.alias == alias):
+            remaining = {key for key in keys if (key.alias, key.backends) == (alias, backends)}
+            for name in backends:
+                callers.update(get_backend(name).confirm(remaining, alias) if remaining else {})
+                remaining -= callers.keys()
+        users = (caller.value.user for caller in callers.values())
+        accounts = _read_accounts(alias, {user.pk: user for user in users})
+        for key, caller in callers.items():
+            principal = caller.value
+            pk = principal.user.pk
+            confirmed[key] = caller._replace(
+                value=replace(principal, account=accounts[pk]),
+                tags=caller.tags.union(caller_tags(principal.credential, pk)),
+            )
     return confirmed
-
-
-def _read_callers_of(
-    alias: str, keys: Collection[CallerKey]
-) -> dict[CallerKey, Confirmed[Principal]]:
-    """Return the callers of one database."""
-    callers: dict[CallerKey, Confirmed[Principal]] = {}
-    # Each key's backends in their order: the first that knows a bearer decides about it.
-    for backends in dict.fromkeys(key.backends for key in keys):
-        remaining = {key for key in keys if key.backends == backends}
-        for name in backends:
-            callers.update(get_backend(name).confirm(remaining, alias) if remaining else {})
-            remaining -= callers.keys()
-    users = (caller.value.user for caller in callers.values())
-    accounts = _read_accounts(alias, {user.pk: user for user in users})
-    return {key: _with_account(caller, accounts) for key, caller in callers.items()}
-
-
-def _with_account(
-    confirmed: Confirmed[Principal], accounts: Mapping[Any, Account]
-) -> Confirmed[Principal]:
-    caller = confirmed.value
-    pk = caller.user.pk
-    return confirmed._replace(
-        value=replace(caller, account=accounts[pk]),
-        tags=confirmed.tags.union(caller_tags(caller.credential, pk)),
-    )
 
 
 def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:

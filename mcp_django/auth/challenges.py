@@ -64,7 +64,19 @@ def protected_resource(request: HttpRequest, path: str | None = None) -> HttpRes
         return _error_response(404, "This site has no protected resource at this path.")
     url, endpoint = match
     cached = {"Cache-Control": f"public, max-age={MAX_AGE_SECONDS}"}
-    metadata = _build_metadata(url, endpoint.server, issuers)
+    with suppress(Busy):
+        # Only the title in this document depends on overrides.
+        endpoint.server.refresh()
+    identity = endpoint.server.identity()
+    metadata = {
+        "resource": url,
+        "authorization_servers": issuers,
+        # The minimum for using the server. A client whose challenge names no scopes requests all
+        # of these; it requests the further scopes of a tool when it calls that tool.
+        "scopes_supported": list(endpoint.server.scopes),
+        "bearer_methods_supported": ["header"],
+        "resource_name": str(identity.get("title") or identity["name"]),
+    }
     return JsonResponse(metadata, headers={**cached, **PUBLIC_HEADERS})
 
 
@@ -97,22 +109,6 @@ def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
     # ``reverse`` adds the script prefix of this thread, which only Django's handlers set.
     route = "/" + route.removeprefix(get_script_prefix())
     return f"{origin_of(request)}{quote_path(prefix)}{route}"
-
-
-def _build_metadata(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
-    with suppress(Busy):
-        # Only the title in this document depends on overrides.
-        server.refresh()
-    identity = server.identity()
-    return {
-        "resource": url,
-        "authorization_servers": issuers,
-        # The minimum for using the server. A client whose challenge names no scopes requests all
-        # of these; it requests the further scopes of a tool when it calls that tool.
-        "scopes_supported": list(server.scopes),
-        "bearer_methods_supported": ["header"],
-        "resource_name": str(identity.get("title") or identity["name"]),
-    }
 
 
 def _requested_endpoint(request: HttpRequest, path: str) -> tuple[str, ServerEndpoint] | None:
@@ -179,12 +175,8 @@ def build_challenge(
     if rejection.error:
         # Last, since clients search the header for "scope=", which the text may contain.
         values["error_description"] = rejection.message
-    return "Bearer " + ", ".join(
-        f"{name}={_quoted_string(value)}" for name, value in values.items()
-    )
-
-
-def _quoted_string(value: str) -> str:
-    """Return a value as a quoted-string, without characters that could end it or its header."""
-    printable = "".join(c for c in value if " " <= c <= "~")
-    return '"' + printable.replace("\\", "").replace('"', "'") + '"'
+    for name, value in values.items():
+        # Without characters that could end a quoted string or the header.
+        printable = "".join(c for c in value if " " <= c <= "~")
+        values[name] = printable.replace("\\", "").replace('"', "'")
+    return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in values.items())

@@ -129,16 +129,12 @@ def without_credentials(request: HttpRequest, principal: Principal) -> HttpReque
         added = {"cookies", "session", "user"}
         scope = {name: value for name, value in copied.scope.items() if name not in added}
         copied.scope = {**scope, "headers": lines}
-    copied.user = principal.user
-    copied.auser = _make_auser(principal)
-    return copied  # type: ignore[no-any-return]
 
-
-def _make_auser(principal: Principal) -> Callable[[], Any]:
     async def auser() -> Any:
         return principal.user
 
-    return auser
+    copied.user, copied.auser = principal.user, auser
+    return copied  # type: ignore[no-any-return]
 
 
 def carry_caller(request: HttpRequest, principal: Principal) -> Callable[[], HttpRequest]:

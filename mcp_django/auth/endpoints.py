@@ -56,8 +56,11 @@ def canonicalize_url(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         port = parts.port
-        path = _normalize_path(parts.path)
+        plain = unquote(parts.path, errors="strict")
+        path = quote_path(plain).removesuffix("/")
     except ValueError:
+        return None
+    if _AMBIGUOUS_ENCODING.search(parts.path) or not {".", ".."}.isdisjoint(plain.split("/")):
         return None
     scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
     if scheme not in _PORTS or port == 0 or "@" in parts.netloc or not _HOST.fullmatch(host):
@@ -66,20 +69,6 @@ def canonicalize_url(url: str) -> str | None:
         return None
     port_suffix = "" if port in (None, _PORTS[scheme]) else f":{port}"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}{port_suffix}{path}"
-
-
-def _normalize_path(path: str) -> str:
-    """Return a path in its normal encoding, without a trailing slash.
-
-    Raises:
-        ValueError: the path is ambiguous, or not UTF-8.
-    """
-    if _AMBIGUOUS_ENCODING.search(path):
-        raise ValueError(path)
-    plain = unquote(path, errors="strict")
-    if {".", ".."} & set(plain.split("/")):
-        raise ValueError(path)
-    return quote_path(plain).removesuffix("/")
 
 
 def quote_path(path: str) -> str:

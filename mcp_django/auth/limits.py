@@ -334,9 +334,20 @@ def source_of_headers(headers: Headers, peer: str) -> str | None:
 
 
 def _source_at(address: str | None, *, is_forwarded: bool) -> str | None:
-    if is_forwarded and not get_settings().proxies and not _is_public_address(address):
-        _warn_about_proxy(address)
-        return None
+    if is_forwarded and not get_settings().proxies:
+        ip = None if address is None else ip_address(address)
+        # A public address is not that of the site's own proxy.
+        if ip is None or not (getattr(ip, "ipv4_mapped", None) or ip).is_global:
+            if _may_log("proxy"):
+                logger.warning(
+                    "A request with a forwarding header came from %s, but MCP_DJANGO['PROXIES'] is "
+                    "0: the client's address is not known, and all such requests share one limit, "
+                    "which one client can use up for the others. Set PROXIES to the number of your "
+                    "proxies that append to X-Forwarded-For; if you have no proxy, a client made "
+                    "up the header.",
+                    address or "no address",
+                )
+            return None
     return None if address is None else rate_limit_source(address)
 
 
@@ -352,25 +363,6 @@ def anonymous_network(
         return None
     http_request = request()
     return (limit_source(http_request) or "") if http_request is not None else "local"
-
-
-def _is_public_address(address: str | None) -> bool:
-    """Return whether an address is public, and therefore not that of the site's own proxy."""
-    if address is None:
-        return False
-    ip = ip_address(address)
-    return (getattr(ip, "ipv4_mapped", None) or ip).is_global
-
-
-def _warn_about_proxy(address: str | None) -> None:
-    if _may_log("proxy"):
-        logger.warning(
-            "A request with a forwarding header came from %s, but MCP_DJANGO['PROXIES'] is 0: the "
-            "client's address is not known, and all such requests share one limit, which one "
-            "client can use up for the others. Set PROXIES to the number of your proxies that "
-            "append to X-Forwarded-For; if you have no proxy, a client made up the header.",
-            address or "no address",
-        )
 
 
 def _fingerprint(headers: Headers) -> bytes:

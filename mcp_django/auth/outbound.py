@@ -81,7 +81,13 @@ def fetch_json(
     except (URLError, http.client.HTTPException, OSError) as exc:
         reason = exc.reason if isinstance(exc, URLError) else exc
         raise FetchFailed(f"{url} cannot be fetched: {reason}.") from None
-    return _parse_object(url, content)
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        raise FetchFailed(f"{url} is not valid JSON.") from None
+    if not isinstance(document, dict):
+        raise FetchFailed(f"{url} is not a JSON object.")
+    return document
 
 
 def _check_address(url: str) -> None:
@@ -98,7 +104,18 @@ def _check_address(url: str) -> None:
 def _read_response(request: Request) -> bytes:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     content = b""
-    with _build_opener().open(request, timeout=TIMEOUT_SECONDS) as response:
+    # For HTTP and HTTPS only; the default opener also opens files and FTP.
+    opener = OpenerDirector()
+    for handler in (
+        ProxyHandler(),
+        HTTPHandler(),
+        HTTPSHandler(),
+        NoRedirect(),
+        HTTPDefaultErrorHandler(),
+        HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    with opener.open(request, timeout=TIMEOUT_SECONDS) as response:
         if response.status != 200:
             raise URLError(f"it responded with {response.status}")
         # The timeout applies to each read; the deadline stops a server that sends single bytes.
@@ -111,36 +128,11 @@ def _read_response(request: Request) -> bytes:
     return content
 
 
-def _build_opener() -> OpenerDirector:
-    """Return an opener for HTTP and HTTPS only; the default one also opens files and FTP."""
-    opener = OpenerDirector()
-    for handler in (
-        ProxyHandler(),
-        HTTPHandler(),
-        HTTPSHandler(),
-        NoRedirect(),
-        HTTPDefaultErrorHandler(),
-        HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
 class NoRedirect(HTTPRedirectHandler):
     """Does not follow redirects: the target is not the server that was chosen."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
-
-
-def _parse_object(url: str, content: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        raise FetchFailed(f"{url} is not valid JSON.") from None
-    if not isinstance(document, dict):
-        raise FetchFailed(f"{url} is not a JSON object.")
-    return document
 
 
 def metadata_urls(issuer: str) -> tuple[str, ...]:

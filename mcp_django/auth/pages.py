@@ -63,10 +63,16 @@ def page_headers() -> dict[str, str]:
     reachable for assistants that open the page in a popup. The referrer is sent only within the
     site, where Django's CSRF check needs it, and reveals nothing to a client's page.
     """
+    # Storages do not look up a directory in their manifest, so this works without one.
+    parts = urlsplit(static("mcp_django/"))
+    # Empty if the static files are on this host.
+    static_origin = f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
+    texts = filter(None, map(inline_style, SHEETS))
+    inline_sources = "".join(f" {csp_hash_source(text)}" for text in texts)
     return {
         "X-Frame-Options": "DENY",
         "Content-Security-Policy": (
-            f"default-src 'none'; style-src 'self'{_static_origin()}{_inline_sources()}; "
+            f"default-src 'none'; style-src 'self'{static_origin}{inline_sources}; "
             "img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
         ),
         "Cache-Control": "no-store",
@@ -90,19 +96,6 @@ def csp_hash_source(text: str) -> str:
     """Return the Content-Security-Policy source of an inline style or script (CSP3)."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _inline_sources() -> str:
-    """Return the sources of the inline styles of a page, or an empty string."""
-    texts = filter(None, map(inline_style, SHEETS))
-    return "".join(f" {csp_hash_source(text)}" for text in texts)
-
-
-def _static_origin() -> str:
-    """Return the origin of static files as a CSP source; empty if they are on this host."""
-    # Storages do not look up a directory in their manifest, so this works without one.
-    parts = urlsplit(static("mcp_django/"))
-    return f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
 
 
 # Interaction ids ----------------------------------------------------------------------------------

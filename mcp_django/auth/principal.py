@@ -159,7 +159,14 @@ def principal_for(user: Any, **details: Any) -> Principal:
 
 def key_of(user: Any) -> str:
     """Return the key of a user in tables and counters, of at most 128 characters."""
-    return f"user:{_encode_pk(user.pk)}" if user.is_authenticated else ANONYMOUS
+    if not user.is_authenticated:
+        return ANONYMOUS
+    # Quoted, since ``@`` separates the client's name. A quoted key contains no colon, so it cannot
+    # look like a digest.
+    quoted = quote(str(user.pk), safe="")
+    if len(quoted) > _MAX_ID:
+        quoted = f"sha256:{hashlib.sha256(quoted.encode()).hexdigest()}"
+    return f"user:{quoted}"
 
 
 def _group_names(user: Any) -> frozenset[str]:
@@ -192,17 +199,6 @@ def _anonymous_user_class() -> Any:
     from django.contrib.auth.models import AnonymousUser
 
     return AnonymousUser
-
-
-def _encode_pk(pk: Any) -> str:
-    """Return a primary key as a short text without ``@``, which separates the client's name.
-
-    A quoted key contains no colon, so it cannot look like a digest.
-    """
-    quoted = quote(str(pk), safe="")
-    if len(quoted) <= _MAX_ID:
-        return quoted
-    return f"sha256:{hashlib.sha256(quoted.encode()).hexdigest()}"
 
 
 # Scopes -------------------------------------------------------------------------------------------

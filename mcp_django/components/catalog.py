@@ -163,34 +163,20 @@ class Catalog:
         """
         catalog = self.declared_catalog or self
         uri = lower_scheme(uri)
-        match = _match_uri(uri, catalog.resources, catalog.templates, catalog.aliases)
-        if match is None:
-            return None
-        resource, variables = match
+        variables: dict[str, str] = {}
+        resource: Any = catalog.resources.get(uri) or catalog.aliases.get(("resource", uri))
+        if resource is None:
+            matches = [
+                (pattern.specificity, template, values)
+                for template in catalog.templates.values()
+                for pattern in (template.template, *template.alias_templates)
+                if (values := pattern.match(uri)) is not None
+            ]
+            if not matches:
+                return None
+            _, resource, variables = max(matches, key=lambda match: match[0])
         enabled_resource = self.by_kind[resource.kind].get(resource.key)
         return None if enabled_resource is None else (enabled_resource, variables)
-
-
-def _match_uri(
-    uri: str,
-    resources: Mapping[str, Resource],
-    templates: Mapping[str, ResourceTemplate],
-    aliases: Mapping[tuple[str, str], Any],
-) -> tuple[ReadableComponent, dict[str, str]] | None:
-    """Return the resource or template that matches a URI, with the template's variables."""
-    resource = resources.get(uri) or aliases.get(("resource", uri))
-    if resource is not None:
-        return resource, {}
-    best: tuple[ResourceTemplate, dict[str, str]] | None = None
-    how_specific: tuple[int, int, int] | None = None
-    for template in templates.values():
-        for pattern in (template.template, *template.alias_templates):
-            variables = pattern.match(uri)
-            if variables is None:
-                continue
-            if how_specific is None or pattern.specificity > how_specific:
-                best, how_specific = (template, variables), pattern.specificity
-    return best
 
 
 # The ``Server`` protocol --------------------------------------------------------------------------

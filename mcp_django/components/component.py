@@ -100,15 +100,21 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
             f"{_function_name(function)}() has {len(contexts)} parameters annotated as Context "
             f"({', '.join(contexts)}); keep one."
         )
-    if not contexts and _has_bare_context(function):
+    parameter = inspect.signature(function).parameters.get("ctx")
+    if not contexts and parameter is not None and parameter.annotation is parameter.empty:
         raise ImproperlyConfigured(
             f"{_function_name(function)}() has a parameter ctx without an annotation, so clients "
             "would have to pass it; write ctx: Context."
         )
     names, returns = set(_iter_code_names(function)), return_annotation(function)
+    target = _unwrap_partial(function)
+    call = getattr(target, "__call__", None)  # noqa: B004 - looks at the method, not callability
     return ComponentFunction(
         function=function,
-        is_async=_is_async_callable(function),
+        is_async=any(
+            asyncio.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
+            for candidate in (target, call)
+        ),
         context_parameter=contexts[0] if contexts else None,
         returns=returns,
         sends_client_requests=bool(contexts) and not CLIENT_REQUEST_METHODS.isdisjoint(names),
@@ -142,44 +148,24 @@ def _iter_code_names(function: Callable[..., Any]) -> Iterator[str]:
             pending.extend(code.co_consts)
 
 
-def _is_async_callable(function: Callable[..., Any]) -> bool:
-    target = _unwrap_partial(function)
-    call = getattr(target, "__call__", None)  # noqa: B004 - looks at the method, not callability
-    return any(
-        asyncio.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
-        for candidate in (target, call)
-    )
-
-
 @functools.cache
 def _positional_only_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return positional_names(function)
 
 
 def _context_parameters(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters whose type hint is ``Context`` or a union of it with ``None``."""
     parameters = inspect.signature(function).parameters.values()
     variadic = [p.name for p in parameters if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
-    return [
-        parameter.name
-        for parameter in read_parameters(function, skip=variadic)
-        if _is_context_hint(parameter.hint)
-    ]
-
-
-def _has_bare_context(function: Callable[..., Any]) -> bool:
-    parameter = inspect.signature(function).parameters.get("ctx")
-    return parameter is not None and parameter.annotation is parameter.empty
-
-
-def _is_context_hint(hint: Any) -> bool:
-    """Return whether a type hint is ``Context`` or a union of it with ``None``."""
-    alternatives = [
-        alternative for alternative in get_args(hint) if alternative is not type(None)
-    ] or [hint]
-    return all(
-        isinstance(alternative, type) and issubclass(alternative, Context)
-        for alternative in alternatives
-    )
+    contexts = []
+    for parameter in read_parameters(function, skip=variadic):
+        hints = [hint for hint in get_args(parameter.hint) if hint is not type(None)]
+        if all(
+            isinstance(hint, type) and issubclass(hint, Context)
+            for hint in hints or [parameter.hint]
+        ):
+            contexts.append(parameter.name)
+    return contexts
 
 
 # Component ----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature
@@ -23,7 +23,7 @@ from mcp_django.components.context import Context
 from mcp_django.components.options import PromptOptions, ResourceOptions, ToolOptions
 from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.components.tool import UI, Tool
-from mcp_django.conf import Rate, parse_rates
+from mcp_django.conf import parse_rates
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import ArgumentSource
@@ -68,7 +68,19 @@ def build_resource(
     except ValueError as exc:
         raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
     arguments = SignatureArguments(function, skip=inspected.internal_parameters)
-    _check_template_parameters(inspected, uri, template, arguments)
+    properties = set(arguments.json_schema.get("properties", {}))
+    variables = set(template.variables)
+    for name in sorted(variables - properties):
+        names = ", ".join(sorted(properties)) or "none"
+        raise ImproperlyConfigured(
+            f"{uri!r} has a variable {name!r}, but {inspected.name}() has no such parameter; "
+            f"it has {names}."
+        )
+    for name in sorted(set(arguments.json_schema.get("required", ())) - variables):
+        raise ImproperlyConfigured(
+            f"The parameter {name!r} of {inspected.name}() has no default, and {uri!r} has no such "
+            "variable; add one of them."
+        )
     if not template.variables:
         return Resource(**fields, uri=uri)
     if fields.pop("size", None) is not None:
@@ -140,9 +152,15 @@ def _component_fields(function: ComponentFunction, options: Mapping[str, Any]) -
     fields = dict(options)
     for name in LIST_OPTIONS:
         if name in fields:
-            fields[name] = _to_tuple(name, fields[name])
+            value = fields[name]
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise ImproperlyConfigured(f"{name} is not a list; write {name}=[{value!r}].")
+            fields[name] = tuple(value)
     if "rate" in fields:
-        fields["rates"] = _parse_rates(fields.pop("rate"))
+        try:
+            fields["rates"] = parse_rates(fields.pop("rate"))
+        except ValueError as exc:
+            raise ImproperlyConfigured(f"rate: {exc}.") from None
     if "ui" in fields:
         fields["ui"] = UI.from_option(fields["ui"])
     return {
@@ -152,19 +170,6 @@ def _component_fields(function: ComponentFunction, options: Mapping[str, Any]) -
         "description": fields.get("description") or function.doc,
         "meta": _to_dict("meta", fields.get("meta") or {}),
     }
-
-
-def _to_tuple(name: str, value: Any) -> tuple[Any, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ImproperlyConfigured(f"{name} is not a list; write {name}=[{value!r}].")
-    return tuple(value)
-
-
-def _parse_rates(value: str | Sequence[str]) -> tuple[Rate, ...]:
-    try:
-        return parse_rates(value)
-    except ValueError as exc:
-        raise ImproperlyConfigured(f"rate: {exc}.") from None
 
 
 def _to_dict(name: str, value: Any) -> dict[str, Any]:
@@ -216,40 +221,18 @@ def _output_adapter(
 ) -> OutputAdapter | None:
     if schema is not None:
         return JSONSchemaOutput(_to_dict("output_schema", schema))
-    _reject_model_results(function)
-    try:
-        return output_adapter(function.returns)
-    except ImproperlyConfigured as exc:
-        raise ImproperlyConfigured(f"{function.name}(): {exc}") from exc
-
-
-def _reject_model_results(function: ComponentFunction) -> None:
-    """Raise an error for a function that returns model instances, which would fail in each call."""
     for hint in (function.returns, *get_args(function.returns)):
+        # Model instances are not converted to JSON, so every call would fail.
         if isinstance(hint, type) and issubclass(hint, Model):
             raise ImproperlyConfigured(
                 f"{function.name}() returns the model {hint.__name__}, which would expose all of "
                 "its fields; return a dataclass, a dict or .values('id', …) with the fields that "
                 "callers may see."
             )
-
-
-def _check_template_parameters(
-    function: ComponentFunction, uri: str, template: URITemplate, arguments: SignatureArguments
-) -> None:
-    properties = set(arguments.json_schema.get("properties", {}))
-    variables = set(template.variables)
-    for name in sorted(variables - properties):
-        names = ", ".join(sorted(properties)) or "none"
-        raise ImproperlyConfigured(
-            f"{uri!r} has a variable {name!r}, but {function.name}() has no such parameter; "
-            f"it has {names}."
-        )
-    for name in sorted(set(arguments.json_schema.get("required", ())) - variables):
-        raise ImproperlyConfigured(
-            f"The parameter {name!r} of {function.name}() has no default, and {uri!r} has no such "
-            "variable; add one of them."
-        )
+    try:
+        return output_adapter(function.returns)
+    except ImproperlyConfigured as exc:
+        raise ImproperlyConfigured(f"{function.name}(): {exc}") from exc
 
 
 # Generated tools ----------------------------------------------------------------------------------

@@ -145,7 +145,12 @@ class Elicit(Question):
         content = answer.get("content")
         if content is None:
             content = {}
-        _check_content(content)
+        # As a whole, before its members are validated.
+        if not isinstance(content, Mapping):
+            raise MalformedAnswer("content must be an object")
+        lists = [value for value in content.values() if isinstance(value, list)]
+        if any(len(value) > MAX_SELECTED_VALUES for value in lists):
+            raise MalformedAnswer(f"content has a list of more than {MAX_SELECTED_VALUES} choices")
         try:
             return self._form.parse_answer(content)
         except InvalidArguments as exc:
@@ -215,21 +220,6 @@ def check_accepted(answer: Mapping[str, Any]) -> None:
         raise MalformedAnswer("action must be accept, decline or cancel")
 
 
-def _check_content(content: Any) -> None:
-    """Check the content as a whole, before its members are validated.
-
-    Raises:
-        MalformedAnswer: the content is not an object, or contains a list longer than
-            ``MAX_SELECTED_VALUES``.
-    """
-    if not isinstance(content, Mapping):
-        raise MalformedAnswer("content must be an object")
-    if any(
-        isinstance(value, list) and len(value) > MAX_SELECTED_VALUES for value in content.values()
-    ):
-        raise MalformedAnswer(f"content has a list of more than {MAX_SELECTED_VALUES} choices")
-
-
 def _check_page_url(url: str) -> None:
     """Check that users may be sent to a URL.
 
@@ -283,22 +273,21 @@ class ListRoots(Question):
 
     def read_answer(self, answer: Mapping[str, Any]) -> list[Root]:
         """Validate the answer and return the roots in the client's order."""
-        roots = answer.get("roots")
-        if not isinstance(roots, list):
+        members = answer.get("roots")
+        if not isinstance(members, list):
             raise MalformedAnswer("roots must be an array")
-        return [_parse_root(root) for root in roots]
-
-
-def _parse_root(root: Any) -> Root:
-    uri = root.get("uri") if isinstance(root, Mapping) else None
-    if not isinstance(uri, str) or not uri.lower().startswith("file://"):
-        raise MalformedAnswer("each root must have a uri that begins with file://")
-    try:
-        urlsplit(uri)
-    except ValueError:
-        raise MalformedAnswer("the uri of a root is not a valid URL") from None
-    name = root.get("name")
-    return Root(uri, name if isinstance(name, str) else "")
+        roots = []
+        for member in members:
+            uri = member.get("uri") if isinstance(member, Mapping) else None
+            if not isinstance(uri, str) or not uri.lower().startswith("file://"):
+                raise MalformedAnswer("each root must have a uri that begins with file://")
+            try:
+                urlsplit(uri)
+            except ValueError:
+                raise MalformedAnswer("the uri of a root is not a valid URL") from None
+            name = member.get("name")
+            roots.append(Root(uri, name if isinstance(name, str) else ""))
+        return roots
 
 
 # Sampling -----------------------------------------------------------------------------------------
@@ -423,8 +412,12 @@ class Sample(Question):
             tools=[_check_tool(tool) for tool in tools],
             toolChoice={"mode": tool_choice} if tool_choice else None,
         )
-        has_tools = self._options.tools or self._options.toolChoice or _uses_tools(self._messages)
-        self.needs = "sampling.tools" if has_tools else "sampling"
+        needs_tools = (
+            self._options.tools
+            or self._options.toolChoice
+            or any(_block_members(message, "tool_use", "id") for message in self._messages)
+        )
+        self.needs = "sampling.tools" if needs_tools else "sampling"
 
     def to_params(self) -> dict[str, Any]:
         """Return the messages, the token limit and the options that are set."""
@@ -441,11 +434,24 @@ class Sample(Question):
             raise MalformedAnswer("role must be user or assistant")
         if not isinstance(model, str):
             raise MalformedAnswer("model must be a string")
-        blocks = content if isinstance(content, list) else [content]
+        blocks: list[Any] = content if isinstance(content, list) else [content]
         stop_reason = answer.get("stopReason")
+        for block in blocks:
+            # A later request may send the block to the client again, so unknown types are rejected.
+            kind = block.get("type") if isinstance(block, Mapping) else None
+            if not isinstance(kind, str) or kind not in REQUIRED_MEMBERS:
+                raise MalformedAnswer(
+                    f"content must be a block of type {', '.join(REQUIRED_MEMBERS)}, or an array "
+                    "of such blocks"
+                )
+            for member, types in REQUIRED_MEMBERS[kind].items():
+                if not isinstance(block.get(member), types):
+                    raise MalformedAnswer(
+                        f"{member} is missing or has the wrong type in content of type {kind}"
+                    )
         return SampledMessage(
             role=role,
-            content=[_check_block(block) for block in blocks],
+            content=[dict(block) for block in blocks],
             model=model,
             stop_reason=stop_reason if isinstance(stop_reason, str) else "",
         )
@@ -468,38 +474,26 @@ class _SamplingOptions:
         return {name: value for name, value in members.items() if value not in (None, [])}
 
 
-def _check_block(block: Any) -> dict[str, Any]:
-    """Check that a block of an answer has the required members of its type, and return a copy.
-
-    It may be sent to the client again in a later request, so unknown types are rejected.
-    """
-    kind = block.get("type") if isinstance(block, Mapping) else None
-    if not isinstance(kind, str) or kind not in REQUIRED_MEMBERS:
-        raise MalformedAnswer(
-            f"content must be a block of type {', '.join(REQUIRED_MEMBERS)}, or an array of "
-            "such blocks"
-        )
-    for member, types in REQUIRED_MEMBERS[kind].items():
-        if not isinstance(block.get(member), types):
-            raise MalformedAnswer(
-                f"{member} is missing or has the wrong type in content of type {kind}"
-            )
-    return dict(block)
-
-
 def _build_messages(messages: SamplingInput | Sequence[SamplingInput]) -> list[dict[str, Any]]:
-    inputs = [messages] if _is_single_message(messages) else messages
-    wire_messages = [_message_to_wire(message) for message in inputs]  # type: ignore[union-attr]
+    is_single = isinstance(messages, str | Message | SampledMessage) or (
+        bool(messages) and all(isinstance(block, ToolResultBlock) for block in messages)
+    )
+    inputs = [messages] if is_single else messages
+    wire_messages = [_message_to_wire(message_input) for message_input in inputs]  # type: ignore[union-attr]
     if not wire_messages:
         raise ValueError("messages is empty; pass at least one message.")
-    _check_tool_results(wire_messages)
+    # After each message that uses tools comes one with the results of these uses and no others.
+    used: list[str] = []
+    for message in wire_messages:
+        result_ids = _block_members(message, "tool_result", "toolUseId")
+        if sorted(used) != sorted(result_ids):
+            raise ValueError(
+                _RESULTS_MISMATCH.format(", ".join(used) or "no tool", ", ".join(result_ids))
+            )
+        used = _block_members(message, "tool_use", "id")
+    if used:
+        raise ValueError(_RESULTS_MISMATCH.format(", ".join(used), ""))
     return wire_messages
-
-
-def _is_single_message(messages: Any) -> bool:
-    if isinstance(messages, str | Message | SampledMessage):
-        return True
-    return bool(messages) and all(isinstance(block, ToolResultBlock) for block in messages)
 
 
 def _message_to_wire(message_input: Any) -> dict[str, Any]:
@@ -516,33 +510,10 @@ def _message_to_wire(message_input: Any) -> dict[str, Any]:
     return {"role": "user", "content": [result.to_wire() for result in message_input]}
 
 
-def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Check that the message after each tool use contains its results and no others.
-
-    Raises:
-        ValueError: a result is missing, or belongs to another message.
-    """
-    used: list[str] = []
-    for message in messages:
-        result_ids = _block_members(message, "tool_result", "toolUseId")
-        if sorted(used) != sorted(result_ids):
-            raise ValueError(
-                _RESULTS_MISMATCH.format(", ".join(used) or "no tool", ", ".join(result_ids))
-            )
-        used = _block_members(message, "tool_use", "id")
-    if used:
-        raise ValueError(_RESULTS_MISMATCH.format(", ".join(used), ""))
-
-
 def _block_members(message: Mapping[str, Any], kind: str, member: str) -> list[str]:
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     return [block[member] for block in blocks if block.get("type") == kind]
-
-
-def _uses_tools(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the messages contain tool uses, which need ``sampling.tools``."""
-    return any(_block_members(message, "tool_use", "id") for message in messages)
 
 
 def _check_tool(tool: Mapping[str, Any]) -> dict[str, Any]:

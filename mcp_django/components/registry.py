@@ -124,7 +124,17 @@ class Registry:
         Raises:
             NotRegistered: it is not registered.
         """
-        components = [c for c in self if _matches_target(c, target)]
+        if isinstance(target, Component):
+            # ``add`` stores a copy of a tool with an MCP App, which has the URI of the app page.
+            components = [
+                c
+                for c in self
+                if c is target
+                or (c.function is target.function and c.key == target.key and c.kind == target.kind)
+            ]
+        else:
+            # Equal, not identical: each access to a bound method creates a new object.
+            components = [c for c in self if c.callable == target]
         if not components:
             raise NotRegistered(f"{target!r} is not registered on this server.")
         self.generation += 1
@@ -171,15 +181,6 @@ class Registry:
             "resource template": self.templates,
             "prompt": self.prompts,
         }
-
-
-def _matches_target(component: Component, target: Callable[..., Any] | Component) -> bool:
-    if isinstance(target, Component):
-        # ``add`` stores a copy of a tool with an MCP App, which has the URI of the app page.
-        same = component.function is target.function and component.key == target.key
-        return component is target or (same and component.kind == target.kind)
-    # Equal, not identical: each access to a bound method creates a new object.
-    return bool(component.callable == target)
 
 
 class Registrar:

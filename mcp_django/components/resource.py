@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
@@ -142,19 +141,19 @@ class ResourceTemplate(ReadableComponent):
 
     def __post_init__(self) -> None:
         super(ResourceTemplate, self).__post_init__()
-        object.__setattr__(self, "alias_templates", tuple(map(self._parse_alias, self.aliases)))
-
-    def _parse_alias(self, alias: str) -> URITemplate:
-        try:
-            template = URITemplate(alias, is_lookup=self.template.is_lookup)
-        except ValueError as exc:
-            raise ImproperlyConfigured(f"{self}: aliases: {exc}") from None
-        self.require(
-            set(template.variables) == set(self.template.variables),
-            f"aliases contains {alias!r}; an alias must have the same variables as the template: "
-            f"{', '.join(self.template.variables)}.",
-        )
-        return template
+        templates = []
+        for alias in self.aliases:
+            try:
+                template = URITemplate(alias, is_lookup=self.template.is_lookup)
+            except ValueError as exc:
+                raise ImproperlyConfigured(f"{self}: aliases: {exc}") from None
+            self.require(
+                set(template.variables) == set(self.template.variables),
+                f"aliases contains {alias!r}; an alias must have the same variables as the "
+                f"template: {', '.join(self.template.variables)}.",
+            )
+            templates.append(template)
+        object.__setattr__(self, "alias_templates", tuple(templates))
 
     @property
     def key(self) -> str:
@@ -291,10 +290,17 @@ def build_app_page(tool: Tool, server: str) -> UIResource | None:
     ui = tool.ui
     if ui is None or not ui.template:
         return None
+
+    def render(ctx: Context) -> ResourceContents:
+        return _render_page(ui, tool.name, ctx)
+
+    # The name and the module of the function are those of the tool's.
+    render.__name__ = render.__qualname__ = tool.function.name
+    render.__module__ = tool.callable.__module__
     is_made_of_name = ui.uri == default_app_uri(server, tool.name)
     return UIResource(
         name=tool.name,
-        function=inspect_function(_page_function(ui, tool)),
+        function=inspect_function(render),
         title=tool.title,
         description=f"The MCP App of the tool {tool.name}.",
         meta=ui.page_meta(),
@@ -312,17 +318,6 @@ def build_app_page(tool: Tool, server: str) -> UIResource | None:
         tool=tool.name,
         ui=ui,
     )
-
-
-def _page_function(ui: UI, tool: Tool) -> Any:
-    """Return the function that renders the page; its name and module are those of the tool's."""
-
-    def render(ctx: Context) -> ResourceContents:
-        return _render_page(ui, tool.name, ctx)
-
-    render.__name__ = render.__qualname__ = tool.function.name
-    render.__module__ = tool.callable.__module__
-    return render
 
 
 def _render_page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
@@ -355,11 +350,13 @@ def _make_urls_absolute(html: str, base: str) -> tuple[str, tuple[str, ...]]:
     Without a ``base`` the page is not changed.
     """
     origins: dict[str, None] = {}
-    for prefix in _file_url_prefixes():
+    urls = (settings.STATIC_URL, settings.MEDIA_URL)
+    # The prefix ``/`` is left out, because it fits every path.
+    for prefix in dict.fromkeys(str(url) for url in urls if url and str(url) != "/"):
         parts = urlsplit(prefix)
         if parts.netloc:
             if prefix in html:
-                origins[_origin(parts.scheme or "https", parts.netloc)] = None
+                origins[f"{parts.scheme or 'https'}://{parts.netloc}"] = None
             continue
         # Where a URL may begin: after a quote, in url(), or in an attribute without quotes.
         pattern = re.compile(rf"""(?<=["'(=]){re.escape(prefix)}""")
@@ -372,21 +369,7 @@ def _make_urls_absolute(html: str, base: str) -> tuple[str, tuple[str, ...]]:
                 prefix,
             )
             continue
-        html = pattern.sub(partial(_replacement, urljoin(base, prefix)), html)
+        html = urljoin(base, prefix).join(pattern.split(html))
         base_parts = urlsplit(base)
-        origins[_origin(base_parts.scheme, base_parts.netloc)] = None
+        origins[f"{base_parts.scheme}://{base_parts.netloc}"] = None
     return html, tuple(origins)
-
-
-def _replacement(address: str, match: re.Match[str]) -> str:
-    return address
-
-
-def _origin(scheme: str, host: str) -> str:
-    return f"{scheme}://{host}"
-
-
-def _file_url_prefixes() -> tuple[str, ...]:
-    """Return the URL prefixes of static and media files, without ``/``, which fits every path."""
-    urls = (settings.STATIC_URL, settings.MEDIA_URL)
-    return tuple(dict.fromkeys(str(url) for url in urls if url and str(url) != "/"))

@@ -231,11 +231,25 @@ class UI:
         _require(_is_text(self.template), f"{self.template!r} is not the name of a template")
         if isinstance(self.uri, str):
             object.__setattr__(self, "uri", lower_scheme(self.uri))
-        _check_uri(self.uri)
+        uri: Any = self.uri
+        _require(
+            isinstance(uri, str) and (not uri or uri.startswith(UI_SCHEME)),
+            f"uri is {uri!r}; write 'ui://shop/order', or leave it out",
+        )
+        if uri:
+            try:
+                check_uri(uri)
+            except ValueError as exc:
+                raise ImproperlyConfigured(f"ui: {exc}.") from None
         self._normalize_choices("visibility", get_args(Audience))
         self._normalize_choices("allow", FEATURES)
         for option in ("connect", "resources", "frames", "base_uris"):
-            self._normalize_origins(option)
+            for origin in self._normalize(option):
+                _require(
+                    isinstance(origin, str) and ORIGIN.fullmatch(origin),
+                    f"{option} contains {origin!r}; write origins without a path: "
+                    "'https://cdn.example.com', 'https://*.example.com'",
+                )
         _require(
             self.border is None or isinstance(self.border, bool),
             f"border is {self.border!r}; write True or False",
@@ -272,14 +286,6 @@ class UI:
             not wrong,
             f"{option} contains {wrong}; write any of {', '.join(map(repr, choices))}",
         )
-
-    def _normalize_origins(self, option: str) -> None:
-        for origin in self._normalize(option):
-            _require(
-                isinstance(origin, str) and ORIGIN.fullmatch(origin),
-                f"{option} contains {origin!r}; write origins without a path: "
-                "'https://cdn.example.com', 'https://*.example.com'",
-            )
 
     def _normalize(self, option: str) -> tuple[Any, ...]:
         value = getattr(self, option)
@@ -338,16 +344,6 @@ class UI:
         if self.border is not None:
             ui_meta["prefersBorder"] = self.border
         return {"ui": ui_meta} if ui_meta else {}
-
-
-def _check_uri(uri: Any) -> None:
-    is_valid = isinstance(uri, str) and (not uri or uri.startswith(UI_SCHEME))
-    _require(is_valid, f"uri is {uri!r}; write 'ui://shop/order', or leave it out")
-    if uri:
-        try:
-            check_uri(uri)
-        except ValueError as exc:
-            raise ImproperlyConfigured(f"ui: {exc}.") from None
 
 
 def _is_text(value: object) -> bool:

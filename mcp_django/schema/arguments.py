@@ -148,12 +148,6 @@ def unknown_argument_problem(
     )
 
 
-def _single_type(schema: Mapping[str, Any]) -> Any:
-    """Return the type of a schema, `None` if it has none or several."""
-    kind = schema.get("type")
-    return kind if isinstance(kind, str) else None
-
-
 def with_objects(raw: bytes, schema: Any) -> bytes:
     """Return raw JSON with an empty object in place of each empty array that has to be an object.
 
@@ -170,7 +164,9 @@ def with_objects(raw: bytes, schema: Any) -> bytes:
         for alternative in schema.get("anyOf", (schema,))
         if isinstance(alternative, Mapping)
     ]
-    types = [_single_type(alternative) for alternative in alternatives]
+    kinds = [alternative.get("type") for alternative in alternatives]
+    # None for an alternative without a type, or with several types.
+    types = [kind if isinstance(kind, str) else None for kind in kinds]
     takes_only_object = types.count("object") == 1 and not {"array", None} & {*types}
     if takes_only_object and is_empty_array(raw):
         return b"{}"

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from types import ModuleType
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -60,9 +60,24 @@ class CompiledSchema:
 
     def find_problems(self, value: Any) -> tuple[ValidationProblem, ...]:
         """Return one problem for each rule that a JSON value breaks."""
-        if self._validate is None:
-            return tuple(_check_names(value, self.schema))
-        return explain_violations(self._validate(value), self.schema)
+        schema = self.schema
+        if self._validate is not None:
+            return explain_violations(self._validate(value), schema)
+        if not isinstance(value, dict) or schema.get("type") != "object":
+            return ()
+        problems = [
+            ValidationProblem(path=format_path((name,)), message="is required")
+            for name in schema.get("required", ())
+            if name not in value
+        ]
+        properties = schema.get("properties", {})
+        if schema.get("additionalProperties") is False and "patternProperties" not in schema:
+            problems += [
+                unknown_argument_problem(name, properties)
+                for name in value
+                if name not in properties
+            ]
+        return tuple(problems)
 
 
 def _check_dialect(schema: Schema) -> None:
@@ -100,29 +115,11 @@ def _check_reference_loop(root: Schema, schema: Schema) -> None:
             )
         if isinstance(member, dict) and not any(member is other for other in seen):
             seen.append(member)
-            pending.extend(_in_place_subschemas(root, member))
-
-
-def _in_place_subschemas(root: Schema, schema: Schema) -> Iterator[Any]:
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        yield from schema.get(keyword, ())
-    for keyword in ("not", "if", "then", "else"):
-        yield schema.get(keyword)
-    if "$ref" in schema:
-        yield resolve_reference(root, schema["$ref"])
-
-
-def _check_names(value: Any, schema: Schema) -> Iterator[ValidationProblem]:
-    if not isinstance(value, dict) or schema.get("type") != "object":
-        return
-    for name in schema.get("required", ()):
-        if name not in value:
-            yield ValidationProblem(path=format_path((name,)), message="is required")
-    properties = schema.get("properties", {})
-    if schema.get("additionalProperties") is False and "patternProperties" not in schema:
-        for name in value:
-            if name not in properties:
-                yield unknown_argument_problem(name, properties)
+            for keyword in ("anyOf", "oneOf", "allOf"):
+                pending.extend(member.get(keyword, ()))
+            pending.extend(member.get(keyword) for keyword in ("not", "if", "then", "else"))
+            if "$ref" in member:
+                pending.append(resolve_reference(root, member["$ref"]))
 
 
 # Violations in plain words ------------------------------------------------------------------------
@@ -179,7 +176,11 @@ def explain_violations(
 def _explain_violation(violation: Violation, root: Schema) -> Iterator[ValidationProblem]:
     keyword, limit = violation.keyword, violation.schema.get(violation.keyword, MISSING)
     if keyword == "required" and isinstance(limit, list):
-        yield from _missing_members(violation, limit)
+        for name in limit:
+            if name not in violation.value:
+                yield ValidationProblem(
+                    path=format_path((*violation.path, name)), message="is required"
+                )
     elif keyword in _CLOSING_KEYWORDS and limit is False and isinstance(violation.value, dict):
         yield from _unknown_members(violation, root)
     else:
@@ -189,14 +190,6 @@ def _explain_violation(violation: Violation, root: Schema) -> Iterator[Validatio
             value=MISSING if violation.is_key else violation.value,
             message=f"each key {rule}" if violation.is_key else rule,
         )
-
-
-def _missing_members(violation: Violation, required: Iterable[str]) -> Iterator[ValidationProblem]:
-    for name in required:
-        if name not in violation.value:
-            yield ValidationProblem(
-                path=format_path((*violation.path, name)), message="is required"
-            )
 
 
 def _unknown_members(violation: Violation, root: Schema) -> Iterator[ValidationProblem]:
@@ -244,7 +237,11 @@ Validate = Callable[[Any], Iterable[Violation]]
 
 def validation_engine() -> str | None:
     """Return the name of the validation library to use, or `None` if none is installed."""
-    return next((name for name in _COMPILERS if _import_optional(name) is not None), None)
+    for name in _COMPILERS:
+        with suppress(ImportError):
+            importlib.import_module(name)
+            return name
+    return None
 
 
 def compile_schema(schema: Schema) -> Validate | None:
@@ -255,13 +252,6 @@ def compile_schema(schema: Schema) -> Validate | None:
     """
     name = validation_engine()
     return None if name is None else _COMPILERS[name](importlib.import_module(name), schema)
-
-
-def _import_optional(name: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 def _compile_jsonschema_rs(library: Any, schema: Schema) -> Validate:

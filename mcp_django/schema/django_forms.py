@@ -90,26 +90,24 @@ class FormArguments:
             InvalidArguments: a name is unknown or a type is wrong.
         """
         values: dict[str, Any] = drop_nulls(arguments, self._shape, self._shape)
-        if problems := [
-            *islice(unknown_members(values, self._shape), MAX_KEPT_PROBLEMS),
-            *self._wrong_kinds(values),
-        ]:
-            raise InvalidArguments(problems)
-        return values
-
-    def _wrong_kinds(self, arguments: dict[str, Any]) -> Iterator[ValidationProblem]:
-        for name, value in arguments.items():
+        problems = [*islice(unknown_members(values, self._shape), MAX_KEPT_PROBLEMS)]
+        for name, value in values.items():
             rule = type_error_rule(value, self.json_schema["properties"].get(name, {}))
             if rule is not None:
-                yield ValidationProblem(path=name, value=value, message=rule)
+                problems.append(ValidationProblem(path=name, value=value, message=rule))
+        if problems:
+            raise InvalidArguments(problems)
+        return values
 
     def form_data(self, arguments: dict[str, Any], *, prefix: str | None = None) -> dict[str, Any]:
         """Return the data that the form's widgets would submit, by the names of the inputs."""
         data: dict[str, Any] = {}
         for name, field in self._fields.items():
-            value = (
-                _form_value(field, arguments[name]) if name in arguments else _initial_value(field)
-            )
+            if name in arguments:
+                value = _form_value(field, arguments[name])
+            else:
+                initial = field.initial() if callable(field.initial) else field.initial
+                value = field.prepare_value(initial)
             key = f"{prefix}-{name}" if prefix else name
             if value is not None:
                 data |= widget_entries(field.widget, key, value)
@@ -196,11 +194,6 @@ def _form_schema(form_class: FormClass, fields: dict[str, forms.Field]) -> Schem
     }
 
 
-def _initial_value(field: forms.Field) -> Any:
-    initial = field.initial() if callable(field.initial) else field.initial
-    return field.prepare_value(initial)
-
-
 def _rule_text(error: dict[str, str]) -> str:
     return "is required" if error["code"] == "required" else error["message"].rstrip(".")
 
@@ -221,7 +214,9 @@ def add_description(schema: Schema, name: str, *, label: Any, help_text: Any) ->
 def choice_schema(choices: Iterable[tuple[Any, Any]]) -> Schema:
     """Return an enumeration of values; the description has the labels that differ from them."""
     pairs = [
-        (_json_or_text(value), str(label)) for value, label in choices if value not in ("", None)
+        (value if type(value) in JSON_TYPES else str(value), str(label))
+        for value, label in choices
+        if value not in ("", None)
     ]
     if not pairs:
         return {"type": "string"}
@@ -295,10 +290,6 @@ def add_default(schema: Schema, default: Any) -> Schema:
         return {**schema, "default": jsonable(default)}
     except (TypeError, ValueError):
         return schema
-
-
-def _json_or_text(value: Any) -> Any:
-    return value if type(value) in JSON_TYPES else str(value)
 
 
 def _repeats_name(label: str, name: str) -> bool:

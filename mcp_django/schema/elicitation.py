@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typing_extensions import get_type_hints, is_typeddict
 
-from mcp_django.schema.arguments import InvalidArguments, ValidationProblem, to_json_text
+from mcp_django.schema.arguments import InvalidArguments, to_json_text
 from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.django_forms import FormArguments
 from mcp_django.schema.portable import DIGITS
@@ -184,8 +184,19 @@ class _TypedForm(_Form):
     """A form declared by a Python type."""
 
     def __init__(self, hint: Any) -> None:
-        self._is_single = not _has_fields(hint)
-        self._arguments = SignatureArguments(_function_with_parameter(hint))
+        self._is_single = not (
+            is_typeddict(hint)
+            or dataclasses.is_dataclass(hint)
+            or (isinstance(hint, type) and issubclass(hint, BaseModel))
+        )
+
+        def ask(value: Any) -> None:
+            """Do nothing; only ``SignatureArguments`` reads this function."""
+
+        ask.__annotations__ = {FIELD: hint}
+        # Error messages start with this name.
+        ask.__module__, ask.__qualname__ = "", "The form"
+        self._arguments = SignatureArguments(ask)
         schema = self._arguments.json_schema
         shape = schema if self._is_single else _add_labels(hint, schema["properties"][FIELD])
         self._publish(flat_form(shape))
@@ -203,12 +214,13 @@ class _TypedForm(_Form):
         try:
             return self._arguments.parse(raw)[FIELD]
         except InvalidArguments as exc:
-            raise InvalidArguments(map(self._rename_problem, exc.problems)) from None
-
-    def _rename_problem(self, problem: ValidationProblem) -> ValidationProblem:
-        """Return the problem with the name of the field that the user sees."""
-        path = problem.path if self._is_single else problem.path.removeprefix(FIELD).lstrip(".")
-        return dataclasses.replace(problem, path=path)
+            if self._is_single:
+                raise InvalidArguments(exc.problems) from None
+            # The user sees the names of the fields, without that of the parameter.
+            raise InvalidArguments(
+                dataclasses.replace(problem, path=problem.path.removeprefix(FIELD).lstrip("."))
+                for problem in exc.problems
+            ) from None
 
 
 class _DjangoForm(_Form):
@@ -249,24 +261,6 @@ class _HandwrittenForm(_Form):
         if problems := self._compiled.find_problems(answer):
             raise InvalidArguments(problems)
         return answer
-
-
-def _function_with_parameter(hint: Any) -> Any:
-    """Return a function with the type as its only parameter, for `SignatureArguments`."""
-
-    def ask(value: Any) -> None:
-        """Do nothing; this function is never called."""
-
-    ask.__annotations__ = {FIELD: hint}
-    # Error messages start with this name.
-    ask.__module__, ask.__qualname__ = "", "The form"
-    return ask
-
-
-def _has_fields(hint: Any) -> bool:
-    if is_typeddict(hint) or dataclasses.is_dataclass(hint):
-        return True
-    return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
 def _add_labels(hint: Any, shape: Schema) -> Schema:
@@ -425,7 +419,9 @@ def _form_field(name: str, member: Any) -> Schema:
     form_field = {key: value for key, value in member.items() if key in keywords}
     if form_field.get("format") not in _FORMATS:
         form_field.pop("format", None)
-    if not _is_default(form_field.get("default"), kind):
+    default = form_field.get("default")
+    # In Python, booleans are integers.
+    if not isinstance(default, _DEFAULTS[kind]) or (kind == "boolean") != isinstance(default, bool):
         form_field.pop("default", None)
     if kind == "array":
         form_field["items"] = _choice_items(name, member.get("items"))
@@ -472,11 +468,6 @@ def _choice_items(name: str, items: Any) -> Schema:
     if "enum" in choices and _is_choice(choices):
         return {"type": "string", "enum": choices["enum"]}
     raise NotFlatError(f"{name} is a list, but not of choices of text")
-
-
-def _is_default(value: Any, kind: str) -> bool:
-    # In Python, booleans are integers.
-    return isinstance(value, _DEFAULTS[kind]) and (kind == "boolean") == isinstance(value, bool)
 
 
 def _inclusive_bounds(form_field: Schema, member: Schema) -> Schema:

@@ -39,6 +39,8 @@ BOOLEAN_WORDS: Mapping[str, bool] = {
     **dict.fromkeys(("true", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "no", "n", "off", "0"), False),
 }
+# Lists of these are entered as JSON.
+_NOT_IN_LISTS = frozenset({"json", "object", "choices", "lines", "file", "secret"})
 _LENGTHS = {"minLength": MinLengthValidator, "maxLength": MaxLengthValidator}
 # Longer text gets a multi-line control.
 _MAX_LINE = 255
@@ -157,7 +159,12 @@ def _control_kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str,
     if kind in _SCALARS:
         return str(kind), {}
     if kind == "array":
-        return _list_kind(schema, root)
+        item_shape = field_shape(schema.get("items"), root, can_nest=False)
+        if item_shape.is_nullable or item_shape.kind in _NOT_IN_LISTS:
+            return "json", {}
+        if item_shape.kind == "choice":
+            return "choices", {"choices": item_shape.choices}
+        return "lines", {"element": item_shape}
     properties = schema.get("properties")
     if kind == "object" and isinstance(properties, dict) and properties and can_nest:
         return "object", {"members": fields_of(schema, root, can_nest=False)}
@@ -178,18 +185,6 @@ def _text_kind(schema: Schema) -> str:
     return "text" if isinstance(limit, int) and limit <= _MAX_LINE else "long"
 
 
-def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
-    item_shape = field_shape(schema.get("items"), root, can_nest=False)
-    if item_shape.kind == "choice" and not item_shape.is_nullable:
-        return "choices", {"choices": item_shape.choices}
-    if (
-        item_shape.kind in ("json", "object", "choices", "lines", "file", "secret")
-        or item_shape.is_nullable
-    ):
-        return "json", {}
-    return "lines", {"element": item_shape}
-
-
 def _resolve_schema(schema: Schema, root: Schema) -> tuple[Schema, bool]:
     """Return the schema with its references resolved, and whether it also allows null."""
     is_nullable = False
@@ -201,9 +196,15 @@ def _resolve_schema(schema: Schema, root: Schema) -> tuple[Schema, bool]:
             schema = _merge_target(schema["allOf"][0], schema, "allOf")
         else:
             keyword = next((name for name in ("anyOf", "oneOf") if schema.get(name)), "")
-            others = [member for member in schema.get(keyword, ()) if not _is_null(member)]
-            is_nullable = is_nullable or len(others) < len(schema.get(keyword, ()))
-            if not keyword or len(others) == len(schema[keyword]) > 1:
+            members = schema.get(keyword, ())
+            others = [
+                member
+                for member in members
+                if not isinstance(member, dict)
+                or (member.get("type") != "null" and member.get("const", "") is not None)
+            ]
+            is_nullable = is_nullable or len(others) < len(members)
+            if not keyword or len(others) == len(members) > 1:
                 break
             if len(others) != 1:
                 schema = {**schema, keyword: others}
@@ -219,12 +220,6 @@ def _resolve_schema(schema: Schema, root: Schema) -> tuple[Schema, bool]:
 def _merge_target(target: Any, schema: Schema, keyword: str) -> Schema:
     around = {key: value for key, value in schema.items() if key != keyword}
     return {**target, **around} if isinstance(target, dict) else around
-
-
-def _is_null(schema: Any) -> bool:
-    return isinstance(schema, dict) and (
-        schema.get("type") == "null" or ("const" in schema and schema["const"] is None)
-    )
 
 
 # Parsing the entered text -------------------------------------------------------------------------
@@ -257,11 +252,6 @@ def _email(text: str, shape: FieldShape) -> str:
     return text.strip()
 
 
-def _uri(text: str, shape: FieldShape) -> str:
-    _parse_with(text, lambda uri: urlsplit(uri).scheme or None, _("Enter a URI."))
-    return text.strip()
-
-
 def _integer(text: str, shape: FieldShape) -> int:
     try:
         value = int(text)
@@ -291,14 +281,14 @@ def _check_bounds(value: float, shape: FieldShape) -> float:
     return value
 
 
-def _date(text: str, shape: FieldShape) -> str:
-    _parse_with(text, parse_date, _("Enter a date, such as 2026-03-01."))
-    return text.strip()
+def _text_for(parse: Callable[[str], Any], otherwise: Any) -> Callable[[str, FieldShape], str]:
+    """Return a parser for text that ``parse`` can read; only blanks around it are removed."""
 
+    def read(text: str, shape: FieldShape) -> str:
+        _parse_with(text, parse, otherwise)
+        return text.strip()
 
-def _time(text: str, shape: FieldShape) -> str:
-    _parse_with(text, parse_time, _("Enter a time, such as 14:30."))
-    return text.strip()
+    return read
 
 
 def _datetime(text: str, shape: FieldShape) -> str:
@@ -354,17 +344,13 @@ def _parse_json(text: str) -> Any:
         ValidationError: the text is not valid JSON, or the value cannot be sent.
     """
     try:
-        value = json.loads(text, parse_float=finite_float, parse_constant=_reject_constant)
+        value = json.loads(text, parse_float=finite_float, parse_constant=finite_float)
         raw = encode(value)
     except (ValueError, OverflowError, RecursionError):
         raise ValidationError(_("Enter valid JSON.")) from None
     if is_too_deep(raw, value):
         raise ValidationError(_("This is nested too deep."))
     return value
-
-
-def _reject_constant(constant: str) -> Any:
-    raise ValueError(constant)
 
 
 def _mixed(text: str, shape: FieldShape) -> Any:
@@ -399,11 +385,11 @@ _PARSERS: Mapping[str, Callable[[str, FieldShape], Any]] = {
     "integer": _integer,
     "number": _float,
     "boolean": _boolean,
-    "date": _date,
+    "date": _text_for(parse_date, _("Enter a date, such as 2026-03-01.")),
     "datetime": _datetime,
-    "time": _time,
+    "time": _text_for(parse_time, _("Enter a time, such as 14:30.")),
     "email": _email,
-    "uri": _uri,
+    "uri": _text_for(lambda uri: urlsplit(uri).scheme or None, _("Enter a URI.")),
     "lines": _lines,
     "json": _json,
     # Not validated here, so that the user can see how the server rejects invalid arguments.

@@ -86,7 +86,11 @@ class _Rewriter:
 
     def run(self) -> Iterator[str]:
         """Yield the parts of the new pattern."""
-        self._read_flags()
+        while (flags := _FLAGS.match(self.text, self.at)) is not None:
+            self.at = flags.end()
+            self.ignores_case |= "i" in flags[1]
+            self.is_dot_all |= "s" in flags[1]
+            self.is_ecma |= "a" in flags[1]
         can_repeat = False
         while self.at < len(self.text):
             quantifier = _QUANTIFIER.match(self.text, self.at)
@@ -100,13 +104,6 @@ class _Rewriter:
             part = self._part()
             can_repeat = not is_lookaround and part not in _UNREPEATABLE
             yield part
-
-    def _read_flags(self) -> None:
-        while (flags := _FLAGS.match(self.text, self.at)) is not None:
-            self.at = flags.end()
-            self.ignores_case |= "i" in flags[1]
-            self.is_dot_all |= "s" in flags[1]
-            self.is_ecma |= "a" in flags[1]
 
     def _quantifier(self, match: re.Match[str], *, can_repeat: bool) -> str:
         low, comma, high, _ = match.groups()
@@ -132,7 +129,10 @@ class _Rewriter:
             return self._group()
         self.at += 1
         if character == ".":
-            return self._dot()
+            if self.is_dot_all:
+                return "(?:[^\\n]|\\n)"
+            # ECMA-262 excludes three more line terminators than Python and Rust.
+            return "[^\\n]" if self.exact and not self.is_ecma else "."
         if character in "{}]":
             return f"\\{character}"
         if character in _SYNTAX:
@@ -149,12 +149,6 @@ class _Rewriter:
             raise UnportablePattern(f"ECMA-262 has no (?i), and {character!r} has several cases")
         other = "" if self.is_negated else _OTHER_CASE.get(character.lower(), "")
         return f"{character.upper()}{character.lower()}{other}"
-
-    def _dot(self) -> str:
-        if self.is_dot_all:
-            return "(?:[^\\n]|\\n)"
-        # ECMA-262 excludes three more line terminators than Python and Rust.
-        return "[^\\n]" if self.exact and not self.is_ecma else "."
 
     def _group(self) -> str:
         if comment := _COMMENT.match(self.text, self.at):
@@ -197,7 +191,10 @@ class _Rewriter:
         letter = self.text[self.at + 1 : self.at + 2]
         self.at += 2
         if letter.lower() in _CLASSES:
-            return self._shorthand(letter)
+            if not self.exact:
+                return f"\\{letter}"
+            self._require_ascii_classes(letter)
+            return f"[{'^' if letter.isupper() else ''}{_CLASSES[letter.lower()]}]"
         if letter in "AZz" and letter:
             return "^" if letter == "A" else "$"
         if letter in _CONTROLS:
@@ -220,13 +217,6 @@ class _Rewriter:
         if number > sys.maxunicode or 0xD800 <= number <= 0xDFFF:
             raise UnportablePattern(f"{match[0]!r} is not a character")
         return chr(number)
-
-    def _shorthand(self, letter: str) -> str:
-        if not self.exact:
-            return f"\\{letter}"
-        self._require_ascii_classes(letter)
-        negation = "^" if letter.isupper() else ""
-        return f"[{negation}{_CLASSES[letter.lower()]}]"
 
     def _require_ascii_classes(self, letter: str) -> None:
         if not self.is_ecma:
@@ -261,7 +251,13 @@ class _Rewriter:
     def _member(self) -> str:
         if shorthand := _SHORTHAND.match(self.text, self.at):
             self.at = shorthand.end()
-            return self._shorthand_in_class(shorthand[1])
+            if not self.exact:
+                return shorthand[0]
+            letter = shorthand[1]
+            self._require_ascii_classes(letter)
+            if letter.isupper():
+                raise UnportablePattern(f"\\{letter} in a class differs between engines")
+            return _CLASSES[letter]
         first = self._class_character()
         if not _RANGE.match(self.text, self.at):
             has_cases = self.ignores_case and first.lower() != first.upper()
@@ -305,14 +301,6 @@ class _Rewriter:
         if not following or following.isalnum():
             raise UnportablePattern(f"not every engine has \\{following} in a class")
         return following
-
-    def _shorthand_in_class(self, letter: str) -> str:
-        if not self.exact:
-            return f"\\{letter}"
-        self._require_ascii_classes(letter)
-        if letter.isupper():
-            raise UnportablePattern(f"\\{letter} in a class differs between engines")
-        return _CLASSES[letter]
 
 
 def _in_class(character: str) -> str:

@@ -403,22 +403,20 @@ def _one_type_each(schema: Schema) -> Schema:
     shared = {
         key: value for key, value in schema.items() if key not in _TYPED_KEYWORDS | {"type", "enum"}
     }
-    members = [_of_type(schema, kind) for kind in types]
-    members = [member for member in members if member.get("enum") != []]
+    members: list[Schema] = []
+    for kind in types:
+        keywords = _KEYWORDS_BY_TYPE.get(kind, ())
+        member = {"type": kind, **{key: schema[key] for key in keywords if key in schema}}
+        if "enum" in schema and kind != "null":
+            member["enum"] = [
+                value
+                for value in schema["enum"]
+                if (own := JSON_TYPES.get(type(value), "string")) == kind
+                or (own, kind) == ("integer", "number")
+            ]
+        if member.get("enum") != []:
+            members.append(member)
     return {**members[0], **shared} if len(members) == 1 else {"anyOf": members, **shared}
-
-
-def _of_type(schema: Schema, kind: str) -> Schema:
-    member: Schema = {"type": kind}
-    member |= {key: schema[key] for key in _KEYWORDS_BY_TYPE.get(kind, ()) if key in schema}
-    if "enum" in schema and kind != "null":
-        member["enum"] = [value for value in schema["enum"] if _is_of_type(value, kind)]
-    return member
-
-
-def _is_of_type(value: Any, kind: str) -> bool:
-    own = JSON_TYPES.get(type(value), "string")
-    return own == kind or (own, kind) == ("integer", "number")
 
 
 def _any_of_for_combinations(schema: Schema) -> Schema:
@@ -542,11 +540,6 @@ def _without_unique_items(schema: Schema, use: _Use) -> Schema:
     if use.is_input or "uniqueItems" not in schema:
         return schema
     return {key: value for key, value in schema.items() if key != "uniqueItems"}
-
-
-def _format_says(schema: Schema, use: _Use) -> str:
-    is_standard = not use.is_input and schema["format"] in _FORMATS
-    return f"the format {schema['format']} is in the description" if is_standard else ""
 
 
 def _readable_pattern(schema: Schema, use: _Use) -> Schema:
@@ -887,7 +880,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         _standard_formats,
         _ALL,
-        _format_says,
+        lambda schema, use: (
+            f"the format {schema['format']} is in the description"
+            if not use.is_input and schema["format"] in _FORMATS
+            else ""
+        ),
         f"{_TYPESCRIPT} with ajv-formats 3, which reject values that do not have it",
     ),
     Rule(_plain(_rules_in_words), _ALL),
@@ -914,7 +911,12 @@ def to_strict(schema: Schema) -> Schema:
         ValueError: the schema has a map with free keys, which the dialect cannot describe.
     """
     for path, member in walk(schema):
-        if member.get("type") == "object" and _has_free_keys(member):
+        has_free_keys = (
+            "properties" not in member
+            or member.get("additionalProperties")
+            or "patternProperties" in member
+        )
+        if member.get("type") == "object" and has_free_keys:
             where = "/".join(map(str, path)) or "the root"
             raise ValueError(
                 f"The strict dialect cannot describe the object at {where}, because its keys are "
@@ -924,30 +926,22 @@ def to_strict(schema: Schema) -> Schema:
     return result
 
 
-def _has_free_keys(schema: Schema) -> bool:
-    if "properties" not in schema:
-        return True
-    return bool(schema.get("additionalProperties")) or "patternProperties" in schema
-
-
 def _strict(schema: Any, *, root: Schema) -> Any:
     if not isinstance(schema, dict):
         return schema
-    complete = _all_required(schema, root=root) if schema.get("type") == "object" else schema
-    result = map_subschemas(complete, lambda child: _strict(child, root=root))
+    if schema.get("type") == "object":
+        required = schema.get("required", ())
+        properties = {
+            name: member
+            if name in required or not isinstance(member, dict)
+            else _nullable(member, root)
+            for name, member in schema["properties"].items()
+        }
+        schema = {**schema, "properties": properties, "additionalProperties": False}
+        if properties:
+            schema["required"] = list(properties)
+    result = map_subschemas(schema, lambda child: _strict(child, root=root))
     return {key: value for key, value in result.items() if key not in _NON_STRICT_KEYWORDS}
-
-
-def _all_required(schema: Schema, *, root: Schema) -> Schema:
-    required = schema.get("required", ())
-    properties = {
-        name: member
-        if name in required or not isinstance(member, dict)
-        else _nullable(member, root)
-        for name, member in schema["properties"].items()
-    }
-    result = {**schema, "properties": properties, "additionalProperties": False}
-    return {**result, "required": list(properties)} if properties else result
 
 
 def _nullable(member: Schema, root: Schema) -> Schema:
@@ -991,14 +985,6 @@ _KEYWORD_FINDINGS: Mapping[str, str] = {
 
 def lint(schema: Schema) -> list[str]:
     """Return one sentence for each part of the schema that some hosts reject or misread."""
-    findings = _lint_root(schema)
-    for path, member in walk(schema):
-        where = "/".join(map(str, path)) or "root"
-        findings += [f"{where}: {finding}." for finding in _lint_member(path, member)]
-    return findings
-
-
-def _lint_root(schema: Schema) -> list[str]:
     findings = []
     if schema.get("type") != "object":
         findings.append("root: is not of type object; some hosts drop every tool of the server.")
@@ -1009,6 +995,9 @@ def _lint_root(schema: Schema) -> list[str]:
         for keyword in _COMBINATIONS
         if keyword in schema
     ]
+    for path, member in walk(schema):
+        where = "/".join(map(str, path)) or "root"
+        findings += [f"{where}: {finding}." for finding in _lint_member(path, member)]
     return findings
 
 
@@ -1018,44 +1007,27 @@ def _lint_member(path: Path, schema: Schema) -> list[str]:
         for keyword, text in _KEYWORD_FINDINGS.items()
         if keyword in schema and (path or keyword not in _COMBINATIONS)
     ]
-    findings += [text for matches, text in _STRUCTURE_FINDINGS if matches(schema)]
-    if _depth(path) == MAX_PORTABLE_DEPTH + 1:
-        findings.append(f"is nested deeper than {MAX_PORTABLE_DEPTH} levels")
-    return findings
-
-
-def _depth(path: Path) -> int:
-    """Return how many objects and arrays of a value enclose this place."""
-    return sum(step in {"properties", "items", "additionalProperties"} for step in path)
-
-
-def _has_bare_array(schema: Schema) -> bool:
-    is_array = schema.get("type") == "array"
-    return is_array and not isinstance(schema.get("items"), dict)
-
-
-def _has_boolean_schema(schema: Schema) -> bool:
-    return any(
-        isinstance(child, bool) and path not in {("additionalProperties",), ("items",)}
-        for path, child in subschemas(schema)
-    )
-
-
-def _has_exclusive_bound(schema: Schema) -> bool:
-    return _is_number(schema.get("exclusiveMinimum")) or _is_number(schema.get("exclusiveMaximum"))
-
-
-def _nests_arrays_of_objects(schema: Schema) -> bool:
     items = schema.get("items")
     inner = items.get("items") if isinstance(items, dict) else None
-    return isinstance(inner, dict) and inner.get("type") == "object"
-
-
-_STRUCTURE_FINDINGS: tuple[tuple[Callable[[Schema], bool], str], ...] = (
-    (lambda schema: isinstance(schema.get("type"), list), "has several types; write anyOf"),
-    (lambda schema: "enum" in schema and "type" not in schema, "has an enum without a type"),
-    (_has_bare_array, "is an array without items"),
-    (_has_exclusive_bound, "has an exclusive bound; write minimum or maximum"),
-    (_has_boolean_schema, "has true or false in place of a schema; write an object"),
-    (_nests_arrays_of_objects, "is an array of arrays of objects"),
-)
+    bounds = (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"))
+    structure = {
+        "has several types; write anyOf": isinstance(schema.get("type"), list),
+        "has an enum without a type": "enum" in schema and "type" not in schema,
+        "is an array without items": (
+            schema.get("type") == "array" and not isinstance(items, dict)
+        ),
+        "has an exclusive bound; write minimum or maximum": any(map(_is_number, bounds)),
+        "has true or false in place of a schema; write an object": any(
+            isinstance(child, bool) and place not in {("additionalProperties",), ("items",)}
+            for place, child in subschemas(schema)
+        ),
+        "is an array of arrays of objects": (
+            isinstance(inner, dict) and inner.get("type") == "object"
+        ),
+    }
+    findings += [text for text, applies in structure.items() if applies]
+    # How many objects and arrays of a value enclose this place.
+    depth = sum(step in {"properties", "items", "additionalProperties"} for step in path)
+    if depth == MAX_PORTABLE_DEPTH + 1:
+        findings.append(f"is nested deeper than {MAX_PORTABLE_DEPTH} levels")
+    return findings

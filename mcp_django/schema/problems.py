@@ -64,23 +64,22 @@ def _locate(details: ErrorDetails, data: Any) -> _Located:
     steps = details["loc"]
     for index, step in enumerate(steps):
         is_absent = index == len(steps) - 1 and details["type"] in _ABSENT
-        inner = _member_at(data, step)
+        # Some steps name a class or a validator, and no member of the data.
+        inner: Any
+        if isinstance(data, dict):
+            inner = data.get(step, _NOT_FOUND)
+        elif isinstance(data, str | int | float | None):
+            inner = _NOT_FOUND
+        elif isinstance(step, int):
+            has_item = isinstance(data, list | tuple) and step < len(data)
+            inner = data[step] if has_item else None
+        else:
+            inner = getattr(data, step, _NOT_FOUND)
         if inner is not _NOT_FOUND or is_absent:
             path, data = (*path, step), inner
         elif union is None and step != _KEY:
             union, branch = path, str(step)
     return _Located(details=details, path=path, union=union, branch=branch)
-
-
-def _member_at(data: Any, step: str | int) -> Any:
-    """Return the member that a step of a location names, or `_NOT_FOUND` if there is none."""
-    if isinstance(data, dict):
-        return data.get(step, _NOT_FOUND)
-    if isinstance(data, str | int | float | None):
-        return _NOT_FOUND
-    if isinstance(step, int):
-        return data[step] if isinstance(data, list | tuple) and step < len(data) else None
-    return getattr(data, step, _NOT_FOUND)
 
 
 def _problems(located: list[_Located], schema: Schema) -> Iterator[ValidationProblem]:
@@ -104,17 +103,12 @@ def _closest_alternative(errors: list[_Located], schema: Schema) -> Iterator[Val
     if inside:
         yield from (_problem(error, schema) for error in min(inside, key=len))
     else:
-        yield _combine_problems([_problem(error, schema) for error in errors])
-
-
-def _combine_problems(problems: list[ValidationProblem]) -> ValidationProblem:
-    first = problems[0]
-    messages = list(dict.fromkeys(problem.message for problem in problems))
-    words = [
-        message.removeprefix("must be ") if index else message
-        for index, message in enumerate(messages)
-    ]
-    return ValidationProblem(path=first.path, value=first.value, message=" or ".join(words))
+        problems = [_problem(error, schema) for error in errors]
+        messages = list(dict.fromkeys(problem.message for problem in problems))
+        rules = [messages[0], *(message.removeprefix("must be ") for message in messages[1:])]
+        yield ValidationProblem(
+            path=problems[0].path, value=problems[0].value, message=" or ".join(rules)
+        )
 
 
 def _problem(error: _Located, schema: Schema) -> ValidationProblem:

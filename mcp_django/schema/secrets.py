@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
@@ -84,17 +84,12 @@ def asks_for_secret(name: str, member: Schema) -> bool:
 
 def is_hidden_field(name: str, member: Schema, words: Words = VALUE_WORDS) -> bool:
     """Return whether the value of a field is hidden from other users."""
-    return (
-        bool(member.get("writeOnly"))
-        or member.get("format") == "password"
-        or (_is_free_input(member) and is_secret_name(name, words))
-    )
-
-
-def _is_free_input(member: Schema) -> bool:
-    return member.get("type") in ("string", "number", "integer") and not (
-        member.get("enum") or member.get("oneOf")
-    )
+    if member.get("writeOnly") or member.get("format") == "password":
+        return True
+    is_choice = member.get("enum") or member.get("oneOf")
+    if is_choice or member.get("type") not in ("string", "number", "integer"):
+        return False
+    return is_secret_name(name, words)
 
 
 def is_secret(root: Schema, path: Path, *, sensitive: Collection[str] = ()) -> bool:
@@ -131,19 +126,15 @@ SECRET_VALUE = re.compile(
 
 def mask_secrets(text: str, hidden: str = HIDDEN) -> str:
     """Return a text with everything that looks like a credential masked."""
-    return SECRET_VALUE.sub(partial(_mask_match, hidden=hidden), text)
-
-
-def _mask_match(match: re.Match[str], *, hidden: str) -> str:
-    name, before = match["name"], match["before"] or ""
-    return f"{name}={hidden}" if name else before + hidden
+    return SECRET_VALUE.sub(
+        lambda match: (
+            f"{match['name']}={hidden}" if match["name"] else (match["before"] or "") + hidden
+        ),
+        text,
+    )
 
 
 # Secrets in a value -------------------------------------------------------------------------------
-
-
-def _replace_unprintable(text: str) -> str:
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +196,13 @@ FORM = MaskLimits(hidden=None)
 """For a form with the values that a user sent; the user has to enter secrets again."""
 LOG_RECORD = MaskLimits(words=OAUTH_WORDS)
 """For the log records of the OAuth libraries."""
-EVENT = replace(LOG_RECORD, text=500, clean=_replace_unprintable)
+EVENT = replace(
+    LOG_RECORD,
+    text=500,
+    clean=lambda text: "".join(
+        character if character.isprintable() else "\ufffd" for character in text
+    ),
+)
 """For the security log, whose texts have one line."""
 
 # A secret that is cut in the middle is not recognized, so more is searched than shown.
@@ -254,11 +251,8 @@ class _Masker:
     def find_place(self, place: _Place, step: str | int) -> _Place:
         """Return the place of a member or an item."""
         key = id(place), step
-        if key not in self.places:
-            self.places[key] = self._make_place(place, step)
-        return self.places[key]
-
-    def _make_place(self, place: _Place, step: str | int) -> _Place:
+        if key in self.places:
+            return self.places[key]
         words, schemas = self.limits.words, schemas_below(self.schema, place.schemas, step)
         name, is_inside = place.name, place.is_inside_secret
         if isinstance(step, str):
@@ -270,7 +264,8 @@ class _Masker:
             # An undeclared name may be a misspelling of a declared one.
             or any(is_hidden_field(name, schema, words) for schema in schemas or [_UNKNOWN])
         )
-        return _Place(name, place.depth + 1, schemas, is_secret, is_inside)
+        self.places[key] = _Place(name, place.depth + 1, schemas, is_secret, is_inside)
+        return self.places[key]
 
     def mask(self, value: Any, place: _Place) -> Any:
         """Return the masked value at a place."""
@@ -288,7 +283,10 @@ class _Masker:
         if isinstance(value, Decimal):
             value = _exact_number(value)
         if value is not None and not isinstance(value, (bool, int, float)):
-            value = self._mask_text(str(value))
+            text, limit = str(value), self.limits.text
+            value = self._hide(text[: _SEARCHED * limit])
+            if len(value) > limit:
+                value = value[:limit] + self.limits.cut.format(size=len(text))
         self.left -= len(value) if isinstance(value, str) else 8
         return value
 
@@ -330,13 +328,6 @@ class _Masker:
             return self.limits.hidden
         size = len(value)
         return before + self.limits.more.format(size=size, more=size - self.limits.members)
-
-    def _mask_text(self, text: str) -> str:
-        limit = self.limits.text
-        masked = self._hide(text[: _SEARCHED * limit])
-        if len(masked) <= limit:
-            return masked
-        return masked[:limit] + self.limits.cut.format(size=len(text))
 
     def _hide(self, text: str) -> str:
         text, hidden = self.limits.clean(text), self.limits.hidden

@@ -129,24 +129,25 @@ def _serializer_schema(serializer: Any, *, without: frozenset[str] = frozenset()
     writable = {
         name: field for name, field in writable_fields(serializer).items() if name not in without
     }
+    properties = {}
+    for name, field in writable.items():
+        try:
+            schema = _field_schema(field)
+        except ImproperlyConfigured as exc:
+            raise ImproperlyConfigured(f"{name}: {exc}") from exc
+        if field.style.get("input_type") == "password":
+            schema = {**schema, "writeOnly": True}
+        if field.default is not fields.empty and not callable(field.default):
+            schema = add_default(schema, field.default)
+        properties[name] = add_description(
+            schema, name, label=field.label, help_text=field.help_text
+        )
     return {
         "type": "object",
-        "properties": {name: _property_schema(name, field) for name, field in writable.items()},
+        "properties": properties,
         "required": [name for name, field in writable.items() if field.required],
         "additionalProperties": False,
     }
-
-
-def _property_schema(name: str, field: Any) -> Schema:
-    try:
-        schema = _field_schema(field)
-    except ImproperlyConfigured as exc:
-        raise ImproperlyConfigured(f"{name}: {exc}") from exc
-    if field.style.get("input_type") == "password":
-        schema = {**schema, "writeOnly": True}
-    if field.default is not fields.empty and not callable(field.default):
-        schema = add_default(schema, field.default)
-    return add_description(schema, name, label=field.label, help_text=field.help_text)
 
 
 def _text(field: Any) -> Schema:

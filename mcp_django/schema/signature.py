@@ -87,7 +87,7 @@ from mcp_django.schema.portable import (
     to_strict as strict_dialect,
 )
 from mcp_django.schema.problems import explain_errors
-from mcp_django.schema.structure import Path, Schema, inline_references, is_annotation, walk
+from mcp_django.schema.structure import Schema, inline_references, is_annotation, walk
 from mcp_django.schema.values import (
     CONTENT_CLASSES,
     advice_for,
@@ -124,12 +124,19 @@ def read_parameters(
         ImproperlyConfigured: a hint cannot be resolved, or the function has `*args` or `**kwargs`.
     """
     skipped = {*skip, *_bound_names(function)}
-    signature = inspect.signature(function)
-    return tuple(
-        _read_parameter(function, parameter)
-        for name, parameter in signature.parameters.items()
-        if name not in skipped
-    )
+    parameters = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in skipped:
+            continue
+        if parameter.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+            raise ImproperlyConfigured(
+                f"{function_name(function)} takes {parameter}, but a model must know the names of "
+                "all arguments. Declare each one as a separate parameter."
+            )
+        has_hint = parameter.annotation is not Parameter.empty
+        hint = _resolve_hint(function, name, parameter.annotation) if has_hint else Any
+        parameters.append(DeclaredParameter(name=name, hint=hint, default=parameter.default))
+    return tuple(parameters)
 
 
 def positional_names(function: AnyCallable) -> tuple[str, ...]:
@@ -156,20 +163,6 @@ def function_name(function: AnyCallable) -> str:
     module = getattr(inner, "__module__", None)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return f"{module}.{name}" if module else str(name)
-
-
-def _read_parameter(function: AnyCallable, parameter: Parameter) -> DeclaredParameter:
-    if parameter.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
-        raise ImproperlyConfigured(
-            f"{function_name(function)} takes {parameter}, but a model must know the names of all "
-            "arguments. Declare each one as a separate parameter."
-        )
-    has_hint = parameter.annotation is not Parameter.empty
-    return DeclaredParameter(
-        name=parameter.name,
-        hint=_resolve_hint(function, parameter.name, parameter.annotation) if has_hint else Any,
-        default=parameter.default,
-    )
 
 
 def _resolve_hint(function: AnyCallable, name: str, hint: Any) -> Any:
@@ -303,7 +296,19 @@ class _SchemaGenerator(GenerateJsonSchema):
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
         result = super().generate_inner(schema)
-        return {**result, BY_HAND_KEYWORD: True} if _has_own_keywords(schema) else result
+        metadata = schema.get("metadata") or {}
+        config = getattr(schema.get("cls"), "model_config", {})
+        functions = (
+            *metadata.get("pydantic_js_functions", ()),
+            *metadata.get("pydantic_js_annotation_functions", ()),
+        )
+        # Keywords of the author, which pydantic does not enforce.
+        has_own_keywords = not all(_is_pydantic(function) for function in functions) or any(
+            not isinstance(extra, Mapping) or not all(map(is_annotation, extra))
+            for extra in (metadata.get("pydantic_js_extra"), config.get("json_schema_extra"))
+            if extra
+        )
+        return {**result, BY_HAND_KEYWORD: True} if has_own_keywords else result
 
     def encode_default(self, dft: Any) -> Any:
         # pydantic compiles a type for each default, although most defaults are plain JSON.
@@ -388,21 +393,6 @@ def _forbid_extra(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     return result
 
 
-def _has_own_keywords(schema: Mapping[str, Any]) -> bool:
-    """Return whether a part of a core schema has keywords that pydantic does not enforce."""
-    metadata = schema.get("metadata") or {}
-    config = getattr(schema.get("cls"), "model_config", {})
-    functions = (
-        *metadata.get("pydantic_js_functions", ()),
-        *metadata.get("pydantic_js_annotation_functions", ()),
-    )
-    return not all(_is_pydantic(function) for function in functions) or any(
-        not isinstance(extra, Mapping) or not all(map(is_annotation, extra))
-        for extra in (metadata.get("pydantic_js_extra"), config.get("json_schema_extra"))
-        if extra
-    )
-
-
 def _is_pydantic(function: Any) -> bool:
     by_hand = isinstance(getattr(function, "__self__", None), WithJsonSchema)
     return str(function.__module__).startswith("pydantic") and not by_hand
@@ -449,7 +439,14 @@ class SignatureArguments:
         except ValueError as exc:
             raise ImproperlyConfigured(f"{function_name(function)}: {exc}") from exc
         formats = {path: inner["format"] for path, inner in walk(self._shape) if "format" in inner}
-        _reject_paths(function, formats)
+        for path, name in formats.items():
+            if name in _PATH_FORMATS:
+                raise ImproperlyConfigured(
+                    f"{function_name(function)} takes a file system path at "
+                    f"{'/'.join(map(str, path))}. A model could choose any path; use a str and "
+                    "open the file through a Django storage, which allows only paths inside its "
+                    "own directory."
+                )
         self._has_decimals = "decimal" in formats.values()
 
     def parse(self, raw: bytes) -> dict[str, Any]:
@@ -526,26 +523,22 @@ def _is_buildable(parameter: DeclaredParameter) -> bool:
 def _compile(
     parameters: Sequence[DeclaredParameter],
 ) -> tuple[TypeAdapter[dict[str, Any]], Schema]:
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        hint, metadata = parameter.hint, []
+        if get_origin(hint) is Annotated:
+            hint, *metadata = get_args(hint)
+        # A plain string is a description; a description in `Field` overrides it.
+        words = [Field(description=value) for value in metadata if isinstance(value, str)]
+        details = [*words, *(value for value in metadata if not isinstance(value, str))]
+        if isinstance(parameter.default, FieldInfo):
+            details.append(parameter.default)
+        elif parameter.default is not Parameter.empty:
+            details.append(Field(default=parameter.default))
+        hint = _reading_digits(hint)
+        fields[parameter.name] = Annotated[(hint, *details)] if details else hint
     create: Any = TypedDict
-    fields = {parameter.name: _annotation(parameter) for parameter in parameters}
     return typed_dict_adapter(create("Arguments", fields), _CONFIG)
-
-
-def _annotation(parameter: DeclaredParameter) -> Any:
-    hint, metadata = parameter.hint, []
-    if get_origin(hint) is Annotated:
-        hint, *metadata = get_args(hint)
-    # A plain string is a description; a description in `Field` overrides it.
-    words = [Field(description=value) for value in metadata if isinstance(value, str)]
-    rules = [value for value in metadata if not isinstance(value, str)]
-    if parameter.default is Parameter.empty:
-        fallback = []
-    elif isinstance(parameter.default, FieldInfo):
-        fallback = [parameter.default]
-    else:
-        fallback = [Field(default=parameter.default)]
-    hint = _reading_digits(hint)
-    return Annotated[(hint, *words, *rules, *fallback)] if words or rules or fallback else hint
 
 
 def _reading_digits(hint: Any) -> Any:
@@ -565,17 +558,6 @@ def _reading_digits(hint: Any) -> Any:
 
     published = {"enum": [exact_integers(value) for value in arguments]}
     return Annotated[hint, BeforeValidator(read), WithJsonSchema(published)]
-
-
-def _reject_paths(function: AnyCallable, formats: Mapping[Path, Any]) -> None:
-    for path, name in formats.items():
-        if name in _PATH_FORMATS:
-            raise ImproperlyConfigured(
-                f"{function_name(function)} takes a file system path at "
-                f"{'/'.join(map(str, path))}. A "
-                "model could choose any path; use a str and open the file through a Django "
-                "storage, which allows only paths inside its own directory."
-            )
 
 
 # Results ------------------------------------------------------------------------------------------
@@ -641,7 +623,7 @@ def output_adapter(annotation: Any) -> OutputAdapter | None:
                 f"The result type {format_hint(member)} is written as asterisks; return the text, "
                 "if callers may see it."
             )
-    if _has_structure(annotation):
+    if not _contains_objects(annotation) and _is_structured(annotation):
         return TypedOutput(annotation)
     for member in _members(annotation):
         if instead := advice_for(member):
@@ -689,7 +671,9 @@ class TypedOutput:
         self._may_be_inexact = any(
             member == DIGITS or _is_open(member) for member in published
         ) or choices != exact_integers(choices)
-        self._may_be_infinite = any(_admits_floats(member) for member in members)
+        self._may_be_infinite = any(
+            _is_open(member) or member.get("type") == "number" for member in members
+        )
         # pydantic does not validate models again, and it never validates the output of serializers
         # or the author's keywords.
         self._check = None
@@ -755,10 +739,6 @@ def _choices(schema: Schema) -> list[Any]:
     return [schema["const"]] if "const" in schema else [*schema.get("enum", ())]
 
 
-def _admits_floats(schema: Schema) -> bool:
-    return _is_open(schema) or schema.get("type") == "number"
-
-
 def _is_open(schema: Schema) -> bool:
     return _TYPE_KEYWORDS.isdisjoint(schema) or schema.get("additionalProperties") is True
 
@@ -783,11 +763,6 @@ _ABSTRACT = _ITERABLE_TYPES | {
     Mapping,
     MutableMapping,
 }
-
-
-def _has_structure(annotation: Any) -> bool:
-    """Return whether a return annotation gets an output schema."""
-    return not _contains_objects(annotation) and _is_structured(annotation)
 
 
 def _iterable_as_list(annotation: Any) -> Any:

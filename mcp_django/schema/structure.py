@@ -96,16 +96,15 @@ def schemas_at(root: Schema, path: Sequence[str | int]) -> list[Schema]:
 
 def schemas_below(root: Schema, schemas: Iterable[Schema], step: str | int) -> list[Schema]:
     """Return every schema that may apply to a member or an item of a value with `schemas`."""
-    inner = [child for member in schemas for child in _child(member, step)]
+    inner: list[Any] = []
+    for schema in schemas:
+        if isinstance(step, int):
+            fixed = schema.get("prefixItems", [])
+            inner.append(fixed[step] if step < len(fixed) else schema.get("items"))
+        else:
+            properties = schema.get("properties", {})
+            inner.append(properties.get(step, schema.get("additionalProperties")))
     return [member for child in inner for member in alternatives(root, child)]
-
-
-def _child(schema: Schema, step: str | int) -> Iterator[Any]:
-    if isinstance(step, int):
-        fixed = schema.get("prefixItems", [])
-        yield fixed[step] if step < len(fixed) else schema.get("items")
-    else:
-        yield schema.get("properties", {}).get(step, schema.get("additionalProperties"))
 
 
 def accepts_null(root: Schema, schema: Any) -> bool:
@@ -205,7 +204,11 @@ def is_annotation(keyword: str) -> bool:
 class _Inliner:
     def __init__(self, root: Schema) -> None:
         self.root = root
-        self.recursive = self._find_recursive()
+        pointers = set(_pointers(root))
+        edges = {pointer: set(_pointers(resolve_reference(root, pointer))) for pointer in pointers}
+        self.recursive = frozenset(
+            pointer for pointer in pointers if pointer in _reachable(pointer, edges)
+        )
         self.kept: dict[str, None] = {}
         self.count = 0
 
@@ -243,13 +246,6 @@ class _Inliner:
         beside = {key: value for key, value in schema.items() if key != "$ref"}
         target = self._visit(resolve_reference(self.root, schema["$ref"]))
         return merge_schemas(target, self._visit(beside)) if isinstance(target, dict) else schema
-
-    def _find_recursive(self) -> frozenset[str]:
-        pointers = set(_pointers(self.root))
-        edges = {
-            pointer: set(_pointers(resolve_reference(self.root, pointer))) for pointer in pointers
-        }
-        return frozenset(pointer for pointer in pointers if pointer in _reachable(pointer, edges))
 
 
 def _pointers(schema: Any) -> Iterator[str]:

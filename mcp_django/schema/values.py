@@ -91,7 +91,14 @@ def decode_arguments(
     try:
         arguments = json.loads(raw, parse_float=parse_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as exc:
-        raise invalid_argument("", f"the arguments are not valid JSON: {_reason(exc)}") from exc
+        if isinstance(exc, RecursionError):
+            reason = "it is nested too deep"
+        elif isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _InvalidNumberError):
+            reason = str(exc)
+        else:
+            # An integer with too many digits; Python's message names its settings.
+            reason = "a number is too large"
+        raise invalid_argument("", f"the arguments are not valid JSON: {reason}") from exc
     if is_too_deep(raw, arguments):
         raise invalid_argument("", f"the arguments are nested deeper than {MAX_DEPTH} levels")
     if not isinstance(arguments, dict):
@@ -182,15 +189,6 @@ def unknown_members(value: Any, schema: Any, path: Path = ()) -> Iterator[Valida
                 yield from unknown_members(member, properties[name], (*path, name))
             elif schema.get("additionalProperties") is False:
                 yield unknown_argument_problem(name, properties, path=format_path(path))
-
-
-def _reason(exc: Exception) -> str:
-    if isinstance(exc, RecursionError):
-        return "it is nested too deep"
-    if isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _InvalidNumberError):
-        return str(exc)
-    # The remaining case is an integer with too many digits; Python's message names its settings.
-    return "a number is too large"
 
 
 def _refuse_constant(name: str) -> Any:
@@ -402,11 +400,6 @@ def _model(value: BaseModel, path: Path) -> Any:
     return _convert(plain, path)
 
 
-def _datetime_text(value: dt.date | dt.time, path: Path) -> str:
-    """Return ISO 8601 with Z for UTC, as for results with a declared type (RFC 3339, 5.6)."""
-    return value.isoformat().replace("+00:00", "Z")
-
-
 _Converter = Callable[[Any, Path], Any]
 
 
@@ -443,7 +436,8 @@ _CONVERSIONS: tuple[tuple[Any, _Converter], ...] = (
     (int, lambda value, path: int(value)),
     (float, _float),
     (Decimal, _decimal),
-    ((dt.date, dt.time), _datetime_text),
+    # ISO 8601 with Z for UTC, as for results with a declared type (RFC 3339, 5.6).
+    ((dt.date, dt.time), lambda value, path: value.isoformat().replace("+00:00", "Z")),
     (dt.timedelta, lambda value, path: to_jsonable_python(value)),
     ((UUID, PurePath, IPv4Address, IPv6Address), lambda value, path: str(value)),
     (BaseModel, _model),

@@ -111,16 +111,13 @@ def get_backend(name: str) -> BaseBackend:
     try:
         backend = import_string(SHORT_NAMES.get(name, name))
     except ImportError as exc:
+        library = (exc.name or "").partition(".")[0]
+        hint = f"use {', '.join(SHORT_NAMES)} or the dotted path of a BaseBackend"
+        if isinstance(exc, ModuleNotFoundError) and library in EXTRAS:
+            hint = f'pip install "django-mcp-provider[{EXTRAS[library]}]"'
         raise ImproperlyConfigured(
-            f"AUTH names {name!r}, which cannot be imported ({exc}); {_import_hint(exc)}."
+            f"AUTH names {name!r}, which cannot be imported ({exc}); {hint}."
         ) from exc
     if not (isinstance(backend, type) and issubclass(backend, BaseBackend)):
         raise ImproperlyConfigured(f"AUTH names {name!r}, which is not a subclass of BaseBackend.")
     return backend()
-
-
-def _import_hint(exc: ImportError) -> str:
-    library = (exc.name or "").partition(".")[0]
-    if isinstance(exc, ModuleNotFoundError) and library in EXTRAS:
-        return f'pip install "django-mcp-provider[{EXTRAS[library]}]"'
-    return f"use {', '.join(SHORT_NAMES)} or the dotted path of a BaseBackend"

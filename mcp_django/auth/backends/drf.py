@@ -45,9 +45,20 @@ class DRFBackend(BaseBackend):
             raise AuthenticationRequired(str(exc.detail), error="invalid_token") from exc
         if not (getattr(user, "is_authenticated", False) and user.is_active):
             return None
-        if _is_oauth_token(request.auth):
-            return _authenticate_oauth(credentials)
-        return principal_for(user, backend="drf")
+        if not _is_oauth_token(request.auth):
+            return principal_for(user, backend="drf")
+        # The backend can be imported only if its app is installed.
+        if not apps.is_installed("mcp_django.oauth"):
+            raise AuthenticationRequired(
+                "OAuth tokens are accepted only if 'mcp_django.oauth' is in INSTALLED_APPS.",
+                error="invalid_token",
+            )
+        principal = get_backend("oauth").authenticate(credentials)
+        if principal is None:
+            raise AuthenticationRequired(
+                "The token is unknown, expired or revoked.", error="invalid_token"
+            )
+        return principal
 
 
 class _NullParser(BaseParser):
@@ -80,18 +91,3 @@ def _is_oauth_token(auth: Any) -> bool:
     return isinstance(
         auth, apps.get_model(getattr(settings, "OAUTH2_PROVIDER_ACCESS_TOKEN_MODEL", default))
     )
-
-
-def _authenticate_oauth(credentials: Credentials) -> Principal:
-    # The backend can be imported only if its app is installed.
-    if not apps.is_installed("mcp_django.oauth"):
-        raise AuthenticationRequired(
-            "OAuth tokens are accepted only if 'mcp_django.oauth' is in INSTALLED_APPS.",
-            error="invalid_token",
-        )
-    principal = get_backend("oauth").authenticate(credentials)
-    if principal is None:
-        raise AuthenticationRequired(
-            "The token is unknown, expired or revoked.", error="invalid_token"
-        )
-    return principal

@@ -101,9 +101,13 @@ class Verified:
 
     def principal(self, user: Any, backend: str) -> Principal:
         """Return the principal of this user, whom the token's subject identifies."""
+        # The client's name is unique among issuers; the column of the key limits its length.
+        client = f"{self.issuer.issuer.partition('://')[2]}#{self.client}"
+        if len(client) > MAX_KEY_CLIENT:
+            client = token_digest(client)[:40]
         return principal_for(
             user,
-            key=f"{key_of(user)}@{_key_client(self.issuer.issuer, self.client)}",
+            key=f"{key_of(user)}@{client}",
             backend=backend,
             scopes=self.scopes,
             client_id=self.client,
@@ -138,6 +142,7 @@ def read_verified(
     """
     _check_kind(claims)
     _check_audience(issuer, claims, resource, is_typed=is_typed)
+    expires = datetime.fromtimestamp(min(expires_at, _LAST_DATE - 86_400), tz=UTC)
     return Verified(
         issuer=issuer,
         subject=_read_subject(claims),
@@ -147,7 +152,7 @@ def read_verified(
         claims=Claims(json.dumps(claims)),
         credential=credential,
         audience=resource,
-        expires_at=_to_datetime(expires_at),
+        expires_at=expires if settings.USE_TZ else make_naive(expires),
         until=until,
         source=source,
     )
@@ -395,18 +400,6 @@ def _scopes_of(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[s
     )
 
 
-def _to_datetime(seconds: float) -> datetime:
-    """Return the time of a claim (seconds since the epoch), aware or naive as ``USE_TZ`` says."""
-    moment = datetime.fromtimestamp(min(seconds, _LAST_DATE - 86_400), tz=UTC)
-    return moment if settings.USE_TZ else make_naive(moment)
-
-
-def _key_client(issuer: str, client: str) -> str:
-    """Return a client's name that is unique among issuers, at most ``MAX_KEY_CLIENT`` long."""
-    name = f"{issuer.partition('://')[2]}#{client}"
-    return name if len(name) <= MAX_KEY_CLIENT else token_digest(name)[:40]
-
-
 # Users of other issuers ---------------------------------------------------------------------------
 
 # The first request of a subject stores an ``ExternalIdentity``, so a user name that the issuer
@@ -559,7 +552,12 @@ def _sync_groups(issuer: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -
 
 def _read_groups(issuer: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
     """Return the site's groups that the settings of the issuer map the token's groups to."""
-    names = _as_list(_read_claim(claims, issuer.groups_claim))
+    path = issuer.groups_claim
+    value: Any = claims
+    # If there is no claim of this name, dots are a path into nested objects.
+    for step in [path] if path in claims else path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    names = _as_list(value)
     return frozenset(
         issuer.groups[name] for name in names if isinstance(name, str) and name in issuer.groups
     )
@@ -588,13 +586,3 @@ def _with_other_groups(
         if held[identity.user_id].intersection(verified.issuer.groups.values())
         != verified.groups & existing
     }
-
-
-def _read_claim(claims: Mapping[str, Any], path: str) -> Any:
-    """Return a claim by its name; if there is none, use dots as a path into nested objects."""
-    if path in claims:
-        return claims[path]
-    value: Any = claims
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value

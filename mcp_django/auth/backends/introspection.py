@@ -69,14 +69,25 @@ class IntrospectionBackend(ExternalBackend):
         claims, until = _introspect(issuer, bearer, digest)
         if claims.get("active") is not True:
             return None
-        expires_at = _check_times(claims)
-        _check_issuer_and_type(issuer, claims)
+        now = time.time()
+        expires_at, begins_at = claims.get("exp", now + UNDATED_SECONDS), claims.get("nbf", 0)
+        if not _is_number(expires_at) or not _is_number(begins_at):
+            reject_token("The token's exp or nbf is not a number.")
+        if expires_at <= now - LEEWAY_SECONDS:
+            reject_token("The token has expired.")
+        if begins_at > now + LEEWAY_SECONDS:
+            reject_token("The token is not valid yet.")
+        if claims.get("iss", issuer.issuer) != issuer.issuer:
+            reject_token("The token is from another issuer.")
+        kind = claims.get("token_type")
+        if kind is not None and str(kind).lower() not in {"bearer", "access_token", "at+jwt"}:
+            reject_token("The token is not a bearer token.")
         return read_verified(
             issuer,
             claims,
             resource,
             credential=f"introspection:{digest}",
-            expires_at=expires_at,
+            expires_at=float(expires_at),
             until=until,
             is_typed=True,
         )
@@ -145,27 +156,6 @@ def _unavailable_error() -> AuthenticationUnavailable:
     return AuthenticationUnavailable(
         "The token's issuer does not respond at the moment.", retry_after=DOWN_SECONDS
     )
-
-
-def _check_times(claims: dict[str, Any]) -> float:
-    """Check the token's times, and return when it expires, in seconds since the epoch."""
-    now = time.time()
-    expires_at, begins_at = claims.get("exp", now + UNDATED_SECONDS), claims.get("nbf", 0)
-    if not _is_number(expires_at) or not _is_number(begins_at):
-        reject_token("The token's exp or nbf is not a number.")
-    if expires_at <= now - LEEWAY_SECONDS:
-        reject_token("The token has expired.")
-    if begins_at > now + LEEWAY_SECONDS:
-        reject_token("The token is not valid yet.")
-    return float(expires_at)
-
-
-def _check_issuer_and_type(issuer: IntrospectionIssuer, claims: dict[str, Any]) -> None:
-    if claims.get("iss", issuer.issuer) != issuer.issuer:
-        reject_token("The token is from another issuer.")
-    kind = claims.get("token_type")
-    if kind is not None and str(kind).lower() not in {"bearer", "access_token", "at+jwt"}:
-        reject_token("The token is not a bearer token.")
 
 
 def _is_number(value: Any) -> bool:

@@ -78,7 +78,13 @@ class JWTBackend(ExternalBackend):
     @sensitive_variables("bearer")
     def verify(self, issuer: JWTIssuer, bearer: str, resource: str) -> Verified:
         """Verify a JWT with the keys of its issuer."""
-        header = _read_header(bearer)
+        try:
+            header: Mapping[str, Any] = jwt.get_unverified_header(bearer)
+        except (PyJWTError, RecursionError, ValueError):
+            reject_token("The token's header is not valid.")
+        if "crit" in header:
+            # RFC 7515, section 4.1.11: a token with unsupported critical extensions is invalid.
+            reject_token("The token has critical extensions (crit), and none is supported.")
         typ = str(header.get("typ", "")).lower().removeprefix("application/")
         if typ != ACCESS_TOKEN and (issuer.strict_typ or typ not in {"", "jwt"}):
             reject_token("The token's typ is not that of an access token.")
@@ -90,11 +96,14 @@ class JWTBackend(ExternalBackend):
         keys = key_store(issuer).find_keys(kid, algorithm)
         claims = _decode(issuer, bearer, keys.find(kid, algorithm), algorithm)
         expires_at = int(claims["exp"])
+        jti = claims.get("jti")
+        # The token could be revoked by the digest of its id or, without an id, of the token.
+        digest = token_digest(f"{claims['iss']} {jti}" if isinstance(jti, str) and jti else bearer)
         return read_verified(
             issuer,
             claims,
             resource,
-            credential=_credential_of(claims, bearer),
+            credential=f"jwt:{digest}",
             expires_at=expires_at,
             until=min(expires_at, key_store(issuer).renewal_of(keys)),
             is_typed=typ == ACCESS_TOKEN,
@@ -127,18 +136,6 @@ def _decode(issuer: JWTIssuer, bearer: str, key: PyJWK | None, algorithm: str) -
     return claims
 
 
-@sensitive_variables("bearer")
-def _read_header(bearer: str) -> Mapping[str, Any]:
-    try:
-        header: Mapping[str, Any] = jwt.get_unverified_header(bearer)
-    except (PyJWTError, RecursionError, ValueError):
-        reject_token("The token's header is not valid.")
-    if "crit" in header:
-        # RFC 7515, section 4.1.11: a token with unsupported critical extensions is invalid.
-        reject_token("The token has critical extensions (crit), and none is supported.")
-    return header
-
-
 def _error_text(exc: Exception) -> str:
     if isinstance(exc, ExpiredSignatureError):
         return "The token has expired."
@@ -147,13 +144,6 @@ def _error_text(exc: Exception) -> str:
     if isinstance(exc, MissingRequiredClaimError):
         return f"The token lacks the claim {exc.claim}."
     return "The token's signature or claims are not valid."
-
-
-def _credential_of(claims: Mapping[str, Any], bearer: str) -> str:
-    """Return the name by which the token could be revoked: a digest of its id or of the token."""
-    jti = claims.get("jti")
-    name = f"{claims['iss']} {jti}" if isinstance(jti, str) and jti else bearer
-    return f"jwt:{token_digest(name)}"
 
 
 # The public keys of issuers -----------------------------------------------------------------------
@@ -204,23 +194,19 @@ class IssuerKeys:
 
     def _published(self, kid: str | None, algorithm: str) -> Mapping[str, Any] | None:
         """Return the key of that id; without an id, the only one that fits."""
-        fitting = [key for key in self.keys if _fits_algorithm(key, algorithm)]
+        kind, curve = KEY_TYPES[algorithm]
+        fitting = [
+            key
+            for key in self.keys
+            if key.get("kty") == kind
+            and (curve is None or key.get("crv") == curve)
+            and key.get("use", "sig") == "sig"
+            and key.get("alg", algorithm) == algorithm
+            and (not isinstance(key.get("key_ops"), list) or "verify" in key["key_ops"])
+        ]
         if kid is None:
             return fitting[0] if len(fitting) == 1 else None
         return next((key for key in fitting if key.get("kid") == kid), None)
-
-
-def _fits_algorithm(key: Mapping[str, Any], algorithm: str) -> bool:
-    """Return whether a published key is for verifying signatures of this algorithm."""
-    kind, curve = KEY_TYPES[algorithm]
-    operations = key.get("key_ops")
-    return (
-        key.get("kty") == kind
-        and (curve is None or key.get("crv") == curve)
-        and key.get("use", "sig") == "sig"
-        and key.get("alg", algorithm) == algorithm
-        and (not isinstance(operations, list) or "verify" in operations)
-    )
 
 
 def _read_key(key: Mapping[str, Any], algorithm: str) -> PyJWK | None:

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.contrib.sessions.backends.base import SessionBase
 from django.db import router
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import CsrfViewMiddleware
@@ -130,32 +129,29 @@ class SessionBackend(BaseBackend):
         if credentials.bearer is not None:
             return None
         request = credentials.request()
-        user = _logged_in_user(request)
+        if hasattr(request, "user"):
+            user: Any = request.user
+        else:
+            # On the raw mount no middleware sets the user.
+            engine = import_module(settings.SESSION_ENGINE)
+            cookie_name = settings.SESSION_COOKIE_NAME
+            request.session = engine.SessionStore(request.COOKIES.get(cookie_name))
+            user = get_user(request)
         if not user.is_authenticated or not user.is_active:
             return None
         if not _is_same_origin(request):
             raise AuthenticationRequired(
                 "A login cookie is accepted only from pages of this site; send a token."
             )
-        if not _has_csrf_token(request):
+        check = _CsrfCheck(lambda request: HttpResponse())
+        check.process_request(request)
+        # A view in place of the endpoint's, which is exempt from the check.
+        if check.process_view(request, lambda request: HttpResponse(), (), {}) is not None:
+            header = settings.CSRF_HEADER_NAME.removeprefix("HTTP_").replace("_", "-").title()
             raise AuthenticationRequired(
-                f"A login cookie needs the CSRF token in the header {_csrf_header()}."
+                f"A login cookie needs the CSRF token in the header {header}."
             )
         return principal_for(user, backend="session")
-
-
-def _logged_in_user(request: HttpRequest) -> Any:
-    """Return the request's user, also where no middleware has set it (the raw mount)."""
-    if not hasattr(request, "user"):
-        request.session = _open_session(request)
-        return get_user(request)
-    return request.user
-
-
-def _open_session(request: HttpRequest) -> SessionBase:
-    engine = import_module(settings.SESSION_ENGINE)
-    store: SessionBase = engine.SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
-    return store
 
 
 def _is_same_origin(request: HttpRequest) -> bool:
@@ -170,23 +166,8 @@ def _is_same_origin(request: HttpRequest) -> bool:
     return origin.lower() == f"{parts.scheme}://{parts.netloc}"
 
 
-def _has_csrf_token(request: HttpRequest) -> bool:
-    check = _CsrfCheck(lambda request: HttpResponse())
-    check.process_request(request)
-    return check.process_view(request, _placeholder_view, (), {}) is None
-
-
 class _CsrfCheck(CsrfViewMiddleware):
     """Django's CSRF check, whose rejection has the reason as its content."""
 
     def _reject(self, request: HttpRequest, reason: str) -> HttpResponse:
         return HttpResponse(reason, status=403)
-
-
-def _placeholder_view(request: HttpRequest) -> HttpResponse:
-    """Return an empty response; replaces the endpoint's view, which is exempt from the check."""
-    return HttpResponse()
-
-
-def _csrf_header() -> str:
-    return settings.CSRF_HEADER_NAME.removeprefix("HTTP_").replace("_", "-").title()
