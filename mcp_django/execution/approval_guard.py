@@ -153,11 +153,13 @@ class ApprovalGuard:
             raise NotApproved(
                 f"{MAX_WAITING} calls wait for approval already; wait until those are decided."
             )
+        declared_name = (call.envelope.client_info or {}).get("name", "")
+        client = principal.client_name or (declared_name if isinstance(declared_name, str) else "")
         row = approval_rows.create_pending(
             subject,
             user_key=principal.user_key,
             user_name=principal.username[:MAX_NAME],
-            client=_client_name(call),
+            client=escape_invisible(client)[:MAX_NAME],
             arguments=self._tool.mask(arguments, limits=PERSON),
             preview=self._preview(call, run_dry),
         )
@@ -200,8 +202,8 @@ class ApprovalGuard:
             return False
         try:
             question = ApprovalPageQuestion(
-                f"{self._title} waits for your approval. Open the page to see what it would do, "
-                "and decide there.",
+                f"{str(self._tool.title) or self._tool.name} waits for your approval. Open the "
+                "page to see what it would do, and decide there.",
                 page_url(call, row.code),
                 is_decided=row.state != approval_rows.PENDING,
             )
@@ -227,16 +229,6 @@ class ApprovalGuard:
             f"Nothing was done yet: this call of {self._tool.name} waits for {who}. "
             f"{how} call again with the same arguments."
         )
-
-    @property
-    def _title(self) -> str:
-        return str(self._tool.title) or self._tool.name
-
-
-def _client_name(call: Call) -> str:
-    declared_name = (call.envelope.client_info or {}).get("name", "")
-    name = call.principal.client_name or (declared_name if isinstance(declared_name, str) else "")
-    return escape_invisible(name)[:MAX_NAME]
 
 
 # Display of a waiting call ------------------------------------------------------------------------
@@ -292,6 +284,7 @@ def _display_text(value: Any) -> str:
 # The page: its address and its permissions --------------------------------------------------------
 
 PERMISSION = "mcp_django.decide_approval"
+BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def page_url(call: Call, code: str) -> str:
@@ -343,18 +336,41 @@ def decide(row: Approval, user: Any, *, is_granted: bool, reason: str = "") -> b
         row, is_granted=is_granted, by=name, reason=storable(reason[:500])
     ):
         return False
-    _log_decision(row, user, is_granted=is_granted)
+    if apps.is_installed("django.contrib.admin"):
+        from django.contrib.admin.models import CHANGE, LogEntry
+
+        message = _("Approved.") if is_granted else _("Rejected.")
+        LogEntry.objects.log_actions(user.pk, [row], CHANGE, message)
     approval_decided.send_robust(sender=type(row), approval=row, user=user)
     return True
 
 
-def _log_decision(row: Approval, user: Any, *, is_granted: bool) -> None:
-    if not apps.is_installed("django.contrib.admin"):
-        return
-    from django.contrib.admin.models import CHANGE, LogEntry
+def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> None:
+    """Send mail to the users who may approve a call that waits for approval.
 
-    message = _("Approved.") if is_granted else _("Rejected.")
-    LogEntry.objects.log_actions(user.pk, [row], CHANGE, message)
+    It is a receiver of ``approval_requested``, for sites that connect it.
+
+    Calls that the caller approves send no mail, since the client tells the caller. The mail names
+    the tool, the user and the page but no arguments, which are shown only after sign-in. Users who
+    have the permission through another backend than ``ModelBackend`` are not found.
+    """
+    if approval.by != approval.By.STAFF:
+        return
+    users = get_user_model()._default_manager.with_perm(PERMISSION, backend=BACKEND)
+    # All with the permission may decide, except the caller.
+    approvers = [user for user in users if key_of(user) != approval.user_key]
+    emails = [str(getattr(user, user.get_email_field_name(), "") or "") for user in approvers]
+    addresses = [email for email in emails if email]
+    if not addresses:
+        return
+    # Users choose their names, and line breaks must not get into the mail.
+    who = " ".join(str(approval.user_name).split())
+    EmailMessage(
+        subject=_("%(tool)s waits for approval") % {"tool": approval.component},
+        body=_("%(user)s wants to use %(tool)s. See what it would do, and decide:\n\n%(url)s\n")
+        % {"user": who, "tool": approval.component, "url": url},
+        bcc=addresses,
+    ).send()
 
 
 # Arguments: their digest and their display --------------------------------------------------------
@@ -412,42 +428,3 @@ def stored_preview(tool: Tool, result: Mapping[str, Any]) -> Any:
 def _result_text(content: Iterable[Mapping[str, Any]]) -> str:
     """Return the text of a result."""
     return "\n".join(str(block["text"]) for block in content if block.get("type") == "text")
-
-
-# Mail to approvers --------------------------------------------------------------------------------
-
-BACKEND = "django.contrib.auth.backends.ModelBackend"
-
-
-def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> None:
-    """Send mail to the users who may approve a call that waits for approval.
-
-    It is a receiver of ``approval_requested``, for sites that connect it.
-
-    Calls that the caller approves send no mail, since the client tells the caller. The mail names
-    the tool, the user and the page but no arguments, which are shown only after sign-in. Users who
-    have the permission through another backend than ``ModelBackend`` are not found.
-    """
-    if approval.by != approval.By.STAFF:
-        return
-    addresses = [address for address in map(_email_address, _approvers(approval)) if address]
-    if not addresses:
-        return
-    # Users choose their names, and line breaks must not get into the mail.
-    who = " ".join(str(approval.user_name).split())
-    EmailMessage(
-        subject=_("%(tool)s waits for approval") % {"tool": approval.component},
-        body=_("%(user)s wants to use %(tool)s. See what it would do, and decide:\n\n%(url)s\n")
-        % {"user": who, "tool": approval.component, "url": url},
-        bcc=addresses,
-    ).send()
-
-
-def _approvers(approval: Any) -> list[Any]:
-    """Return the users who may decide about a call: all with the permission, except the caller."""
-    users = get_user_model()._default_manager.with_perm(PERMISSION, backend=BACKEND)
-    return [user for user in users if key_of(user) != approval.user_key]
-
-
-def _email_address(user: Any) -> str:
-    return str(getattr(user, user.get_email_field_name(), "") or "")

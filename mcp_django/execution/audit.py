@@ -150,22 +150,6 @@ def _user_row(call: Call) -> Any:
     return user if isinstance(user, models.Model) else None
 
 
-def _request_of(call: Call) -> HttpRequest:
-    """Return the request of the call; without HTTP, a request that has only its user."""
-    request = call.http_request()
-    if request is None:
-        request = HttpRequest()
-        request.user = call.principal.user
-    return request
-
-
-def _set_site_context(call: Call) -> AbstractContextManager[None]:
-    """Return the context manager of the setting ``AUDIT_CONTEXT``."""
-    enter: Callable[[Any, HttpRequest | None], AbstractContextManager[None]]
-    enter = import_string(get_settings().audit_context)
-    return enter(call.principal.user, call.http_request())
-
-
 @contextmanager
 def _set_simple_history(call: Call) -> Iterator[None]:
     """Let ``HistoricalRecords`` find the caller, and a site's ``get_user`` the request."""
@@ -173,7 +157,12 @@ def _set_simple_history(call: Call) -> Iterator[None]:
 
     context = HistoricalRecords.context
     before = getattr(context, "request", None)
-    context.request = _request_of(call)
+    request = call.http_request()
+    if request is None:
+        # Without HTTP, a request that has only its user.
+        request = HttpRequest()
+        request.user = call.principal.user
+    context.request = request
     try:
         yield
     finally:
@@ -320,7 +309,9 @@ def keep_revision(context: Context) -> None:
 
 SITE_CONTEXT = 'MCP_DJANGO["AUDIT_CONTEXT"]'
 ADAPTERS: dict[str, Callable[[Call], AbstractContextManager[None]]] = {
-    SITE_CONTEXT: _set_site_context,
+    SITE_CONTEXT: lambda call: import_string(get_settings().audit_context)(
+        call.principal.user, call.http_request()
+    ),
     "simple_history": _set_simple_history,
     "auditlog": _set_auditlog,
     "crum": _set_crum,

@@ -44,10 +44,6 @@ def _no_result(value: Any) -> Result:
     raise AssertionError("The call was not prepared.")
 
 
-def _same_process() -> str:
-    return "local"
-
-
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Channel:
     """What brings requests to a server: a connection, this process, or one HTTP request.
@@ -65,9 +61,9 @@ class Channel:
     one transaction."""
     can_stream: bool = True
     """Whether more than one message can answer a request; false under WSGI, for example."""
-    find_source: Callable[[], str | None] = _same_process
-    """Returns the source by which limits count an anonymous caller (``limits.limit_source``);
-    ``None`` if it is unknown."""
+    find_source: Callable[[], str | None] = lambda: "local"
+    """Returns the source by which limits count an anonymous caller (``limits.limit_source``):
+    ``"local"`` for requests of this process, ``None`` if it is unknown."""
 
     def component_headers(self) -> Headers | None:
         """Return the headers without those that contain credentials; ``None`` without HTTP."""

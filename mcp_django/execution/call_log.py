@@ -552,20 +552,15 @@ def _log_rejected_request(rejected: _RejectedRequest, exc: Exception) -> None:
     begin(rejected, record)
     server, request = rejected.server, rejected.request
     name = _requested_name(request)
-    component = None
+    component: ReadableComponent | None = None
     if not isinstance(server, _UnknownServer) and request.method == "resources/read":
-        component = _find_template(server, name)
+        # The template is recorded instead of a URI that contains the values of its variables.
+        with suppress(ValueError):
+            check_uri(name)
+            if (match := server.catalog.find_resource(name)) is not None:
+                component = match[0]
     record.note_component(name, component)
     end_rejected(record, exc)
-
-
-def _find_template(server: Server, uri: str) -> ReadableComponent | None:
-    """Return the template to record instead of a URI that contains the values of its variables."""
-    with suppress(ValueError):
-        check_uri(uri)
-        if (match := server.catalog.find_resource(uri)) is not None:
-            return match[0]
-    return None
 
 
 def _requested_name(request: Request) -> str:

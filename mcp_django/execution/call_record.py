@@ -284,9 +284,17 @@ class CallRecord:
 
     def note_invalid_arguments(self, problems: Iterable[ValidationProblem]) -> None:
         """Note that the arguments are invalid, and where."""
-        if self.is_open:
-            self.preset_outcome = CallOutcome("invalid")
-            self.problems = [_clean_path(problem) for problem in islice(problems, MAX_PROBLEMS)]
+        if not self.is_open:
+            return
+        self.preset_outcome = CallOutcome("invalid")
+        paths = []
+        for problem in islice(problems, MAX_PROBLEMS):
+            path = problem.path
+            if isinstance(problem, UnknownNameProblem):
+                path = f"{path}.{problem.name}" if path else problem.name
+            path = clip(mask_secrets(path), limit=MAX_PATH)
+            paths.append(escape_invisible(path, lines=False))
+        self.problems = paths
 
     def preset(self, outcome: str, reason: str = "") -> None:
         """Note an outcome that cannot be derived from the result or error of the call.
@@ -325,13 +333,6 @@ class CallRecord:
     def __del__(self) -> None:
         if self.abandon is not None and self.is_open:
             self.abandon(self)
-
-
-def _clean_path(problem: ValidationProblem) -> str:
-    path = problem.path
-    if isinstance(problem, UnknownNameProblem):
-        path = f"{path}.{problem.name}" if path else problem.name
-    return escape_invisible(clip(mask_secrets(path), limit=MAX_PATH), lines=False)
 
 
 # The outcome of an exception ----------------------------------------------------------------------

@@ -258,25 +258,16 @@ class Interaction:
         recorded = self._answered.get(position)
         if recorded is not None and recorded.digest == question.digest:
             return recorded.answer
-        if self._has_changed(position, question):
+        open_questions = self._current_state.asked.values()
+        digests = {other.digest for other in open_questions if other.position == position}
+        if recorded is not None or not digests <= {question.digest}:
+            # Another question, answered or open, had this number before.
             self._drop_from(position)
         for key in self._keys(position, question):
             if key in self._responses:
                 answer = decode_answer(key, self._responses[key])
                 return answer if self._revision.stateless else _with_objects(question, answer)
         return None
-
-    def _has_changed(self, position: int, question: Question) -> bool:
-        """Return whether another question, answered or open, had this number before."""
-        open_questions = self._current_state.asked.values()
-        digests = {
-            open_question.digest
-            for open_question in open_questions
-            if open_question.position == position
-        }
-        if position in self._answered:
-            digests.add(self._answered[position].digest)
-        return not digests <= {question.digest}
 
     def _keys(self, position: int, question: Question) -> list[str]:
         """Return the keys under which the client may have answered this question."""
@@ -287,14 +278,15 @@ class Interaction:
         return [key for key, other in self._current_state.asked.items() if other == open_question]
 
     def _drop_from(self, position: int) -> None:
+        """Forget the answers and questions from a position on."""
         self._answered = {n: answer for n, answer in self._answered.items() if n < position}
         if self._state is not None:
-            still = {
-                k: question
-                for k, question in self._state.asked.items()
+            earlier = {
+                key: question
+                for key, question in self._state.asked.items()
                 if question.position < position
             }
-            self._state = replace(self._state, asked=still)
+            self._state = replace(self._state, asked=earlier)
 
     # Questions ------------------------------------------------------------------------------------
 
@@ -442,15 +434,13 @@ class _ClientCapabilities:
 
     def supports(self, name: str) -> bool:
         """Return whether the client declares this capability and can be reached."""
-        if not (self.has_channel or self._learns_from_error(name)):
+        # Without a channel, the client learns of the question from an error, and then calls again.
+        learns_from_error = name == "elicitation.url" and self._revision.elicitation_ids
+        if not (self.has_channel or learns_from_error):
             return False
         return self._revision.defines_capability(name) and declares_capability(
             self._capabilities, name
         )
-
-    def _learns_from_error(self, name: str) -> bool:
-        """Return whether the client learns of the question from an error, and then calls again."""
-        return name == "elicitation.url" and self._revision.elicitation_ids
 
     def require_capabilities(self, names: Sequence[str]) -> None:
         """Check that the client supports all of these capabilities.

@@ -136,7 +136,7 @@ def run_unlogged(
 
 def _perform(call: Call, port: ClientPort | None, stop: Cancellation | None) -> dict[str, Any]:
     if not call.component.function.is_async:
-        return _to_result(call, partial(_call_function, call, port))
+        return _call_function(call, port)
     acall = partial(_acall_in_thread, call, port, stop)
     try:
         with (
@@ -162,13 +162,19 @@ def _audited(call: Call) -> AbstractContextManager[None]:
 
 
 def _call_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
+    """Return the result of a sync function, or what its exception is converted to."""
     component, record = call.component, call.record
-    with _audited(call), limited(component, record), threads.component_transactions(component):
-        value = _bind(call, port)()
-        if call.interaction is not None:
-            _reraise_input_required(call, call.interaction)
-        # Inside the transaction, so that a lazy value reads what the function wrote.
-        return call.to_result(value)
+    try:
+        with _audited(call), limited(component, record), threads.component_transactions(component):
+            value = _bind(call, port)()
+            if call.interaction is not None:
+                _reraise_input_required(call, call.interaction)
+            # Inside the transaction, so that a lazy value reads what the function wrote.
+            return call.to_result(value)
+    except Exception as exc:  # noqa: BLE001 - the site's own function
+        return _error_result(call, exc)
+    except (asyncio.CancelledError, SystemExit, BaseExceptionGroup) as exc:
+        return _error_result(call, failure_from(exc))
 
 
 def _reraise_input_required(call: Call, interaction: ClientDialogue) -> None:
@@ -318,16 +324,6 @@ async def _acall_function(call: Call, port: ClientPort | None) -> dict[str, Any]
     except Exception as exc:  # noqa: BLE001 - the site's own function
         return _error_result(call, exc)
     except (SystemExit, BaseExceptionGroup) as exc:
-        return _error_result(call, failure_from(exc))
-
-
-def _to_result(call: Call, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the result of the work, or what its exception is converted to."""
-    try:
-        return work()
-    except Exception as exc:  # noqa: BLE001 - the site's own function
-        return _error_result(call, exc)
-    except (asyncio.CancelledError, SystemExit, BaseExceptionGroup) as exc:
         return _error_result(call, failure_from(exc))
 
 

@@ -139,7 +139,11 @@ class Instruments:
             return False
         providers = trace.get_tracer_provider(), metrics.get_meter_provider()
         if providers != self._known_providers:
-            self._known_providers, self._is_noop = providers, all(map(_is_api_default, providers))
+            # The packages of the API's own providers.
+            own = ("opentelemetry.trace.", "opentelemetry.metrics.")
+            modules = [f"{type(provider).__module__}." for provider in providers]
+            is_noop = all(module.startswith(own) for module in modules)
+            self._known_providers, self._is_noop = providers, is_noop
         return self._is_noop
 
     def start_span(
@@ -185,12 +189,6 @@ def _observe_cache(options: metrics.CallbackOptions) -> Iterator[metrics.Observa
     for name, counters in cache_counters().items():
         for event in ("hits", "asked", "confirmed"):
             yield metrics.Observation(counters[event], {"cache": name, "event": event})
-
-
-def _is_api_default(provider: object) -> bool:
-    """Return whether a provider is one of the API's own."""
-    package = f"{type(provider).__module__}."
-    return package.startswith(("opentelemetry.trace.", "opentelemetry.metrics."))
 
 
 def _package_version() -> str:

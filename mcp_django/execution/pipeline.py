@@ -20,7 +20,7 @@ from mcp_django.components.catalog import Catalog, Server
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, InvalidParams, MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
-from mcp_django.execution.call import Call, Channel, HandlerResult, Result
+from mcp_django.execution.call import Call, Channel, HandlerResult
 from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tools
 from mcp_django.execution.plan import admit_component, plan_for
@@ -272,20 +272,16 @@ def admit(call: Call, *, is_observed: bool = False) -> None:
         record.discard()
         raise
     except Exception as exc:
-        call.result = _limited_result(call, exc)
+        call.result = None
+        if isinstance(exc, TooManyRequests):
+            record.preset("limited")
+            # ``None`` unless ``THROTTLE_AS`` requires a result.
+            call.result = quotas.limited_tool_result(call.request, exc)
         if call.result is None:
             call_log.end_rejected(record, exc)
             raise
     if isinstance(call.result, dict):
         call_log.end_answered(call, call.result)
-
-
-def _limited_result(call: Call, exc: Exception) -> Result | None:
-    """Return the result for a call that exceeds a rate, if ``THROTTLE_AS`` requires one."""
-    if not isinstance(exc, TooManyRequests):
-        return None
-    call.record.preset("limited")
-    return quotas.limited_tool_result(call.request, exc)
 
 
 def _admit_observed(call: Call, instruments: Instruments) -> None:
@@ -315,7 +311,13 @@ def _check_method(call: Call, method: Method) -> None:
     if call.catalog is None or (
         method.is_list and call.catalog is not server.fresh_catalog(is_list=True)
     ):
-        _refresh_catalog(call, method)
+        # ``server/discover`` does not query the database, so that clients can probe; its result
+        # names no component.
+        if method.name != "server/discover":
+            # The connection is authorized again if the catalog changed.
+            before = server.catalog
+            admit_caller(server, lambda: call.principal, is_list=method.is_list, admitted=before)
+        call.catalog = server.catalog
     assert call.catalog is not None
     capabilities, capability = call.catalog.capabilities, method.capability
     is_logging = capability == "logging" and bool(capabilities) and call.channel.can_stream
@@ -328,14 +330,3 @@ def _check_method(call: Call, method: Method) -> None:
     ):
         # A revision without extensions defines the method itself, or not at all.
         raise MethodNotFound(f"This server does not support {method.extension}.")
-
-
-def _refresh_catalog(call: Call, method: Method) -> None:
-    """Set the current catalog, and authorize the connection again if it changed."""
-    server = call.server
-    # ``server/discover`` does not query the database, so that clients can probe; its result names
-    # no component.
-    if method.name != "server/discover":
-        before = server.catalog
-        admit_caller(server, lambda: call.principal, is_list=method.is_list, admitted=before)
-    call.catalog = server.catalog

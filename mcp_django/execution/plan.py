@@ -63,11 +63,7 @@ class Circumstances(NamedTuple):
     @property
     def needs_approval(self) -> bool:
         """Whether each call needs the approval of a person."""
-        return bool(_approval(self.component))
-
-
-def _approval(component: Component) -> str:
-    return getattr(component, "approval", "")
+        return bool(getattr(self.component, "approval", ""))
 
 
 def admission_of(
@@ -108,26 +104,18 @@ def authorize_component(call: Call) -> None:
     is_authorized = authorize(
         principal, component, siblings=siblings(catalog), call_record=call.record
     )
-    needs_user = (
-        component is not None and bool(_approval(component)) and not principal.is_authenticated
-    )
+    needs_user = bool(getattr(component, "approval", "")) and not principal.is_authenticated
     if is_authorized and needs_user and not principal.may_sign_in:
         # The same checks as for an absent component.
         is_authorized = authorize(principal, None, siblings=siblings(catalog))
-    if component is None:
-        _note_disabled(call, catalog)
+    # The site owner learns that the requested component is disabled.
+    declared = catalog.declared_catalog if component is None else None
+    if declared is not None and call.plan.method.find(declared, call.record.name) is not None:
+        call.record.note_hidden_by("the admin, where it is disabled")
     if component is None or not is_authorized:
         raise call.plan.method.unknown(call)
     if needs_user:
         raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
-
-
-def _note_disabled(call: Call, catalog: Catalog) -> None:
-    """Note for the site owner that the requested component is disabled in the admin."""
-    assert call.plan is not None
-    declared = catalog.declared_catalog
-    if declared is not None and call.plan.method.find(declared, call.record.name) is not None:
-        call.record.note_hidden_by("the admin, where it is disabled")
 
 
 def plan_for(call: Call, method: ComponentMethod, name: str) -> Plan:
@@ -266,19 +254,15 @@ def access_to(server: Server, catalog: Catalog) -> Access:
     """Return who may use a server."""
     access: Access | None = catalog.access
     if (
-        access is None
-        or access.permission is not server.permission
-        or access.scopes is not server.scopes
-        or access.settings is not get_settings()
+        access is not None
+        and access.permission is server.permission
+        and access.scopes is server.scopes
+        and access.settings is get_settings()
     ):
-        access = catalog.access = _access_to(server, catalog)
-    return access
-
-
-def _access_to(server: Server, catalog: Catalog) -> Access:
+        return access
     backends = server.auth
     guards = (*parse_permissions(server.permission), *catalog.extra_permissions)
-    return Access(
+    access = catalog.access = Access(
         is_open=(
             catalog.is_enabled
             and not catalog.has_permissions
@@ -293,3 +277,4 @@ def _access_to(server: Server, catalog: Catalog) -> Access:
         scopes=server.scopes,
         settings=get_settings(),
     )
+    return access

@@ -87,7 +87,13 @@ def authorize_connection(server: Server, principal: Principal) -> None:
         InsufficientScope: the user may connect, but the token lacks a scope; names all scopes of
             the server.
     """
-    if _is_unrestricted(server, principal):
+    if (
+        (server.permission is None or server.permission is AllowAny)
+        and not principal.audience
+        and (catalog := server.catalog).is_enabled
+        and not catalog.extra_permissions
+    ):
+        # A shortcut for a server that is open to all: nothing has to be checked.
         return
     reason = next(_connection_reasons(server, principal), None)
     if reason is None:
@@ -104,16 +110,6 @@ def authorize_connection(server: Server, principal: Principal) -> None:
         raise ConnectionRefused("You may not use this server.")
     raise AuthenticationRequired(
         "This server needs credentials: send 'Authorization: Bearer TOKEN'."
-    )
-
-
-def _is_unrestricted(server: Server, principal: Principal) -> bool:
-    """Return whether nothing has to be checked: a shortcut for a server that is open to all."""
-    return (
-        (server.permission is None or server.permission is AllowAny)
-        and not principal.audience
-        and (catalog := server.catalog).is_enabled
-        and not catalog.extra_permissions
     )
 
 
@@ -254,9 +250,6 @@ class Reason:
         if self.component is None and self.error:
             failed = _("A permission of the server failed; see the log.")
             return failed if self.failure else str(self.error)
-        return self._permission_sentence()
-
-    def _permission_sentence(self) -> str:
         permission = self.permission
         if not self.principal.is_authenticated and isinstance(permission, IsAuthenticated):
             return _("Credentials are needed (%(guard)s).") % {"guard": permission}

@@ -203,7 +203,10 @@ class _ConnectionMonitor:
             LimitReached: a limit is reached.
             WriteRefused: the statement writes.
         """
-        if self._is_enforcing or self._is_connecting or self._has_ended:
+        hooks = self._hooks_before
+        # Connecting ends with a new ``run_on_commit`` list.
+        is_connecting = hooks is not None and self.enforcement.connection.run_on_commit is hooks
+        if self._is_enforcing or is_connecting or self._has_ended:
             # Not limited: a savepoint for our own statements, if autocommit is off; the site's
             # statements for each new connection, whose effect must outlast the call; or a cursor
             # that outlasts the call.
@@ -218,7 +221,11 @@ class _ConnectionMonitor:
         if not text.startswith(BLOCK_STATEMENTS):
             self._usage.add_statement(text)
         limited_text = self._enforce(text)
-        counted = self._count_cursor(context["cursor"])
+        counted = context["cursor"].cursor
+        if not isinstance(counted, _CountingCursor) or counted.monitor is not self:
+            # A driver's cursor, or a counting one that remains from an earlier call.
+            raw = counted.raw if isinstance(counted, _CountingCursor) else counted
+            context["cursor"].cursor = counted = _CountingCursor(raw, self)
         sql = sql if limited_text is text else limited_text
         result = self.run_timed(lambda: execute(sql, params, many, context), text)
         # Drivers return their cursor, from which rows could be read without being counted.
@@ -238,7 +245,11 @@ class _ConnectionMonitor:
         try:
             return work()
         except Exception as exc:
-            self._raise_limit_error(exc, sql)
+            kind = self.enforcement.classify_error(exc)
+            if kind == "write":
+                raise WriteRefused(self._usage.component, sql) from exc
+            if kind == "time":
+                self._usage.raise_limit_reached("seconds", cause=exc)
             raise
         finally:
             self.enforcement.set_timeout(None)
@@ -260,12 +271,6 @@ class _ConnectionMonitor:
         """Stop limiting the connection and restore its state."""
         self._has_ended = True
         self.enforcement.end(succeeded=succeeded)
-
-    @property
-    def _is_connecting(self) -> bool:
-        """Whether Django is still connecting, which ends with a new ``run_on_commit`` list."""
-        hooks = self._hooks_before
-        return hooks is not None and self.enforcement.connection.run_on_commit is hooks
 
     def _make_cursor(self, factory: Callable[[Any], Any], raw: Any) -> Any:
         cursor = factory(raw)
@@ -303,24 +308,6 @@ class _ConnectionMonitor:
         finally:
             self._is_enforcing = False
 
-    def _count_cursor(self, cursor: Any) -> _CountingCursor:
-        """Replace the driver's cursor inside Django's cursor with one that counts rows."""
-        raw = cursor.cursor
-        if isinstance(raw, _CountingCursor):
-            if raw.monitor is self:
-                return raw
-            # The cursor remains from an earlier call.
-            raw = raw.raw
-        cursor.cursor = counted = _CountingCursor(raw, self)
-        return counted
-
-    def _raise_limit_error(self, exc: Exception, sql: str) -> None:
-        kind = self.enforcement.classify_error(exc)
-        if kind == "write":
-            raise WriteRefused(self._usage.component, sql) from exc
-        if kind == "time":
-            self._usage.raise_limit_reached("seconds", cause=exc)
-
 
 # Counting fetched rows ----------------------------------------------------------------------------
 
@@ -337,11 +324,15 @@ class _CountingCursor:
 
     def fetchone(self) -> Any:
         """Fetch and count the next row."""
-        return self._fetch_counted(self.raw.fetchone, _count_row)
+        row = self.monitor.run_timed(self.raw.fetchone)
+        self.monitor.add_rows(int(row is not None))
+        return row
 
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
         """Fetch and count the next rows."""
-        return self._fetch_counted(lambda: self.raw.fetchmany(*args, **kwargs), len)
+        rows = self.monitor.run_timed(lambda: self.raw.fetchmany(*args, **kwargs))
+        self.monitor.add_rows(len(rows))
+        return rows
 
     def fetchall(self) -> Any:
         """Fetch and count all remaining rows, up to the limit."""
@@ -352,15 +343,6 @@ class _CountingCursor:
     def __iter__(self) -> Iterator[Any]:
         while (row := self.fetchone()) is not None:
             yield row
-
-    def _fetch_counted(self, fetch: Callable[[], Any], count: Callable[[Any], int]) -> Any:
-        rows = self.monitor.run_timed(fetch)
-        self.monitor.add_rows(count(rows))
-        return rows
-
-
-def _count_row(row: Any) -> int:
-    return int(row is not None)
 
 
 # Usage, and the errors at a limit -----------------------------------------------------------------
@@ -443,23 +425,19 @@ class QueryUsage:
             LimitReached: always, with a message that says how to use less.
         """
         limit = f"{getattr(self.limits, what):g}"
-        used = (
-            self._describe_repetition() if what == "statements" else f"LIMITS[{what!r}] is {limit}"
-        )
+        used = f"LIMITS[{what!r}] is {limit}"
+        if what == "statements":
+            sql, times = Counter(self._statements).most_common(1)[0]
+            used = f"{len(self._statements)} statements, all of them different"
+            if times > 1:
+                # The statement that was repeated the most suggests a query in a loop.
+                place = _find_table(_READ_TABLE, sql) or "an expression"
+                used = (
+                    f"{len(self._statements)} statements, {times} of them the same query on "
+                    f"{place}: select_related() or prefetch_related() is missing"
+                )
         logger.warning("%s was stopped by a limit: %s.", self.component, used)
         raise LimitReached(LIMIT_MESSAGES[what].format(limit)) from cause
-
-    def _describe_repetition(self) -> str:
-        """Describe the statement that was repeated the most, which suggests a query in a loop."""
-        total = len(self._statements)
-        sql, times = Counter(self._statements).most_common(1)[0]
-        if times == 1:
-            return f"{total} statements, all of them different"
-        place = _find_table(_READ_TABLE, sql) or "an expression"
-        return (
-            f"{total} statements, {times} of them the same query on {place}: "
-            "select_related() or prefetch_related() is missing"
-        )
 
 
 LIMIT_MESSAGES = {
@@ -600,9 +578,18 @@ class _PostgreSQL(_Enforcement):
             raise MultipleStatements
         is_idle = self.connection.connection.info.transaction_status == TRANSACTION_IDLE
         if not self._is_read_only and (self.depth or not is_idle):
-            self._begin_savepoint()
+            # With a savepoint, since the outer transaction continues to write. Its name is random,
+            # so that a statement of the site cannot release it.
+            name = f"mcp_django_{secrets.token_hex(8)}"
+            self._run(f"SAVEPOINT {name}")
+            self._savepoint = name
+            self._set_read_only()
         elif is_idle:
-            self._begin_block()
+            if not self.connection.in_atomic_block:
+                block = RuntimeTransaction(self.connection.alias)
+                block.__enter__()
+                self._block = block
+            self._set_read_only()
         if self._savepoint and _TRANSACTION_END.match(sql):
             raise _NotReading
         return sql
@@ -615,47 +602,26 @@ class _PostgreSQL(_Enforcement):
     def end(self, *, succeeded: bool) -> None:
         """Undo the options, including any SET of the site, by leaving savepoint and block."""
         if self._savepoint:
-            self._leave_savepoint()
+            # Roll back, since a release alone would keep the timeout until the commit.
+            try:
+                with self.connection.wrap_database_errors:
+                    self._run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
+                    self._run(f"RELEASE SAVEPOINT {self._savepoint}")
+            except Error:
+                # The connection is lost, and the outer transaction with it.
+                self.connection.needs_rollback = True
+            else:
+                self._restore_needs_rollback()
         if self._block is not None:
-            self._leave_block(self._block, succeeded=succeeded)
-
-    def _begin_block(self) -> None:
-        if not self.connection.in_atomic_block:
-            block = RuntimeTransaction(self.connection.alias)
-            block.__enter__()
-            self._block = block
-        self._set_read_only()
-
-    def _begin_savepoint(self) -> None:
-        """Limit the call with a savepoint, since the outer transaction continues to write."""
-        # Random, so that a statement of the site cannot release it.
-        name = f"mcp_django_{secrets.token_hex(8)}"
-        self._run(f"SAVEPOINT {name}")
-        self._savepoint = name
-        self._set_read_only()
+            # Roll back, which undoes any SET, unless ``on_commit`` functions wait for the commit.
+            commits = succeeded and self.connection.run_on_commit
+            if self.connection.in_atomic_block and not commits:
+                transaction.set_rollback(True, using=self.connection.alias)
+            self._block.__exit__(None, None, None)
 
     def _set_read_only(self) -> None:
         self._run(SET_READ_ONLY_SQL.format(ms=max(1, int(self.limits.seconds * 1000))))
         self._is_read_only = True
-
-    def _leave_savepoint(self) -> None:
-        """Roll back, since a release alone would keep the timeout until the commit."""
-        try:
-            with self.connection.wrap_database_errors:
-                self._run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
-                self._run(f"RELEASE SAVEPOINT {self._savepoint}")
-        except Error:
-            # The connection is lost, and the outer transaction with it.
-            self.connection.needs_rollback = True
-        else:
-            self._restore_needs_rollback()
-
-    def _leave_block(self, block: RuntimeTransaction, *, succeeded: bool) -> None:
-        """Roll back, which undoes any SET, unless ``on_commit`` functions wait for the commit."""
-        alias = self.connection.alias
-        if self.connection.in_atomic_block and not (succeeded and self.connection.run_on_commit):
-            transaction.set_rollback(True, using=alias)
-        block.__exit__(None, None, None)
 
 
 # SQLite -------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ scopes are counted, so that a limit does not reveal a hidden component.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,6 @@ from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth import limits
 from mcp_django.auth.limits import UNKNOWN_FACTOR
-from mcp_django.components.component import Component
 from mcp_django.conf import Rate, get_settings
 from mcp_django.exceptions import TooManyRequests
 from mcp_django.execution import results
@@ -70,10 +68,21 @@ def consume(call: Call) -> None:
     Raises:
         TooManyRequests: a rate is exceeded; names the seconds to wait.
     """
-    component, interaction = call.component, call.interaction
-    if not component.rates and not call.server.rates:
+    server, component, interaction = call.server, call.component, call.interaction
+    if not component.rates and not server.rates:
         return
-    quotas = [*_quotas_of(call, component)]
+    # Completions are requested at every keystroke, and must not use up the quota of calls.
+    use = "suggestion" if call.request.method == "completion/complete" else "use"
+    quotas = []
+    for rate in _lowest_rates(server.rates):
+        subject = _counted_subject(call, rate)
+        key = _key(use, server.name, "", "", rate.seconds, subject)
+        description = f"{rate} on the server {server.name!r}"
+        quotas.append(_Quota(key, rate.count, rate.seconds, description))
+    for rate in _lowest_rates(component.rates):
+        subject = _counted_subject(call, rate)
+        key = _key(use, server.name, component.kind, component.key, rate.seconds, subject)
+        quotas.append(_Quota(key, rate.count, rate.seconds, f"{rate} for {component}"))
     if not quotas or (interaction is not None and _is_counted_round(interaction)):
         return
     usage_batch = call.usage_batch
@@ -115,20 +124,6 @@ def limited_tool_result(request: Request, exc: TooManyRequests) -> dict[str, Any
     return results.tool_error(exc.message)
 
 
-def _quotas_of(call: Call, component: Component) -> Iterator[_Quota]:
-    server = call.server
-    # Completions are requested at every keystroke, and must not use up the quota of calls.
-    use = "suggestion" if call.request.method == "completion/complete" else "use"
-    of_server, of_component = _lowest_rates(server.rates), _lowest_rates(component.rates)
-    for rate in of_server:
-        key = _key(use, server.name, "", "", rate.seconds, _counted_subject(call, rate))
-        yield _Quota(key, rate.count, rate.seconds, f"{rate} on the server {server.name!r}")
-    for rate in of_component:
-        subject = _counted_subject(call, rate)
-        key = _key(use, server.name, component.kind, component.key, rate.seconds, subject)
-        yield _Quota(key, rate.count, rate.seconds, f"{rate} for {component}")
-
-
 def _lowest_rates(rates: tuple[Rate, ...]) -> list[Rate]:
     """Return the lowest rate for each period, since rates of one period share a count."""
     rate_by_period: dict[tuple[str, int], Rate] = {}
@@ -158,27 +153,25 @@ def _counted_subject(call: Call, rate: Rate) -> str:
 # The cache may be a network service, which must not block the event loop.
 @async_unsafe("Uses must be counted in a thread, not on the event loop.")
 def _consume_all(quotas: Counter[_Quota]) -> None:
-    waits = {quota: _check_quota(quota, count) for quota, count in quotas.items()}
+    waits = {
+        quota: limits.check_limit(
+            LIMIT_NAME, quota.key, limit=quota.limit, seconds=quota.seconds, count=count
+        )
+        for quota, count in quotas.items()
+    }
     if any(waits.values()):
         raise _limit_error(waits)
     # Other requests count at the same time, so the check above may be out of date.
-    waits = {quota: _count_use(quota, count) for quota, count in quotas.items()}
+    waits = {
+        quota: limits.count_event(
+            LIMIT_NAME, quota.key, limit=quota.limit, seconds=quota.seconds, count=count
+        )
+        for quota, count in quotas.items()
+    }
     if any(waits.values()):
         for quota, count in quotas.items():
             limits.uncount_event(LIMIT_NAME, quota.key, seconds=quota.seconds, count=count)
         raise _limit_error(waits)
-
-
-def _check_quota(quota: _Quota, count: int) -> int:
-    return limits.check_limit(
-        LIMIT_NAME, quota.key, limit=quota.limit, seconds=quota.seconds, count=count
-    )
-
-
-def _count_use(quota: _Quota, count: int) -> int:
-    return limits.count_event(
-        LIMIT_NAME, quota.key, limit=quota.limit, seconds=quota.seconds, count=count
-    )
 
 
 def _limit_error(waits: dict[_Quota, int]) -> TooManyRequests:

@@ -130,7 +130,12 @@ def _blocks(value: Any) -> list[Any]:
         return [value]
     if isinstance(value, str):
         return [Text(cut_text(value))]
-    if _is_content(value):
+    if (
+        isinstance(value, (list, tuple))
+        and any(isinstance(v, BLOCKS) for v in value)
+        and all(isinstance(v, (str, *BLOCKS)) for v in value)
+    ):
+        # A list of text alone is data.
         return [Text(cut_text(v)) if isinstance(v, str) else v for v in value]
     plain = _plain(value)
     if isinstance(plain, str):
@@ -142,13 +147,6 @@ def _blocks(value: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     return exact_integers(jsonable(value))
-
-
-def _is_content(value: Any) -> bool:
-    """Return whether a list consists of content blocks and text; a list of text is data."""
-    if not isinstance(value, (list, tuple)) or not any(isinstance(v, BLOCKS) for v in value):
-        return False
-    return all(isinstance(v, (str, *BLOCKS)) for v in value)
 
 
 def to_text(value: Any) -> str:
@@ -164,10 +162,11 @@ def resource_result(
     component: ReadableComponent, uri: str, hints: Mapping[str, Any], value: Any
 ) -> dict[str, Any]:
     """Return the result of ``resources/read``, with at least one entry."""
-    contents = [
-        block.to_wire(uri, component.mime_type or _mime_type(block))
-        for block in resource_contents(component, value)
-    ]
+    contents = []
+    for content in resource_contents(component, value):
+        is_text = isinstance(content.content, str)
+        mime_type = component.mime_type or ("text/plain" if is_text else "application/octet-stream")
+        contents.append(content.to_wire(uri, mime_type))
     return {"contents": contents, **hints}
 
 
@@ -175,20 +174,16 @@ def resource_contents(component: ReadableComponent, value: Any) -> list[Resource
     """Convert what a resource's function returned to a list of contents."""
     if isinstance(value, ResourceContents):
         return [value]
-    if isinstance(value, (list, tuple)) and value and _all_contents(value):
+    if (
+        isinstance(value, (list, tuple))
+        and value
+        and all(isinstance(content, ResourceContents) for content in value)
+    ):
         return list(value)
     if isinstance(value, (str, bytes)):
         return [ResourceContents(value)]
     mime_type = component.mime_type or JSON
     return [ResourceContents(to_text(_plain(value)), mime_type=mime_type)]
-
-
-def _all_contents(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, ResourceContents) for value in values)
-
-
-def _mime_type(contents: ResourceContents) -> str:
-    return "text/plain" if isinstance(contents.content, str) else "application/octet-stream"
 
 
 def prompt_result(prompt: Prompt, value: Any) -> dict[str, Any]:
@@ -322,7 +317,9 @@ def _error_text(component: Component, exc: Exception) -> str | None:
     if isinstance(exc, CallTimedOut):
         return f"{component} {exc}. Ask for less, or try again later."
     if isinstance(exc, ValidationError):
-        return _validation_text(exc)
+        if not hasattr(exc, "error_dict"):
+            return " ".join(exc.messages)
+        return "\n".join(f"{name}: {' '.join(texts)}" for name, texts in exc.message_dict.items())
     if isinstance(exc, NOT_FOUND_EXCEPTIONS):
         return str(exc) or "Not found."
     if isinstance(exc, PermissionDenied):
@@ -331,12 +328,6 @@ def _error_text(component: Component, exc: Exception) -> str | None:
         logger.warning("%s rejected a suspicious request: %s", component, exc)
         return "The request was refused."
     return None
-
-
-def _validation_text(exc: ValidationError) -> str:
-    if not hasattr(exc, "error_dict"):
-        return " ".join(exc.messages)
-    return "\n".join(f"{name}: {' '.join(texts)}" for name, texts in exc.message_dict.items())
 
 
 def _log_bug(component: Component, exc: Exception) -> str:
@@ -382,8 +373,14 @@ def encode_result(call: Call, result: Result) -> bytes:
     identity: Any = None
     if revision.stateless:
         identity = _identity(call)
-    elif "structuredContent" in result:
-        schema = _output_schema(call)
+    elif (
+        "structuredContent" in result
+        and call.request.method == "tools/call"
+        and call.plan is not None
+    ):
+        # The output schema decides how older revisions wrap the value.
+        output = getattr(call.plan.component, "output", None)
+        schema = None if output is None else output.json_schema
     projected = projection.project_result(
         call.request.method, result, revision, identity=identity, output_schema=schema
     )
@@ -432,14 +429,6 @@ def _encode_too_large(call: Call, result: Result, size: int) -> bytes:
     if call.request.method == "tasks/result" and "_meta" in result:
         error["_meta"] = result["_meta"]
     return encode_result(call, error)
-
-
-def _output_schema(call: Call) -> Mapping[str, Any] | None:
-    """Return the called tool's output schema, which decides how older revisions wrap its value."""
-    if call.request.method != "tools/call" or call.plan is None:
-        return None
-    output = getattr(call.plan.component, "output", None)
-    return None if output is None else output.json_schema
 
 
 class _Identity(NamedTuple):

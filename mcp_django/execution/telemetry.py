@@ -84,22 +84,6 @@ def _identity_attributes(request_id: RequestId | None, session: str) -> dict[str
     return attributes
 
 
-def _component_attributes(component: Component) -> dict[str, str]:
-    """Return the name of a tool or prompt; nothing for resources, whose number is unbounded."""
-    if component.kind == "tool":
-        return {"gen_ai.tool.name": component.key}
-    if component.kind == "prompt":
-        return {"gen_ai.prompt.name": component.key}
-    return {}
-
-
-def _loggable_uri(component: Component, uri: str, *, is_logged: bool) -> str:
-    """Return the resource's URI if its arguments may be logged, else its key or template."""
-    if is_logged and not component.has_secrets:
-        return one_line(uri, limit=MAX_URI_LENGTH)
-    return component.key
-
-
 # Whether telemetry is available -------------------------------------------------------------------
 
 
@@ -189,16 +173,23 @@ class Operation:
     def note_component(self, component: Component, uri: str) -> None:
         """Note the component that the request is for."""
         self._component = component
-        attributes = _component_attributes(component)
+        attributes: dict[str, str] = {}
+        # Nothing for resources, whose number is unbounded.
+        if component.kind == "tool":
+            attributes["gen_ai.tool.name"] = component.key
+        elif component.kind == "prompt":
+            attributes["gen_ai.prompt.name"] = component.key
         if attributes:
             self._metric_attributes = {**self._metric_attributes, **attributes}
         if not self.span.is_recording:
             return
         if attributes:
             self.span.rename(f"{self._method} {component.key}")
+        elif self._may_log_arguments(component) and not component.has_secrets:
+            attributes = {"mcp.resource.uri": one_line(uri, limit=MAX_URI_LENGTH)}
         else:
-            logged = self._may_log_arguments(component)
-            attributes = {"mcp.resource.uri": _loggable_uri(component, uri, is_logged=logged)}
+            # The resource's key, or its template.
+            attributes = {"mcp.resource.uri": component.key}
         self.span.set_attributes(attributes)
 
     def note_authorized(self, arguments: bytes | Mapping[str, Any]) -> None:
@@ -354,21 +345,19 @@ class _ClientRequestSpans:
         for request_id in tuple(self._open):
             question = self._open.pop(request_id)
             answer = answers.get(request_id)
-            question.end(TIMEOUT if answer is None else _error_type(answer))
+            error = TIMEOUT if answer is None else ""
+            problem = None if answer is None else answer.get("error")
+            if isinstance(problem, Mapping):
+                code = problem.get("code")
+                # A client may invent any number, so only defined codes are used as attributes.
+                is_defined = code == SAMPLING_REJECTED or code in RESERVED_ERROR_CODES
+                error = str(code) if is_defined else OTHER
+            question.end(error)
 
     def end_all(self) -> None:
         """End all open spans as cancelled."""
         while self._open:
             self._open.popitem()[1].end(CANCELLED)
-
-
-def _error_type(answer: Mapping[str, Any]) -> str:
-    error = answer.get("error")
-    if not isinstance(error, Mapping):
-        return ""
-    code = error.get("code")
-    # A client may invent any number, so only defined codes are used as attributes.
-    return str(code) if code == SAMPLING_REJECTED or code in RESERVED_ERROR_CODES else OTHER
 
 
 @contextmanager
@@ -408,16 +397,12 @@ def start_operation(call: Call, instruments: Instruments) -> Operation:
         logs_arguments=call.server.log_arguments,
     )
     if operation.span.is_recording and call.channel.transport in ("http", "sse"):
-        _set_client_address(operation, call)
+        http_request = call.http_request()
+        address = client_ip(http_request) if http_request is not None else None
+        if address is not None:
+            operation.span.set_attributes({"client.address": address})
     call.record.operation = operation
     return operation
-
-
-def _set_client_address(operation: Operation, call: Call) -> None:
-    request = call.http_request()
-    address = client_ip(request) if request is not None else None
-    if address is not None:
-        operation.span.set_attributes({"client.address": address})
 
 
 def start_handshake(request: Request, *, transport: str) -> Operation | None:

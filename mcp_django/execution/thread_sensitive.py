@@ -246,8 +246,10 @@ def _take_idle_loop() -> ThreadLoop | None:
 def _end(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel unfinished tasks, end the threads, and close the loop, as ``asyncio.run`` does."""
     threads = None
-    if _has_greenlets():
-        # Not on the loop: waiting for threads lets other greenlets run.
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
+        # Not on the loop: gevent has replaced the threads of the process, and waiting for them lets
+        # other greenlets run.
         threads = vars(loop).get("_default_executor")
         loop._default_executor = None  # type: ignore[attr-defined]
     try:
@@ -256,12 +258,6 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
     finally:
         if threads is not None:
             threads.shutdown(wait=True)
-
-
-def _has_greenlets() -> bool:
-    """Return whether gevent has replaced the threads of the process."""
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def _is_as_new(loop: ThreadLoop) -> bool:

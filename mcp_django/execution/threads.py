@@ -339,7 +339,14 @@ class BoundedPool:
         if requeued_for is not None:
             with self._lock:
                 _uncount(self._running, job.key)
-            self._requeue(job, requeued_for)
+            try:
+                if job.is_abandoned:
+                    raise self.busy_error()
+                job.key = requeued_for
+                self._enqueue(job)
+                job.wait_again()
+            except Busy as exc:
+                job.deliver(None, exc)
         with self._lock:
             if requeued_for is None:
                 _uncount(self._running, job.key)
@@ -349,16 +356,6 @@ class BoundedPool:
                 worker.wake.release()
             else:
                 self._idle.append(worker)
-
-    def _requeue(self, job: _Job, key: ShareKey) -> None:
-        try:
-            if job.is_abandoned:
-                raise self.busy_error()
-            job.key = key
-            self._enqueue(job)
-            job.wait_again()
-        except Busy as exc:
-            job.deliver(None, exc)
 
     def _reassign(self, job: _Job, key: ShareKey) -> None:
         with self._lock:
@@ -702,15 +699,12 @@ def transaction_aliases(component: Component) -> list[str]:
         component.function.sends_client_requests or getattr(component, "ask", "") == "before"
     )
     is_atomic = runs_again if component.atomic is None else component.atomic
-    if is_atomic and DEFAULT_DB_ALIAS not in aliases and _has_database(component):
-        aliases.append(DEFAULT_DB_ALIAS)
+    if is_atomic and DEFAULT_DB_ALIAS not in aliases:
+        engine = connections[DEFAULT_DB_ALIAS].settings_dict["ENGINE"]
+        # Without a default database, only ``atomic=True`` requires one.
+        if component.atomic or engine != "django.db.backends.dummy":
+            aliases.append(DEFAULT_DB_ALIAS)
     return aliases
-
-
-def _has_database(component: Component) -> bool:
-    """Return whether the default database is configured, or required by ``atomic=True``."""
-    engine = connections[DEFAULT_DB_ALIAS].settings_dict["ENGINE"]
-    return bool(component.atomic) or engine != "django.db.backends.dummy"
 
 
 def run_after_commit(function: Callable[[], Any], *, using: str | None = None) -> None:

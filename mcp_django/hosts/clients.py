@@ -80,11 +80,6 @@ def _typed_stdio(target: ConnectionTarget) -> ConfigEntry:
     return {"type": "stdio", **_untyped_stdio(target)}
 
 
-def _inspector_stdio(target: ConnectionTarget) -> ConfigEntry:
-    """Return an entry with a command, for the revision without a handshake."""
-    return {**_untyped_stdio(target), "protocolEra": "modern"}
-
-
 def authorization_header(target: ConnectionTarget, reference: str) -> str | None:
     """Return the value of the Authorization header, or ``None`` if no credential is needed.
 
@@ -332,7 +327,7 @@ _ALL = (
         ),
         # Without the last member it starts with a handshake.
         http=_http(type="http", url=URL, protocolEra="modern"),
-        stdio=_inspector_stdio,
+        stdio=lambda target: {**_untyped_stdio(target), "protocolEra": "modern"},
     ),
     KnownClient(
         slug="curl",

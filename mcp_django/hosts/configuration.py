@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
@@ -18,7 +18,6 @@ from django.utils.text import slugify
 from mcp_django.components.catalog import Server
 from mcp_django.conf import get_settings, is_loopback
 from mcp_django.hosts.clients import (
-    CLIENTS,
     ConfigEntry,
     ConnectionTarget,
     Credential,
@@ -144,9 +143,6 @@ def _toml_key(name: str) -> str:
     return name if is_bare else json.dumps(name, ensure_ascii=False)
 
 
-# A request with curl ------------------------------------------------------------------------------
-
-
 def curl_command(
     target: ConnectionTarget, method: str, params: Mapping[str, Any] | None = None
 ) -> str:
@@ -175,26 +171,19 @@ def curl_command(
         "method": method,
         "params": {**request_params, "_meta": envelope},
     }
-    lines = [
-        f"curl -sS {shlex.quote(target.url)}",
-        *_authorization(target),
+    lines = [f"curl -sS {shlex.quote(target.url)}"]
+    authorization = authorization_header(target, "$NAME")
+    if authorization is not None:
+        assert target.credential is not None
+        header = f"Authorization: {authorization}"
+        # The shell does not expand a variable within single quotes.
+        quoted = shlex.quote(header) if target.credential.token else f'"{header}"'
+        lines.append(f"  -H {quoted}")
+    lines += [
         *(f"  -H {shlex.quote(f'{name}: {value}')}" for name, value in headers.items()),
         f"  --data {shlex.quote(json.dumps(message))}",
     ]
     return " \\\n".join(lines)
-
-
-def _authorization(target: ConnectionTarget) -> list[str]:
-    value = authorization_header(target, "$NAME")
-    if value is None:
-        return []
-    assert target.credential is not None
-    header = f"Authorization: {value}"
-    # The shell does not expand a variable within single quotes.
-    return [f"  -H {shlex.quote(header)}" if target.credential.token else f'  -H "{header}"']
-
-
-# Install links ------------------------------------------------------------------------------------
 
 
 def install_link(host: KnownClient, target: ConnectionTarget) -> str:
@@ -202,24 +191,14 @@ def install_link(host: KnownClient, target: ConnectionTarget) -> str:
 
     The client opens the link, and asks its user whether to add the server.
     """
-    make = _LINKS.get(host.slug)
-    return make(target.name, build_config(host, [target])) if make is not None else ""
-
-
-def _vscode(name: str, config: Config) -> str:
-    servers = config.pop(CLIENTS["vscode"].root)
-    config_entry = {"name": name, **config, **servers[name]}
-    return f"vscode:mcp/install?{quote(_json(config_entry), safe='')}"
-
-
-def _cursor(name: str, config: Config) -> str:
-    entry_json = _json(config[CLIENTS["cursor"].root][name])
+    if host.slug not in ("vscode", "cursor"):
+        return ""
+    name, config = target.name, build_config(host, [target])
+    config_entry = config.pop(host.root)[name]
+    if host.slug == "vscode":
+        config_entry = {"name": name, **config, **config_entry}
+    entry_json = json.dumps(config_entry, separators=(",", ":"), ensure_ascii=False)
+    if host.slug == "vscode":
+        return f"vscode:mcp/install?{quote(entry_json, safe='')}"
     query = urlencode({"name": name, "config": base64.b64encode(entry_json.encode()).decode()})
     return f"cursor://anysphere.cursor-deeplink/mcp/install?{query}"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-_LINKS: dict[str, Callable[[str, Config], str]] = {"vscode": _vscode, "cursor": _cursor}

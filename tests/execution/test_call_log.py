@@ -241,7 +241,7 @@ def test_strangers_at_the_door_fill_no_table(monkeypatch):
     from mcp_django.execution import call_log
 
     monkeypatch.setattr(call_log.anonymous_limiter, "total", 3)
-    monkeypatch.setattr(call_log.anonymous_limiter, "each", 3)
+    monkeypatch.setattr(call_log.anonymous_limiter, "per_key", 3)
     call_log.anonymous_limiter.clear()
     made = MCPServer("closed", permission=IsAuthenticated)
     made.tool()(read)

@@ -21,8 +21,7 @@ from django.utils.translation import get_language
 
 from mcp_django.auth import authentication
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
-from mcp_django.auth.principal import Principal
-from mcp_django.components.catalog import Catalog, Server
+from mcp_django.components.catalog import Server
 from mcp_django.components.component import Component
 from mcp_django.conf import Settings, get_settings
 from mcp_django.exceptions import InvalidParams
@@ -235,25 +234,19 @@ def _page_key(call: Call, after: Position | None) -> Any:
     A page contains neither the id of the request nor a cursor.
     """
     basis = _shown(call)
-    seen = _what_decides(call.principal, basis)
-    if seen is None:
+    principal, account = call.principal, call.principal.account
+    if not basis.is_kept or (account is None and principal.is_authenticated):
         return None
+    # The caller's values that this package's permissions use.
+    seen: tuple[Any, ...] = ()
+    if not basis.is_same_for_all:
+        seen = (principal.scopes,)
+        if account is not None:
+            flags = account.is_active, account.is_staff, account.is_superuser
+            seen = (principal.scopes, flags, account.codenames, account.groups)
     position = "" if after is None else repr(after)
     states = tuple(state() for state in basis.states)
     return (basis, call.revision.version, position, seen, get_language(), states)
-
-
-def _what_decides(principal: Principal, basis: _Shown) -> Any:
-    """Return the caller's values that this package's permissions use; ``None`` if not known."""
-    account = principal.account
-    if not basis.is_kept or (account is None and principal.is_authenticated):
-        return None
-    if basis.is_same_for_all:
-        return ()
-    if account is None:
-        return (principal.scopes,)
-    flags = account.is_active, account.is_staff, account.is_superuser
-    return (principal.scopes, flags, account.codenames, account.groups)
 
 
 def _shown(call: Call) -> _Shown:
@@ -262,16 +255,12 @@ def _shown(call: Call) -> _Shown:
     method = call.request.method
     basis: _Shown | None = catalog.lists.get(method)
     if (
-        basis is None
-        or basis.server is not server
-        or basis.permission is not server.permission
-        or basis.settings is not settings
+        basis is not None
+        and basis.server is server
+        and basis.permission is server.permission
+        and basis.settings is settings
     ):
-        basis = catalog.lists[method] = _look_at(server, settings, catalog, method)
-    return basis
-
-
-def _look_at(server: Server, settings: Settings, catalog: Catalog, method: str) -> _Shown:
+        return basis
     sources: list[Any] = []
     if method == "tools/list":
         sources = [
@@ -286,7 +275,7 @@ def _look_at(server: Server, settings: Settings, catalog: Catalog, method: str) 
         for permission in parse_permissions(component.permission)
     ]
     own = all(map(needs_only_account, permissions))
-    return _Shown(
+    basis = catalog.lists[method] = _Shown(
         server,
         server.permission,
         settings,
@@ -294,6 +283,7 @@ def _look_at(server: Server, settings: Settings, catalog: Catalog, method: str) 
         is_same_for_all=not permissions and not any(component.scopes for component in catalog),
         states=[source.schema_state for source in sources if hasattr(source, "schema_state")],
     )
+    return basis
 
 
 def _is_known(source: Any) -> bool:
@@ -366,21 +356,18 @@ def discover(call: Call) -> dict[str, Any]:
     return result
 
 
-# Icons --------------------------------------------------------------------------------------------
-
-
 def public_icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
     """Return the icons that a client may fetch, with absolute URLs.
 
     A path of this site is joined to ``BASE_URL``. An icon whose URL is neither https nor data is
     left out, since clients must reject it.
     """
-    absolute = [{**icon.to_wire(), "src": _absolute(icon.src)} for icon in icons]
-    return [icon for icon in absolute if icon["src"].lower().startswith(("https:", "data:"))]
-
-
-def _absolute(src: str) -> str:
-    return urljoin(get_settings().base_url, src) if src.startswith("/") else src
+    public: list[dict[str, Any]] = []
+    for icon in icons:
+        src = urljoin(get_settings().base_url, icon.src) if icon.src.startswith("/") else icon.src
+        if src.lower().startswith(("https:", "data:")):
+            public.append({**icon.to_wire(), "src": src})
+    return public
 
 
 # Extensions ---------------------------------------------------------------------------------------

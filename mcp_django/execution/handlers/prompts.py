@@ -6,7 +6,7 @@ Completion suggests values for one argument of a prompt or template that the cal
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from mcp_django.components.catalog import Catalog
-from mcp_django.components.component import Completion, Prompt, PromptArgument
+from mcp_django.components.component import Completion, Prompt
 from mcp_django.components.resource import ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
@@ -46,30 +46,18 @@ def list_prompts(call: Call) -> dict[str, Any]:
 
 def describe(prompt: Prompt) -> dict[str, Any]:
     """Return a prompt in the format of 2026-07-28, which has all members."""
-    arguments = [_describe_argument(parameter) for parameter in prompt.parameters]
+    arguments: list[dict[str, Any]] = []
+    for argument in prompt.parameters:
+        described = {"name": argument.name, "required": argument.required}
+        description = str(argument.schema.get("description", ""))
+        if "enum" in argument.schema:
+            # Prompt arguments have no schema on the wire, so the description lists the choices.
+            choices = "One of: " + ", ".join(map(str, argument.schema["enum"])) + "."
+            description = f"{description} {choices}".strip()
+        if description:
+            described["description"] = description
+        arguments.append(described)
     return {**common_members(prompt), **({"arguments": arguments} if arguments else {})}
-
-
-def _describe_argument(argument: PromptArgument) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": argument.name, "required": argument.required}
-    description = str(argument.schema.get("description", ""))
-    if "enum" in argument.schema:
-        # Prompt arguments have no schema on the wire, so the description lists the choices.
-        choices = "One of: " + ", ".join(map(str, argument.schema["enum"])) + "."
-        description = f"{description} {choices}".strip()
-    if description:
-        described["description"] = description
-    return described
-
-
-def _siblings(catalog: Catalog) -> Iterable[Prompt]:
-    return catalog.prompts.values()
-
-
-def _unknown_prompt(call: Call) -> InvalidParams:
-    return InvalidParams(
-        f"No prompt named {call.name[:80]!r} on server {call.server.name!r}; see prompts/list."
-    )
 
 
 def _read_arguments(call: Call) -> None:
@@ -94,8 +82,10 @@ GET = ComponentMethod(
     params=GetPromptParams,
     name_parameter="name",
     find=Catalog.find_prompt,
-    siblings=_siblings,
-    unknown=_unknown_prompt,
+    siblings=lambda catalog: catalog.prompts.values(),
+    unknown=lambda call: InvalidParams(
+        f"No prompt named {call.name[:80]!r} on server {call.server.name!r}; see prompts/list."
+    ),
     read_arguments=_read_arguments,
 )
 
@@ -165,8 +155,9 @@ def _completion_target(call: Call, ref: CompletionRef) -> Prompt | ResourceTempl
     if ref.type == "ref/prompt" and ref.name is not None:
         target, among = catalog.find_prompt(ref.name), catalog.prompts
     elif ref.type == "ref/resource" and ref.uri is not None:
-        target = catalog.find_template(ref.uri) or _template_of(call, ref.uri)
-        among = catalog.templates
+        target, among = catalog.find_template(ref.uri), catalog.templates
+        if target is None and (match := catalog.find_resource(ref.uri)) is not None:
+            target = match[0] if isinstance(match[0], ResourceTemplate) else None
     else:
         raise InvalidParams(
             "params.ref must be a ref/prompt with a name or a ref/resource with a uri."
@@ -175,11 +166,6 @@ def _completion_target(call: Call, ref: CompletionRef) -> Prompt | ResourceTempl
     if target is None or not is_authorized:
         raise InvalidParams(f"Nothing named {(ref.name or ref.uri or '')[:80]!r} to complete for.")
     return target
-
-
-def _template_of(call: Call, uri: str) -> ResourceTemplate | None:
-    match = call.server.catalog.find_resource(uri)
-    return match[0] if match and isinstance(match[0], ResourceTemplate) else None
 
 
 def _arguments(completion: Completion, value: str, chosen: dict[str, str]) -> dict[str, Any]:

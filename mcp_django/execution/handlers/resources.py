@@ -66,13 +66,26 @@ class ReadParams(RetryParams, kw_only=True):
 
 
 def list_resources(call: Call) -> dict[str, Any] | None:
-    """Return the fixed resources that the caller may see, then those that templates list."""
+    """Return the fixed resources that the caller may see, then those that templates list.
+
+    If templates list any, prepare the call that builds one page.
+
+    Raises:
+        InvalidParams: the cursor is not valid for this list.
+    """
     catalog = call.catalog
     assert catalog is not None
     listing = [template for template in catalog.templates.values() if template.entries is not None]
     visible = [template for template in listing if may_list_entries(call.principal, template)]
     if visible:
-        _list_entries(call, visible, describe=describe_resource)
+        book = ResourceListing(call, visible, describe_resource)
+        section, after = book.start
+        call.prepare(
+            LIST_COMPONENT,
+            {"book": book, "section": section, "after": after},
+            to_result=book.result,
+            to_error=partial(results.component_failure, LIST_COMPONENT),
+        )
         return None
     return list_page(
         call,
@@ -140,10 +153,6 @@ def find_readable(catalog: Catalog, uri: str) -> ReadableComponent | None:
     return None if match is None else match[0]
 
 
-def _unknown_resource(call: Call) -> ResourceNotFound:
-    return not_found(call.name)
-
-
 def _read_variables(call: Call) -> None:
     component, uri = cast(ReadableComponent, call.component), call.name
     assert call.catalog is not None
@@ -151,10 +160,16 @@ def _read_variables(call: Call) -> None:
     call.raw_arguments = encode(uri)
     call.record.note_authorized(variables)
     call.arguments = _arguments(component, variables, uri, call_record=call.record)
-    params = call.params
+    hints = NOT_CACHEABLE
     # The result of a retry depends on an answer of the user.
-    is_retry = params is not None and params.is_retry
-    hints = NOT_CACHEABLE if is_retry else _hints(call, component)
+    if call.params is None or not call.params.is_retry:
+        is_public = component.cache_public and not depends_on_caller(call.server, component)
+        if isinstance(component, UIResource) and component.depends_on_host:
+            is_public = False
+        hints = {
+            "ttlMs": int(component.cache_ttl.total_seconds() * 1000),
+            "cacheScope": "public" if is_public else "private",
+        }
     call.to_result = partial(results.resource_result, component, uri, hints)
     call.to_error = partial(results.resource_failure, component, uri)
 
@@ -165,7 +180,7 @@ READ = ComponentMethod(
     name_parameter="uri",
     find=find_readable,
     siblings=Catalog.readable_components,
-    unknown=_unknown_resource,
+    unknown=lambda call: not_found(call.name),
     read_arguments=_read_variables,
 )
 
@@ -243,16 +258,6 @@ def _arguments(
         raise not_found(uri) from None
 
 
-def _hints(call: Call, component: ReadableComponent) -> dict[str, Any]:
-    public = component.cache_public and not depends_on_caller(call.server, component)
-    if isinstance(component, UIResource) and component.depends_on_host:
-        public = False
-    return {
-        "ttlMs": int(component.cache_ttl.total_seconds() * 1000),
-        "cacheScope": "public" if public else "private",
-    }
-
-
 def not_found(uri: str) -> ResourceNotFound:
     """Return the error for a URI without a resource that the caller may see."""
     return ResourceNotFound(
@@ -273,22 +278,6 @@ def may_list_entries(principal: Principal, template: ResourceTemplate) -> bool:
     return is_visible(principal, template) and not missing_scopes(principal.scopes, template.scopes)
 
 
-def _list_entries(call: Call, templates: Sequence[ResourceTemplate], *, describe: Describe) -> None:
-    """Prepare the call that builds one page.
-
-    Raises:
-        InvalidParams: the cursor is not valid for this list.
-    """
-    listing = ResourceListing(call, templates, describe)
-    section, after = listing.start
-    call.prepare(
-        LIST_COMPONENT,
-        {"book": listing, "section": section, "after": after},
-        to_result=listing.result,
-        to_error=partial(results.component_failure, LIST_COMPONENT),
-    )
-
-
 class ResourceListing:
     """The list of resources and template entries, as one caller may see it."""
 
@@ -304,17 +293,16 @@ class ResourceListing:
         self._describe = describe
         self.sections = [FIXED_SECTION, *sorted(self._templates)]
         self.pager, after = open_list(call)
-        self.start = self._section_position(after)
-
-    def _section_position(self, after: Position | None) -> tuple[str, Position | None]:
-        """Return the section, and the position in it, after which the page begins."""
+        # The section, and the position in it, after which the page begins.
+        self.start: tuple[str, Position | None]
         match after:
             case None:
-                return FIXED_SECTION, None
-            case [section, (None | list()) as after] if section in self.sections:
-                return section, after
-        # The cursor is from another deployment, or of a template that is now hidden.
-        raise invalid_cursor()
+                self.start = FIXED_SECTION, None
+            case [section, (None | list()) as position] if section in self.sections:
+                self.start = section, position
+            case _:
+                # The cursor is from another deployment, or of a template that is now hidden.
+                raise invalid_cursor()
 
     def section_page(
         self, ctx: Context, section: str, after: Position | None, limit: int
@@ -504,7 +492,12 @@ def read_directory(call: Call) -> dict[str, Any]:
         )
     pager, after = open_list(call, params.uri)
     entries, cursor = pager.page(items_after(children, after, _by_uri), _by_uri)
-    listed = [_describe_child(uri, child) for uri, child in entries]
+    listed = [
+        {"uri": uri, "name": uri.rpartition("/")[2], "mimeType": DIRECTORY}
+        if child is None
+        else describe_resource(child)
+        for uri, child in entries
+    ]
     return with_next_cursor({"resources": listed}, cursor)
 
 
@@ -517,9 +510,3 @@ def _files_under(skills: Skills, uri: str, file: SkillFile | None) -> Iterator[S
             waiting += skills.directories[uri].items()
         else:
             yield file
-
-
-def _describe_child(uri: str, file: SkillFile | None) -> dict[str, Any]:
-    if file is None:
-        return {"uri": uri, "name": uri.rpartition("/")[2], "mimeType": DIRECTORY}
-    return describe_resource(file)

@@ -155,7 +155,12 @@ def listen(call: Call) -> Subscription:
             f"taskIds needs the extension {TASKS}.",
             data={"requiredCapabilities": extension_declaration(TASKS)},
         )
-    permission_cache = PermissionCache(call.principal)
+    permission_cache, catalog = PermissionCache(call.principal), call.server.catalog
+    subscribed = SubscribedResources(select_uris(requested.resource_subscriptions))
+    visible = subscribed.visible_to(call.principal, catalog, permission_cache)
+    if len(visible.uris) < len(subscribed.uris):
+        # Hidden and unknown URIs take the same time.
+        permission_cache.check_all(catalog.readable_components())
     flags = {
         "tools": requested.tools_list_changed,
         "prompts": requested.prompts_list_changed,
@@ -163,25 +168,13 @@ def listen(call: Call) -> Subscription:
     }
     return Subscription(
         kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in available),
-        resources=_visible_resources(call, requested.resource_subscriptions, permission_cache),
+        resources=visible,
         tasks=tuple(
             task_id
             for task_id in dict.fromkeys(requested.task_ids[:MAX_TASKS])
             if may_follow_task(call, task_id, permission_cache)
         ),
     )
-
-
-def _visible_resources(
-    call: Call, uris: list[str], permission_cache: PermissionCache
-) -> SubscribedResources:
-    """Return what the caller may subscribe to; hidden and unknown URIs take the same time."""
-    requested = SubscribedResources(select_uris(uris))
-    catalog = call.server.catalog
-    visible = requested.visible_to(call.principal, catalog, permission_cache)
-    if len(visible.uris) < len(requested.uris):
-        permission_cache.check_all(catalog.readable_components())
-    return visible
 
 
 # ``initialize`` -----------------------------------------------------------------------------------

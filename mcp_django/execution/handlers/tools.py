@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -69,26 +69,14 @@ def describe_tool(
     if annotations:
         described["annotations"] = annotations
     if tool.ui is not None:
-        is_linked = catalog is None or _is_readable(tool.ui.uri, principal, catalog)
+        # A tool may link only to a UI resource that the caller may read.
+        is_linked = catalog is None or (
+            (match := catalog.find_resource(tool.ui.uri)) is not None
+            and (principal is None or is_visible(principal, match[0]))
+        )
         if meta := tool.ui.tool_meta(is_linked=is_linked):
             described["_meta"] = {**described.get("_meta", {}), **meta}
     return described
-
-
-def _is_readable(uri: str, principal: Principal | None, catalog: Catalog) -> bool:
-    """Return whether the caller may read a UI resource, so that a tool may link to it."""
-    match = catalog.find_resource(uri)
-    return match is not None and (principal is None or is_visible(principal, match[0]))
-
-
-def _siblings(catalog: Catalog) -> Iterable[Tool]:
-    return catalog.tools.values()
-
-
-def _unknown_tool(call: Call) -> InvalidParams:
-    return InvalidParams(
-        f"No tool named {call.name[:80]!r} on server {call.server.name!r}; see tools/list."
-    )
 
 
 def _read_arguments(call: Call) -> None:
@@ -98,7 +86,13 @@ def _read_arguments(call: Call) -> None:
     params: CallParams = call.params  # type: ignore[assignment]
     raw = bytes(params.arguments)
     if not raw.startswith(b"{"):
-        raw = _arguments_object(raw, is_lenient=not call.revision.stateless)
+        raw = raw.strip()
+        # Absent and null mean an empty object. So does an empty array, which PHP clients of
+        # handshake revisions send.
+        if raw == b"null" or (not call.revision.stateless and is_empty_array(raw)):
+            raw = b"{}"
+        elif not raw.startswith(b"{"):
+            raise InvalidParams("params.arguments must be an object.")
     call.raw_arguments = raw
     call.record.note_authorized(raw)
     if (
@@ -142,25 +136,14 @@ def _parse_with_objects(
     return None
 
 
-def _arguments_object(raw: bytes, *, is_lenient: bool) -> bytes:
-    """Return the arguments as the JSON of an object; absent and null mean an empty object.
-
-    So does an empty array if ``is_lenient``: PHP clients of handshake revisions send it.
-    """
-    raw = raw.strip()
-    if raw == b"null" or (is_lenient and is_empty_array(raw)):
-        return b"{}"
-    if not raw.startswith(b"{"):
-        raise InvalidParams("params.arguments must be an object.")
-    return raw
-
-
 CALL = ComponentMethod(
     name="tools/call",
     params=CallParams,
     name_parameter="name",
     find=Catalog.find_tool,
-    siblings=_siblings,
-    unknown=_unknown_tool,
+    siblings=lambda catalog: catalog.tools.values(),
+    unknown=lambda call: InvalidParams(
+        f"No tool named {call.name[:80]!r} on server {call.server.name!r}; see tools/list."
+    ),
     read_arguments=_read_arguments,
 )
