@@ -58,26 +58,22 @@ class ExposureOptions:
             if name not in fields_by_name:
                 hint = did_you_mean(name, fields_by_name, f"valid names: {[*fields_by_name]}.")
                 raise ImproperlyConfigured(f"No option named {str(name)[:80]!r}; {hint}")
-            options[name] = cls._check_value(name, value, fields_by_name[name].default)
-        return cls(**options)
-
-    @classmethod
-    def _check_value(cls, name: str, value: Any, default: Any) -> Any:
-        if isinstance(default, tuple):
-            if not is_name_list(value):
+            default = fields_by_name[name].default
+            takes_list = isinstance(default, tuple)
+            if takes_list and not is_name_list(value):
                 raise ImproperlyConfigured(f"{name} is not a list of names: {value!r:.80}.")
-            value = tuple(value)
-        elif type(value) is not type(default):
-            raise ImproperlyConfigured(
-                f"{name} is {value!r:.80}; it must have the type of {default!r}."
-            )
-        allowed = cls.choices.get(name)
-        for choice in value if isinstance(value, tuple) else (value,):
-            if allowed is not None and choice not in allowed:
+            if not takes_list and type(value) is not type(default):
                 raise ImproperlyConfigured(
-                    f"{name} has {choice!r:.80}; valid values: {', '.join(allowed)}."
+                    f"{name} is {value!r:.80}; it must have the type of {default!r}."
                 )
-        return value
+            allowed = cls.choices.get(name)
+            for choice in value if takes_list else (value,):
+                if allowed is not None and choice not in allowed:
+                    raise ImproperlyConfigured(
+                        f"{name} has {choice!r:.80}; valid values: {', '.join(allowed)}."
+                    )
+            options[name] = tuple(value) if takes_list else value
+        return cls(**options)
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as a row stores them, without default values."""
@@ -246,21 +242,14 @@ def model_exclusion(model: type[Model]) -> str:
         return gettext("%(model)s belongs to no installed app.") % {"model": model._meta.label}
     # A site's own token or session model may inherit from one of these apps.
     for name in (config.name, *(base.__module__ for base in model.__mro__)):
-        if _is_excluded_app(name):
+        is_excluded = any(f"{name}.".startswith(f"{app}.") for app in EXCLUDED_APPS)
+        if is_excluded or name.startswith(EXCLUDED_APP_PREFIXES):
             text = gettext(
                 "%(model)s belongs to %(app)s, which stores sessions, credentials or records of "
                 "them; it cannot be exposed in the admin."
             )
             return text % {"model": model._meta.label, "app": name}
     return ""
-
-
-def _is_excluded_app(name: str) -> bool:
-    """Return whether a module or app belongs to an app whose models may never be exposed."""
-    dotted = f"{name}."
-    return any(dotted.startswith(f"{app}.") for app in EXCLUDED_APPS) or name.startswith(
-        EXCLUDED_APP_PREFIXES
-    )
 
 
 def controls_access(model: type[Model]) -> bool:
@@ -294,7 +283,7 @@ def path_exclusion(path: FieldPath, shown_by_code: ShownByCode) -> str:
         model = hop.related_model
         if (
             _is_user(model)
-            and not _names_person(path.field, model)
+            and path.field.name not in PERSON_FIELDS | {model._meta.pk.name, model.USERNAME_FIELD}
             and path.field.name not in shown_by_code(model)
         ):
             text = gettext(
@@ -309,10 +298,6 @@ def _is_user(model: type[Model]) -> bool:
     """Return whether the rows of a model are users of the site."""
     concrete: Any = model._meta.concrete_model
     return issubclass(concrete, get_user_model())
-
-
-def _names_person(field: Any, model: Any) -> bool:
-    return field.name in PERSON_FIELDS | {model._meta.pk.name, model.USERNAME_FIELD}
 
 
 def form_exclusion(form_class: Any) -> str:

@@ -117,8 +117,16 @@ def register_view(spec: ExposureSpec, staging: StagingServer) -> None:
         }
         _register_page(spec, options, staging, common)
     for component in list(staging.registry):
-        if id(component) not in before and (problem := _component_problem(component)):
-            raise ImproperlyConfigured(problem)
+        if id(component) in before:
+            continue
+        source: Any = component.callable
+        problem = getattr(source, "configuration_problem", None)
+        reason = (str(problem()) if callable(problem) else "") or component.problem
+        if not reason and isinstance(source, ViewRunner):
+            form = source.arguments.layout.form
+            reason = form_exclusion(form.form_class) if form is not None else ""
+        if reason:
+            raise ImproperlyConfigured(reason)
 
 
 def _register_page(
@@ -198,15 +206,6 @@ def file_fields_of(component: Component) -> frozenset[str]:
         getattr(component, "arguments", None), "files", frozenset()
     )
     return file_fields
-
-
-def _component_problem(component: Component) -> str:
-    """Return why a component of a view cannot or must not be called, or ``""``."""
-    source: Any = component.callable
-    problem = getattr(source, "configuration_problem", None)
-    reason = (str(problem()) if callable(problem) else "") or component.problem
-    form = source.arguments.layout.form if not reason and isinstance(source, ViewRunner) else None
-    return reason or (form_exclusion(form.form_class) if form is not None else "")
 
 
 # The server of exposed components -----------------------------------------------------------------
@@ -360,7 +359,14 @@ class ExposedModel(ModelComponents[M]):
             if reason := path_exclusion(path, self.server.shown_by_code):
                 self.refuse(f"fields: {path.text!r} {reason}")
         for model in self._shown_related_models():
-            self._check_related_model(model)
+            for registration in self.server.code_registrations(model):
+                is_ruled = overrides_has_permission(registration)
+                if is_ruled or registration.is_overridden("get_queryset"):
+                    self.refuse(
+                        f"fields shows columns of {model._meta.label}, which has its own rules in "
+                        f"code ({type(registration).__name__}); name only the relation, which "
+                        "follows them."
+                    )
         if not isinstance(self, ModelTools) and not isinstance(self, ModelResource):
             self.refuse("it has no components; choose operations, or write a URI for resources.")
         if set(self._operations).intersection(PERMISSION_ACTIONS):
@@ -370,15 +376,6 @@ class ExposedModel(ModelComponents[M]):
         """Return the related models whose columns are shown."""
         paths = self.exposed.paths.values()
         return {hop.related_model for path in paths for hop in path.hops}
-
-    def _check_related_model(self, model: type[Model]) -> None:
-        for registration in self.server.code_registrations(model):
-            if overrides_has_permission(registration) or registration.is_overridden("get_queryset"):
-                self.refuse(
-                    f"fields shows columns of {model._meta.label}, which has its own rules in "
-                    f"code ({type(registration).__name__}); name only the relation, which "
-                    "follows them."
-                )
 
     def _check_writing(self) -> None:
         for name in getattr(self, "write_fields", None) or ():
@@ -528,41 +525,33 @@ def build_exposures(server: Any, name: str, specs: Iterable[ExposureSpec]) -> Bu
     ``server`` is ``None`` if this process does not have it.
     """
     result = BuildResult(staging=StagingServer(name, server))
+    registry = result.staging.registry
     for spec in specs:
-        reason = _add_components(result, spec)
-        if reason:
-            result.problems.append(BuildProblem(spec=spec, reason=reason))
+        before = {id(component) for component in registry}
+        declaration_count = len(registry.declarations)
+        register = REGISTER.get(spec.kind)
+        reason = ""
+        try:
+            if register is None:
+                reason = f"kind is {spec.kind!r}; valid values: model, view."
+            else:
+                register(spec, result.staging)
+        except (AlreadyRegistered, ImproperlyConfigured) as exc:
+            reason = str(exc)
+        except Exception as exc:
+            # Building inspects the site's own views, forms and serializers, and any may fail.
+            logger.exception("Cannot build the components of the %s.", spec)
+            reason = f"The site's own code failed with {type(exc).__name__}; the error was logged."
+        added = [component for component in registry if id(component) not in before]
+        if not reason:
+            result.components[spec] = added
+            result.registered[spec] = [*registry.declarations][declaration_count:]
+            _drop_names_of_code(result, spec, server)
             continue
-        _drop_names_of_code(result, spec, server)
+        for component in added:
+            result.staging.unregister(component)
+        result.problems.append(BuildProblem(spec=spec, reason=reason))
     return result
-
-
-def _add_components(result: BuildResult, spec: ExposureSpec) -> str:
-    """Add the components of one row; return why it is invalid, or ``""``."""
-    staging, registry = result.staging, result.staging.registry
-    before = {id(component) for component in registry}
-    declaration_count = len(registry.declarations)
-    reason = ""
-    try:
-        REGISTER.get(spec.kind, _reject_unknown_kind)(spec, staging)
-    except (AlreadyRegistered, ImproperlyConfigured) as exc:
-        reason = str(exc)
-    except Exception as exc:
-        # Building inspects the site's own views, forms and serializers, and any of them may fail.
-        logger.exception("Cannot build the components of the %s.", spec)
-        reason = f"The site's own code failed with {type(exc).__name__}; the error was logged."
-    added = [component for component in registry if id(component) not in before]
-    if not reason:
-        result.components[spec] = added
-        result.registered[spec] = [*registry.declarations][declaration_count:]
-        return ""
-    for component in added:
-        staging.unregister(component)
-    return reason
-
-
-def _reject_unknown_kind(spec: ExposureSpec, staging: StagingServer) -> None:
-    raise ImproperlyConfigured(f"kind is {spec.kind!r}; valid values: model, view.")
 
 
 def _drop_names_of_code(result: BuildResult, spec: ExposureSpec, server: Any) -> None:

@@ -129,10 +129,18 @@ class ModelSignalRelay:
         """Connect listeners for exactly these exposed models."""
         with self._lock:
             before = self._listeners
-            self._listeners = {
-                spec: before[spec] if spec in before else self._create_receivers(spec)
-                for spec in specs
-            }
+            listeners: dict[ExposureSpec, ExposureReceivers | None] = {}
+            for spec in specs:
+                if spec in before:
+                    listeners[spec] = before[spec]
+                    continue
+                try:
+                    listeners[spec] = ExposureReceivers(spec, self.count + 1)
+                    self.count += 1
+                except ImproperlyConfigured:
+                    # The row is not in the catalog either; building the catalog logs the reason.
+                    listeners[spec] = None
+            self._listeners = listeners
             for spec, listener in before.items():
                 if listener is not None and spec not in self._listeners:
                     listener.disconnect()
@@ -143,18 +151,9 @@ class ModelSignalRelay:
             if listener is not None and listener.number > saved.seen_sequence:
                 listener.receive(saved)
 
-    def _create_receivers(self, spec: ExposureSpec) -> ExposureReceivers | None:
-        try:
-            listener = ExposureReceivers(spec, self.count + 1)
-        except ImproperlyConfigured:
-            # The row is not in the catalog either; building the catalog logs the reason.
-            return None
-        self.count += 1
-        return listener
-
 
 def _subscribable_specs(version: Version) -> list[ExposureSpec]:
-    """Return the exposed models of all tenants; only their subscribers are notified."""
+    """Return the exposed models of all tenants to whose objects clients can subscribe."""
     if thread_context() is None:
         overrides = override_cache.overrides_at(version).values()
         specs = [spec for server_overrides in overrides for spec in server_overrides.exposures]
@@ -164,15 +163,14 @@ def _subscribable_specs(version: Version) -> list[ExposureSpec]:
         specs = [
             *dict.fromkeys(replace(spec, pk=0) for server_specs in exposed for spec in server_specs)
         ]
-    return [spec for spec in specs if _allows_subscriptions(spec)]
-
-
-def _allows_subscriptions(spec: ExposureSpec) -> bool:
-    """Return whether clients can subscribe to the objects of an exposed model."""
-    if spec.kind != "model" or spec.error:
-        return False
-    options = spec.load_options()
-    return bool(options.get("uri")) and options.get("subscribe") is True
+    return [
+        spec
+        for spec in specs
+        if spec.kind == "model"
+        and not spec.error
+        and (options := spec.load_options()).get("uri")
+        and options.get("subscribe") is True
+    ]
 
 
 signal_relay = ModelSignalRelay()
@@ -187,7 +185,9 @@ def _on_post_save(sender: Any, **details: Any) -> None:
     if signal_relay.is_current or details.get("raw") or not _may_be_exposed(sender):
         return
     using = details["using"]
-    if _is_in_test(using):
+    outermost = next(iter(connections[using].atomic_blocks), None)
+    if outermost is not None and is_test_transaction(outermost):
+        # The test case will roll back the transaction, and may count its callbacks.
         return
     details.pop("signal")
     saved = PendingSignal(sender=sender, details=details, seen_sequence=signal_relay.count)
@@ -196,12 +196,6 @@ def _on_post_save(sender: Any, **details: Any) -> None:
         _refresh_and_replay(saved)
     else:
         run_after_commit(lambda: _refresh_and_replay(saved), using=using)
-
-
-def _is_in_test(using: str) -> bool:
-    """Return whether a test case will roll back the transaction, and may count its callbacks."""
-    outermost = next(iter(connections[using].atomic_blocks), None)
-    return outermost is not None and is_test_transaction(outermost)
 
 
 @lru_cache(maxsize=1000)

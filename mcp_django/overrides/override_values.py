@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -71,7 +71,9 @@ def apply_override(component: C, override: Override) -> C | None:
     if override.rates:
         changes["rates"] = (*component.rates, *override.rates)
     if override.approval and isinstance(component, Tool):
-        changes["approval"] = _stricter(component.approval, override.approval)
+        # The stricter of both kinds: staff is stricter than the caller.
+        is_staff = "staff" in (component.approval, override.approval)
+        changes["approval"] = "staff" if is_staff else override.approval
     return replace(component, **changes)
 
 
@@ -81,28 +83,23 @@ def restrict_app_pages(
     """Restrict the pages of MCP Apps like their tools; drop pages whose tool is missing."""
     if not any(isinstance(resource, UIResource) for resource in resources.values()):
         return resources
-    guarded = {key: _restrict_app_page(resource, tools) for key, resource in resources.items()}
-    return {key: resource for key, resource in guarded.items() if resource is not None}
-
-
-def _restrict_app_page(resource: Resource, tools: Mapping[str, Tool]) -> Resource | None:
-    if not isinstance(resource, UIResource):
-        return resource
-    tool = tools.get(resource.tool)
-    if tool is None:
-        return None
-    if tool.permission == resource.permission and tool.scopes == resource.scopes:
-        return resource
-    return replace(
-        resource,
-        permission=[resource.permission, tool.permission],
-        scopes=tuple(dict.fromkeys((*resource.scopes, *tool.scopes))),
-    )
-
-
-def _stricter(declared: ApprovalMode, overriding: ApprovalMode) -> ApprovalMode:
-    """Return the stricter of two kinds of approval: staff is stricter than the caller."""
-    return "staff" if "staff" in (declared, overriding) else overriding or declared
+    restricted: dict[str, Resource] = {}
+    for key, resource in resources.items():
+        if not isinstance(resource, UIResource):
+            restricted[key] = resource
+            continue
+        tool = tools.get(resource.tool)
+        if tool is None:
+            continue
+        if tool.permission == resource.permission and tool.scopes == resource.scopes:
+            restricted[key] = resource
+        else:
+            restricted[key] = replace(
+                resource,
+                permission=[resource.permission, tool.permission],
+                scopes=tuple(dict.fromkeys((*resource.scopes, *tool.scopes))),
+            )
+    return restricted
 
 
 # One exposure row as a value ----------------------------------------------------------------------
@@ -170,35 +167,27 @@ def spec_of(row: Any) -> ExposureSpec:
 
 def _spec_from(values: dict[str, Any]) -> ExposureSpec:
     """Return the values of a row's columns; never fails."""
-    flaws = list(_find_errors(values))
-    lists = ("groups", "permissions", "scopes")
+    lists, text = ("groups", "permissions", "scopes"), "{}"
+    flaws = [f"{name} is not a list of names." for name in lists if not is_name_list(values[name])]
+    if not isinstance(values["options"], dict):
+        flaws.append("options is not a JSON object.")
+    else:
+        try:
+            text = json.dumps(values["options"], sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            flaws.append("options is not valid JSON.")
+    if len(text) > MAX_CHARACTERS:
+        flaws.append(f"options has more than {MAX_CHARACTERS} characters.")
     return ExposureSpec(
         pk=values["pk"] or 0,
         kind=str(values["kind"]),
         server=str(values["server"]),
         target=str(values["target"]),
         name=str(values["name"]),
-        options="{}" if flaws else _text_of(values["options"]),
+        options="{}" if flaws else text,
         **{name: () if flaws else tuple(values[name]) for name in lists},
         error=" ".join(flaws),
     )
-
-
-def _find_errors(values: dict[str, Any]) -> Iterator[str]:
-    for name in ("groups", "permissions", "scopes"):
-        if not is_name_list(values[name]):
-            yield f"{name} is not a list of names."
-    options = values["options"]
-    if not isinstance(options, dict):
-        yield "options is not a JSON object."
-        return
-    try:
-        text = _text_of(options)
-    except (TypeError, ValueError, RecursionError):
-        yield "options is not valid JSON."
-        return
-    if len(text) > MAX_CHARACTERS:
-        yield f"options has more than {MAX_CHARACTERS} characters."
 
 
 def is_name_list(value: Any) -> bool:
@@ -214,7 +203,3 @@ def _is_name(value: Any) -> bool:
         return bool(value.encode())
     except UnicodeEncodeError:
         return False
-
-
-def _text_of(options: dict[str, Any]) -> str:
-    return json.dumps(options, sort_keys=True, allow_nan=False)

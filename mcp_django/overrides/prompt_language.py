@@ -146,13 +146,13 @@ class MessageParser:
         if len(arguments) != takes:
             way = '|default:"…"' if takes else f"|{name}"
             raise self._error(_("Write %(way)s."), way=way)
-        return name, self._parse_quoted(arguments[0]) if arguments else ""
-
-    def _parse_quoted(self, text: str) -> str:
-        text = text.strip()
-        if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0] or text[0] in text[1:-1]:
-            raise self._error(_("“%(name)s” is not a text in quotes."), text)
-        return text[1:-1]
+        if not arguments:
+            return name, ""
+        quoted = arguments[0].strip()
+        quote, inside = quoted[:1], quoted[1:-1]
+        if len(quoted) < 2 or quote not in "\"'" or quoted[-1] != quote or quote in inside:
+            raise self._error(_("“%(name)s” is not a text in quotes."), quoted)
+        return name, inside
 
     def _check_argument(self, name: str) -> str:
         if name in self.names:
@@ -202,7 +202,11 @@ class MessageParser:
     def _parse_condition(self, text: str) -> Condition:
         groups: list[tuple[ConditionTerm, ...]] = []
         group: list[ConditionTerm] = []
-        words = list(_tokenize_condition(text))
+        words: list[tuple[str, str]] = []
+        # Stripped, since trailing spaces would make this expression slow.
+        for match in _WORD.finditer(text.strip()):
+            kind = str(match.lastgroup)
+            words.append((kind.removesuffix("_in_single_quotes"), match[kind]))
         if not words:
             raise self._error(_("A condition is missing."))
         while words:
@@ -247,14 +251,6 @@ class MessageParser:
     def _error(self, message: str, name: str = "", known: str = "", **values: object) -> TextError:
         params = {"name": clip(name, limit=40), "known": known, **values}
         return TextError(self.line, message % params)
-
-
-def _tokenize_condition(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the tokens of a condition: operators, quoted texts, words, and other characters."""
-    # Stripped, since trailing spaces would make this expression slow.
-    for match in _WORD.finditer(text.strip()):
-        kind = str(match.lastgroup)
-        yield kind.removesuffix("_in_single_quotes"), match[kind]
 
 
 def _split(text: str, separator: str) -> list[str]:
@@ -474,16 +470,17 @@ def _render_nodes(nodes: tuple[Node, ...], values: Values, budget: _OutputLimit)
         if isinstance(node, str):
             yield budget.count(node)
         elif isinstance(node, Placeholder):
-            yield budget.count(_render_placeholder(node, values))
+            text = values.get(node.name, "")
+            for name, argument in node.filters:
+                text = argument if name == "default" and not text else _FILTERS[name](text)
+            yield budget.count(text)
         else:
-            yield from _render_nodes(_branch(node, values), values, budget)
-
-
-def _branch(choice: Conditional, values: Values) -> tuple[Node, ...]:
-    for condition, nodes in choice.branches:
-        if any(all(_is_term_true(term, values) for term in group) for group in condition):
-            return nodes
-    return ()
+            true_branches = (
+                branch
+                for condition, branch in node.branches
+                if any(all(_is_term_true(term, values) for term in group) for group in condition)
+            )
+            yield from _render_nodes(next(true_branches, ()), values, budget)
 
 
 def _is_term_true(term: ConditionTerm, values: Values) -> bool:
@@ -494,13 +491,6 @@ def _is_term_true(term: ConditionTerm, values: Values) -> bool:
 
 def _operand_value(operand: Operand, values: Values) -> str:
     return values.get(operand.value, "") if operand.is_name else operand.value
-
-
-def _render_placeholder(placeholder: Placeholder, values: Values) -> str:
-    text = values.get(placeholder.name, "")
-    for name, argument in placeholder.filters:
-        text = argument if name == "default" and not text else _FILTERS[name](text)
-    return text
 
 
 def _quote(text: str) -> str:

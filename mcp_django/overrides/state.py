@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 from django.db import Error, connections, router, transaction
@@ -104,7 +104,12 @@ def read_overrides() -> dict[str, ServerOverrides]:
 
     On a site with tenants, they are those of the current tenant.
     """
-    component_overrides = _read_component_overrides()
+    component_overrides: dict[str, dict[tuple[str, str], Override]] = defaultdict(dict)
+    for row in _rows(tables.Component, *KEY, *OVERRIDE_COLUMNS, *COMPONENT_OVERRIDE_COLUMNS):
+        server_name, kind, key = (row[name] for name in KEY)
+        override = parse_component_row(row, name=key)
+        if override != EMPTY_OVERRIDE:
+            component_overrides[server_name][kind, key] = override
     servers = {
         row["name"]: parse_server_row(row, component_overrides.pop(row["name"], {}))
         for row in _rows(tables.Server, "name", "instructions", *OVERRIDE_COLUMNS)
@@ -135,16 +140,6 @@ def parse_server_row(row: Row, overrides: dict[tuple[str, str], Override]) -> Se
         # The message is sufficient without a traceback.
         logger.error(message, row["name"], exc)  # noqa: TRY400
         return ServerOverrides(is_enabled=False, overrides=overrides)
-
-
-def _read_component_overrides() -> dict[str, dict[tuple[str, str], Override]]:
-    overrides: dict[str, dict[tuple[str, str], Override]] = defaultdict(dict)
-    for row in _rows(tables.Component, *KEY, *OVERRIDE_COLUMNS, *COMPONENT_OVERRIDE_COLUMNS):
-        server, kind, key = (row[name] for name in KEY)
-        override = parse_component_row(row, name=key)
-        if override != EMPTY_OVERRIDE:
-            overrides[server][kind, key] = override
-    return overrides
 
 
 def parse_component_row(row: Row, *, name: str) -> Override:
@@ -278,7 +273,19 @@ class VersionCache:
         try:
             version = self._query_version()
         except Error as exc:
-            return self._last_known(exc)
+            if not self._is_unavailable:
+                logger.warning("Cannot load the overrides of the admin (%s).", exc)
+            self._is_unavailable = True
+            if self.version is None and has_no_tables():
+                # Overrides do not exist yet. Checked again each time, since the site may be
+                # migrated.
+                return NO_TABLES
+            if self.version is None:
+                message = "The server cannot read its settings; try again in a moment."
+                raise Busy(message) from exc
+            # Do not retry with every request: a database that is down can be slow to fail.
+            self.checked_at = time.monotonic()
+            return self.version
         self._is_unavailable = False
         self.version, self.checked_at, self.is_used = version, began, False
         if count != self.change_count:
@@ -324,19 +331,6 @@ class VersionCache:
             return NO_TABLES
         version, at = _version_query.first(connection.alias) or (NEVER_SET, None)
         return version, at, self._starts
-
-    def _last_known(self, exc: Error) -> Version:
-        if not self._is_unavailable:
-            logger.warning("Cannot load the overrides of the admin (%s).", exc)
-        self._is_unavailable = True
-        if self.version is None and has_no_tables():
-            # Overrides do not exist yet. Checked again each time, since the site may be migrated.
-            return NO_TABLES
-        if self.version is None:
-            raise Busy("The server cannot read its settings; try again in a moment.") from exc
-        # Do not retry with every request: a database that is down can be slow to fail.
-        self.checked_at = time.monotonic()
-        return self.version
 
 
 def has_no_tables() -> bool:
@@ -452,7 +446,14 @@ class Overrides:
                 self._cache.overrides_at(version).get(self._server.name, NO_OVERRIDES), version
             )
         except Error as exc:
-            self._handle_read_error(exc)
+            if has_no_tables():
+                self.reset()
+            elif self._seen is None:
+                message = "The server cannot read its settings; try again in a moment."
+                raise Busy(message) from exc
+            else:
+                message = "Cannot load the overrides of the server %s (%s)."
+                logger.warning(message, self._server.name, exc)
 
     def fresh_catalog(self, *, is_list: bool = False) -> Catalog | None:
         """Return the catalog if it is known to be at most a second old; else ``None``.
@@ -492,14 +493,6 @@ class Overrides:
         if server_overrides != self._decisions:
             self._decisions = server_overrides
         self._seen = version
-
-    def _handle_read_error(self, exc: Error) -> None:
-        if has_no_tables():
-            self.reset()
-            return
-        if self._seen is None:
-            raise Busy("The server cannot read its settings; try again in a moment.") from exc
-        logger.warning("Cannot load the overrides of the server %s (%s).", self._server.name, exc)
 
     @property
     def declared_catalog(self) -> Catalog:
@@ -639,14 +632,14 @@ def publish_change(changed: Iterable[tuple[str, str]]) -> None:
     """
     # The version changes in the same transaction, so that no process misses a disabled component.
     increment_versions([OVERRIDES])
-    notify = partial(_notify, current_tenant(), changed)
+    tenant = current_tenant()
+
+    def notify() -> None:
+        override_version.record_change()
+        lists = dict.fromkeys(changed)
+        publish(*(TopicKey(server, kind, tenant=tenant) for server, kind in lists))
+
     transaction.on_commit(notify, using=router.db_for_write(tables.Server))
-
-
-def _notify(tenant: str, changed: Iterable[tuple[str, str]]) -> None:
-    override_version.record_change()
-    lists = dict.fromkeys(changed)
-    publish(*(TopicKey(server, kind, tenant=tenant) for server, kind in lists))
 
 
 # Overrides of a skill -----------------------------------------------------------------------------
@@ -661,25 +654,19 @@ def _restrict_skill_files(
     """
     if not overrides or not any(isinstance(resource, SkillFile) for resource in resources.values()):
         return resources
-    guarded = {
-        key: _apply_skill_overrides(resource, overrides) for key, resource in resources.items()
-    }
-    return {key: resource for key, resource in guarded.items() if resource is not None}
-
-
-def _apply_skill_overrides(
-    resource: Resource, overrides: Mapping[tuple[str, str], Override]
-) -> Resource | None:
-    overridden: Resource | None = resource
-    if not isinstance(resource, SkillFile):
-        return overridden
-    for parent in parent_directories(resource.uri):
-        skill = f"{parent}/{SKILL_MD}"
-        override = overrides.get((resource.kind, skill))
-        if overridden is not None and override is not None and skill != resource.uri:
-            # Title and description apply only to the SKILL.md itself.
-            overridden = apply_override(overridden, replace(override, title="", description=""))
-    return overridden
+    restricted: dict[str, Resource] = {}
+    for key, resource in resources.items():
+        overridden: Resource | None = resource
+        parents = parent_directories(resource.uri) if isinstance(resource, SkillFile) else ()
+        for parent in parents:
+            skill = f"{parent}/{SKILL_MD}"
+            override = overrides.get((resource.kind, skill))
+            if overridden is not None and override is not None and skill != resource.uri:
+                # Title and description apply only to the SKILL.md itself.
+                overridden = apply_override(overridden, replace(override, title="", description=""))
+        if overridden is not None:
+            restricted[key] = overridden
+    return restricted
 
 
 def shares_skill_override(component: Component) -> bool:

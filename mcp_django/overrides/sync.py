@@ -142,9 +142,9 @@ def write_rows(catalog: DeclaredCatalog, *, can_miss: bool = True) -> Difference
     difference = _find_differences(catalog, alias, can_miss=can_miss)
     if difference.servers:
         # Another process may insert the same rows.
-        _rows(tables.Server, alias).bulk_create(difference.servers, ignore_conflicts=True)
+        of_tenant(tables.Server, alias).bulk_create(difference.servers, ignore_conflicts=True)
     if difference.added or difference.changed or difference.missing:
-        rows = _rows(tables.Component, alias)
+        rows = of_tenant(tables.Component, alias)
         with transaction.atomic(using=alias):
             rows.bulk_create(difference.added, ignore_conflicts=True)
             rows.bulk_update(
@@ -154,7 +154,7 @@ def write_rows(catalog: DeclaredCatalog, *, can_miss: bool = True) -> Difference
 
 
 def _find_differences(catalog: DeclaredCatalog, alias: str, *, can_miss: bool = True) -> Difference:
-    server_names = set(_rows(tables.Server, alias).values_list("name", flat=True))
+    server_names = set(of_tenant(tables.Server, alias).values_list("name", flat=True))
     rows_by_key = _existing_rows(alias)
     added = [
         tables.Component(server=server, kind=kind, key=key, **columns)
@@ -180,7 +180,9 @@ def _find_differences(catalog: DeclaredCatalog, alias: str, *, can_miss: bool = 
 
 
 def _existing_rows(alias: str) -> dict[Key, Any]:
-    rows = _rows(tables.Component, alias).only("pk", *KEY, *DESCRIPTION_COLUMNS, "missing_since")
+    rows = of_tenant(tables.Component, alias).only(
+        "pk", *KEY, *DESCRIPTION_COLUMNS, "missing_since"
+    )
     return {(row.server, row.kind, row.key): row for row in rows}
 
 
@@ -218,10 +220,6 @@ def describe_component(component: Component) -> dict[str, Any]:
         "is_destructive": component.destructive if isinstance(component, Tool) else None,
         "guarded_by": guards[:500],
     }
-
-
-def _rows(model: Any, alias: str) -> Any:
-    return of_tenant(model, alias)
 
 
 # The app and the origin of a component ------------------------------------------------------------
@@ -329,20 +327,19 @@ class CatalogRows:
         if databases.is_inline():
             return
         for tenant in take_seen_tenants():
-            if time.monotonic() >= self._due_at.get(tenant, 0):
-                self._schedule(tenant)
-
-    def _schedule(self, tenant: str) -> None:
-        with self._lock:
             if time.monotonic() < self._due_at.get(tenant, 0):
-                return
-            if len(self._due_at) >= MAX_TENANTS:
-                self._due_at.clear()
-                self._written.clear()
-            self._due_at[tenant] = math.inf
-        # A process that is shutting down accepts no more work.
-        with suppress(RuntimeError):
-            databases.submit_to_db_thread(partial(self._check, tenant))
+                continue
+            with self._lock:
+                # Another thread may have scheduled the check meanwhile.
+                if time.monotonic() < self._due_at.get(tenant, 0):
+                    continue
+                if len(self._due_at) >= MAX_TENANTS:
+                    self._due_at.clear()
+                    self._written.clear()
+                self._due_at[tenant] = math.inf
+            # A process that is shutting down accepts no more work.
+            with suppress(RuntimeError):
+                databases.submit_to_db_thread(partial(self._check, tenant))
 
     def _check(self, tenant: str) -> None:
         try:

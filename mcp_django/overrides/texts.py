@@ -470,26 +470,21 @@ def parse_files(text: str) -> dict[str, str]:
         raise SkillError(_("There are too many files."), field="supporting_files")
     files: dict[str, str] = {}
     for path, content in zip(paths, parts[1::2], strict=True):
-        _check_path(path, files)
+        if not _PATH.fullmatch(path):
+            message = _(
+                "“%(path)s” is not a valid file name: use A-Z a-z 0-9 _ . - with / between "
+                "folders, and do not begin a name with a dot."
+            )
+            raise SkillError(message % {"path": path[:80]}, field="supporting_files")
+        if path.rpartition("/")[2].lower() == SKILL_MD.lower():
+            message = _("The file SKILL.md is generated from the other fields.")
+            raise SkillError(message, field="supporting_files")
+        for other in files:
+            if path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/"):
+                message = _("“%(path)s” is used twice, or is also a folder.") % {"path": path[:80]}
+                raise SkillError(message, field="supporting_files")
         files[path] = content.strip("\n") + "\n"
     return files
-
-
-def _check_path(path: str, paths: Iterable[str]) -> None:
-    if not _PATH.fullmatch(path):
-        message = _(
-            "“%(path)s” is not a valid file name: use A-Z a-z 0-9 _ . - with / between folders, "
-            "and do not begin a name with a dot."
-        )
-        raise SkillError(message % {"path": path[:80]}, field="supporting_files")
-    if path.rpartition("/")[2].lower() == SKILL_MD.lower():
-        raise SkillError(
-            _("The file SKILL.md is generated from the other fields."), field="supporting_files"
-        )
-    for other in paths:
-        if path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/"):
-            message = _("“%(path)s” is used twice, or is also a folder.") % {"path": path[:80]}
-            raise SkillError(message, field="supporting_files")
 
 
 def build_skill(spec: SkillSpec) -> list[SkillFile]:

@@ -44,7 +44,12 @@ class Annotations:
         if self.priority is not None and not 0 <= self.priority <= 1:
             raise ValueError(f"priority must be between 0 and 1, not {self.priority}")
         if isinstance(self.last_modified, str):
-            _check_iso_8601(self.last_modified)
+            try:
+                datetime.fromisoformat(self.last_modified)
+            except ValueError:
+                raise ValueError(
+                    f"last_modified must be in ISO 8601, not {clip(repr(self.last_modified))}"
+                ) from None
 
     def to_wire(self) -> dict[str, Any]:
         """Return the members that are set."""
@@ -63,13 +68,6 @@ class Annotations:
 def _check_role(role: str) -> None:
     if role not in ("user", "assistant"):
         raise ValueError(f"A role must be 'user' or 'assistant', not {clip(repr(role))}")
-
-
-def _check_iso_8601(text: str) -> None:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"last_modified must be in ISO 8601, not {clip(repr(text))}") from None
 
 
 @dataclass(frozen=True, slots=True)

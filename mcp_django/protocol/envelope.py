@@ -66,32 +66,28 @@ def check_author_meta(meta: Mapping[str, Any]) -> None:
         ValueError: a key breaks a rule; the message names both.
     """
     for key in meta:
-        problem = _meta_key_error(key)
+        prefix, slash, name = key.rpartition("/")
+        labels = prefix.split(".") if slash else []
+        # From 2025-11-25 on the second label makes a prefix reserved, at 2025-06-18 any label but
+        # the last. An author's key is sent at every revision, so every revision must allow it.
+        decisive = {label.lower() for label in (*labels[:-1], *labels[1:2])}
+        problem = ""
+        if not _NAME.fullmatch(name):
+            problem = (
+                "the name must start and end with a letter or digit, with only those and -_. "
+                "between"
+            )
+        elif not slash and name in _RESERVED_NAMES:
+            problem = "the name is reserved by the protocol"
+        elif not all(map(_LABEL.fullmatch, labels)):
+            problem = (
+                "the prefix must be labels separated by dots, each starting with a letter and "
+                "ending with a letter or digit, with only those and hyphens between"
+            )
+        elif not _RESERVED_LABELS.isdisjoint(decisive):
+            problem = "the prefix is reserved by the protocol; use a domain that you own"
         if problem:
             raise ValueError(f"_meta key {clip(repr(key))}: {problem}")
-
-
-def _meta_key_error(key: str) -> str | None:
-    prefix, slash, name = key.rpartition("/")
-    if not _NAME.fullmatch(name):
-        return "the name must start and end with a letter or digit, with only those and -_. between"
-    if not slash:
-        return "the name is reserved by the protocol" if name in _RESERVED_NAMES else None
-    labels = prefix.split(".")
-    if not all(_LABEL.fullmatch(label) for label in labels):
-        return (
-            "the prefix must be labels separated by dots, each starting with a letter and "
-            "ending with a letter or digit, with only those and hyphens between"
-        )
-    if _is_reserved([label.lower() for label in labels]):
-        return "the prefix is reserved by the protocol; use a domain that you own"
-    return None
-
-
-def _is_reserved(labels: list[str]) -> bool:
-    # From 2025-11-25 on the second label makes a prefix reserved, at 2025-06-18 any label but the
-    # last. An author's key is sent at every revision, so every revision must allow it.
-    return bool(_RESERVED_LABELS.intersection([*labels[:-1], *labels[1:2]]))
 
 
 # Trace context ------------------------------------------------------------------------------------
@@ -159,16 +155,17 @@ def _is_tracestate(value: str) -> bool:
 
 def _is_baggage(value: str) -> bool:
     members = value.split(",")
-    return len(members) <= MAX_BAGGAGE_MEMBERS and all(map(_is_baggage_member, members))
-
-
-def _is_baggage_member(member: str) -> bool:
-    if len(member) > MAX_BAGGAGE_MEMBER_LENGTH:
+    if len(members) > MAX_BAGGAGE_MEMBERS:
         return False
-    first, *properties = (part.strip(" \t") for part in member.split(";"))
-    return bool(_BAGGAGE_MEMBER.fullmatch(first)) and all(
-        _BAGGAGE_PROPERTY.fullmatch(part) for part in properties
-    )
+    for member in members:
+        if len(member) > MAX_BAGGAGE_MEMBER_LENGTH:
+            return False
+        first, *properties = (part.strip(" \t") for part in member.split(";"))
+        if not _BAGGAGE_MEMBER.fullmatch(first):
+            return False
+        if not all(map(_BAGGAGE_PROPERTY.fullmatch, properties)):
+            return False
+    return True
 
 
 # Envelope -----------------------------------------------------------------------------------------
@@ -246,11 +243,30 @@ def classify(
     """
     if isinstance(message, Request):
         return classify_request(message, headers, enabled=enabled)
+    header = _version_header(headers)
+    is_stateless = _is_stateless_version(header)
     if isinstance(message, Notification):
-        return _classify_notification(message, _version_header(headers), enabled)
-    if isinstance(message, Response):
-        return _classify_response(_version_header(headers), enabled)
-    return _classify_batch(message, _version_header(headers), enabled)
+        if is_stateless or _has_envelope(_peek_meta(message)) or not _supports_handshake(enabled):
+            return Drop()
+    elif isinstance(message, Response):
+        revision = REVISIONS.get(header or "")
+        if revision is not None and revision.is_alias:
+            # The draft allowed clients to post responses, but no request waits for one.
+            return Drop()
+        if is_stateless or not _supports_handshake(enabled):
+            raise InvalidRequest("Clients do not send responses at this revision")
+    else:
+        enveloped = any(
+            isinstance(member, Request | Notification) and _has_envelope(_peek_meta(member))
+            for member in message.members
+        )
+        some_batches = any(REVISIONS[version].batches for version in enabled)
+        if enveloped or is_stateless or not some_batches:
+            raise InvalidRequest(
+                "This revision does not support batches; send one message at a time"
+            )
+    _check_version_header(header, enabled)
+    return Handshake()
 
 
 def classify_request(
@@ -382,42 +398,6 @@ def _classify_without_envelope(
     return Handshake()
 
 
-def _classify_notification(
-    message: Notification, header: str | None, enabled: Sequence[str]
-) -> Handshake | Drop:
-    if (
-        _is_stateless_version(header)
-        or _has_envelope(_peek_meta(message))
-        or not _supports_handshake(enabled)
-    ):
-        return Drop()
-    _check_version_header(header, enabled)
-    return Handshake()
-
-
-def _classify_response(header: str | None, enabled: Sequence[str]) -> Handshake | Drop:
-    revision = REVISIONS.get(header or "")
-    if revision is not None and revision.is_alias:
-        # The draft allowed clients to post responses, but no request waits for one.
-        return Drop()
-    if _is_stateless_version(header) or not _supports_handshake(enabled):
-        raise InvalidRequest("Clients do not send responses at this revision")
-    _check_version_header(header, enabled)
-    return Handshake()
-
-
-def _classify_batch(message: Batch, header: str | None, enabled: Sequence[str]) -> Handshake:
-    enveloped = any(
-        isinstance(member, Request | Notification) and _has_envelope(_peek_meta(member))
-        for member in message.members
-    )
-    some_batches = any(REVISIONS[version].batches for version in enabled)
-    if enveloped or _is_stateless_version(header) or not some_batches:
-        raise InvalidRequest("This revision does not support batches; send one message at a time")
-    _check_version_header(header, enabled)
-    return Handshake()
-
-
 def _version_header(headers: Headers | None) -> str | None:
     return None if headers is None else protocol_version(headers)
 
@@ -446,16 +426,13 @@ def _supports_handshake(enabled: Sequence[str]) -> bool:
     return any(not REVISIONS[version].stateless for version in enabled)
 
 
-def _meta_fields(params: _Params) -> Mapping[str, Any]:
-    return params.meta if isinstance(params.meta, dict) else {}
-
-
 def _peek_meta(message: Request | Notification) -> Mapping[str, Any]:
     """Return the `_meta` of a message, empty if the message is malformed."""
     try:
-        return _meta_fields(read_params(message.params, _Params))
+        meta = read_params(message.params, _Params).meta
     except InvalidParams:
         return {}
+    return meta if isinstance(meta, dict) else {}
 
 
 def _has_envelope(fields: Mapping[str, Any]) -> bool:

@@ -66,7 +66,13 @@ class Headers:
         lines = list(pairs)
         single: dict[bytes, bytes | tuple[bytes, ...]] = dict(lines)
         if len(single) < len(lines) or not b"".join(single).islower():
-            single = _collect_lines(lines)
+            lines_by_name: dict[bytes, tuple[bytes, ...]] = {}
+            for name, value in lines:
+                lines_by_name[name.lower()] = (*lines_by_name.get(name.lower(), ()), value)
+            single = {
+                name: values[0] if len(values) == 1 else values
+                for name, values in lines_by_name.items()
+            }
         self.lines: Mapping[bytes, bytes | tuple[bytes, ...]] = single
 
     @classmethod
@@ -76,11 +82,14 @@ class Headers:
         WSGI servers have already joined repeated lines by commas and dropped names with
         underscores.
         """
-        return cls(
-            (name, str(value).encode("latin-1", "replace"))
-            for key, value in environ.items()
-            if (name := _environ_name(key)) is not None and (value or key not in _CONTENT_KEYS)
-        )
+        pairs = []
+        for key, value in environ.items():
+            # Longer names are not cached, since a client may send any number of them.
+            is_short = len(key) <= _MAX_CACHED_NAME
+            name = (_environ_name if is_short else _environ_name.__wrapped__)(key)
+            if name is not None and (value or key not in _CONTENT_KEYS):
+                pairs.append((name, str(value).encode("latin-1", "replace")))
+        return cls(pairs)
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header without surrounding whitespace, or `None`."""
@@ -127,16 +136,6 @@ def protocol_version(headers: Headers) -> str | None:
     return ", ".join(dict.fromkeys(values))
 
 
-def _collect_lines(
-    pairs: Iterable[tuple[bytes, bytes]],
-) -> dict[bytes, bytes | tuple[bytes, ...]]:
-    """Return all values of each header, whose name may be repeated and in any case."""
-    lines_by_name: dict[bytes, tuple[bytes, ...]] = {}
-    for name, value in pairs:
-        lines_by_name[name.lower()] = (*lines_by_name.get(name.lower(), ()), value)
-    return {name: lines[0] if len(lines) == 1 else lines for name, lines in lines_by_name.items()}
-
-
 @lru_cache(maxsize=256)
 def _key(name: str) -> bytes:
     # Every request looks up the same dozen names.
@@ -144,21 +143,15 @@ def _key(name: str) -> bytes:
 
 
 _CONTENT_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
-# Longer names are not cached, since a client may send any number of them.
 _MAX_CACHED_NAME = 64
 
 
 @lru_cache(maxsize=512)
-def _environ_name_of(key: str) -> bytes | None:
+def _environ_name(key: str) -> bytes | None:
+    """Return the header name of a key of a WSGI environment, `None` if it is not a header."""
     if not key.startswith("HTTP_") and key not in _CONTENT_KEYS:
         return None
     return key.removeprefix("HTTP_").replace("_", "-").lower().encode("latin-1", "replace")
-
-
-def _environ_name(key: str) -> bytes | None:
-    """Return the header name of a key of a WSGI environment, `None` if it is not a header."""
-    is_short = len(key) <= _MAX_CACHED_NAME
-    return (_environ_name_of if is_short else _environ_name_of.__wrapped__)(key)
 
 
 def encode_value(text: str) -> str:
@@ -328,7 +321,9 @@ def check_param_headers(
     """
     for parameter in parameters:
         header = f"Mcp-Param-{parameter.header}"
-        value = _argument_at(arguments, parameter.path)
+        value: Any = arguments
+        for name in parameter.path:
+            value = value.get(name) if isinstance(value, Mapping) else None
         if value is None:
             if header in headers:
                 raise HeaderMismatch(f"{header} repeats an argument that the body does not have")
@@ -338,15 +333,6 @@ def check_param_headers(
             )
         elif not _matches_argument(decode_value(_single_value(headers, header)), value):
             raise HeaderMismatch(f"{header} differs from the body")
-
-
-def _argument_at(arguments: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    value: Any = arguments
-    for name in path:
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
-    return value
 
 
 def _matches_argument(text: str, value: Any) -> bool:

@@ -227,20 +227,18 @@ def _decode_batch(body: bytes) -> Batch | DecodingFailure:
         return DecodingFailure(
             InvalidRequest(f"A batch must have at most {MAX_BATCH_MESSAGES} messages")
         )
-    members = tuple(_decode_member(raw) for raw in raws)
+    members: list[Message | DecodingFailure] = []
+    for raw in raws:
+        # An array within a batch is not a batch.
+        decoded = decode(raw) if raw.startswith(b"{") else _diagnose(raw)
+        assert not isinstance(decoded, Batch)
+        members.append(decoded)
     answers = any(isinstance(member, Response) for member in members)
     if answers and any(isinstance(member, Request | Notification) for member in members):
         return DecodingFailure(
             InvalidRequest("A batch must contain either responses or requests, not both")
         )
-    return Batch(members)
-
-
-def _decode_member(raw: bytes) -> Message | DecodingFailure:
-    # An array within a batch is not a batch.
-    message = decode(raw) if raw.startswith(b"{") else _diagnose(raw)
-    assert not isinstance(message, Batch)
-    return message
+    return Batch(tuple(members))
 
 
 def read_params(raw: bytes, type: type[T], *, lenient: bool = False) -> T:
@@ -264,7 +262,10 @@ def read_params(raw: bytes, type: type[T], *, lenient: bool = False) -> T:
                 meant = _with_objects(raw, msgspec.inspect.type_info(type))
                 if meant != raw:
                     return read_params(meant, type)
-        raise InvalidParams(_format_validation_error(exc)) from exc
+        # "Expected `str`, got `int` - at `$.name`" becomes "params.name: expected …".
+        rule, _, path = str(exc).partition(" - at `$")
+        problem = clip(rule[0].lower() + rule[1:])
+        raise InvalidParams(f"params{path.rstrip('`')}: {problem}") from exc
     except msgspec.MsgspecError as exc:
         raise InvalidParams("params: not JSON") from exc
     except RecursionError as exc:
@@ -302,12 +303,6 @@ def _with_objects(raw: bytes, expected: msgspec.inspect.Type) -> bytes:
     return raw if meant == members else encode(meant)
 
 
-def _format_validation_error(exc: msgspec.ValidationError) -> str:
-    """Turn "Expected `str`, got `int` - at `$.name`" into "params.name: expected …"."""
-    rule, _, path = str(exc).partition(" - at `$")
-    return f"params{path.rstrip('`')}: {clip(rule[0].lower() + rule[1:])}"
-
-
 def encode(message: Any) -> bytes:
     """Return compact JSON.
 
@@ -320,19 +315,8 @@ def encode(message: Any) -> bytes:
         body = _encoder.encode(message)
     except RecursionError as exc:
         raise ValueError("The message is nested too deep") from exc
-    if b"null" in body:
-        _reject_non_finite(message)
-    return body
-
-
-def encode_failure(id: RequestId | None, exc: MCPError, revision: Revision | None) -> bytes:
-    """Return the encoded error response for an exception."""
-    return encode(build_failure(id, exc, revision))
-
-
-def _reject_non_finite(message: Any) -> None:
     # The encoder writes NaN and infinity as null, so only a message with a null can contain one.
-    values = [message]
+    values = [message] if b"null" in body else []
     while values:
         value = values.pop()
         if isinstance(value, dict):
@@ -341,6 +325,12 @@ def _reject_non_finite(message: Any) -> None:
             values.extend(value)
         elif isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{value} is not a JSON number")
+    return body
+
+
+def encode_failure(id: RequestId | None, exc: MCPError, revision: Revision | None) -> bytes:
+    """Return the encoded error response for an exception."""
+    return encode(build_failure(id, exc, revision))
 
 
 # Diagnosis of unusual messages --------------------------------------------------------------------
@@ -399,14 +389,7 @@ def _diagnose(body: bytes) -> Message | DecodingFailure:
     method = _read_text(loose.method)
     if method is None:
         return DecodingFailure(InvalidRequest('"method" must be a string'), request_id)
-    return _read_call(loose, method, request_id)
-
-
-def _read_call(
-    loose: _AnyMessage, method: str, request_id: RequestId | None
-) -> Message | DecodingFailure:
-    has_id = bool(bytes(loose.id))
-    if has_id and request_id is None:
+    if request_id is None and bytes(loose.id):
         return DecodingFailure(InvalidRequest(_ID_RULE))
     params = bytes(loose.params)
     if params in (b"", b"null") or is_empty_array(params):

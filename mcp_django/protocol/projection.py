@@ -75,27 +75,31 @@ def _handshake_result(
     if method in _EMPTY_RESULTS:
         return {}
     if result.get("resultType") == "task":
-        return _created_task(result)
+        # The task is nested, as in 2025-11-25.
+        meta = {"_meta": result["_meta"]} if "_meta" in result else {}
+        return {"task": _older_task(result), **meta}
     if method in _SINGLE_TASK_METHODS:
         return _older_task(result)
-    projected = dict(result)
-    for key in _STATELESS_MEMBERS:
-        projected.pop(key, None)
+    projected = _without(result, _STATELESS_MEMBERS)
     if method in _MEMBERS:
-        _project_member(method, projected, revision)
+        member, project = _MEMBERS[method]
+        # The entries of a list are encoded already (`encode_entries`).
+        if not isinstance(projected[member], msgspec.Raw):
+            projected[member] = [project(part, revision) for part in projected[member]]
     elif method == "initialize":
         projected["capabilities"] = project_capabilities(projected["capabilities"], revision)
         projected["serverInfo"] = project_implementation(projected["serverInfo"], revision)
     if method == "tools/call" and "structuredContent" in projected:
-        _project_structured(projected, revision, output_schema)
+        value = projected["structuredContent"]
+        if output_schema is None:
+            fits = isinstance(value, Mapping)
+        else:
+            fits = is_object_schema(output_schema)
+        if revision.structured_output == "none":
+            del projected["structuredContent"]
+        elif not fits:
+            projected["structuredContent"] = wrap_value(value)
     return projected
-
-
-def _project_member(method: str, projected: dict[str, Any], revision: Revision) -> None:
-    member, project = _MEMBERS[method]
-    # The entries of a list are encoded already (`encode_entries`).
-    if not isinstance(projected[member], msgspec.Raw):
-        projected[member] = [project(part, revision) for part in projected[member]]
 
 
 def encode_entries(
@@ -178,17 +182,14 @@ def project_tool(tool: Wire, revision: Revision) -> dict[str, Any]:
     elif not revision.titles and "title" in tool:
         # The only place for a title that these clients read.
         projected["annotations"] = {"title": tool["title"], **(annotations or {})}
-    projected["inputSchema"] = _project_schema(tool["inputSchema"], revision)
+    lacks = () if revision.schema_dialect else {"$schema"}
+    projected["inputSchema"] = _without(tool["inputSchema"], lacks)
     output = projected.pop("outputSchema", None)
     if output is not None and revision.structured_output != "none":
         if revision.structured_output == "object" and not is_object_schema(output):
             output = wrap_schema(output)
-        projected["outputSchema"] = _project_schema(output, revision)
+        projected["outputSchema"] = _without(output, lacks)
     return projected
-
-
-def _project_schema(schema: Wire, revision: Revision) -> dict[str, Any]:
-    return _without(schema, () if revision.schema_dialect else {"$schema"})
 
 
 def project_resource(resource: Wire, revision: Revision) -> dict[str, Any]:
@@ -211,9 +212,15 @@ def project_block(block: Wire, revision: Revision) -> dict[str, Any]:
     """Return a content block; a type that the revision lacks is converted to one that it has."""
     kind = block["type"]
     if kind == "audio" and not revision.audio:
-        return project_block(_audio_as_resource(block), revision)
+        # An embedded resource needs a URI; this one cannot be read.
+        contents = {"uri": "attachment:audio", "mimeType": block["mimeType"], "blob": block["data"]}
+        resource = {**_without(block, {"data", "mimeType"}), "type": "resource"}
+        return project_block({**resource, "resource": contents}, revision)
     if kind == "resource_link" and not revision.resource_links:
-        return project_block(_link_as_text(block), revision)
+        text = {"type": "text", "text": f"{block.get('title') or block['name']}: {block['uri']}"}
+        if "annotations" in block:
+            text["annotations"] = block["annotations"]
+        return project_block(text, revision)
     if block.keys() == _PLAIN_TEXT:
         return dict(block)
     projected = _project_annotations(_project_listed(block, revision), revision)
@@ -222,39 +229,8 @@ def project_block(block: Wire, revision: Revision) -> dict[str, Any]:
     return projected
 
 
-def _audio_as_resource(block: Wire) -> dict[str, Any]:
-    # An embedded resource needs a URI; this one cannot be read.
-    contents = {"uri": "attachment:audio", "mimeType": block["mimeType"], "blob": block["data"]}
-    return {**_without(block, {"data", "mimeType"}), "type": "resource", "resource": contents}
-
-
-def _link_as_text(block: Wire) -> dict[str, Any]:
-    text = {"type": "text", "text": f"{block.get('title') or block['name']}: {block['uri']}"}
-    if "annotations" in block:
-        text["annotations"] = block["annotations"]
-    return text
-
-
 def _project_contents(contents: Wire, revision: Revision) -> dict[str, Any]:
     return _without(contents, () if revision.object_meta else {"_meta"})
-
-
-def _project_structured(
-    projected: dict[str, Any], revision: Revision, output_schema: Wire | None
-) -> None:
-    value = projected["structuredContent"]
-    if revision.structured_output == "none":
-        del projected["structuredContent"]
-        return
-    fits = isinstance(value, Mapping)
-    if output_schema is not None:
-        fits = is_object_schema(output_schema)
-    if not fits:
-        projected["structuredContent"] = wrap_value(value)
-
-
-def _project_message(message: Wire, revision: Revision) -> dict[str, Any]:
-    return {**message, "content": project_block(message["content"], revision)}
 
 
 def _project_listed(described: Wire, revision: Revision) -> dict[str, Any]:
@@ -291,7 +267,13 @@ _MEMBERS: Mapping[str, tuple[str, Callable[[Wire, Revision], dict[str, Any]]]] =
     "resources/templates/list": ("resourceTemplates", project_resource),
     "resources/read": ("contents", _project_contents),
     "prompts/list": ("prompts", project_prompt),
-    "prompts/get": ("messages", _project_message),
+    "prompts/get": (
+        "messages",
+        lambda message, revision: {
+            **message,
+            "content": project_block(message["content"], revision),
+        },
+    ),
     "tasks/list": ("tasks", lambda task, revision: _older_task(task)),
 }
 
@@ -312,9 +294,21 @@ def project_client_request(
     """
     projected = dict(params)
     if method == "elicitation/create":
-        return _project_elicitation(projected, revision, elicitation_id)
-    if method == "sampling/createMessage":
-        return _project_sampling(projected, revision)
+        if not revision.elicitation_url:
+            # 2025-06-18 has only form mode, and no member for the mode.
+            projected.pop("mode", None)
+            projected["requestedSchema"] = _older_form(projected["requestedSchema"])
+        elif projected.get("mode") == "url" and revision.elicitation_ids:
+            projected["elicitationId"] = elicitation_id
+    elif method == "sampling/createMessage" and not revision.sampling_tools:
+        projected.pop("tools", None)
+        projected.pop("toolChoice", None)
+        # In these revisions a message has exactly one block.
+        projected["messages"] = [
+            {"role": message["role"], "content": project_block(block, revision)}
+            for message in projected["messages"]
+            for block in _blocks(message)
+        ]
     return projected
 
 
@@ -334,51 +328,24 @@ def find_inexpressible(method: str, params: Wire, revision: Revision) -> str | N
     return None
 
 
-def _project_sampling(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    if not revision.sampling_tools:
-        params.pop("tools", None)
-        params.pop("toolChoice", None)
-        # In these revisions a message has exactly one block.
-        params["messages"] = [
-            {"role": message["role"], "content": project_block(block, revision)}
-            for message in params["messages"]
-            for block in _blocks(message)
-        ]
-    return params
-
-
 def _blocks(message: Wire) -> list[Wire]:
     content = message["content"]
     return content if isinstance(content, list) else [content]
 
 
-def _project_elicitation(
-    params: dict[str, Any], revision: Revision, elicitation_id: str
-) -> dict[str, Any]:
-    if not revision.elicitation_url:
-        # 2025-06-18 has only form mode, and no member for the mode.
-        params.pop("mode", None)
-        params["requestedSchema"] = _older_form(params["requestedSchema"])
-    elif params.get("mode") == "url" and revision.elicitation_ids:
-        params["elicitationId"] = elicitation_id
-    return params
-
-
 def _older_form(form: Wire) -> dict[str, Any]:
     """Return a form for 2025-06-18: defaults only for booleans, choice titles in `enumNames`."""
-    properties = {name: _older_field(field) for name, field in form["properties"].items()}
-    return {**{key: form[key] for key in form if key != "$schema"}, "properties": properties}
-
-
-def _older_field(field: Wire) -> dict[str, Any]:
-    older = dict(field)
-    if field.get("type") != "boolean":
-        older.pop("default", None)
-    titled = older.pop("oneOf", None)
-    if titled:
-        older["enum"] = [option["const"] for option in titled]
-        older["enumNames"] = [option["title"] for option in titled]
-    return older
+    properties = {}
+    for name, field in form["properties"].items():
+        older = dict(field)
+        if field.get("type") != "boolean":
+            older.pop("default", None)
+        titled = older.pop("oneOf", None)
+        if titled:
+            older["enum"] = [option["const"] for option in titled]
+            older["enumNames"] = [option["title"] for option in titled]
+        properties[name] = older
+    return {**_without(form, {"$schema"}), "properties": properties}
 
 
 # Tasks --------------------------------------------------------------------------------------------
@@ -414,19 +381,10 @@ def _older_task(task: Wire) -> dict[str, Any]:
     result = task.get("result")
     if task["status"] == "completed" and result is not None and result.get("isError"):
         projected["status"] = "failed"
-        projected["statusMessage"] = _first_text(result) or "The tool reported an error."
+        texts = (block["text"] for block in result.get("content", ()) if block["type"] == "text")
+        first_text = clip(next(texts, ""), limit=500)
+        projected["statusMessage"] = first_text or "The tool reported an error."
     return projected
-
-
-def _first_text(result: Wire) -> str:
-    texts = (block["text"] for block in result.get("content", ()) if block["type"] == "text")
-    return clip(next(texts, ""), limit=500)
-
-
-def _created_task(result: Wire) -> dict[str, Any]:
-    """Return the result that announces a new task, nested as in 2025-11-25."""
-    meta = {"_meta": result["_meta"]} if "_meta" in result else {}
-    return {"task": _older_task(result), **meta}
 
 
 # Wrapping output that is not an object ------------------------------------------------------------

@@ -76,10 +76,22 @@ class EventDecoder:
         """Return the events that `chunk` completes."""
         events: list[ServerSentEvent] = []
         for line in self._lines(self._text.decode(chunk)):
-            if line:
-                self._read_field(line)
-            else:
-                events += self._dispatch()
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if not line:
+                # An empty line ends an event, which exists only if it has data.
+                if self._data:
+                    data, event = "\n".join(self._data), self._event or "message"
+                    events.append(ServerSentEvent(data=data, event=event, id=self.last_event_id))
+                self._data, self._event = [], ""
+            elif name == "data":
+                self._data.append(value)
+            elif name == "event":
+                self._event = value
+            elif name == "id" and "\0" not in value:
+                self.last_event_id = value
+            elif name == "retry" and _MILLISECONDS.fullmatch(value):
+                self.retry = int(value)
         return events
 
     def _lines(self, text: str) -> list[str]:
@@ -97,22 +109,3 @@ class EventDecoder:
         else:
             self._line += rest
         return lines
-
-    def _read_field(self, line: str) -> None:
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            self._data.append(value)
-        elif name == "event":
-            self._event = value
-        elif name == "id" and "\0" not in value:
-            self.last_event_id = value
-        elif name == "retry" and _MILLISECONDS.fullmatch(value):
-            self.retry = int(value)
-
-    def _dispatch(self) -> list[ServerSentEvent]:
-        data, event = self._data, self._event or "message"
-        self._data, self._event = [], ""
-        if not data:
-            return []
-        return [ServerSentEvent(data="\n".join(data), event=event, id=self.last_event_id)]

@@ -53,14 +53,11 @@ def escape_invisible(text: str, *, lines: bool = True) -> str:
         return text
     allowed = _JOINERS_AND_LINES if lines else _JOINERS
     return "".join(
-        character if character in allowed else _escape_character(character) for character in text
+        character
+        if character in allowed or unicodedata.category(character) not in _INVISIBLE
+        else f"\\u{{{ord(character):x}}}"
+        for character in text
     )
-
-
-def _escape_character(character: str) -> str:
-    if unicodedata.category(character) not in _INVISIBLE:
-        return character
-    return f"\\u{{{ord(character):x}}}"
 
 
 def one_line(text: str, *, limit: int = 120) -> str:

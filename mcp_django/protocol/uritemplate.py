@@ -104,10 +104,21 @@ class URITemplate:
     def __init__(self, template: str, *, is_lookup: bool = False) -> None:
         self.template = template = lower_scheme(template)
         self.is_lookup = is_lookup
-        path, self._query = self._split_query()
-        pieces = _EXPRESSION.split(path)
-        self._literals = tuple(pieces[::2])
-        self._path = tuple(map(self._path_variable, pieces[1::2]))
+        path = template
+        self._query: tuple[str, ...] = ()
+        if match := _QUERY.search(template):
+            path, self._query = template[: match.start()], tuple(match[1].split(","))
+            if not all(map(_VARIABLE.fullmatch, self._query)):
+                raise self._unsupported(match[0])
+        self._literals = tuple(_EXPRESSION.split(path)[::2])
+        expressions = _EXPRESSION.findall(path)
+        for expression in expressions:
+            if not _VARIABLE.fullmatch(expression.removeprefix("+")):
+                raise self._unsupported(f"{{{expression}}}")
+        self._path = tuple(
+            _Variable(expression.removeprefix("+"), expression.startswith("+"))
+            for expression in expressions
+        )
         self.variables: tuple[str, ...] = (*(v.name for v in self._path), *self._query)
         self._is_file = template.startswith("file:")
         self._scheme = f"{template.partition(':')[0]}:"
@@ -133,7 +144,7 @@ class URITemplate:
             return None
         if not uri.startswith(self._scheme):
             uri = lower_scheme(uri)
-        path, separator, query = uri.partition("?") if self._query else (uri, "", "")
+        path, _, query = uri.partition("?") if self._query else (uri, "", "")
         decoded, texts = _decode(path), self._match_path(path)
         # A value and the literal next to it can also combine to "..".
         if decoded is None or texts is None or _has_parent_segment(decoded):
@@ -144,8 +155,13 @@ class URITemplate:
             if value is None or self._is_unsafe(variable, before, value):
                 return None
             values[variable.name] = value
-        arguments = self._match_query(query) if separator else {}
-        return None if arguments is None else values | arguments
+        for pair in filter(None, query.split("&")):
+            name, _, text = pair.partition("=")
+            value = _decode(text)
+            if name not in self._query or name in values or value is None or "#" in text:
+                return None
+            values[name] = value
+        return values
 
     def expand(self, values: Mapping[str, str]) -> str:
         """Return the URI for `values`; matching it returns the same values.
@@ -165,21 +181,6 @@ class URITemplate:
         if self.match(uri) != {name: values[name] for name in self.variables if name in values}:
             raise self._error(f"matching {clip(uri)!r} would not return the same values")
         return uri
-
-    def _split_query(self) -> tuple[str, tuple[str, ...]]:
-        match = _QUERY.search(self.template)
-        if match is None:
-            return self.template, ()
-        names = tuple(match[1].split(","))
-        if not all(map(_VARIABLE.fullmatch, names)):
-            raise self._unsupported(match[0])
-        return self.template[: match.start()], names
-
-    def _path_variable(self, expression: str) -> _Variable:
-        name = expression.removeprefix("+")
-        if not _VARIABLE.fullmatch(name):
-            raise self._unsupported(f"{{{expression}}}")
-        return _Variable(name, expression.startswith("+"))
 
     def _check(self) -> None:
         if len(set(self.variables)) < len(self.variables):
@@ -234,16 +235,6 @@ class URITemplate:
             after.append(rest[at + len(separator) :])
             rest = rest[:at]
         return [*before, rest, *reversed(after)]
-
-    def _match_query(self, query: str) -> dict[str, str] | None:
-        values: dict[str, str] = {}
-        for pair in filter(None, query.split("&")):
-            name, _, text = pair.partition("=")
-            value = _decode(text)
-            if name not in self._query or name in values or value is None or "#" in text:
-                return None
-            values[name] = value
-        return values
 
     def _is_unsafe(self, variable: _Variable, before: str, value: str) -> bool:
         # This applies to every scheme, since authors join such values to directories and URLs.

@@ -45,7 +45,8 @@ extra_cleanups: list[Callable[[], dict[str, QuerySet[Any]]]] = []
 
 def delete_expired(report: Callable[[str, int], Any] | None = None) -> int:
     """Delete all expired rows, and return how many."""
-    _close_late_rows()
+    for close in closers:
+        close()
     total = 0
     for name, due in _expired_rows().items():
         count = sum(iter(partial(_delete_chunk, due), 0))
@@ -61,7 +62,8 @@ take_sweep_lease = partial(take_lease, "sweep", seconds=SWEEP_SECONDS)
 
 def delete_expired_chunk() -> int:
     """Delete one chunk of expired rows, and return how many; 0 if there are none."""
-    _close_late_rows()
+    for close in closers:
+        close()
     return next(filter(None, map(_delete_chunk, _expired_rows().values())), 0)
 
 
@@ -72,6 +74,13 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
     over = Q(expires_at__lt=seconds_ago(GRACE_SECONDS)) | Q(seen_at__lt=idle)
     topics = rows(tables.Topic).filter(changed_at__lt=seconds_ago(settings.session_max_age))
     others = {name: due for more in extra_cleanups for name, due in more().items()}
+    if thread_context() is not None and is_shared(bound_tenant()):
+        # No tenant is entered here, so tables that each tenant has of its own are left out.
+        others = {
+            name: due
+            for name, due in others.items()
+            if not is_tenant_app(due.model._meta.app_config.name)
+        }
     return {
         "streams": rows(tables.Stream).filter(expires_at__lt=Now()),
         "sessions": rows(tables.Session).filter(over),
@@ -85,20 +94,8 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
         "security_events": _older_than(tables.AuthEvent, retention.security_events),
         "calls": _older_than(tables.Call, retention.calls),
         "topics": topics.exclude(pk__in=[OVERRIDES.digest, CLOCK.digest]),
-        **{name: due for name, due in others.items() if not _is_of_other_tenants(due)},
+        **others,
     }
-
-
-def _is_of_other_tenants(due: QuerySet[Any]) -> bool:
-    """Return whether each tenant has its own table of these rows, and no tenant is entered here."""
-    if thread_context() is None or not is_shared(bound_tenant()):
-        return False
-    return is_tenant_app(due.model._meta.app_config.name)
-
-
-def _close_late_rows() -> None:
-    for close in closers:
-        close()
 
 
 def _older_than(model: type[Model], retention: float) -> QuerySet[Any]:

@@ -39,7 +39,7 @@ from mcp_django.storage.databases import (
     run_in_db_thread,
 )
 from mcp_django.storage.inbox import worker_id
-from mcp_django.storage.versions import TAGS, NumberedChanges, TopicKey
+from mcp_django.storage.versions import TAGS, TopicKey
 
 logger = logging.getLogger("mcp_django")
 
@@ -151,7 +151,9 @@ async def receive_topics() -> AsyncGenerator[list[TopicKey], None]:
                 received, receiving = receiving, None
                 message = received.result()
             except Exception as exc:  # noqa: BLE001 - it is logged
-                if _is_receive_timeout(exc):
+                # The Redis client stopped waiting because no message came for too long: its timeout
+                # may be as short as the layer's own. Leaving the group would lose notifications.
+                if type(exc).__name__ == "TimeoutError":
                     continue
                 outage.log(exc)
                 await _cancel_receive(receiving)
@@ -177,14 +179,6 @@ async def _cancel_receive(receiving: asyncio.Future[Any] | None) -> None:
             if not receiving.cancelled():
                 receiving.exception()  # retrieved, so that asyncio does not log it
             return
-
-
-def _is_receive_timeout(exc: Exception) -> bool:
-    """Return whether the Redis client stopped waiting because no message came for too long.
-
-    Its timeout may be as short as the layer's own. Leaving the group would lose notifications.
-    """
-    return type(exc).__name__ == "TimeoutError"
 
 
 def _is_cancelled() -> bool:
@@ -377,23 +371,19 @@ class Hub:
             changes = await self._query(partial(versions.read_changes, seen))
             if changes is None:
                 return False
-            self._deliver_changes(changes, seen)
-            is_all = changes.is_all
+            self.seen_number, is_all = changes.until, changes.is_all
+            numbers = changes.numbers
+            is_restored = seen is not None and changes.until < seen
+            self.restores += is_restored
+            if seen is None or is_restored:
+                # The previous state is unknown, so any topic may have changed.
+                numbers = dict.fromkeys(self._numbered, changes.until)
+            for digest, number in numbers.items():
+                topic = self._numbered.get(digest)
+                if topic is not None and (topic in self._versions or not self._preparing[topic]):
+                    self._versions[topic] = number
+                    self._deliver(topic)
         return True
-
-    def _deliver_changes(self, changes: NumberedChanges, seen: int | None) -> None:
-        self.seen_number = changes.until
-        numbers = changes.numbers
-        is_restored = seen is not None and changes.until < seen
-        self.restores += is_restored
-        if seen is None or is_restored:
-            # The previous state is unknown, so any topic may have changed.
-            numbers = dict.fromkeys(self._numbered, changes.until)
-        for digest, number in numbers.items():
-            topic = self._numbered.get(digest)
-            if topic is not None and (topic in self._versions or not self._preparing[topic]):
-                self._versions[topic] = number
-                self._deliver(topic)
 
     async def _compare_versions(self, topics: Iterable[TopicKey]) -> bool:
         """Notify of the topics whose version has changed; return whether the rows could be read."""
@@ -477,24 +467,21 @@ class Hub:
                 await self.poll_numbered()
             versioned = [topic for topic in self._unnumbered if topic.has_version]
             await self._compare_versions([topic for topic in versioned if not topic.is_revocation])
-            await self._compare_callers([topic for topic in versioned if topic.is_revocation])
-            await self._poll_inbox()
-
-    async def _compare_callers(self, callers: list[TopicKey]) -> None:
-        """Compare the topics of callers if any was revoked; each stream has its own topics."""
-        if not callers:
-            return
-        versions_by_topic = await self._query(partial(versions.read_versions, [versions.REVOKED]))
-        version = None if versions_by_topic is None else versions_by_topic.get(versions.REVOKED, 0)
-        if version not in (None, self._revoked_version) and await self._compare_versions(callers):
-            self._revoked_version = version or 0
-
-    async def _poll_inbox(self) -> None:
-        sessions = {int(topic.uri): topic for topic in self._unnumbered if topic.kind == "session"}
-        if not sessions:
-            return
-        for pk in await self._query(partial(inbox.sessions_with_messages, sessions)) or ():
-            self._deliver(sessions[pk])
+            callers = [topic for topic in versioned if topic.is_revocation]
+            if callers:
+                # Each stream has its own, so they are compared only if any caller was revoked.
+                revocations = await self._query(partial(versions.read_versions, [versions.REVOKED]))
+                version = None if revocations is None else revocations.get(versions.REVOKED, 0)
+                is_new = version not in (None, self._revoked_version)
+                if is_new and await self._compare_versions(callers):
+                    self._revoked_version = version or 0
+            sessions = {
+                int(topic.uri): topic for topic in self._unnumbered if topic.kind == "session"
+            }
+            if sessions:
+                read_inbox = partial(inbox.sessions_with_messages, sessions)
+                for pk in await self._query(read_inbox) or ():
+                    self._deliver(sessions[pk])
 
 
 _hubs: dict[asyncio.AbstractEventLoop, Hub] = {}

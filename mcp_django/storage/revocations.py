@@ -123,12 +123,9 @@ def _user_saved(
         return
     is_loaded = "is_active" not in instance.get_deferred_fields()
     is_revoked = is_loaded and not instance.is_active
-    notified = partial(notify_user if is_revoked else _forget_user, instance.pk)
-    after_commit(notified, using=using)
-
-
-def _forget_user(pk: Any) -> None:
-    forget(_user_tag(pk))
+    tag = _user_tag(instance.pk)
+    changed = partial(notify_user, instance.pk) if is_revoked else partial(forget, tag)
+    after_commit(changed, using=using)
 
 
 def _user_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
@@ -139,12 +136,9 @@ def _user_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
 def _token_saved(instance: tables.AccessToken, *, created: bool, using: str, **kwargs: Any) -> None:
     if not created:
         is_revoked = instance.revoked_at is not None
-        ended = notify_revoked if is_revoked else _forget_credential
-        after_commit(partial(ended, instance.credential), using=using)
-
-
-def _forget_credential(credential: str) -> None:
-    forget(_credential_tag(credential))
+        credential, tag = instance.credential, _credential_tag(instance.credential)
+        changed = partial(notify_revoked, credential) if is_revoked else partial(forget, tag)
+        after_commit(changed, using=using)
 
 
 def _token_deleted(instance: tables.AccessToken, *, using: str, **kwargs: Any) -> None:

@@ -274,7 +274,13 @@ def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
             refused += [session.digest for session in opened[-len(excess) :]]
     if refused:
         rows(tables.Session).filter(digest__in=refused).delete()
-    return {digest: _too_many_sessions() for digest in refused}
+    return {
+        digest: TooManySessions(
+            "There are too many sessions of clients without credentials; try again later.",
+            data={"retryAfter": RETRY_AFTER_SECONDS},
+        )
+        for digest in refused
+    }
 
 
 @lru_cache(maxsize=64)
@@ -290,13 +296,6 @@ def _sessions_beyond(most: int, upto: int, idle: float) -> CompiledQuery[Any]:
         return used.values_list("pk")[most : most + upto]
 
     return CompiledQuery(build)
-
-
-def _too_many_sessions() -> TooManySessions:
-    return TooManySessions(
-        "There are too many sessions of clients without credentials; try again later.",
-        data={"retryAfter": RETRY_AFTER_SECONDS},
-    )
 
 
 def _evict_oldest(new: Sequence[NewSession]) -> None:
@@ -407,30 +406,22 @@ def _read_sessions(
     keys: Collection[SessionKey],
 ) -> dict[SessionKey, Confirmed[SessionRecord]]:
     """Return those sessions that are live, and note that they are in use."""
+    idle = get_settings().session_idle
     sessions: dict[SessionKey, Confirmed[SessionRecord]] = {}
     for alias in dict.fromkeys(key.alias for key in keys):
-        sessions |= _read_sessions_of(alias, {key for key in keys if key.alias == alias})
-    return sessions
-
-
-def _read_sessions_of(
-    alias: str, keys: set[SessionKey]
-) -> dict[SessionKey, Confirmed[SessionRecord]]:
-    idle = get_settings().session_idle
-    digests = padded([*{key.digest for key in keys}])
-    sessions = {}
-    query = _live_sessions(idle, len(digests))
-    session_rows = query.rows(alias, numbered(digests))
-    for tenant, server, principal, now, ends_at, seen_at, is_stale, *columns in session_rows:
-        record = SessionRecord(*columns)
-        key = SessionKey(record.digest, tenant, server, principal, alias)
-        if key not in keys:
-            # The session belongs to another caller or tenant than the request.
-            continue
-        if is_stale:
-            note_seen(record.pk)
-        seconds = min((ends_at - now).total_seconds(), (seen_at - now).total_seconds() + idle)
-        sessions[key] = Confirmed(record, frozenset((session_tag(record.pk),)), seconds)
+        wanted_keys = {key for key in keys if key.alias == alias}
+        digests = padded([*{key.digest for key in wanted_keys}])
+        session_rows = _live_sessions(idle, len(digests)).rows(alias, numbered(digests))
+        for tenant, server, principal, now, ends_at, seen_at, is_stale, *columns in session_rows:
+            record = SessionRecord(*columns)
+            key = SessionKey(record.digest, tenant, server, principal, alias)
+            if key not in wanted_keys:
+                # The session belongs to another caller or tenant than the request.
+                continue
+            if is_stale:
+                note_seen(record.pk)
+            seconds = min((ends_at - now).total_seconds(), (seen_at - now).total_seconds() + idle)
+            sessions[key] = Confirmed(record, frozenset((session_tag(record.pk),)), seconds)
     return sessions
 
 

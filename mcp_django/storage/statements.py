@@ -229,7 +229,12 @@ class CompiledInsert:
         operations: Any = connection.ops
         values = [compiled.values_of(row, connection) for row in rows]
         # One statement for many rows: in each, a driver releases the GIL and gets it back late.
-        size = _rows_per_insert(connection, compiled.fields, values)
+        connection.ensure_connection()
+        # For SQLite, Django assumes the limit of old versions, a fraction of the actual limit.
+        if limit := getattr(connection.connection, "getlimit", None):
+            size = max(1, int(limit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)) // len(values[0]))
+        else:
+            size = operations.bulk_batch_size(compiled.fields, values)
         conflict = OnConflict.IGNORE if again else None
         insert = f"{operations.insert_statement(on_conflict=conflict)} {compiled.table}"
         suffix = operations.on_conflict_suffix_sql(compiled.fields, conflict, (), ())
@@ -274,15 +279,6 @@ def _preparing(field: Any) -> Callable[[Any, Any], Any]:
         return ready
 
     return prepare_json
-
-
-def _rows_per_insert(connection: Any, fields: Sequence[Any], values: Sequence[Any]) -> int:
-    connection.ensure_connection()
-    # For SQLite, Django assumes the limit of old versions, a fraction of the actual limit.
-    if limit := getattr(connection.connection, "getlimit", None):
-        return max(1, int(limit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)) // len(values[0]))
-    size: int = connection.ops.bulk_batch_size(fields, values)
-    return size
 
 
 class _Prepared(NamedTuple):

@@ -158,31 +158,28 @@ class _Events(_StreamRows):
 
         ``again`` is not needed: a counter shows whether an earlier attempt stored the events.
         """
-        outcomes = [_advance(batch) for batch in new]
-        added = [batch for batch, is_added in zip(new, outcomes, strict=True) if is_added is True]
-        events = [
-            {"stream_id": batch.number, "seq": seq, "payload": payload}
-            for batch in added
-            for seq, payload in batch.events
-        ]
+        outcomes: list[LeaseLost | None] = []
+        events: list[dict[str, Any]] = []
+        for batch in new:
+            last = batch.events[-1][0]
+            counting = _counting(batch.retention if batch.is_final else None)
+            values = {"stream": batch.number, "owner": worker_id(), "last": last}
+            if counting.update(write_alias(), values):
+                outcomes.append(None)
+                events += (
+                    {"stream_id": batch.number, "seq": seq, "payload": payload}
+                    for seq, payload in batch.events
+                )
+                continue
+            # The first attempt may have succeeded, and only the database's answer was lost.
+            mine = rows(tables.Stream).filter(pk=batch.number, owner=worker_id())
+            outcomes.append(None if mine.filter(last_seq=last).exists() else LeaseLost())
         _insert_event.insert(self.alias(), events)
-        return [outcome if isinstance(outcome, Exception) else None for outcome in outcomes]
+        return outcomes
 
 
 EVENTS = _Events()
 _insert_event = CompiledInsert(lambda: tables.Event)
-
-
-def _advance(new: NewEvents) -> bool | LeaseLost:
-    """Set the counter of a stream; return whether its events must be added, or ``LeaseLost``."""
-    last = new.events[-1][0]
-    counting = _counting(new.retention if new.is_final else None)
-    values = {"stream": new.number, "owner": worker_id(), "last": last}
-    if counting.update(write_alias(), values):
-        return True
-    # The first attempt may have succeeded, and only the database's answer was lost.
-    mine = rows(tables.Stream).filter(pk=new.number, owner=worker_id())
-    return False if mine.filter(last_seq=last).exists() else LeaseLost()
 
 
 @lru_cache(maxsize=8)
@@ -242,16 +239,13 @@ def find_request_owner(session_pk: int, request_id: RequestId) -> int | None:
     The stream of a batch has the responses to several requests.
     """
     streams = rows(tables.Stream).filter(session=session_pk, kind=POST, state=OPEN)
-    for owner, answered in streams.values_list("owner", "request_id"):
-        ids = json.loads(answered)
-        if _contains_id(request_id, ids if isinstance(ids, list) else [ids]):
+    for owner, encoded in streams.values_list("owner", "request_id"):
+        answered = json.loads(encoded)
+        ids = answered if isinstance(answered, list) else [answered]
+        # 1 and "1" differ, and so do 1 and true.
+        if any(other == request_id and type(other) is type(request_id) for other in ids):
             return owner
     return None
-
-
-def _contains_id(request_id: RequestId, ids: Sequence[RequestId]) -> bool:
-    # 1 and "1" differ, and so do 1 and true.
-    return any(candidate == request_id and type(candidate) is type(request_id) for candidate in ids)
 
 
 def find_owner(session_pk: int, number: int) -> int | None:

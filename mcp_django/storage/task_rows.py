@@ -278,9 +278,8 @@ def close_expired(pks: Iterable[str] | None = None) -> int:
     if pks is not None:
         late = late.filter(pk__in=list(pks))
     closed = 0
-    for pk, is_expired in late.annotate(is_expired=_expired_condition()).values_list(
-        "pk", "is_expired"
-    ):
+    annotated = late.annotate(is_expired=Q(expires_at__lte=Now()))
+    for pk, is_expired in annotated.values_list("pk", "is_expired"):
         # Checked again in the same query: the lease may have been renewed.
         queryset = rows(tables.Task).filter(_late_condition(), pk=pk)
         closed += _update_task(
@@ -289,13 +288,9 @@ def close_expired(pks: Iterable[str] | None = None) -> int:
     return closed
 
 
-def _expired_condition() -> Q:
-    return Q(expires_at__lte=Now())
-
-
 def _late_condition() -> Q:
     is_lost = Q(status=WORKING, lease_until__isnull=False, lease_until__lt=Now())
-    return is_lost | (_expired_condition() & Q(status__in=OPEN_STATUSES))
+    return is_lost | (Q(expires_at__lte=Now()) & Q(status__in=OPEN_STATUSES))
 
 
 def _failure_changes(message: str, code: int = INTERNAL_ERROR) -> dict[str, Any]:

@@ -121,7 +121,12 @@ def assign_number(changed: Sequence[TopicKey]) -> None:
     with atomic():
         # A process may have been suspended in its transaction.
         limit_lock_wait(queryset.db, LOCK_SECONDS)
-        number = _increment_clock()
+        clock = rows(tables.Topic).filter(pk=CLOCK.digest)
+        if not clock.update(version=F("version") + 1):
+            first = tables.Topic(digest=CLOCK.digest, version=0, changed_at=Now())
+            rows(tables.Topic).bulk_create([first], ignore_conflicts=True)
+            clock.update(version=F("version") + 1)
+        number = clock.values_list("version", flat=True).get()
         changes = {"version": F("version") + 1, "seq": number, "changed_at": Now()}
         if queryset.update(**changes) < len(digests):
             there = set(queryset.values_list("pk", flat=True))
@@ -131,15 +136,6 @@ def assign_number(changed: Sequence[TopicKey]) -> None:
                 for digest in digests
                 if digest not in there
             )
-
-
-def _increment_clock() -> int:
-    clock = rows(tables.Topic).filter(pk=CLOCK.digest)
-    if not clock.update(version=F("version") + 1):
-        first = tables.Topic(digest=CLOCK.digest, version=0, changed_at=Now())
-        rows(tables.Topic).bulk_create([first], ignore_conflicts=True)
-        clock.update(version=F("version") + 1)
-    return clock.values_list("version", flat=True).get()
 
 
 def last_number(*, before: float) -> Any:

@@ -217,7 +217,10 @@ class BatchWriter:
         """
         self._added.append(_QueuedRow(kind, row, notify=notify))
         if len(self._added) > MAX_WAITING:
-            self._drop_oldest()
+            # The thread that writes may have taken the oldest meanwhile.
+            with suppress(IndexError):
+                self._added.popleft()
+                self.lost += 1
         # Waking a thread costs more than the rest, so it is not done for each row.
         is_full = len(self._added) >= FLUSH_ROWS and self._wake_queue.empty()
         is_heard = notify is not None and self._wake_queue.qsize() < MAX_WAITING
@@ -257,12 +260,6 @@ class BatchWriter:
     @property
     def _is_writer_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
-
-    def _drop_oldest(self) -> None:
-        # The thread that writes may have taken it meanwhile.
-        with suppress(IndexError):
-            self._added.popleft()
-            self.lost += 1
 
     def _start(self) -> None:
         # If the lock is taken, another caller is starting the thread; a finalizer must not wait.

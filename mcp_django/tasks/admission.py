@@ -129,16 +129,13 @@ class TaskPlan:
             if self.is_requested:
                 raise InvalidParams(_result_text(call.result))
             return
-        self._make_task_call(call)
-        if self.is_requested:
-            call.must_become_task = True
-            call.to_error = partial(_raise_error, call.to_error)
-
-    def _make_task_call(self, call: Call) -> None:
         assert call.interaction is not None
         call.task = DeferredTask(call.interaction)
         call.task_factory = partial(self._create_task, call.raw_arguments)
         call.start_as_task = self.tool.ask == "during"
+        if self.is_requested:
+            call.must_become_task = True
+            call.to_error = partial(_raise_error, call.to_error)
 
     def _create_task(self, raw: bytes, call: Call, state: bytes) -> dict[str, Any]:
         row = _create_task(
@@ -168,32 +165,26 @@ def admit_task(call: Call, rest: Iterable[Step]) -> None:
             support; the client requests a task from a tool without tasks; or the call is rejected,
             and its client accepts only a task or an error.
     """
-    try:
-        plan = _plan_task(call)
-    except MissingCapability as exc:
-        call.result = capability_result(call, exc)
-        return
-    if plan is None:
-        run_steps(call, rest)
-    else:
-        plan.admit(call, rest)
-
-
-def _plan_task(call: Call) -> TaskPlan | None:
     tool, task_param = cast(Tool, call.component), cast(TaskRequestParams, call.params).task
     # Only 2025-11-25 has the parameter.
     is_requested = call.revision.tasks and bytes(task_param) != b"null"
-    mode = _task_mode(call, tool, is_requested=is_requested)
+    try:
+        mode = _task_mode(call, tool, is_requested=is_requested)
+    except MissingCapability as exc:
+        call.result = capability_result(call, exc)
+        return
     if not mode:
-        return None
+        run_steps(call, rest)
+        return
     ttl = _requested_ttl(task_param) if is_requested else None
     # At 2025-11-25 a task is created only for a client that requests it.
     is_only_answer = mode == "task" and call.revision.tasks
-    return TaskPlan(tool=tool, mode=mode, is_requested=is_only_answer, ttl=ttl)
+    plan = TaskPlan(tool=tool, mode=mode, is_requested=is_only_answer, ttl=ttl)
+    plan.admit(call, rest)
 
 
 def _requested_ttl(task_param: msgspec.Raw) -> timedelta | None:
-    """Return the requested lifetime; ``_allowed_ttl`` limits it."""
+    """Return the requested lifetime; ``_create_task`` limits it."""
     try:
         task = b"{}" if is_empty_array(bytes(task_param)) else task_param
         ttl = msgspec.json.decode(task, type=_TaskRequest).ttl
@@ -234,6 +225,10 @@ def _create_task(
         InternalError: the task was not accepted, and its row is marked as failed.
     """
     settings, envelope = get_settings(), call.envelope
+    lifetime = timedelta(seconds=tool.task_ttl or settings.task_ttl)
+    if ttl is not None:
+        most = max(lifetime, timedelta(seconds=settings.task_max_ttl))
+        lifetime = min(max(ttl, timedelta(milliseconds=1)), most)
     row = task_rows.create_task(
         server=call.server.name,
         tool=tool.name,
@@ -246,7 +241,7 @@ def _create_task(
         trace=envelope.trace,
         protocol_version=call.revision.version,
         state=state.decode(),
-        ttl=_allowed_ttl(tool, ttl),
+        ttl=lifetime,
         poll=timedelta(seconds=settings.task_poll_seconds),
         session_pk=getattr(getattr(call.session, "row", None), "pk", None),
         engine=settings.task_backend,
@@ -272,12 +267,3 @@ def enqueue(row: Task) -> None:
         task_rows.fail_task(row.pk, str(exc))
         row.refresh_from_db(using=row._state.db)
         raise InternalError(str(exc)) from exc
-
-
-def _allowed_ttl(tool: Tool, requested: timedelta | None) -> timedelta:
-    settings = get_settings()
-    usual = timedelta(seconds=tool.task_ttl or settings.task_ttl)
-    if requested is None:
-        return usual
-    most = max(usual, timedelta(seconds=settings.task_max_ttl))
-    return min(max(requested, timedelta(milliseconds=1)), most)

@@ -92,7 +92,11 @@ def cancel_task(call: Call) -> dict[str, Any]:
     Raises:
         InvalidParams: the task does not exist, or, for 2025-11-25, it has already ended.
     """
-    row = _own_task(call)
+    # The caller need not be able to use the tool of the task any more.
+    task_id = _requested_task_id(call)
+    row = _task_of_caller(call, task_id)
+    if row is None:
+        raise _no_task(task_id)
     if not task_rows.cancel_task(row) and call.revision.tasks:
         raise InvalidParams(f"The task is {row.status} already; there is nothing to cancel.")
     return status.task_details(row)
@@ -128,7 +132,8 @@ def list_tasks(call: Call) -> dict[str, Any]:
         MethodNotFound: the server is open to all callers, so tasks cannot be told apart by caller.
     """
     _check_support(call)
-    if not _can_list_tasks(call):
+    # Only an identified caller has tasks of its own.
+    if is_open(call.server) or not call.principal.is_authenticated:
         raise MethodNotFound("This server does not list tasks, since it is open to all callers.")
     principal = call.principal
     hidden = unreadable_tools(call.server.catalog, principal)
@@ -156,11 +161,6 @@ def _older_than(queryset: QuerySet[Task], last: str) -> QuerySet[Task]:
     # Compare in the database, which may store times with less precision than Python.
     at = Subquery(queryset.order_by().filter(pk=last).values("created_at")[:1])
     return queryset.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
-
-
-def _can_list_tasks(call: Call) -> bool:
-    """Return whether the caller is identified, so that only the caller's tasks are listed."""
-    return not is_open(call.server) and call.principal.is_authenticated
 
 
 def task_result(call: Call) -> dict[str, Any] | TaskWait:
@@ -211,15 +211,13 @@ def task_outcome(call: Call, row: Task) -> dict[str, Any]:
         MCPError: the call ended with this error.
         InvalidRequest: the task has not ended.
     """
-    if not row.is_terminal:
-        raise InvalidRequest(_unfinished_message(row))
-    return status.call_result(row, call.server, call.revision)
-
-
-def _unfinished_message(row: Task) -> str:
     if row.status == task_rows.INPUT_REQUIRED:
-        return f"The task waits for answers; {NEEDS_STREAM}"
-    return "The task is still working; check its status with tasks/get, and try again."
+        raise InvalidRequest(f"The task waits for answers; {NEEDS_STREAM}")
+    if not row.is_terminal:
+        raise InvalidRequest(
+            "The task is still working; check its status with tasks/get, and try again."
+        )
+    return status.call_result(row, call.server, call.revision)
 
 
 # The caller's tasks -------------------------------------------------------------------------------
@@ -272,19 +270,6 @@ def _check_support(call: Call) -> None:
         raise MethodNotFound("No tool of this server runs as a task.")
 
 
-def _own_task(call: Call) -> Task:
-    """Return the task that the request names, if it is the caller's.
-
-    Raises:
-        InvalidParams: the task does not exist, or it is another caller's.
-    """
-    task_id = _requested_task_id(call)
-    row = _task_of_caller(call, task_id)
-    if row is None:
-        raise _no_task(task_id)
-    return row
-
-
 def _usable_task(call: Call) -> Task:
     """Return the task that the request names, if the caller may still use its tool.
 
@@ -328,8 +313,11 @@ def connect() -> None:
             "tasks/list": list_tasks,
         }
     )
-    hand_in(TaskDecisions(admit=admit_task, may_follow=_may_follow))
-
-
-def _may_follow(call: Call, task_id: str, permission_cache: PermissionCache) -> bool:
-    return readable_task(call, task_id, permission_cache=permission_cache) is not None
+    hand_in(
+        TaskDecisions(
+            admit=admit_task,
+            may_follow=lambda call, task_id, permission_cache: (
+                readable_task(call, task_id, permission_cache=permission_cache) is not None
+            ),
+        )
+    )

@@ -257,7 +257,24 @@ def _prepare_call(row: Task, cancellation: Cancellation) -> Call:
     principal = _restore_principal(row)
     if principal is None:
         raise AuthenticationRequired("The caller of this task may not use the site any more.")
-    call = _call_of(row, server, principal, cancellation)
+    call = Call(
+        server=server,
+        request=Request(id=row.pk, method="tools/call", params=encode({"name": row.tool})),
+        envelope=Envelope(
+            revision=LATEST,
+            client_capabilities=row.capabilities,
+            client_info=row.client_info or None,
+            progress_token=row.pk,
+            trace=row.trace,
+        ),
+        principal=principal,
+        channel=Channel(
+            transport=TRANSPORT,
+            origin=row.caller.get("origin", "client"),
+            acting_user=row.caller.get("acting", ""),
+        ),
+        cancellation=cancellation,
+    )
     operation = telemetry.begin_operation(call)
     call_log.begin(call, call.record)
     try:
@@ -296,7 +313,8 @@ def _prepare_authorized_call(row: Task, call: Call) -> dict[str, Any] | None:
         unasked = NotApproved(f"{tool.name} requires approval now; call it again.")
         record.note_exception(unasked)
         return results.tool_error(str(unasked))
-    call.interaction = _TaskInteraction(call, tool, raw, state=row.state, answers=_new_answers(row))
+    new_answers = {row.keys[key]: answer for key, answer in row.answers.items() if key in row.keys}
+    call.interaction = _TaskInteraction(call, tool, raw, state=row.state, answers=new_answers)
     call.task = _RunningTask(row.pk)
     # The time limit is the task's lifetime, which the lease thread checks.
     call.timeout_seconds = row.ttl_ms / 1000
@@ -324,32 +342,6 @@ def _find_server(name: str) -> Server:
     raise InternalError(
         f"This process has no server {name!r}; make sure that the workers import it."
     )
-
-
-def _call_of(row: Task, server: Server, principal: Principal, cancellation: Cancellation) -> Call:
-    return Call(
-        server=server,
-        request=Request(id=row.pk, method="tools/call", params=encode({"name": row.tool})),
-        envelope=Envelope(
-            revision=LATEST,
-            client_capabilities=row.capabilities,
-            client_info=row.client_info or None,
-            progress_token=row.pk,
-            trace=row.trace,
-        ),
-        principal=principal,
-        channel=Channel(
-            transport=TRANSPORT,
-            origin=row.caller.get("origin", "client"),
-            acting_user=row.caller.get("acting", ""),
-        ),
-        cancellation=cancellation,
-    )
-
-
-def _new_answers(row: Task) -> dict[str, Any]:
-    """Return the answers since the last run, by the keys of the interaction."""
-    return {row.keys[key]: answer for key, answer in row.answers.items() if key in row.keys}
 
 
 # The caller in a task's row -----------------------------------------------------------------------
@@ -507,21 +499,19 @@ class LeaseRenewer:
     def _run(self) -> None:
         renewed = time.monotonic()
         try:
-            while self._wait_for_check():
+            while True:
+                self._changed.wait(CHECK_SECONDS)
+                with self._lock:
+                    self._changed.clear()
+                    if not self._runs:
+                        self._thread = None
+                        return
                 now = time.monotonic()
                 is_due = now - renewed >= RENEW_SECONDS
                 if self._check_runs(renew=is_due) and is_due:
                     renewed = now
         finally:
             connections.close_all()
-
-    def _wait_for_check(self) -> bool:
-        self._changed.wait(CHECK_SECONDS)
-        with self._lock:
-            self._changed.clear()
-            if not self._runs:
-                self._thread = None
-            return bool(self._runs)
 
     def _check_runs(self, *, renew: bool) -> bool:
         """Check the runs and renew their leases if due; return whether that succeeded."""

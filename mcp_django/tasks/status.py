@@ -186,7 +186,14 @@ async def get_result(ctx: Context, handle: str) -> ToolResult:
     Waits some seconds for the result. If the call is still working then, call this tool again.
     """
     deadline = time.monotonic() + WAIT_SECONDS
-    while not (row := await _read_task(ctx, handle)).is_terminal:
+    while True:
+        if worker.is_inline():
+            # In this thread: other threads cannot see the data of the test's transaction.
+            row = await sync_to_async(_readable_row)(ctx, handle)
+        else:
+            row = await run_in_db_thread(_readable_row, ctx, handle)
+        if row.is_terminal:
+            break
         if row.status == task_rows.INPUT_REQUIRED:
             raise ToolError(f"{row.tool} asks the user a question, which this client cannot show.")
         if time.monotonic() >= deadline:
@@ -198,13 +205,6 @@ async def get_result(ctx: Context, handle: str) -> ToolResult:
     if row.status == task_rows.COMPLETED:
         return _StoredResult(row.result or {})
     raise ToolError(row.status_message or f"The call of {row.tool} was cancelled.")
-
-
-async def _read_task(ctx: Context, handle: str) -> Task:
-    if worker.is_inline():
-        # In this thread: other threads cannot see the data of the test's transaction.
-        return await sync_to_async(_readable_row)(ctx, handle)
-    return await run_in_db_thread(_readable_row, ctx, handle)
 
 
 def _readable_row(ctx: Context, handle: str) -> Task:
