@@ -499,26 +499,20 @@ class DelegationAdmin(MCPModelAdmin):
         attributes = {"by": request.user, "acts_as": self.acts_as}
         form_class: Any = type(base.__name__, (_DelegationForm, base), attributes)
         field = form_class.base_fields.get(self.acts_as)
-        if field is not None:
-            field.error_messages["invalid_choice"] = NOT_DELEGABLE
-            if not _may_view_users(request.user):
-                _hide_other_labels(field.widget, getattr(obj, f"{self.acts_as}_id", None))
+        if field is None:
+            return form_class
+        field.error_messages["invalid_choice"] = NOT_DELEGABLE
+        options = get_user_model()._meta
+        codenames = (get_permission_codename(verb, options) for verb in ("view", "change"))
+        if not any(request.user.has_perm(f"{options.app_label}.{name}") for name in codenames):
+            visible_key = getattr(obj, f"{self.acts_as}_id", None)
+            get_label = getattr(field.widget, "label_and_url_for_value", None)
+            if get_label is not None:
+                # Render no label next to any other raw id.
+                field.widget.label_and_url_for_value = lambda value: (
+                    get_label(value) if str(value) == str(visible_key) else ("", "")
+                )
         return form_class
-
-
-def _may_view_users(by: Any) -> bool:
-    options = get_user_model()._meta
-    codenames = (get_permission_codename(verb, options) for verb in ("view", "change"))
-    return any(by.has_perm(f"{options.app_label}.{codename}") for codename in codenames)
-
-
-def _hide_other_labels(widget: Any, visible_key: Any) -> None:
-    """Render no label next to a raw id other than ``visible_key``."""
-    get_label = getattr(widget, "label_and_url_for_value", None)
-    if get_label is not None:
-        widget.label_and_url_for_value = lambda value: (
-            get_label(value) if str(value) == str(visible_key) else ("", "")
-        )
 
 
 class _DelegationForm:

@@ -31,6 +31,9 @@ from mcp_django.protocol.text import clip
 from mcp_django.storage import approval_rows
 from mcp_django.tenants import of_tenant
 
+MAX_RECENT = 1000
+"""How many calls of the user are counted for the page of a decision."""
+
 
 class StateFilter(ConditionFilter):
     """A filter by state; a call that was not decided in time has expired."""
@@ -194,13 +197,30 @@ class ApprovalAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         if request.method == "POST":
             return self._save_decision(request, row)
+        tool: Any = None
+        server = find_server(row.server)
+        if server is not None:
+            server.refresh()
+            tool = server.catalog.by_kind.get("tool", {}).get(row.component)
+        recent = None
+        if request.user.has_perm("mcp_django.view_call"):
+            # The user's calls in the last hour, by component and outcome.
+            since = timezone.now() - timedelta(hours=1)
+            calls = of_tenant(Call).filter(user_key=row.user_key, at__gte=since).order_by("-pk")
+            newest = [*calls.only("component", "outcome")[:MAX_RECENT]]
+            counted = Counter((call.component, call.get_outcome_display()) for call in newest)
+            recent = {
+                "count": len(newest),
+                "most": [(clip(name), outcome, n) for (name, outcome), n in counted.most_common(5)],
+                "url": calls_url(since=since, user=row.user_key),
+            }
         return self.render_page(
             request,
             "approval_decide",
             gettext("Approve or reject %(tool)s") % {"tool": row.component},
             row=row,
-            tool=_find_tool(row),
-            recent=_recent_calls(row) if request.user.has_perm("mcp_django.view_call") else None,
+            tool=tool,
+            recent=recent,
             arguments=text_items(row.arguments),
             preview=DryRunPreview.from_stored(row.preview),
             is_open=approval_rows.is_pending(row),
@@ -220,30 +240,3 @@ class ApprovalAdmin(ReadOnlyAdmin):
             text = gettext("This call was already decided, or has expired.")
             self.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(self.page_url("change", row.pk))
-
-
-# What helps to decide -----------------------------------------------------------------------------
-
-MAX_RECENT = 1000
-
-
-def _find_tool(row: Approval) -> Any:
-    """Return the tool of a call from the catalog, or ``None`` if it is not there."""
-    server = find_server(row.server)
-    if server is None:
-        return None
-    server.refresh()
-    return server.catalog.by_kind.get("tool", {}).get(row.component)
-
-
-def _recent_calls(row: Approval) -> dict[str, Any]:
-    """Return a summary of the user's calls in the last hour, by component and outcome."""
-    since = timezone.now() - timedelta(hours=1)
-    calls = of_tenant(Call).filter(user_key=row.user_key, at__gte=since).order_by("-pk")
-    newest = [*calls.only("component", "outcome")[:MAX_RECENT]]
-    counted = Counter((call.component, call.get_outcome_display()) for call in newest)
-    return {
-        "count": len(newest),
-        "most": [(clip(name), outcome, n) for (name, outcome), n in counted.most_common(5)],
-        "url": calls_url(since=since, user=row.user_key),
-    }

@@ -218,7 +218,9 @@ class OptimisticLockForm(ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._now = _access_digest(self.instance)
+        row = self.instance
+        values = {name: getattr(row, name) for name in ACCESS_COLUMNS if hasattr(row, name)}
+        self._now = sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
         self.fields["access_digest"].initial = self._now
 
     @cached_property
@@ -241,12 +243,6 @@ class OptimisticLockForm(ModelForm):
             )
             self.add_error(None, message)
         return cleaned
-
-
-def _access_digest(row: Any) -> str:
-    """Return a digest of the access columns of a row."""
-    values = {name: getattr(row, name) for name in ACCESS_COLUMNS if hasattr(row, name)}
-    return sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def saved_row(request: HttpRequest, context: dict[str, Any], row: Any) -> Any:
@@ -362,17 +358,14 @@ class CodeSyncAdmin(MCPModelAdmin):
         """Show the list, with a summary of the rows that are out of date."""
         extra = dict(extra_context or {})
         if request.method != "POST" and self.has_view_or_change_permission(request):
-            extra["mcp_behind"] = self._describe_differences()
+            try:
+                extra["mcp_behind"] = _join_counts(DIFFERENCE_LABELS, compare_rows(all_servers()))
+            except Busy:
+                # The list can be read, but the admin-defined components cannot.
+                extra["mcp_behind"] = ""
             extra["mcp_may_update"] = self.has_change_permission(request)
             extra["mcp_update_url"] = self.page_url("update")
         return super().changelist_view(request, extra)
-
-    def _describe_differences(self) -> str:
-        try:
-            return _join_counts(DIFFERENCE_LABELS, compare_rows(all_servers()))
-        except Busy:
-            # The list can be read, but the admin-defined components cannot.
-            return ""
 
     def update_view(self, request: HttpRequest) -> HttpResponseBase:
         """Update the rows of all servers and components from the code."""
@@ -380,22 +373,19 @@ class CodeSyncAdmin(MCPModelAdmin):
             raise PermissionDenied
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        self._update(request)
-        return redirect(self.page_url("changelist"))
-
-    def _update(self, request: HttpRequest) -> None:
         try:
             difference = sync_rows(all_servers())
         except Busy as exc:
             message = gettext("Nothing was updated: %(why)s") % {"why": exc.message}
             self.message_user(request, message, messages.ERROR)
-            return
+            return redirect(self.page_url("changelist"))
         _log_update(request, difference)
         message = gettext("There is nothing to update: the rows match the code.")
         if difference:
             counts = _join_counts(UPDATE_LABELS, difference)
             message = gettext("Updated from code: %(what)s.") % {"what": counts}
         self.message_user(request, message, messages.SUCCESS)
+        return redirect(self.page_url("changelist"))
 
 
 def _join_counts(words: Mapping[str, Any], difference: Difference) -> str:

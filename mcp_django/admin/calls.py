@@ -234,7 +234,16 @@ class CallAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         """Show the call, with a link to the playground with the same arguments."""
         row = self.get_object(request, unquote(object_id))
-        pages = [] if row is None else _pages_of(request, row)
+        pages = []
+        if row is not None:
+            user: Any = request.user
+            rows = of_tenant(Server).filter(name=row.server).values_list("pk", flat=True)
+            server = rows.first()
+            may_try = server is not None and row.arguments is not None
+            if may_try and user.has_perm("mcp_django.try_components"):
+                query = urlencode({"kind": row.kind, "key": row.component, "call": row.pk})
+                url = reverse("admin:mcp_django_server_playground", args=[server])
+                pages.append((f"{url}?{query}", _("Try it with these arguments")))
         return super().change_view(
             request, object_id, form_url, {"mcp_pages": pages, **(extra_context or {})}
         )
@@ -254,7 +263,15 @@ class CallAdmin(ReadOnlyAdmin):
     @admin.display(description=_("user"))
     def user_link(self, row: Call) -> SafeString:
         """Return the user, linked to the user's page, and a link to all calls of the user."""
-        return _with_calls(_link_user(row), user=row.user_name or row.user_key)
+        options = get_user_model()._meta
+        _prefix, _colon, pk = row.user_key.partition(":")
+        link: SafeString | str = _user_name(row)
+        # The site may have no page of its users.
+        with suppress(NoReverseMatch):
+            if pk:
+                page = f"admin:{options.app_label}_{options.model_name}_change"
+                link = format_html('<a href="{}">{}</a>', reverse(page, args=[pk]), link)
+        return _with_calls(link, user=row.user_name or row.user_key)
 
     @admin.display(description=_("client"))
     def client_link(self, row: Call) -> SafeString | str:
@@ -327,27 +344,6 @@ class CallAdmin(ReadOnlyAdmin):
 
 def _user_name(row: Call) -> str:
     return row.user_name or (gettext("anonymous") if row.user_key == ANONYMOUS else row.user_key)
-
-
-def _pages_of(request: HttpRequest, row: Call) -> list[tuple[str, Any]]:
-    user: Any = request.user
-    server = of_tenant(Server).filter(name=row.server).values_list("pk", flat=True).first()
-    if server is None or row.arguments is None or not user.has_perm("mcp_django.try_components"):
-        return []
-    query = urlencode({"kind": row.kind, "key": row.component, "call": row.pk})
-    url = f"{reverse('admin:mcp_django_server_playground', args=[server])}?{query}"
-    return [(url, _("Try it with these arguments"))]
-
-
-def _link_user(row: Call) -> SafeString | str:
-    """Return the name of the user, linked to the page of the user if the site has one."""
-    options = get_user_model()._meta
-    _prefix, _colon, pk = row.user_key.partition(":")
-    page = f"admin:{options.app_label}_{options.model_name}_change"
-    with suppress(NoReverseMatch):
-        if pk:
-            return format_html('<a href="{}">{}</a>', reverse(page, args=[pk]), _user_name(row))
-    return _user_name(row)
 
 
 def _with_calls(text: Any, **query: str) -> SafeString:

@@ -91,15 +91,24 @@ DEFAULT_PERIOD = 30
 @server_page("report", title=_("Tool quality"), permission="view_call", has_subpages=True)
 def quality_report_page(page_request: ServerPageRequest) -> HttpResponseBase:
     """Show the tool quality report of a server, or return it as a CSV file."""
-    days = _days(page_request.request)
+    chosen = page_request.request.GET.get("days", "")
+    days = next((period for period in PERIODS if str(period) == chosen), DEFAULT_PERIOD)
     if page_request.rest not in ("", "csv"):
         raise Http404
     report = build_quality_report(page_request.server, timedelta(days=days))
     if page_request.rest:
         return _csv(page_request, report, days)
 
+    server, since = page_request.server.name, report.cut or report.since
+    page = "admin:mcp_django_component_change"
+
     def row(component: ComponentQuality) -> dict[str, Any]:
-        return _report_row(component, page_request.server.name, report.cut or report.since)
+        return {
+            "component": component,
+            "url": "" if component.pk is None else reverse(page, args=[component.pk]),
+            "urls": _urls_of(server, component.kind, component.key, since=since),
+            "failure_percent": 100 * component.failure_rate,
+        }
 
     names = ("never_used", "failing", "biggest", "slowest", "refused")
     tables: dict[str, Any] = {
@@ -118,22 +127,6 @@ def quality_report_page(page_request: ServerPageRequest) -> HttpResponseBase:
         max_calls=MAX_CALLS,
         max_invalid=MAX_INVALID,
     )
-
-
-def _report_row(component: ComponentQuality, server: str, since: datetime) -> dict[str, Any]:
-    """Return a component of the report for the template, with its URLs in the admin."""
-    page = "admin:mcp_django_component_change"
-    return {
-        "component": component,
-        "url": "" if component.pk is None else reverse(page, args=[component.pk]),
-        "urls": _urls_of(server, component.kind, component.key, since=since),
-        "failure_percent": 100 * component.failure_rate,
-    }
-
-
-def _days(request: HttpRequest) -> int:
-    days = request.GET.get("days", "")
-    return next((period for period in PERIODS if str(period) == days), DEFAULT_PERIOD)
 
 
 def _csv(page_request: ServerPageRequest, report: QualityReport, days: int) -> HttpResponse:

@@ -205,9 +205,17 @@ class ClientView:
 def client_view_of(server: MCPServer, perspective: Perspective) -> ClientView:
     """Return what a server shows to the caller of a perspective."""
     snapshot = _CatalogSnapshot(server)
-    closed = _server_denials(snapshot, perspective)
-    if closed:
-        return ClientView(denials=closed)
+    if perspective.is_inactive:
+        denial = _("The user is not active, so no credentials are accepted.")
+        return ClientView(denials=(denial,))
+    reasons = explain_connection(cast(Server, snapshot), perspective.principal).reasons
+    for reason in reasons:
+        if reason.failure:
+            logger.error(
+                "A permission of the server %r failed.", server.name, exc_info=reason.failure
+            )
+    if reasons:
+        return ClientView(denials=tuple(reason.sentence() for reason in reasons))
     lists = _ListClient(snapshot, perspective)
     instructions = server.instructions
     return ClientView(
@@ -215,19 +223,6 @@ def client_view_of(server: MCPServer, perspective: Perspective) -> ClientView:
         kinds=tuple(lists.listed_kind(*names) for names in LISTS),
         instructions=estimate_tokens(instructions) if instructions else 0,
     )
-
-
-def _server_denials(server: _CatalogSnapshot, perspective: Perspective) -> tuple[str, ...]:
-    principal = perspective.principal
-    if perspective.is_inactive:
-        return (_("The user is not active, so no credentials are accepted."),)
-    reasons = explain_connection(cast(Server, server), principal).reasons
-    for reason in reasons:
-        if reason.failure:
-            logger.error(
-                "A permission of the server %r failed.", server.name, exc_info=reason.failure
-            )
-    return tuple(reason.sentence() for reason in reasons)
 
 
 class _ListClient:
@@ -253,15 +248,34 @@ class _ListClient:
         """Return the list of one kind of component."""
         entries, error = self._entries(method, member)
         catalog: Mapping[str, Component] = self._server.catalog.by_kind[kind]
-        listed_entries = [self._listed_entry(wire, catalog[wire[identity]]) for wire in entries]
+        listed_entries = []
+        for wire in entries:
+            component = catalog[wire[identity]]
+            listed_entries.append(
+                ListedEntry(
+                    key=component.key,
+                    title=str(component.title),
+                    json_text=json.dumps(wire, indent=2, ensure_ascii=False),
+                    size=estimate_tokens(wire),
+                    needs=tuple(_describe_needs(component, self._principal)),
+                )
+            )
         if self._biggest_first:
             listed_entries.sort(key=lambda listed_entry: -listed_entry.size)
+        hidden = tuple(self._hidden(kind, {listed_entry.key for listed_entry in listed_entries}))
+        templates = self._server.catalog.templates.values() if kind == "resource" else ()
         return ListedKind(
             kind=kind,
             label=KIND_TITLES[kind],
             entries=tuple(listed_entries),
-            hidden=tuple(self._hidden(kind, {listed_entry.key for listed_entry in listed_entries})),
-            rows=self._row_templates() if kind == "resource" else (),
+            hidden=hidden,
+            rows=tuple(
+                sorted(
+                    template.key
+                    for template in templates
+                    if template.entries is not None and may_list_entries(self._principal, template)
+                )
+            ),
             error=error,
         )
 
@@ -271,25 +285,25 @@ class _ListClient:
         cursor: str | None = None
         while True:
             opened = self._client.open(self._client.message(method, {"cursor": cursor}))
+            response: dict[str, Any]
             if isinstance(opened, Call):
-                opened = _without_rows(opened)
-            if "error" in opened:
+                # The fixed resources of the list, without the rows for its user.
+                book: ResourceListing = opened.arguments["book"]
+                resources, _after = book.section_page(
+                    opened.context(), FIXED_SECTION, None, _CatalogSnapshot.page_size
+                )
+                result = {"resources": resources, "ttlMs": 0, "cacheScope": "private"}
+                response = json.loads(encode_response(opened, result))
+            else:
+                response = opened
+            if "error" in response:
                 # A server without such components does not have the method.
-                is_missing = opened["error"]["code"] == -32601
-                return [], "" if is_missing else str(opened["error"]["message"])
-            entries += opened["result"][member]
-            cursor = opened["result"].get("nextCursor")
+                is_missing = response["error"]["code"] == -32601
+                return [], "" if is_missing else str(response["error"]["message"])
+            entries += response["result"][member]
+            cursor = response["result"].get("nextCursor")
             if cursor is None:
                 return entries, ""
-
-    def _listed_entry(self, wire: Mapping[str, Any], component: Component) -> ListedEntry:
-        return ListedEntry(
-            key=component.key,
-            title=str(component.title),
-            json_text=json.dumps(wire, indent=2, ensure_ascii=False),
-            size=estimate_tokens(wire),
-            needs=tuple(_describe_needs(component, self._principal)),
-        )
 
     def _hidden(self, kind: str, listed_keys: set[str]) -> Iterator[HiddenComponent]:
         declared, off = self._server.declared_catalog.by_kind[kind], self._disabled.get(kind, ())
@@ -300,29 +314,6 @@ class _ListClient:
                 continue
             verdict = explain(self._principal, component, use="list")
             yield HiddenComponent(key, tuple(reason.sentence() for reason in verdict.reasons))
-
-    def _row_templates(self) -> tuple[str, ...]:
-        """Return the keys of the templates whose rows are in the client's list of resources."""
-        templates = self._server.catalog.templates.values()
-        row_templates = [template for template in templates if template.entries is not None]
-        return tuple(
-            sorted(
-                template.key
-                for template in row_templates
-                if may_list_entries(self._principal, template)
-            )
-        )
-
-
-def _without_rows(call: Call) -> dict[str, Any]:
-    """Return the response with the fixed resources of a list, without the rows for its user."""
-    book: ResourceListing = call.arguments["book"]
-    resources, _after = book.section_page(
-        call.context(), FIXED_SECTION, None, _CatalogSnapshot.page_size
-    )
-    result = {"resources": resources, "ttlMs": 0, "cacheScope": "private"}
-    decoded: dict[str, Any] = json.loads(encode_response(call, result))
-    return decoded
 
 
 # User, credential, scopes and revision ------------------------------------------------------------
@@ -427,7 +418,17 @@ class PerspectiveForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """Look up the chosen user and client, and report one that does not exist."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        cleaned["found_user"] = self._find_user(cleaned)
+        me: Any = self._request.user
+        user: Any = me
+        if cleaned.get("who") == ANOTHER:
+            user = find_user_by_name(cleaned.get("user", ""))
+            # A superuser is reported like a missing user: the permission must not reveal
+            # superusers.
+            if user is None or (user.is_superuser and not me.is_superuser):
+                message = _("This user does not exist, or you may not view as this user.")
+                self.add_error("user", message)
+                user = None
+        cleaned["found_user"] = user
         cleaned["found_client"] = None
         if cleaned.get("credential") == OAUTH_CLIENT and "client" in cleaned:
             client = _applications().filter(client_id=cleaned["client"]).first()
@@ -435,17 +436,6 @@ class PerspectiveForm(forms.Form):
                 self.add_error("client", _("No client of this id is registered."))
             cleaned["found_client"] = client
         return cleaned
-
-    def _find_user(self, cleaned: dict[str, Any]) -> Any:
-        me: Any = self._request.user
-        if cleaned.get("who") != ANOTHER:
-            return me
-        user = find_user_by_name(cleaned.get("user", ""))
-        # A superuser is reported like a missing user: the permission must not reveal superusers.
-        if user is None or (user.is_superuser and not me.is_superuser):
-            self.add_error("user", _("This user does not exist, or you may not view as this user."))
-            return None
-        return user
 
     def perspective(self) -> Perspective:
         """Return the choices of a valid form."""
@@ -469,6 +459,8 @@ class PerspectiveForm(forms.Form):
             key = f"{key_of(user)}@token:0"
             return principal_for(user, key=key, backend="tokens", scopes=scopes)
         client = chosen["found_client"]
+        servers_by_url = all_resources(self._request)
+        urls = (url for url, server in servers_by_url.items() if server.name == self._server.name)
         return principal_for(
             user,
             key=f"{key_of(user)}@{client.client_id[:MAX_CLIENT]}",
@@ -476,14 +468,9 @@ class PerspectiveForm(forms.Form):
             scopes=scopes,
             client_id=client.client_id,
             client_name=client.name,
-            audience=self._audience(),
+            # The audience of a token for this server is never empty.
+            audience=self._server.resource_url or next(urls, "unmounted:"),
         )
-
-    def _audience(self) -> str:
-        """Return the audience of a token for this server, which is never empty."""
-        servers_by_url = all_resources(self._request)
-        urls = (url for url, server in servers_by_url.items() if server.name == self._server.name)
-        return self._server.resource_url or next(urls, "unmounted:")
 
 
 def _scopes_of(server: MCPServer) -> list[str]:

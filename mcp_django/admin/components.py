@@ -202,7 +202,16 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         """Search the rows, and the titles and descriptions in code."""
         rows, may_have_duplicates = super().get_search_results(request, queryset, search_term)
-        in_code = _rows_described_by(search_term)
+        words = search_term.lower().split()
+        keys = {
+            (server.name, component.kind, component.key)
+            for server in all_servers()
+            for component in server.declared_catalog
+            if words and has_all_words(words, f"{component.title} {component.description}")
+        }
+        described = of_tenant(Component).filter(key__in={key for _server, _kind, key in keys})
+        values = described.values_list("server", "kind", "key", "pk")
+        in_code = [pk for server, kind, key, pk in values if (server, kind, key) in keys]
         if in_code:
             rows |= queryset.filter(pk__in=in_code)
         return rows, may_have_duplicates
@@ -294,14 +303,21 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
             ]
             context["mcp_server_is_off"] = row.server in servers_that_are_off()
         lines = compare_component(declared, row) if declared is not None and row is not None else []
+        audience, current_name = [], ""
+        if server is not None:
+            offered = server.catalog.by_kind.get(row.kind, {}).get(row.key)
+            audience = [] if offered is None else describe_audience(server, offered)
+            # Code may have renamed the component.
+            current = server.registry.find_by_name(row.kind, row.key)
+            current_name = current.key if current is not None and current.key != row.key else ""
         context.update(
             mcp_lines=lines,
-            mcp_audience=_audience_of(server, row),
+            mcp_audience=audience,
             mcp_is_missing=declared is None,
             mcp_aliases=", ".join(declared.aliases) if declared is not None else "",
             mcp_problem=declared.problem if declared is not None else "",
             mcp_client_changes=declared.client_changes if isinstance(declared, Tool) else [],
-            mcp_now_called=_current_name(server, row),
+            mcp_now_called=current_name,
         )
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -362,33 +378,11 @@ def _figures(row: Any) -> ComponentFigures:
     return getattr(row, "figures", None) or NO_FIGURES
 
 
-def _audience_of(server: MCPServer | None, row: Component | None) -> list[str]:
-    """Return sentences on who can use the component of a row; empty if it is not in the catalog."""
-    if server is None or row is None:
-        return []
-    offered = server.catalog.by_kind.get(row.kind, {}).get(row.key)
-    return [] if offered is None else describe_audience(server, offered)
-
-
 def _link_calls(row: Component, count: int, **query: str) -> SafeString | str:
     if not count or not getattr(row, "links_calls", False):
         return number_format(count)
     url = calls_url(since=timezone.now() - WINDOW, **component_query(row), **query)
     return format_html('<a href="{}">{}</a>', url, number_format(count))
-
-
-def _rows_described_by(text: str) -> list[int]:
-    """Return the keys of the rows whose title or description in code has all of these words."""
-    words = text.lower().split()
-    keys = {
-        (server.name, component.kind, component.key)
-        for server in all_servers()
-        for component in server.declared_catalog
-        if words and has_all_words(words, f"{component.title} {component.description}")
-    }
-    rows = of_tenant(Component).filter(key__in={key for _server, _kind, key in keys})
-    values = rows.values_list("server", "kind", "key", "pk")
-    return [pk for server, kind, key, pk in values if (server, kind, key) in keys]
 
 
 def _source_pages(
@@ -462,17 +456,3 @@ SOURCES = {
     "modelexposure": _("Edit the exposure"),
     "viewexposure": _("Edit the exposure"),
 }
-
-
-def _current_name(server: Any, row: Component | None) -> str:
-    """Return the current name if code has renamed the component of a row, else ``""``."""
-    component = (
-        server.registry.find_by_name(row.kind, row.key)
-        if server is not None and row is not None
-        else None
-    )
-    return (
-        component.key
-        if component is not None and row is not None and component.key != row.key
-        else ""
-    )

@@ -69,7 +69,13 @@ def path_rows(
 
     paths = [*catalog(_names(model))]
     relations = [path for path in paths if path.is_relation]
-    paths += catalog(name for relation in relations for name in _columns_behind(relation))
+    # The columns behind each relation; the relation itself shows the related key.
+    paths += catalog(
+        f"{relation.text}__{name}"
+        for relation in relations
+        for name in own_names(relation.field.related_model)
+        if not relation.field.related_model._meta.get_field(name).is_relation
+    )
     rows = [_row(path) for path in paths]
     row_paths = {row.path for row in rows}
     gone = [name for name in dict.fromkeys(chosen) if name not in row_paths]
@@ -86,19 +92,24 @@ def _names(model: type[Model]) -> list[str]:
     return [*names, *(name for name in all_names if name not in names)]
 
 
-def _columns_behind(relation: FieldPath) -> Iterator[str]:
-    """Yield the columns behind a relation; the relation itself shows the related key."""
-    behind = relation.field.related_model
-    for name in own_names(behind):
-        if not behind._meta.get_field(name).is_relation:
-            yield f"{relation.text}__{name}"
-
-
 def _row(path: FieldPath) -> PathRow:
+    uses = {"fields"}
+    column = Column(path.column)
+    if column.is_comparable:
+        uses.add("filter_fields")
+    if column.kind == "text" and not path.is_relation:
+        uses.add("search_fields")
+    is_own = not path.is_relation or path.field.concrete
+    if column.is_comparable and is_own and not path.is_many and fits_in_cursor(path.column):
+        uses.add("ordering_fields")
+    field = path.field
+    is_stored = isinstance(field, ManyToManyField) or getattr(field, "concrete", False)
+    if not path.hops and is_stored and getattr(field, "editable", False) and not field.auto_created:
+        uses.add("write_fields")
     return PathRow(
         path=path.text,
-        label=_field_label(path.field),
-        uses=frozenset(_uses(path)),
+        label=_field_label(field),
+        uses=frozenset(uses),
         relation_label=_field_label(path.hops[-1]) if path.hops else "",
     )
 
@@ -110,22 +121,6 @@ def _field_label(field: Any) -> str:
         options = field.related_model._meta
         words = options.verbose_name if field.one_to_one else options.verbose_name_plural
     return str(words)
-
-
-def _uses(path: FieldPath) -> Iterator[str]:
-    yield "fields"
-    column = Column(path.column)
-    if column.is_comparable:
-        yield "filter_fields"
-    if column.kind == "text" and not path.is_relation:
-        yield "search_fields"
-    is_own = not path.is_relation or path.field.concrete
-    if column.is_comparable and is_own and not path.is_many and fits_in_cursor(path.column):
-        yield "ordering_fields"
-    field = path.field
-    is_stored = isinstance(field, ManyToManyField) or getattr(field, "concrete", False)
-    if not path.hops and is_stored and getattr(field, "editable", False) and not field.auto_created:
-        yield "write_fields"
 
 
 # The table of checkboxes --------------------------------------------------------------------------

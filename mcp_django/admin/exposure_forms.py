@@ -48,7 +48,6 @@ from mcp_django.overrides.exposure_rules import (
 from mcp_django.overrides.exposures import (
     METHODS,
     NAME as VIEW_NAME,
-    BuildProblem,
     StagingServer,
     build_exposures,
     file_fields_of,
@@ -229,7 +228,13 @@ class ExposureForm(RestrictedForm):
         if self.instance.pk is None and self.kind == Exposure.Kind.VIEW:
             # The form cannot know what a view does, so a user has to enable it.
             self.initial["is_enabled"] = False
-        self.stored = _stored_options(self.instance, self.options_class)
+        self.stored: Any
+        try:
+            self.stored = self.options_class.from_json(
+                self.instance.options if isinstance(self.instance.options, dict) else {}
+            )
+        except ImproperlyConfigured:
+            self.stored = self.options_class()
         self.initial.update(asdict(self.stored))
 
     def is_valid(self) -> bool:
@@ -272,12 +277,25 @@ class ExposureForm(RestrictedForm):
             self.check_choices()
         if self.errors:
             return cleaned
-        for problem in _build_problems(self.spec()):
+        spec, target = self.spec(), self.instance.target
+        exposures = read_exposures().get(spec.server, ())
+        others = [exposure for exposure in exposures if exposure.pk != spec.pk]
+        build_result = build_exposures(find_server(spec.server), spec.server, [*others, spec])
+        for problem in build_result.problems_of(spec):
             if problem.component is not None:
-                self.add_error("name", _taken_name_error(problem.component))
+                message = _(
+                    "The site's code already has a %(kind)s named %(name)s; choose another name."
+                )
+                kind, name = ComponentRow.Kind(problem.component.kind), problem.component.key
+                params = {"kind": kind.label, "name": name}
+                self.add_error("name", forms.ValidationError(message, params=params))
                 continue
-            reason = self._owner_reason(problem)
-            self.add_error(self._error_field(reason), reason)
+            # Without the prefix of the reason: the form already shows which row it is about.
+            reason = problem.reason.removeprefix(f"exposure of {target}: ")
+            reason = reason.removeprefix(f"register_view({target!r}): ")
+            word = reason.split(maxsplit=1)[0].rstrip(":=")
+            field = self.error_fields.get(word.partition("=")[0])
+            self.add_error(field if field in self.fields else None, reason)
         if not self.errors:
             self.instance.options = self.options()
         return cleaned
@@ -287,41 +305,6 @@ class ExposureForm(RestrictedForm):
 
     def check_choices(self) -> None:
         """Report common mistakes at the field to correct, before the row is built."""
-
-    def _owner_reason(self, problem: BuildProblem) -> str:
-        """Return the reason without its prefix: the form already shows which row it is about."""
-        target = self.instance.target
-        before, call = f"exposure of {target}: ", f"register_view({target!r}): "
-        return problem.reason.removeprefix(before).removeprefix(call)
-
-    def _error_field(self, problem: str) -> str | None:
-        word = problem.split(maxsplit=1)[0].rstrip(":=")
-        name = self.error_fields.get(word.partition("=")[0])
-        return name if name in self.fields else None
-
-
-def _build_problems(spec: ExposureSpec) -> list[BuildProblem]:
-    """Return why a row cannot be built together with the existing rows."""
-    others = [
-        exposure for exposure in read_exposures().get(spec.server, ()) if exposure.pk != spec.pk
-    ]
-    return build_exposures(find_server(spec.server), spec.server, [*others, spec]).problems_of(spec)
-
-
-def _taken_name_error(component: Component) -> forms.ValidationError:
-    return forms.ValidationError(
-        _("The site's code already has a %(kind)s named %(name)s; choose another name."),
-        params={"kind": ComponentRow.Kind(component.kind).label, "name": component.key},
-    )
-
-
-def _stored_options(row: Exposure, kind: type[Any]) -> Any:
-    """Return the options of a row, or the defaults if they are invalid."""
-    options = row.options if isinstance(row.options, dict) else {}
-    try:
-        return kind.from_json(options)
-    except ImproperlyConfigured:
-        return kind()
 
 
 # The form of an exposed model ---------------------------------------------------------------------
@@ -432,13 +415,11 @@ class ModelExposureForm(ExposureForm):
         if "paths" in self.fields:
             self.fields["paths"].set_choices(rows, left_out)  # type: ignore[attr-defined]  # a FieldTable
         if "ordering" in self.fields:
-            self._set_ordering_choices([row.path for row in rows if "ordering_fields" in row.uses])
-
-    def _set_ordering_choices(self, paths: list[str]) -> None:
-        field: Any = self.fields["ordering"]
-        down = _("descending")
-        pairs = [((path, path), (f"-{path}", f"{path} ({down})")) for path in paths]
-        field.choices = [("", "---------"), *(choice for pair in pairs for choice in pair)]
+            field: Any = self.fields["ordering"]
+            down = _("descending")
+            orders = [row.path for row in rows if "ordering_fields" in row.uses]
+            pairs = [((path, path), (f"-{path}", f"{path} ({down})")) for path in orders]
+            field.choices = [("", "---------"), *(choice for pair in pairs for choice in pair)]
 
     def options(self) -> dict[str, Any]:
         """Return the options of the form, as the row stores them."""
@@ -461,10 +442,13 @@ class ModelExposureForm(ExposureForm):
             return
         options = ModelOptions.from_json(self.options())
         needed = {
-            codename(self._model, action): _permission_field(action) for action in options.actions
+            codename(self._model, action): (
+                "operations" if action in PERMISSION_ACTIONS.values() else None
+            )
+            for action in options.actions
         }
         for path in options.fields:
-            # ``_build_problems`` reports a field that the model no longer has.
+            # ``clean`` reports a field that the model no longer has.
             with suppress(ImproperlyConfigured):
                 for hop in resolve_path(self._model, path, label="").hops:
                     needed.setdefault(codename(hop.related_model, "view"), "paths")
@@ -530,10 +514,6 @@ class ModelExposureForm(ExposureForm):
         except ImproperlyConfigured:
             return True
         return any(not path.hops and identifies_object(path.column) for path in paths)
-
-
-def _permission_field(action: str) -> str | None:
-    return "operations" if action in PERMISSION_ACTIONS.values() else None
 
 
 # The form of an exposed view ----------------------------------------------------------------------
@@ -611,9 +591,14 @@ class ViewExposureForm(ExposureForm):
         for name in ("becomes", "uri", "query", "is_readable") if methods else ("methods",):
             self.fields.pop(name, None)
         field: Any
-        if "becomes" in self.fields and not self._may_have_form():
-            field = self.fields["becomes"]
-            field.choices = [choice for choice in BECOMES if choice[0] != "form"]
+        if "becomes" in self.fields:
+            route = None
+            with suppress(ImproperlyConfigured):
+                route = route_of(self.instance.target)
+            # The row may already expose the view as a form.
+            if route is not None and self.stored.becomes != "form" and not has_form(route.view):
+                field = self.fields["becomes"]
+                field.choices = [choice for choice in BECOMES if choice[0] != "form"]
         if "methods" in self.fields:
             field = self.fields["methods"]
             field.choices = [(method, method.upper()) for method in methods]
@@ -629,14 +614,6 @@ class ViewExposureForm(ExposureForm):
         if values.get("name") and not VIEW_NAME.fullmatch(values["name"]):
             message = _("Use at most 100 characters: letters without accents, digits, _, . and -.")
             self.add_error("name", message)
-
-    def _may_have_form(self) -> bool:
-        """Return whether the view has a form, or the row already exposes it as a form."""
-        try:
-            route = route_of(self.instance.target)
-        except ImproperlyConfigured:
-            return True
-        return self.stored.becomes == "form" or has_form(route.view)
 
     def options(self) -> dict[str, Any]:
         """Return the options of the form, as the row stores them."""

@@ -57,29 +57,6 @@ class TargetForm(forms.Form):
         self.fields["target"] = target
 
 
-def _viewable_models(user: Any) -> list[Any]:
-    """Return the models that a user may view as choices, grouped by app."""
-    apps: dict[str, list[tuple[str, str]]] = {}
-    for model in exposable_models():
-        if user.has_perm(codename(model, "view")):
-            options = model._meta
-            name = str(options.app_config.verbose_name)
-            apps.setdefault(name, []).append((options.label, str(options.verbose_name)))
-    return [*apps.items()]
-
-
-def _named_urls() -> list[Any]:
-    """Return the URL names of the site with their views as choices."""
-    return [
-        (route.full_name, f"{route.full_name} ({_name_of(route.view)})")
-        for route in exposable_routes()
-    ]
-
-
-def _name_of(view: Any) -> str:
-    return str(getattr(view, "__qualname__", type(view).__qualname__))
-
-
 # The base class of both kinds ---------------------------------------------------------------------
 
 
@@ -213,15 +190,15 @@ class ExposureAdmin(SwitchableAdmin):
 
     def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
         """Return the lists in which clients see the rows; all lists for an invalid row."""
-        return [(row.server, name) for row in rows for name in self._lists_of_row(row)]
-
-    def _lists_of_row(self, row: Any) -> tuple[str, ...]:
         form: Any = self.form
-        try:
-            lists: tuple[str, ...] = form.options_class.from_json(row.options).lists
-            return lists
-        except (ImproperlyConfigured, AttributeError):
-            return self.lists
+        lists: list[tuple[str, str]] = []
+        for row in rows:
+            try:
+                names = form.options_class.from_json(row.options).lists
+            except (ImproperlyConfigured, AttributeError):
+                names = self.lists
+            lists += [(row.server, name) for name in names]
+        return lists
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
         """Save the row, and publish the change of its old and new lists."""
@@ -289,7 +266,22 @@ def _describe_states(rows: Iterable[Any]) -> dict[Any, str]:
     built = {
         name: build_exposures(find_server(name), name, enabled.get(name, ())) for name in names
     }
-    return {row.pk: _describe_state(row, built) for row in all_rows}
+    states = {}
+    for row in all_rows:
+        if find_server(row.server) is None:
+            state = gettext("Not available: code has no server “%(name)s”.") % {"name": row.server}
+        elif not row.is_enabled:
+            state = gettext("Switched off")
+        else:
+            problems = built[row.server].problems_of(spec_of(row))
+            state = gettext("Available")
+            reasons = {"reasons": " ".join(problem.reason for problem in problems)}
+            if any(problem.component is None for problem in problems):
+                state = gettext("Not available: %(reasons)s") % reasons
+            elif problems:
+                state = gettext("Partly available: %(reasons)s") % reasons
+        states[row.pk] = state
+    return states
 
 
 KINDS = {ModelExposure: Exposure.Kind.MODEL, ViewExposure: Exposure.Kind.VIEW}
@@ -302,20 +294,6 @@ def broken_exposures(model: type[Exposure]) -> Iterator[tuple[Any, str]]:
     for row in rows:
         if states[row.pk] != gettext("Available"):
             yield row, states[row.pk]
-
-
-def _describe_state(row: Any, built: Any) -> str:
-    if find_server(row.server) is None:
-        return gettext("Not available: code has no server “%(name)s”.") % {"name": row.server}
-    if not row.is_enabled:
-        return gettext("Switched off")
-    problems = built[row.server].problems_of(spec_of(row))
-    reasons = " ".join(problem.reason for problem in problems)
-    if any(problem.component is None for problem in problems):
-        return gettext("Not available: %(reasons)s") % {"reasons": reasons}
-    if problems:
-        return gettext("Partly available: %(reasons)s") % {"reasons": reasons}
-    return gettext("Available")
 
 
 # Exposed models -----------------------------------------------------------------------------------
@@ -335,9 +313,13 @@ class ModelExposureAdmin(ExposureAdmin):
         help_text = _(
             "Models that you may view, except sessions, tokens and the admin's own records."
         )
-        return forms.ChoiceField(
-            label=_("Model"), help_text=help_text, choices=_viewable_models(user)
-        )
+        apps: dict[str, list[tuple[str, str]]] = {}
+        for model in exposable_models():
+            if user.has_perm(codename(model, "view")):
+                options = model._meta
+                app = str(options.app_config.verbose_name)
+                apps.setdefault(app, []).append((options.label, str(options.verbose_name)))
+        return forms.ChoiceField(label=_("Model"), help_text=help_text, choices=[*apps.items()])
 
     def option_fieldsets(self, request: HttpRequest, obj: Any) -> list[Any]:
         """Return the fields and their uses, the operations, and the resources."""
@@ -384,9 +366,11 @@ class ViewExposureAdmin(ExposureAdmin):
     def target_field(self, user: Any) -> forms.ChoiceField:
         """Return the field with the named URLs of the site."""
         help_text = _("Admin pages and views that sign users in or grant access cannot be exposed.")
-        return forms.ChoiceField(
-            label=_("Name of the URL"), help_text=help_text, choices=_named_urls()
-        )
+        choices = []
+        for route in exposable_routes():
+            view = getattr(route.view, "__qualname__", type(route.view).__qualname__)
+            choices.append((route.full_name, f"{route.full_name} ({view})"))
+        return forms.ChoiceField(label=_("Name of the URL"), help_text=help_text, choices=choices)
 
     def option_fieldsets(self, request: HttpRequest, obj: Any) -> list[Any]:
         """Return the texts, and the component that the view becomes."""

@@ -430,7 +430,8 @@ def compare_component(declared: CodeComponent, row: Component) -> list[Compariso
     ]
     if isinstance(declared, Tool) and isinstance(effect, Tool):
         approvals = (declared.approval, row.approval, effect.approval)
-        rows.append(_compare(gettext("approval"), _approval, *approvals))
+        labels = [str(Component.Approval(value).label) if value else "" for value in approvals]
+        rows.append(ComparisonRow(gettext("approval"), *labels))
         if declared.task:
             rows.append(ComparisonRow(gettext("runs"), _task(declared), "", _task(effect)))
     rows += [ComparisonRow(label, text, "", text) for label, text in _app_rows(declared)]
@@ -473,10 +474,6 @@ def _list(values: Iterable[Any]) -> str:
 
 def _guards(declared: Any) -> str:
     return gettext(" and ").join(dict.fromkeys(map(str, parse_permissions(declared))))
-
-
-def _approval(value: str) -> str:
-    return str(Component.Approval(value).label) if value else ""
 
 
 def _task(tool: Tool) -> str:

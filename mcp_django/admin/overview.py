@@ -47,7 +47,6 @@ from mcp_django.models import (
     Task,
     ViewExposure,
 )
-from mcp_django.server import MCPServer
 from mcp_django.tenants import of_tenant, thread_context
 
 APPS = ("mcp_django", "mcp_oauth")
@@ -161,13 +160,13 @@ def build_overview(request: HttpRequest, app_list: Iterable[Any]) -> Overview:
     page = request.GET.get("changes", "")
     number = int(page) if page.isdecimal() and len(page) < 6 else 0
     changes, has_more = _changes(request, number)
-    pending = reverse("admin:mcp_django_approval_changelist")
+    approvals_url = reverse("admin:mcp_django_approval_changelist")
     others = [app for app in admin.site.get_app_list(request) if app["app_label"] == "mcp_oauth"]
     return Overview(
         servers=[*_servers(request)] if _may_view(request, Server) else [],
         day=_day() if _may_view(request, Call) else None,
         waiting=_count_waiting() if _may_view(request, Approval) else 0,
-        waiting_url=f"{pending}?state=waiting&by__exact={Approval.By.STAFF.value}",
+        waiting_url=f"{approvals_url}?state=waiting&by__exact={Approval.By.STAFF.value}",
         problems=[*_problems(request)][:MAX_PROBLEMS],
         changes=changes,
         changes_page=number,
@@ -187,35 +186,32 @@ def _may_view(request: HttpRequest, model: type[Model]) -> bool:
 
 
 def _servers(request: HttpRequest) -> Iterator[ServerSummary]:
+    user: Any = request.user
     for row in of_tenant(Server).order_by("name"):
         server = find_server(row.name)
-        if server is not None:
-            yield _summary(request, row, server)
-
-
-def _summary(request: HttpRequest, row: Server, server: MCPServer) -> ServerSummary:
-    user: Any = request.user
-    try:
-        server.refresh()
-        counts = _count_components(row.name, server.catalog)
-    except Busy:
-        counts = []
-    if not _may_view(request, Component):
-        counts = [("", number, what) for _url, number, what in counts]
-    pages = [
-        (reverse(f"admin:mcp_django_server_{name}", args=[row.pk]), SERVER_PAGES[name].title)
-        for name in BUTTONS
-        if user.has_perm(f"mcp_django.{SERVER_PAGES[name].permission}")
-    ]
-    return ServerSummary(
-        name=row.name,
-        title=row.title or server.title_in_code,
-        url=reverse("admin:mcp_django_server_change", args=[row.pk]),
-        is_enabled=row.is_enabled,
-        addresses=server_urls(server),
-        counts=counts,
-        pages=pages,
-    )
+        if server is None:
+            continue
+        try:
+            server.refresh()
+            counts = _count_components(row.name, server.catalog)
+        except Busy:
+            counts = []
+        if not _may_view(request, Component):
+            counts = [("", number, what) for _url, number, what in counts]
+        pages = [
+            (reverse(f"admin:mcp_django_server_{name}", args=[row.pk]), SERVER_PAGES[name].title)
+            for name in BUTTONS
+            if user.has_perm(f"mcp_django.{SERVER_PAGES[name].permission}")
+        ]
+        yield ServerSummary(
+            name=row.name,
+            title=row.title or server.title_in_code,
+            url=reverse("admin:mcp_django_server_change", args=[row.pk]),
+            is_enabled=row.is_enabled,
+            addresses=server_urls(server),
+            counts=counts,
+            pages=pages,
+        )
 
 
 def _count_components(server: str, catalog: Catalog) -> list[tuple[str, int, Any]]:
@@ -296,7 +292,8 @@ def _problems(request: HttpRequest) -> Iterator[tuple[str, str, str]]:
     for model, find in SOURCES_OF_PROBLEMS.items():
         if _may_view(request, model):
             for row, reason in find():
-                yield str(row), reason, _change_url(row)
+                page = f"admin:{row._meta.app_label}_{row._meta.model_name}_change"
+                yield str(row), reason, reverse(page, args=[row.pk])
 
 
 def _invalid_components() -> Iterator[tuple[Component, str]]:
@@ -313,11 +310,6 @@ SOURCES_OF_PROBLEMS: Mapping[type[Model], Callable[[], Iterable[tuple[Any, str]]
     Skill: SKILLS.broken_rows,
     Component: _invalid_components,
 }
-
-
-def _change_url(row: Any) -> str:
-    options = row._meta
-    return reverse(f"admin:{options.app_label}_{options.model_name}_change", args=[row.pk])
 
 
 # The last changes ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ changed the text in the meantime (``admin.texts``).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -18,7 +18,6 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.template.loader import render_to_string
-from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
@@ -65,7 +64,13 @@ class ArgumentsWidget(forms.Widget):
         self, name: str, value: Any, attrs: Mapping[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
         """Render the table."""
-        rows = [*_input_rows(value), *[dict.fromkeys(_COLUMNS, "") for _row in range(BLANK_ROWS)]]
+        rows: list[Row] = []
+        for argument in value if isinstance(value, list) else ():
+            if isinstance(argument, Mapping):
+                choices = argument.get("choices")
+                lines = choices if isinstance(choices, list) else ()
+                rows.append({**argument, "choices": "\n".join(map(str, lines))})
+        rows += [dict.fromkeys(_COLUMNS, "") for _row in range(BLANK_ROWS)]
         rows = rows[:MAX_ARGUMENTS]
         prefix = (attrs or {}).get("id", f"id_{name}")
         described = (attrs or {}).get("aria-describedby", "")
@@ -75,7 +80,19 @@ class ArgumentsWidget(forms.Widget):
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> list[Row]:
         """Return the rows that have a name, in order."""
-        return [row for row in _sent(data, name) if row["name"]]
+        rows: list[Row] = []
+        for index in range(MAX_ARGUMENTS):
+            key = f"{name}-{index}"
+            lines = (data.get(f"{key}-choices") or "").splitlines()
+            row: Row = {
+                "name": (data.get(f"{key}-name") or "").strip(),
+                "description": (data.get(f"{key}-description") or "").strip(),
+                "required": bool(data.get(f"{key}-required")),
+                "choices": [line.strip() for line in lines if line.strip()],
+            }
+            if row["name"]:
+                rows.append(row)
+        return rows
 
     def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
         """Return false: a form without arguments sends no rows."""
@@ -84,27 +101,6 @@ class ArgumentsWidget(forms.Widget):
     def id_for_label(self, id_: str) -> str:
         """Return no id: the label applies to the whole table."""
         return ""
-
-
-def _input_rows(value: Any) -> Iterator[Row]:
-    """Yield the stored or submitted arguments as texts for the inputs."""
-    for argument in value if isinstance(value, list) else ():
-        if isinstance(argument, Mapping):
-            choices = argument.get("choices") or ()
-            lines = choices if isinstance(choices, list) else ()
-            yield {**argument, "choices": "\n".join(map(str, lines))}
-
-
-def _sent(data: Any, name: str) -> Iterator[Row]:
-    for index in range(MAX_ARGUMENTS):
-        key = f"{name}-{index}"
-        lines = (data.get(f"{key}-choices") or "").splitlines()
-        yield {
-            "name": (data.get(f"{key}-name") or "").strip(),
-            "description": (data.get(f"{key}-description") or "").strip(),
-            "required": bool(data.get(f"{key}-required")),
-            "choices": [line.strip() for line in lines if line.strip()],
-        }
 
 
 class ArgumentsField(forms.Field):
@@ -163,7 +159,13 @@ def _prompt_preview_context(prompt: PromptText, data: Any) -> dict[str, Any]:
         problem = str(exc)
     wire = projection.project_prompt(describe(component), LATEST)
     return {
-        "kept": list(_resubmitted_fields(data)),
+        # The submitted form data, to be submitted again with other sample values.
+        "kept": [
+            (name, text)
+            for name, texts in data.lists()
+            if name not in _NOT_RESUBMITTED and not name.startswith(SAMPLE)
+            for text in texts
+        ],
         "samples": [
             {
                 "field": f"{SAMPLE}{argument.name}",
@@ -188,13 +190,6 @@ def _sample(argument: TextArgument) -> str:
 
 def _text_of(content: Any) -> str:
     return content.text if isinstance(content, Text) else str(content)
-
-
-def _resubmitted_fields(data: Any) -> Iterator[tuple[str, str]]:
-    """Yield the submitted form data, to be submitted again with other sample values."""
-    for name, values in data.lists():
-        if name not in _NOT_RESUBMITTED and not name.startswith(SAMPLE):
-            yield from ((name, value) for value in values)
 
 
 # The form of a prompt -----------------------------------------------------------------------------
@@ -296,36 +291,29 @@ class PromptTextAdmin(TextAdmin):
         servers = [server.name for server in all_servers()]
         target = request.POST.get("to")
         if target not in servers:
-            return self._ask_for_server(request, list(queryset), servers)
+            return self._page(
+                request,
+                "prompt_duplicate",
+                gettext("Duplicate to another server"),
+                prompts=list(queryset),
+                servers=servers,
+                action_checkbox_name=ACTION_CHECKBOX_NAME,
+            )
         with transaction.atomic(using=queryset.db):
-            names = set(_names_on(target, queryset))
+            rows = of_tenant(queryset.model, queryset.db).filter(server=target)
+            names = set(rows.values_list("name", flat=True))
             copied = []
             for prompt in queryset:
                 if prompt.name not in names and not _is_prompt_taken(target, prompt.name):
                     names.add(prompt.name)
-                    copied.append(_copy(prompt, target))
+                    columns = {column: getattr(prompt, column) for column in PROMPT_COLUMNS}
+                    copied.append(PromptText(server=target, is_enabled=False, **columns))
             for copy in copied:
                 text_versions.PROMPTS.save(copy, author=request.user, based_on=0)
                 self.log_addition(request, copy, gettext("Duplicated from another server."))
-        self._tell_of_copies(request, len(copied), skipped=queryset.count() - len(copied))
-        return None
-
-    def _ask_for_server(
-        self, request: HttpRequest, prompts: list[PromptText], servers: list[str]
-    ) -> TemplateResponse:
-        """Return the page that asks for the server to copy to."""
-        return self._page(
-            request,
-            "prompt_duplicate",
-            gettext("Duplicate to another server"),
-            prompts=prompts,
-            servers=servers,
-            action_checkbox_name=ACTION_CHECKBOX_NAME,
-        )
-
-    def _tell_of_copies(self, request: HttpRequest, copied: int, *, skipped: int) -> None:
-        text = ngettext("%(n)d prompt was copied.", "%(n)d prompts were copied.", copied)
-        self.message_user(request, text % {"n": copied}, messages.SUCCESS)
+        skipped = queryset.count() - len(copied)
+        text = ngettext("%(n)d prompt was copied.", "%(n)d prompts were copied.", len(copied))
+        self.message_user(request, text % {"n": len(copied)}, messages.SUCCESS)
         if skipped:
             text = ngettext(
                 "%(n)d prompt was skipped, since its name is already in use.",
@@ -333,16 +321,7 @@ class PromptTextAdmin(TextAdmin):
                 skipped,
             )
             self.message_user(request, text % {"n": skipped}, messages.WARNING)
-
-
-def _names_on(server: str, queryset: QuerySet[PromptText]) -> Iterable[str]:
-    rows = of_tenant(queryset.model, queryset.db)
-    return rows.filter(server=server).values_list("name", flat=True)
-
-
-def _copy(prompt: PromptText, server: str) -> PromptText:
-    columns = {name: getattr(prompt, name) for name in PROMPT_COLUMNS}
-    return PromptText(server=server, is_enabled=False, **columns)
+        return None
 
 
 # Preview of a skill -------------------------------------------------------------------------------
@@ -361,19 +340,15 @@ def _skill_preview_context(skill: Skill, _data: Any) -> dict[str, Any]:
 # The form of a skill ------------------------------------------------------------------------------
 
 
-def _is_skill_taken(server: str, name: str) -> bool:
-    """Return whether code has a skill with this name, which takes precedence."""
-    return any(
-        mcp_server.name == server and is_of_code(mcp_server.resources, name)
-        for mcp_server in all_servers()
-    )
-
-
 SKILLS = AdminTextType(
     text_type=text_versions.SKILLS,
     component=("resource", "skill://{name}/SKILL.md"),
     preview_template="skill_preview",
-    is_taken=_is_skill_taken,
+    # A skill of this name in code takes precedence.
+    is_taken=lambda server, name: any(
+        mcp_server.name == server and is_of_code(mcp_server.resources, name)
+        for mcp_server in all_servers()
+    ),
     preview_context=_skill_preview_context,
 )
 

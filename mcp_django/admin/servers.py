@@ -314,26 +314,35 @@ def server_url(server: MCPServer, request: HttpRequest) -> str:
 
 def client_setups(server: MCPServer, url: str) -> list[ClientSetup]:
     """Return the configuration for each known client."""
-    return [_client_setup(host, server, url) for host in CLIENTS.values()]
-
-
-def _client_setup(host: KnownClient, server: MCPServer, url: str) -> ClientSetup:
-    signs_in = host.signs_in and offers_sign_in(server)
-    # Clients that read an environment variable have no other place for a token.
-    variable = DEFAULT_VARIABLE if host.reference and not host.prompts_for_token else ""
-    credential = None if is_open(server) or signs_in else Credential(variable=variable)
-    target = ConnectionTarget(name=entry_name(server), url=url, credential=credential)
-    return ClientSetup(
-        host=host,
-        text=render_config(host, [target]),
-        link=install_link(host, target),
-        notes=tuple(_notes(host, server, target)),
-    )
+    setups = []
+    for host in CLIENTS.values():
+        signs_in = host.signs_in and offers_sign_in(server)
+        # Clients that read an environment variable have no other place for a token.
+        variable = DEFAULT_VARIABLE if host.reference and not host.prompts_for_token else ""
+        credential = None if is_open(server) or signs_in else Credential(variable=variable)
+        target = ConnectionTarget(name=entry_name(server), url=url, credential=credential)
+        setups.append(
+            ClientSetup(
+                host=host,
+                text=render_config(host, [target]),
+                link=install_link(host, target),
+                notes=tuple(_notes(host, server, target)),
+            )
+        )
+    return setups
 
 
 def _notes(host: KnownClient, server: MCPServer, target: ConnectionTarget) -> Iterator[str]:
     if target.credential is not None and not host.is_cloud:
-        yield _token_note(host)
+        if host.prompts_for_token:
+            yield gettext(
+                "The client asks for an access token once and stores it with its secrets."
+            )
+        elif host.reference:
+            text = gettext("The client reads a token from the environment variable %(name)s.")
+            yield text % {"name": DEFAULT_VARIABLE}
+        else:
+            yield gettext("Replace %(place)s with an access token.") % {"place": PLACEHOLDER}
     elif not is_open(server) and not host.is_cloud:
         yield gettext("The client opens a browser to sign in.")
     if host.is_cloud and not is_public(target.url):
@@ -343,16 +352,6 @@ def _notes(host: KnownClient, server: MCPServer, target: ConnectionTarget) -> It
             "spoken": ", ".join(host.revisions),
             "served": ", ".join(server.protocol_versions),
         }
-
-
-def _token_note(host: KnownClient) -> str:
-    if host.prompts_for_token:
-        return gettext("The client asks for an access token once and stores it with its secrets.")
-    if host.reference:
-        return gettext("The client reads a token from the environment variable %(name)s.") % {
-            "name": DEFAULT_VARIABLE
-        }
-    return gettext("Replace %(place)s with an access token.") % {"place": PLACEHOLDER}
 
 
 @register_page("connect", title=_("Connect a client"), permission="view_server")

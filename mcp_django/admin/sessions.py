@@ -185,7 +185,19 @@ class SessionAdmin(RevocableAdmin):
             .filter(session=row.pk)
             .order_by("-created_at", "-pk")[: MAX_ITEMS_SHOWN + 1]
         )
-        return _render_first([_describe_stream(stream) for stream in streams])
+        text = gettext("%(kind)s, %(state)s, since %(since)s, %(events)d events")
+        return _render_first(
+            [
+                text
+                % {
+                    "kind": stream.get_kind_display(),
+                    "state": stream.get_state_display(),
+                    "since": local_time(stream.created_at),
+                    "events": stream.last_seq,
+                }
+                for stream in streams
+            ]
+        )
 
     @admin.display(description=_("subscriptions"))
     def subscription_list(self, row: Session) -> SafeString | str:
@@ -200,15 +212,6 @@ def _count_subquery(queryset: QuerySet[Any]) -> Any:
     """Return the number of rows per session as a subquery; joins would multiply them."""
     counted = queryset.filter(session=OuterRef("pk")).order_by().values("session")
     return Coalesce(Subquery(counted.annotate(n=Count("pk")).values("n")), 0)
-
-
-def _describe_stream(stream: Stream) -> str:
-    return gettext("%(kind)s, %(state)s, since %(since)s, %(events)d events") % {
-        "kind": stream.get_kind_display(),
-        "state": stream.get_state_display(),
-        "since": local_time(stream.created_at),
-        "events": stream.last_seq,
-    }
 
 
 def _render_first(lines: Sequence[str]) -> SafeString | str:

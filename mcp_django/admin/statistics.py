@@ -71,7 +71,15 @@ def component_figures(components: Sequence[Component]) -> dict[Key, ComponentFig
     if not components:
         return {}
     since = timezone.now() - WINDOW
-    counted = _count_calls(components, since)
+    calls_since = of_tenant(Call).filter(
+        server__in={component.server for component in components},
+        component__in={component.key for component in components},
+        at__gte=since,
+    )
+    rows = calls_since.order_by().values("server", "kind", "component")
+    rows = rows.annotate(calls=Count("*"), errors=Count("outcome", filter=Q(outcome__in=FAILURES)))
+    columns = ("server", "kind", "component", "calls", "errors")
+    counted = {_key(names): (calls, errors) for *names, calls, errors in rows.values_list(*columns)}
     medians = _medians(counted, _sample_start_times(components, counted, since), since)
     return {
         key: ComponentFigures(calls=calls, errors=errors, ms=medians.get(key))
@@ -82,18 +90,6 @@ def component_figures(components: Sequence[Component]) -> dict[Key, ComponentFig
 def _key(names: Sequence[str]) -> Key:
     server, kind, component = names
     return server, kind, component
-
-
-def _count_calls(components: Sequence[Component], since: datetime) -> dict[Key, tuple[int, int]]:
-    queryset = of_tenant(Call).filter(
-        server__in={component.server for component in components},
-        component__in={component.key for component in components},
-        at__gte=since,
-    )
-    rows = queryset.order_by().values("server", "kind", "component")
-    rows = rows.annotate(calls=Count("*"), errors=Count("outcome", filter=Q(outcome__in=FAILURES)))
-    columns = ("server", "kind", "component", "calls", "errors")
-    return {_key(names): (calls, errors) for *names, calls, errors in rows.values_list(*columns)}
 
 
 def _sample_start_times(
@@ -445,7 +441,11 @@ def build_chart_data(
     if call_values is None:
         points, components = _over_time(counted, span, since, cut), _by_component(counted)
     else:
-        points = _points_of(call_values, span, since)
+        points_by_step = {at: TimelinePoint(at=at) for at in _steps(span, since)}
+        for call in call_values:
+            if point := points_by_step.get(_floor(call.at, span.step)):
+                point.add_call(call.outcome, call.ms)
+        points = [*points_by_step.values()]
         components = _components_of(_read_few(_of_components(counted)) or ())
     return ChartData(
         range=span,
@@ -474,14 +474,6 @@ def _read_few(calls: QuerySet[Call]) -> list[CallValues] | None:
     rows = calls.values_list(*CallValues._fields)[: MAX_EXACT + 1]
     call_values = [CallValues(*row) for row in rows]
     return call_values if len(call_values) <= MAX_EXACT else None
-
-
-def _points_of(calls: Iterable[CallValues], span: Range, since: datetime) -> list[TimelinePoint]:
-    points = {at: TimelinePoint(at=at) for at in _steps(span, since)}
-    for call in calls:
-        if point := points.get(_floor(call.at, span.step)):
-            point.add_call(call.outcome, call.ms)
-    return [*points.values()]
 
 
 def _components_of(calls: Iterable[CallValues]) -> list[ComponentCounts]:
@@ -732,10 +724,21 @@ def build_quality_report(
         for quality in qualities.values():
             quality.times.use_bins()
             quality.sizes.use_bins()
-    _count_wrong(calls, qualities)
+    invalid = calls.filter(outcome=Outcome.INVALID).order_by("-at")
+    for row in invalid.values("kind", "component", "problems")[:MAX_INVALID]:
+        paths = row["problems"] if isinstance(row["problems"], list) else ()
+        qualities[row["kind"], row["component"]].wrong.update(set(map(str, paths)))
     if cut is not None:
-        _mark_used_components(all_calls.filter(at__gte=since), qualities)
-    _add_primary_keys(server.name, qualities)
+        # Components may have been used in the period, but not in the counted calls.
+        unused = [quality.key for quality in qualities.values() if not quality.was_used]
+        used = all_calls.filter(at__gte=since).filter(component__in=unused).order_by()
+        for name in used.values_list("kind", "component").distinct():
+            if name in qualities:
+                qualities[name].was_used = True
+    rows = of_tenant(Component).filter(server=server.name).values_list("kind", "key", "pk")
+    for kind, key, pk in rows:
+        if (kind, key) in qualities:
+            qualities[kind, key].pk = pk
     components = sorted(qualities.values(), key=lambda quality: (quality.kind, quality.key))
     return QualityReport(since=since, cut=cut, every=tuple(components), is_exact=is_exact)
 
@@ -768,26 +771,3 @@ def _add_calls(calls: QuerySet[Call], qualities: _Qualities) -> int:
         quality.was_used = bool(quality.outcomes)
         quality.mean_bytes = fmean(quality.sizes.values) if quality.sizes.values else None
     return number
-
-
-def _count_wrong(calls: QuerySet[Call], qualities: _Qualities) -> None:
-    invalid = calls.filter(outcome=Outcome.INVALID).order_by("-at")
-    for row in invalid.values("kind", "component", "problems")[:MAX_INVALID]:
-        paths = row["problems"] if isinstance(row["problems"], list) else ()
-        qualities[row["kind"], row["component"]].wrong.update(set(map(str, paths)))
-
-
-def _mark_used_components(calls: QuerySet[Call], qualities: dict[Name, ComponentQuality]) -> None:
-    """Mark components that were used in the period, but not in the counted calls."""
-    keys = [quality.key for quality in qualities.values() if not quality.was_used]
-    rows = calls.filter(component__in=keys).order_by().values_list("kind", "component")
-    for name in rows.distinct():
-        if name in qualities:
-            qualities[name].was_used = True
-
-
-def _add_primary_keys(server: str, qualities: dict[Name, ComponentQuality]) -> None:
-    rows = of_tenant(Component).filter(server=server).values_list("kind", "key", "pk")
-    for kind, key, pk in rows:
-        if (kind, key) in qualities:
-            qualities[kind, key].pk = pk

@@ -257,10 +257,12 @@ class TaskAdmin(RevocableAdmin):
     def shown_values(self, row: Task) -> SafeString | str:
         """Return the values of the arguments, if they are logged."""
         # Secrets are left out, and only the tool knows which arguments are secret.
-        server, tool = _current_tool(row) or (None, None)
-        if tool is None or not call_record.logs_arguments(tool, server):
+        server: Any = find_server(row.server)
+        tool = None if server is None else server.declared_catalog.by_kind["tool"].get(row.tool)
+        if not isinstance(tool, Tool) or not call_record.logs_arguments(tool, server):
             return gettext("not logged")
-        return _pre(tool.mask(_arguments_of(row)))
+        arguments = call_record.summarize_arguments(row.arguments.encode()).values
+        return _pre(tool.mask(arguments))
 
     @admin.display(description=_("pending requests"))
     def shown_questions(self, row: Task) -> SafeString | str:
@@ -268,10 +270,18 @@ class TaskAdmin(RevocableAdmin):
         questions = row.questions if isinstance(row.questions, dict) else {}
         if not questions:
             return gettext("none")
-        lines = [
-            _render_client_request(question)
-            for question in list(questions.values())[:MAX_QUESTIONS]
-        ]
+        lines = []
+        for question in list(questions.values())[:MAX_QUESTIONS]:
+            client_request = question if isinstance(question, dict) else {}
+            params = client_request.get("params")
+            message = params.get("message") if isinstance(params, dict) else ""
+            lines.append(
+                format_html(
+                    '<code dir="ltr">{}</code> <bdi>{}</bdi>',
+                    one_line(str(client_request.get("method", ""))),
+                    one_line(str(message or ""), limit=MAX_QUESTION),
+                )
+            )
         more = [gettext("and more")] if len(questions) > MAX_QUESTIONS else []
         return render_list([*lines, *more])
 
@@ -321,13 +331,6 @@ def link_tasks_of_call(call: Call) -> SafeString | str:
     """Return links to the tasks of a call, empty if none exists."""
     if call.kind != "tool" or not call.arguments_digest:
         return ""
-    rows = [row for row in _candidates(call) if _is_task_of_call(row, call)][:MAX_TASKS_SHOWN]
-    return format_html_join(
-        " ", "{}", ((link_to_row("task", row.pk, _task_label(row)),) for row in rows)
-    )
-
-
-def _candidates(call: Call) -> QuerySet[Task]:
     tasks = rows_of_tenant(Task).filter(server=call.server, tool=call.component)
     tasks = tasks.filter(expires_at__gt=call.at)
     if call.transport == "task":
@@ -338,48 +341,24 @@ def _candidates(call: Call) -> QuerySet[Task]:
     tasks = tasks.only(
         "task_id", "tool", "status", "created_at", "principal", "arguments", "user"
     ).select_related("user")
-    return tasks.order_by("-created_at", "-task_id")[:MAX_CANDIDATES]
-
-
-def _is_task_of_call(row: Task, call: Call) -> bool:
-    caller = row.principal if row.user is None else key_of(row.user)
-    if caller[:128] != call.user_key:
-        return False
-    summary = call_record.summarize_arguments(row.arguments.encode())
-    return summary.digest == call.arguments_digest
-
-
-def _task_label(row: Task) -> str:
-    return gettext("%(status)s, since %(since)s") % {
-        "status": row.get_status_display(),
-        "since": local_time(row.created_at),
-    }
+    rows = []
+    for row in tasks.order_by("-created_at", "-task_id")[:MAX_CANDIDATES]:
+        caller = row.principal if row.user is None else key_of(row.user)
+        if caller[:128] == call.user_key:
+            summary = call_record.summarize_arguments(row.arguments.encode())
+            if summary.digest == call.arguments_digest:
+                rows.append(row)
+    links = []
+    for row in rows[:MAX_TASKS_SHOWN]:
+        label = gettext("%(status)s, since %(since)s") % {
+            "status": row.get_status_display(),
+            "since": local_time(row.created_at),
+        }
+        links.append((link_to_row("task", row.pk, label),))
+    return format_html_join(" ", "{}", links)
 
 
 # What the page of a task shows --------------------------------------------------------------------
-
-
-def _current_tool(row: Task) -> tuple[Any, Tool] | None:
-    """Return the current server and tool of a task, or ``None`` if they do not exist."""
-    server = find_server(row.server)
-    tool = None if server is None else server.declared_catalog.by_kind["tool"].get(row.tool)
-    return (server, tool) if isinstance(tool, Tool) else None
-
-
-def _arguments_of(row: Task) -> Any:
-    return call_record.summarize_arguments(row.arguments.encode()).values
-
-
-def _render_client_request(client_request: Any) -> SafeString:
-    client_request = client_request if isinstance(client_request, dict) else {}
-    params = client_request.get("params")
-    message = params.get("message") if isinstance(params, dict) else ""
-    method = one_line(str(client_request.get("method", "")))
-    return format_html(
-        '<code dir="ltr">{}</code> <bdi>{}</bdi>',
-        method,
-        one_line(str(message or ""), limit=MAX_QUESTION),
-    )
 
 
 def _outcome_of(row: Task) -> Any:

@@ -123,26 +123,22 @@ class TextForm(RestrictedForm):
             )
             self.add_error("name", text % {"noun": self.noun, "name": name, "server": server})
         if self.instance.pk is not None and self.is_saved:
-            self._check_version(cleaned)
+            newest = self.kind.text_type.newest_version(self.instance.pk)
+            if newest is not None and cleaned.get("based_on") != newest:
+                # Saving again after this error overwrites the newer version.
+                self.data = self.data.copy()  # type: ignore[attr-defined]
+                self.data[self.add_prefix("based_on")] = str(newest)  # type: ignore[index]
+                text = gettext(
+                    "Another user has changed this %(noun)s in the meantime: it is now at version "
+                    "%(newest)d, and your changes were not saved. Compare with “Versions”, and "
+                    "copy what you need. If you save again, your text becomes the next version; "
+                    "the other one stays among the versions."
+                )
+                self.add_error(None, text % {"noun": self.noun, "newest": newest})
         return cleaned
 
     def clean_dependent_fields(self, cleaned: dict[str, Any]) -> None:
         """Check fields that depend on each other, beyond what ``text_type.build`` checks."""
-
-    def _check_version(self, cleaned: dict[str, Any]) -> None:
-        newest = self.kind.text_type.newest_version(self.instance.pk)
-        if newest is None or cleaned.get("based_on") == newest:
-            return
-        # Saving again after this error overwrites the newer version.
-        self.data = self.data.copy()  # type: ignore[attr-defined]
-        self.data[self.add_prefix("based_on")] = str(newest)  # type: ignore[index]
-        text = gettext(
-            "Another user has changed this %(noun)s in the meantime: it is now at version "
-            "%(newest)d, and your changes were not saved. Compare with “Versions”, and copy what "
-            "you need. If you save again, your text becomes the next version; the other one stays "
-            "among the versions."
-        )
-        self.add_error(None, text % {"noun": self.noun, "newest": newest})
 
     def _post_clean(self) -> None:
         """Build the instance, and check it as a whole."""

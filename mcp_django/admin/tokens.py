@@ -6,8 +6,8 @@ but not deleted. The security log is read-only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django import forms
@@ -43,15 +43,13 @@ from mcp_django.storage import databases
 def _scope_choices() -> list[tuple[str, str]]:
     """Return the scopes that settings describe, and those that a server or component requires."""
     described = get_settings().scopes
-    return described_choices(sorted({*described, *_required_scopes()}), described)
-
-
-def _required_scopes() -> Iterator[str]:
+    scopes = set(described)
     for server in all_servers():
         server.refresh()
-        yield from server.scopes
+        scopes.update(server.scopes)
         for component in server.catalog:
-            yield from component.scopes
+            scopes.update(component.scopes)
+    return described_choices(sorted(scopes), described)
 
 
 class LabeledDateTime(AdminSplitDateTime):
@@ -65,10 +63,6 @@ class LabeledDateTime(AdminSplitDateTime):
 
 DEFAULT_LIFETIME = timedelta(days=90)
 """The lifetime that the form of a new token suggests."""
-
-
-def _default_expiry() -> datetime:
-    return (timezone.now() + DEFAULT_LIFETIME).replace(minute=0, second=0, microsecond=0)
 
 
 class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
@@ -103,7 +97,9 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
     expires_at = forms.SplitDateTimeField(
         label=_("Expires"),
         required=False,
-        initial=_default_expiry,
+        initial=lambda: (timezone.now() + DEFAULT_LIFETIME).replace(
+            minute=0, second=0, microsecond=0
+        ),
         widget=LabeledDateTime,
         help_text=_("Leave empty for a token that never expires."),
     )

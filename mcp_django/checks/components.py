@@ -65,36 +65,33 @@ def check_server_names() -> Iterator[Problem]:
 def check_permissions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E005: a permission is invalid. E006: a component allows what its server does not."""
     messages: list[CheckMessage] = []
+    hint = (
+        "A component can only restrict access further: use AllowAny on the server, or remove it "
+        "from the component."
+    )
     for server in all_servers():
-        messages.extend(_permission_problems(server))
-    return messages
-
-
-def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
-    try:
-        closed = not all(
-            isinstance(permission, AllowAny) for permission in parse_permissions(server.permission)
-        )
-    except ImproperlyConfigured as exc:
-        yield Error(str(exc), obj=server, id="mcp_django.E005")
-        return
-    for component in server.registry:
         try:
-            opens = any(
+            closed = not all(
                 isinstance(permission, AllowAny)
-                for permission in parse_permissions(component.permission)
+                for permission in parse_permissions(server.permission)
             )
         except ImproperlyConfigured as exc:
-            yield Error(f"{component}: {exc}", obj=server, id="mcp_django.E005")
+            messages.append(Error(str(exc), obj=server, id="mcp_django.E005"))
             continue
-        if closed and opens:
-            yield Error(
-                f"The {component} has the permission AllowAny, but its server does not.",
-                hint="A component can only restrict access further: use AllowAny on the server, or "
-                "remove it from the component.",
-                obj=server,
-                id="mcp_django.E006",
-            )
+        for component in server.registry:
+            try:
+                opens = any(
+                    isinstance(permission, AllowAny)
+                    for permission in parse_permissions(component.permission)
+                )
+            except ImproperlyConfigured as exc:
+                text = f"{component}: {exc}"
+                messages.append(Error(text, obj=server, id="mcp_django.E005"))
+                continue
+            if closed and opens:
+                text = f"The {component} has the permission AllowAny, but its server does not."
+                messages.append(Error(text, hint=hint, obj=server, id="mcp_django.E006"))
+    return messages
 
 
 @system_check(checks.Warning, "mcp_django.W020", declarations=itself)
@@ -139,26 +136,10 @@ def _is_open(server: MCPServer) -> bool:
         return False
 
 
-def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
-    yield f"server {server.name!r}", server.permission
-    for component in server.registry:
-        yield component, component.permission
-
-
 @system_check(checks.Warning, "mcp_django.W007", declarations=itself)
 def check_codenames(server: MCPServer) -> Iterator[Problem]:
     """W007: no model defines a required permission, so only superusers have it."""
-    codenames = _model_codenames()
-    for what, declared in _declared_permissions(server):
-        for codename in find_codenames(declared):
-            if codename not in codenames:
-                problem = f"requires {codename!r}, but no installed model defines this permission"
-                yield f"The {what} {problem}.", _suggest_codename(codename, codenames)
-
-
-def _model_codenames() -> set[str]:
-    """Return the permissions of all installed models."""
-    return {
+    codenames = {
         f"{model._meta.app_label}.{codename}"
         for model in apps.get_models()
         for codename in (
@@ -166,11 +147,17 @@ def _model_codenames() -> set[str]:
             *(codename for codename, _ in model._meta.permissions),
         )
     }
-
-
-def _suggest_codename(codename: str, codenames: Iterable[str]) -> str:
-    close = nearest(codename, codenames)
-    return f"Did you mean {close!r}?" if close else "Write 'app_label.codename'."
+    requirements: list[tuple[object, Any]] = [
+        (f"server {server.name!r}", server.permission),
+        *((component, component.permission) for component in server.registry),
+    ]
+    for what, required in requirements:
+        for codename in find_codenames(required):
+            if codename not in codenames:
+                problem = f"requires {codename!r}, but no installed model defines this permission"
+                close = nearest(codename, codenames)
+                hint = f"Did you mean {close!r}?" if close else "Write 'app_label.codename'."
+                yield f"The {what} {problem}.", hint
 
 
 @system_check(checks.Warning, "mcp_django.W001", declarations=_components)
@@ -283,12 +270,13 @@ def check_left_out(
         for server in all_servers()
         for component in server.registry
         if (problem := component.problem)
-        and (databases or not isinstance(_exception_of(component), DatabaseError))
+        and (
+            databases
+            or not isinstance(
+                getattr(getattr(component, "arguments", None), "exception", None), DatabaseError
+            )
+        )
     ]
-
-
-def _exception_of(component: Component) -> Exception | None:
-    return getattr(getattr(component, "arguments", None), "exception", None)
 
 
 @system_check(
@@ -338,14 +326,6 @@ def _has_processor(app: str, setting: str, default: str = "") -> bool:
     return apps.is_installed(app) and "realtime" in processor.lower()
 
 
-def _has_search_service() -> bool:
-    backends = getattr(settings, "WAGTAILSEARCH_BACKENDS", {})
-    return apps.is_installed("wagtail.search") and any(
-        ".database" not in str(backend.get("BACKEND", "")) and backend.get("AUTO_UPDATE", True)
-        for backend in backends.values()
-    )
-
-
 _OUTSIDE: dict[str, Callable[[], bool]] = {
     "the index of django-haystack": lambda: _has_processor("haystack", "HAYSTACK_SIGNAL_PROCESSOR"),
     "the index of django-elasticsearch-dsl": lambda: (
@@ -363,7 +343,13 @@ _OUTSIDE: dict[str, Callable[[], bool]] = {
         )
     ),
     "the index of algoliasearch-django": lambda: apps.is_installed("algoliasearch_django"),
-    "Wagtail's search service": _has_search_service,
+    "Wagtail's search service": lambda: (
+        apps.is_installed("wagtail.search")
+        and any(
+            ".database" not in str(backend.get("BACKEND", "")) and backend.get("AUTO_UPDATE", True)
+            for backend in getattr(settings, "WAGTAILSEARCH_BACKENDS", {}).values()
+        )
+    ),
     "Wagtail's front-end cache": lambda: (
         apps.is_installed("wagtail.contrib.frontend_cache")
         and bool(getattr(settings, "WAGTAILFRONTENDCACHE", {}))
@@ -523,7 +509,16 @@ def check_apps(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def _ui_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage]:
     if not ui.template:
-        yield from _link_problems(server, tool, ui)
+        match = server.declared_catalog.find_resource(ui.uri) if ui.uri else None
+        if ui.uri and (match is None or match[0].mime_type != APP_MIME_TYPE):
+            problem = "is not an app page" if match is not None else "does not exist"
+            yield Error(
+                f"The {tool} uses the MCP App {ui.uri}, which {problem}.",
+                hint="Pass a template instead, write the URI of another tool's app page on this "
+                f"server, or declare a resource with this URI and mime_type={APP_MIME_TYPE!r}.",
+                obj=server,
+                id="mcp_django.E016",
+            )
         return
     problem = _template_problem(ui.template)
     if problem:
@@ -546,40 +541,20 @@ def _ui_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage
         )
 
 
-def _link_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage]:
-    if not ui.uri:
-        return
-    match = server.declared_catalog.find_resource(ui.uri)
-    if match is not None and match[0].mime_type == APP_MIME_TYPE:
-        return
-    problem = "is not an app page" if match is not None else "does not exist"
-    yield Error(
-        f"The {tool} uses the MCP App {ui.uri}, which {problem}.",
-        hint="Pass a template instead, write the URI of another tool's app page on this server, or "
-        f"declare a resource with this URI and mime_type={APP_MIME_TYPE!r}.",
-        obj=server,
-        id="mcp_django.E016",
-    )
-
-
 def _undeclared_origins(source: str, ui: UI) -> set[tuple[str, str]]:
     """Return the origins that a page uses but does not declare, with the option to declare them."""
     origins = set()
     for match in LOADING_ELEMENT.finditer(source):
         option = "frames" if match["tag"].lower() == "iframe" else "resources"
         parts = urlsplit(match["url"])
-        origin = f"{parts.scheme or 'https'}://{parts.netloc}"
-        allowed = getattr(ui, option)
-        if not _matches_origin(origin, allowed) and not str(settings.STATIC_URL).startswith(origin):
+        scheme, host = parts.scheme or "https", parts.netloc
+        patterns = [pattern.partition("://") for pattern in getattr(ui, option)]
+        is_declared = any(
+            scheme == of_scheme
+            and (host == of_host or (of_host.startswith("*.") and host.endswith(of_host[1:])))
+            for of_scheme, _, of_host in patterns
+        )
+        origin = f"{scheme}://{host}"
+        if not is_declared and not str(settings.STATIC_URL).startswith(origin):
             origins.add((origin, option))
     return origins
-
-
-def _matches_origin(origin: str, allowed: Iterable[str]) -> bool:
-    scheme, _, host = origin.partition("://")
-    for pattern in allowed:
-        of_scheme, _, of_host = pattern.partition("://")
-        is_below = of_host.startswith("*.") and host.endswith(of_host[1:])
-        if scheme == of_scheme and (host == of_host or is_below):
-            return True
-    return False

@@ -6,6 +6,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import distributions
+from itertools import product
 from typing import Any
 
 from django.apps import apps
@@ -93,35 +94,26 @@ def itself(server: MCPServer) -> Iterable[MCPServer]:
 @system_check(Error, "mcp_django.E001")
 def check_distribution() -> Iterator[Problem]:
     """E001: another distribution ships a package of the same import name."""
-    if foreign := sorted(set(_owners()) - {DISTRIBUTION}):
-        hint = f"pip uninstall {' '.join(foreign)}; pip install --force-reinstall {DISTRIBUTION}"
-        names = ", ".join(foreign)
-        yield f"The distribution {names} also installs a package named mcp_django.", hint
-
-
-def _owners() -> Iterator[str]:
-    """Yield the distributions that install the package.
-
-    ``importlib.metadata.packages_distributions()`` is ten times as slow, since it reads the names
-    of all files that are installed.
-    """
+    owners = set()
+    # ``importlib.metadata.packages_distributions()`` is ten times as slow, since it reads the
+    # names of all files that are installed.
     for distribution in distributions():
         declared = (distribution.read_text("top_level.txt") or "").split()
         recorded = "" if declared else distribution.read_text("RECORD") or ""
         if PACKAGE in declared or f"\n{PACKAGE}/" in f"\n{recorded}":
-            yield str(distribution.metadata["Name"])
+            owners.add(str(distribution.metadata["Name"]))
+    if foreign := sorted(owners - {DISTRIBUTION}):
+        hint = f"pip uninstall {' '.join(foreign)}; pip install --force-reinstall {DISTRIBUTION}"
+        names = ", ".join(foreign)
+        yield f"The distribution {names} also installs a package named mcp_django.", hint
 
 
 @system_check(Error, "mcp_django.E002")
 def check_settings() -> Iterable[Problem]:
     """E002: a key or a value of MCP_DJANGO is wrong."""
     problems = find_problems(getattr(django_settings, "MCP_DJANGO", {}))
-    return problems or (
-        _admin_class_problems() if apps.is_installed("django.contrib.admin") else ()
-    )
-
-
-def _admin_class_problems() -> Iterator[Problem]:
+    if problems or not apps.is_installed("django.contrib.admin"):
+        return problems
     # Imports the admin, which is optional.
     from mcp_django import admin_base
 
@@ -130,8 +122,8 @@ def _admin_class_problems() -> Iterator[Problem]:
         admin_base.import_base_class()
     except ImproperlyConfigured as exc:
         problem = str(exc)
-    if problem:
-        yield problem, "Write the path of the theme's ModelAdmin class, and install the theme."
+    hint = "Write the path of the theme's ModelAdmin class, and install the theme."
+    return [(problem, hint)] if problem else []
 
 
 @system_check(Error, "mcp_django.E003", declarations=lambda server: server.auth)
@@ -253,32 +245,33 @@ def check_tenants() -> Iterator[Problem]:
     context = thread_context()
     if isinstance(context, UnknownContext):
         yield context.message, hint
-    elif context is not None:
-        for what in _mixes_tenants():
-            yield f"{what}.", hint
-
-
-def _mixes_tenants() -> Iterator[str]:
-    """Yield the configured options that would mix the tenants of a site."""
-    if isinstance(thread_context(), DjangoTenants) and tenant_middleware() is None:
-        yield (
+        return
+    if context is None:
+        return
+    if isinstance(context, DjangoTenants) and tenant_middleware() is None:
+        what = (
             "No middleware of django_tenants is in MIDDLEWARE, so requests would have no tenant; "
-            'if the site has none, set MCP_DJANGO["THREAD_CONTEXT"] to False'
+            'if the site has none, set MCP_DJANGO["THREAD_CONTEXT"] to False.'
         )
+        yield what, hint
     if get_settings().keep_connections:
-        yield "KEEP_CONNECTIONS is True, and a connection would keep the tenant of its last call"
+        what = "KEEP_CONNECTIONS is True, and a connection would keep the tenant of its last call."
+        yield what, hint
     if middleware := user_middleware():
-        yield f"{middleware} takes the tenant from the user, and callers with a token are refused"
+        what = "takes the tenant from the user, and callers with a token are refused"
+        yield f"{middleware} {what}.", hint
     if is_tenant_app("mcp_django"):
-        yield (
+        what = (
             "mcp_django is an app of each tenant (TENANT_APPS), but its tables are those of all: "
-            "list it in SHARED_APPS only"
+            "list it in SHARED_APPS only."
         )
+        yield what, hint
     if has_shared_oauth() and apps.is_installed(OAUTH_APP):
-        yield (
+        what = (
             "Each tenant has users of its own, so its tokens are refused as long as all tenants "
-            f"share the tables of {' and '.join(OAUTH_APPS)}: list both in TENANT_APPS"
+            f"share the tables of {' and '.join(OAUTH_APPS)}: list both in TENANT_APPS."
         )
+        yield what, hint
 
 
 @system_check(checks.Info, "mcp_django.I004", declarations=lambda server: [server])
@@ -312,8 +305,27 @@ def check_issuers() -> Iterator[Problem]:
                 what = f"uses {name!r}, but no issuer is configured for it"
                 hint = f"Add one to MCP_DJANGO[{name.upper()!r}], or remove {name!r} from AUTH."
                 yield f"The server {server.name!r} {what}.", hint
-    for key, path, kind in _iter_import_paths(settings):
-        if problem := _path_problem(path, kind):
+    # The dotted paths in the settings: the key, the path, and the required type.
+    paths = [
+        (f"MCP_DJANGO[{name.upper()!r}][{number}]['USER']", issuer.user, "function")
+        for name, issuers in _issuers(settings).items()
+        for number, issuer in enumerate(issuers)
+        if issuer.user
+    ]
+    paths += [
+        (f"MCP_DJANGO['DRF'][{number}]", path, "class") for number, path in enumerate(settings.drf)
+    ]
+    if settings.audit_context:
+        paths.append(("MCP_DJANGO['AUDIT_CONTEXT']", settings.audit_context, "function"))
+    for key, path, kind in paths:
+        try:
+            target = import_string(path)
+        except ImportError as exc:
+            problem = f"which cannot be imported ({exc})"
+        else:
+            fits = isinstance(target, type) if kind == "class" else callable(target)
+            problem = "" if fits else f"which is not a {kind}"
+        if problem:
             yield f"{key} is {path!r}, {problem}.", f"Write the dotted path of a {kind}."
 
 
@@ -334,39 +346,13 @@ def check_unused_issuers() -> Iterator[Problem]:
             yield f"No server accepts the tokens of {key}{whose}.", hint
 
 
-def _path_problem(path: str, kind: str) -> str:
-    try:
-        target = import_string(path)
-    except ImportError as exc:
-        return f"which cannot be imported ({exc})"
-    fits = isinstance(target, type) if kind == "class" else callable(target)
-    return "" if fits else f"which is not a {kind}"
-
-
-def _iter_import_paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Yield the dotted paths in the settings: the key, the path, and the required type."""
-    for name, issuers in _issuers(settings).items():
-        for number, issuer in enumerate(issuers):
-            if issuer.user:
-                yield f"MCP_DJANGO[{name.upper()!r}][{number}]['USER']", issuer.user, "function"
-    for number, path in enumerate(settings.drf):
-        yield f"MCP_DJANGO['DRF'][{number}]", path, "class"
-    if settings.audit_context:
-        yield "MCP_DJANGO['AUDIT_CONTEXT']", settings.audit_context, "function"
-
-
 def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E014: toolkit tokens that cannot be validated. W012: tokens that never expire."""
     if check_issuers(app_configs):
         return []
-    messages: list[CheckMessage] = []
-    for server in all_servers():
-        if "drf" in server.auth:
-            messages += _rest_token_problems(server)
-    return messages
-
-
-def _rest_token_problems(server: MCPServer) -> list[CheckMessage]:
+    servers = [server for server in all_servers() if "drf" in server.auth]
+    if not servers:
+        return []
     try:
         get_backend("drf")
     except ImproperlyConfigured:  # reported by E003
@@ -374,7 +360,7 @@ def _rest_token_problems(server: MCPServer) -> list[CheckMessage]:
     from mcp_django.auth.backends.drf import authentication_classes
 
     messages: list[CheckMessage] = []
-    for cls in authentication_classes():
+    for server, cls in product(servers, authentication_classes()):
         bases = {f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__}
         if "rest_framework.authentication.TokenAuthentication" in bases:
             messages.append(
@@ -412,24 +398,25 @@ def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if not _has_metadata_urls():
         return []
     servers = [server for server in all_servers() if "oauth" in server.auth]
+    if not servers:
+        return []
     messages = [message for server in servers for message in _scope_problems(server)]
-    return [*messages, *_implied_problems()] if servers else []
-
-
-def _implied_problems() -> Iterable[CheckMessage]:
     settings = get_settings()
     implies = settings.scope_implies or {}
     scopes = dict.fromkeys(
         scope for broad, implied in implies.items() for scope in (broad, *implied)
     )
-    for scope in scopes:
-        if scope not in settings.scopes:
-            yield checks.Warning(
-                f"MCP_DJANGO['SCOPE_IMPLIES'] contains the scope {scope!r}, which is not in "
-                "SCOPES, so no OAuth client can get it.",
-                hint=_scope_hint(scope, settings.scopes),
-                id="mcp_django.W013",
-            )
+    messages += [
+        checks.Warning(
+            f"MCP_DJANGO['SCOPE_IMPLIES'] contains the scope {scope!r}, which is not in "
+            "SCOPES, so no OAuth client can get it.",
+            hint=_scope_hint(scope, settings.scopes),
+            id="mcp_django.W013",
+        )
+        for scope in scopes
+        if scope not in settings.scopes
+    ]
+    return messages
 
 
 def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
@@ -506,15 +493,12 @@ def check_metadata(server: MCPServer) -> Iterator[Problem]:
     # Wrong backends are reported by ``check_backends``, which imports those of every server.
     if _has_metadata_urls() or check_backends(None):
         return
-    if any(_has_external_issuers(name) for name in server.auth):
+    # The app of the site's own authorization server has its own checks.
+    others = [name for name in server.auth if name != "oauth"]
+    if any(type(get_backend(name)).issuers is not BaseBackend.issuers for name in others):
         what = "accepts tokens of other issuers, but clients cannot discover which"
         hint = 'Add path("", include("mcp_django.urls")) to the root URLconf.'
         yield f"The server {server.name!r} {what}.", hint
-
-
-def _has_external_issuers(name: str) -> bool:
-    # The app of the site's own authorization server has its own checks.
-    return name != "oauth" and type(get_backend(name)).issuers is not BaseBackend.issuers
 
 
 def _has_metadata_urls() -> bool:

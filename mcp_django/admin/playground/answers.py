@@ -11,6 +11,7 @@ import json
 import mimetypes
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -80,17 +81,32 @@ class PlaygroundAnswer:
     dropped: int = 0
 
 
+APPROVAL_PAGE = re.compile(r"/approvals/([\w-]{8,32})\b")
+
+
 def build_answer(target: PlaygroundTarget, outcome: RequestOutcome) -> PlaygroundAnswer:
     """Return the answer of a round without further client requests."""
     attachments = AttachmentStore(target.page_request, target.component.name)
     error, result = outcome.response.get("error") or {}, outcome.result
     structured = result.get("structuredContent")
+    approval_url = ""
+    if result.get("isError"):
+        # The error for the model names the page of the approval.
+        texts = (str(block.get("text", "")) for block, _role in _blocks(result))
+        codes = [code for text in texts for code in APPROVAL_PAGE.findall(text)]
+        approvals = of_tenant(Approval).filter(
+            code__in=codes, server=target.page_request.server.name, component=target.component.key
+        )
+        row = approvals.filter(state=Approval.State.PENDING).first() if codes else None
+        user: Any = target.page_request.request.user
+        if row is not None and user.has_perm("mcp_django.view_approval"):
+            approval_url = reverse("admin:mcp_django_approval_change", args=[row.pk])
     return PlaygroundAnswer(
         refusal=outcome.refusal,
         error=error,
         error_data=_indent_json(error["data"]) if error.get("data") is not None else "",
         is_error=bool(result.get("isError")),
-        approval_url=_approval_url(target, result) if result.get("isError") else "",
+        approval_url=approval_url,
         parts=[_build_part(target, block, role, attachments) for block, role in _blocks(result)],
         structured=None
         if structured is None
@@ -98,22 +114,6 @@ def build_answer(target: PlaygroundTarget, outcome: RequestOutcome) -> Playgroun
         notes=[format_notification(message) for message in outcome.notes.kept],
         dropped=outcome.notes.dropped,
     )
-
-
-APPROVAL_PAGE = re.compile(r"/approvals/([\w-]{8,32})\b")
-
-
-def _approval_url(target: PlaygroundTarget, result: Wire) -> str:
-    """Return the page of the approval that an error for the model names, else ``""``."""
-    texts = (str(block.get("text", "")) for block, _role in _blocks(result))
-    codes = [code for text in texts for code in APPROVAL_PAGE.findall(text)]
-    approvals = of_tenant(Approval).filter(
-        code__in=codes, server=target.page_request.server.name, component=target.component.key
-    )
-    row = approvals.filter(state=Approval.State.PENDING).first() if codes else None
-    if row is None or not target.page_request.request.user.has_perm("mcp_django.view_approval"):
-        return ""
-    return reverse("admin:mcp_django_approval_change", args=[row.pk])
 
 
 def format_notification(message: Wire) -> NotificationLine:
@@ -159,7 +159,10 @@ def _build_part(
         details = {"role": role, "uri": uri, "form_url": _resource_form_url(target, uri)}
         if "blob" in resource:
             return _media_part(media_type, resource["blob"], attachments, **details)
-        text = _format_text(str(resource.get("text", "")), media_type)
+        text = str(resource.get("text", ""))
+        if media_type.partition(";")[0].strip().endswith("json"):
+            with suppress(ValueError, RecursionError):
+                text = _indent_json(json.loads(text))
         return _text_part(text, attachments, media_type=media_type, **details)
     if kind == "resource_link":
         uri = str(block.get("uri", ""))
@@ -192,16 +195,6 @@ def _media_part(
     base = media_type.partition(";")[0].strip().lower()
     kind = "image" if base in IMAGES else "audio" if base in SOUNDS else "file"
     return ResultPart(kind=kind, source=source, size=size, media_type=media_type, **details)
-
-
-def _format_text(text: str, media_type: str) -> str:
-    """Return JSON text indented, and other text unchanged."""
-    if not media_type.partition(";")[0].strip().endswith("json"):
-        return text
-    try:
-        return _indent_json(json.loads(text))
-    except (ValueError, RecursionError):
-        return text
 
 
 def _resource_form_url(target: PlaygroundTarget, uri: str) -> str:
@@ -267,10 +260,11 @@ class AttachmentStore:
         if self._count > MAX_COUNT or self._size > MAX_ATTACHMENT_BYTES:
             return ""
         kind = safe_media_type(media_type)
+        extension = ".txt" if kind == PLAIN else mimetypes.guess_extension(kind) or ".bin"
         row = Attachment(
             owner=session_digest(self._visit.request),
             media_type=kind,
-            name=f"{self._name}-{self._count}{_extension(kind)}",
+            name=f"{self._name}-{self._count}{extension}",
             content=content,
             expires_at=seconds_from_now(SECONDS),
         )
@@ -297,10 +291,6 @@ def serve_attachment(page_request: ServerPageRequest, code: str) -> HttpResponse
     response = HttpResponse(bytes(row.content), content_type=row.media_type, headers=dict(HEADERS))
     response["Content-Disposition"] = f'attachment; filename="{row.name}"'
     return response
-
-
-def _extension(kind: str) -> str:
-    return ".txt" if kind == PLAIN else mimetypes.guess_extension(kind) or ".bin"
 
 
 # The JSON-RPC messages of a round -----------------------------------------------------------------

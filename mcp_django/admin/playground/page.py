@@ -88,7 +88,16 @@ def playground_page(page_request: ServerPageRequest) -> HttpResponseBase:
     step = FORM_ACTIONS.get(page_request.request.POST.get("do", ""))
     if step is None and page_request.request.POST.get("suggest"):
         step = _show_suggestions
-    return _handle_state(page_request) if step is None else _handle_query(page_request, step)
+    if step is not None:
+        return _handle_query(page_request, step)
+    try:
+        state = read_state(page_request.request, page_request.server.name)
+        caller = caller_for(page_request.request, state.user)
+    except (InvalidState, NoSuchUser) as exc:
+        me = caller_for(page_request.request, "")
+        return screens.show_components(page_request, me, {}, problem=str(exc), status=400)
+    query = {"kind": state.kind, "key": state.key, "revision": state.revision}
+    return _run_step(page_request, caller, query, partial(_continue_from_state, state=state))
 
 
 def _handle_query(page_request: ServerPageRequest, step: Step) -> HttpResponseBase:
@@ -107,43 +116,58 @@ def _run_step(
 ) -> HttpResponseBase:
     """Run a step for the chosen component, or show why that is not possible."""
     is_post = page_request.request.method == "POST"
-    if problem := _connection_problem(page_request, caller):
+    problem = ""
+    try:
+        admit_caller(page_request.server, lambda: caller.principal, is_list=True)
+    except (AccessRefused, MCPError) as exc:
+        problem = exc.message
+    if problem:
         status = 404 if is_post else 200
         return screens.show_components(page_request, caller, query, problem=problem, status=status)
     if not is_post and not query["kind"]:
         return screens.show_components(page_request, caller, query)
-    target = _find_target(page_request, caller, query)
-    if target is None:
+    match = find_component(page_request.server.catalog, query.get("kind", ""), query.get("key", ""))
+    if match is None or not is_visible(caller.principal, match[1]):
         problem = _("No component with this name exists that this user may use.")
         return screens.show_components(page_request, caller, query, problem=problem, status=404)
-    return step(target)
+    kind, component, values = match
+    revision = find_revision(page_request.server.protocol_versions, query.get("revision", ""))
+    return step(
+        PlaygroundTarget(
+            page_request=page_request,
+            caller=caller,
+            revision=revision,
+            kind=kind,
+            component=component,
+            values=values,
+        )
+    )
 
 
 # Steps of the form of a component -----------------------------------------------------------------
 
 
 def _show_empty_form(target: PlaygroundTarget) -> HttpResponseBase:
-    """Show the form, with the variables of a URI, or with the arguments of a call in the log."""
-    arguments = target.values or _logged_arguments(target)
-    return screens.show_form(target, _form(target, arguments=arguments))
+    """Show the form, with the variables of a URI, or with the arguments of a call in the log.
 
-
-def _logged_arguments(target: PlaygroundTarget) -> Mapping[str, Any] | None:
-    """Return the logged arguments of the call that the URL names, without hidden values."""
+    Values that the log hides are left out.
+    """
+    arguments: Mapping[str, Any] | None = target.values or None
     request = target.page_request.request
-    pk = request.GET.get("call", "")
-    if not (pk.isdecimal() and len(pk) < 19 and request.user.has_perm("mcp_django.view_call")):
-        return None
-    calls = of_tenant(Call).filter(
-        pk=pk,
-        server=target.page_request.server.name,
-        kind=target.component.kind,
-        component=target.component.key,
-    )
-    arguments = calls.values_list("arguments", flat=True).first()
-    if not isinstance(arguments, dict):
-        return None
-    return {name: value for name, value in arguments.items() if HIDDEN not in json.dumps(value)}
+    pk = "" if arguments else request.GET.get("call", "")
+    if pk.isdecimal() and len(pk) < 19 and request.user.has_perm("mcp_django.view_call"):
+        calls = of_tenant(Call).filter(
+            pk=pk,
+            server=target.page_request.server.name,
+            kind=target.component.kind,
+            component=target.component.key,
+        )
+        logged = calls.values_list("arguments", flat=True).first()
+        if isinstance(logged, dict):
+            arguments = {
+                name: value for name, value in logged.items() if HIDDEN not in json.dumps(value)
+            }
+    return screens.show_form(target, _form(target, arguments=arguments))
 
 
 def _run_component(target: PlaygroundTarget) -> HttpResponseBase:
@@ -197,17 +221,6 @@ FORM_ACTIONS: Mapping[str, Step] = {
 
 
 # Submissions with a signed state ------------------------------------------------------------------
-
-
-def _handle_state(page_request: ServerPageRequest) -> HttpResponseBase:
-    try:
-        state = read_state(page_request.request, page_request.server.name)
-        caller = caller_for(page_request.request, state.user)
-    except (InvalidState, NoSuchUser) as exc:
-        me = caller_for(page_request.request, "")
-        return screens.show_components(page_request, me, {}, problem=str(exc), status=400)
-    query = {"kind": state.kind, "key": state.key, "revision": state.revision}
-    return _run_step(page_request, caller, query, partial(_continue_from_state, state=state))
 
 
 def _continue_from_state(target: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
@@ -278,34 +291,6 @@ def _send(
 
 
 # Helpers of all submissions -----------------------------------------------------------------------
-
-
-def _connection_problem(page_request: ServerPageRequest, caller: PlaygroundCaller) -> str:
-    """Return why the server rejects the caller, or an empty string."""
-    try:
-        admit_caller(page_request.server, lambda: caller.principal, is_list=True)
-    except (AccessRefused, MCPError) as exc:
-        return exc.message
-    return ""
-
-
-def _find_target(
-    page_request: ServerPageRequest, caller: PlaygroundCaller, query: Mapping[str, str]
-) -> PlaygroundTarget | None:
-    """Return the target, or ``None`` if the component is missing or not visible."""
-    match = find_component(page_request.server.catalog, query.get("kind", ""), query.get("key", ""))
-    if match is None or not is_visible(caller.principal, match[1]):
-        return None
-    kind, component, values = match
-    revision = find_revision(page_request.server.protocol_versions, query.get("revision", ""))
-    return PlaygroundTarget(
-        page_request=page_request,
-        caller=caller,
-        revision=revision,
-        kind=kind,
-        component=component,
-        values=values,
-    )
 
 
 def _form(
@@ -394,17 +379,13 @@ def _show_task(
             target, state, build_client_requests(client_requests), url=url
         )
     if outcome is not None and task["status"] in TERMINAL_STATUSES:
-        final_outcome = _call_outcome(task, outcome)
+        # With the response that the call would have had without a task.
+        response = {name: task[name] for name in ("result", "error") if name in task}
+        refusal = "" if response else str(task.get("statusMessage") or "")
+        poll, _response = outcome.exchanges[-1]
+        final_outcome = replace(outcome, exchanges=[(poll, response)], refusal=refusal)
         return screens.show_task(target, task, final_outcome, history=history, url=url)
     return screens.show_task(target, task, None, history=history, state=state, url=url)
-
-
-def _call_outcome(task: Wire, outcome: RequestOutcome) -> RequestOutcome:
-    """Return the outcome with the response that the call would have had without a task."""
-    response = {name: task[name] for name in ("result", "error") if name in task}
-    refusal = "" if response else str(task.get("statusMessage") or "")
-    request, _ = outcome.exchanges[-1]
-    return replace(outcome, exchanges=[(request, response)], refusal=refusal)
 
 
 def _task_url(target: PlaygroundTarget, task: Wire) -> str:

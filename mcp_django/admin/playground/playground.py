@@ -53,7 +53,11 @@ def build_request(target: PlaygroundTarget, values: Mapping[str, Any]) -> Method
         return "prompts/get", {"name": component.name, "arguments": _as_texts(values)}
     assert isinstance(component, ReadableComponent)
     if isinstance(component, ResourceTemplate):
-        return "resources/read", {"uri": _expand_uri(component, _as_texts(values))}
+        texts = _as_texts(values)
+        try:
+            return "resources/read", {"uri": component.template.expand(texts)}
+        except ValueError as exc:
+            raise ValidationError(str(exc)) from None
     return "resources/read", {"uri": component.key}
 
 
@@ -77,13 +81,6 @@ def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
         for name, value in values.items()
         if value is not None
     }
-
-
-def _expand_uri(component: ResourceTemplate, values: Mapping[str, str]) -> str:
-    try:
-        return component.template.expand(values)
-    except ValueError as exc:
-        raise ValidationError(str(exc)) from None
 
 
 # The caller ---------------------------------------------------------------------------------------
@@ -176,7 +173,18 @@ class PlaygroundTarget:
         if isinstance(component, Prompt):
             return dict(component.arguments.json_schema)
         if isinstance(component, ResourceTemplate):
-            return _variables_schema(component)
+            # The variables of a template are the only arguments in its URI.
+            schema = component.arguments.json_schema
+            property_schemas = schema.get("properties", {})
+            properties = {
+                name: property_schemas.get(name, {"type": "string"})
+                for name in component.template.variables
+            }
+            required = [name for name in schema.get("required", ()) if name in properties]
+            definitions = {
+                key: value for key, value in schema.items() if key in ("$defs", "definitions")
+            }
+            return {**definitions, "type": "object", "properties": properties, "required": required}
         return {"type": "object", "properties": {}, "additionalProperties": False}
 
     @property
@@ -223,18 +231,6 @@ class PlaygroundTarget:
         completions = self.page_request.server.catalog.completions
         names = self.schema.get("properties", {})
         return [name for name in names if (KINDS[self.kind], self.key, name) in completions]
-
-
-def _variables_schema(template: ResourceTemplate) -> Schema:
-    """Return the schema of the variables of a template, the only arguments in its URI."""
-    schema = template.arguments.json_schema
-    property_schemas = schema.get("properties", {})
-    properties = {
-        name: property_schemas.get(name, {"type": "string"}) for name in template.template.variables
-    }
-    required = [name for name in schema.get("required", ()) if name in properties]
-    definitions = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
-    return {**definitions, "type": "object", "properties": properties, "required": required}
 
 
 def find_component(

@@ -101,8 +101,13 @@ class ClientRequestForm:
             messages.append(("system", str(system)))
         for message in self.params.get("messages", ()):
             content = message["content"]
-            blocks = content if isinstance(content, list) else [content]
-            messages += [(str(message["role"]), _block_text(block)) for block in blocks]
+            for block in content if isinstance(content, list) else [content]:
+                if isinstance(block, Mapping) and isinstance(block.get("text"), str):
+                    text = str(block["text"])
+                else:
+                    kind = block.get("type") if isinstance(block, Mapping) else block
+                    text = f"({json.dumps(kind, ensure_ascii=False)})"
+                messages.append((str(message["role"]), text))
         return messages
 
     def is_answered(self) -> bool:
@@ -147,7 +152,11 @@ def build_client_requests(
     request_forms = []
     for number, (key, client_request) in enumerate(client_requests.items()):
         params = client_request.get("params") or {}
-        kind = _request_kind(str(client_request.get("method")), params)
+        method = str(client_request.get("method"))
+        if method == "elicitation/create":
+            kind = PAGE if params.get("mode") == "url" else FORM
+        else:
+            kind = SAMPLING if method == "sampling/createMessage" else ROOTS
         name = f"question-{number}"
         action = _ActionForm(kind, data, prefix=name)
         form = None
@@ -161,20 +170,6 @@ def build_client_requests(
             )
         request_forms.append(ClientRequestForm(key, kind, params, action, form))
     return request_forms
-
-
-def _request_kind(method: str, params: Wire) -> str:
-    """Return the kind of answer that a request expects."""
-    if method == "elicitation/create":
-        return PAGE if params.get("mode") == "url" else FORM
-    return SAMPLING if method == "sampling/createMessage" else ROOTS
-
-
-def _block_text(block: Any) -> str:
-    if isinstance(block, Mapping) and isinstance(block.get("text"), str):
-        return str(block["text"])
-    kind = block.get("type") if isinstance(block, Mapping) else block
-    return f"({json.dumps(kind, ensure_ascii=False)})"
 
 
 # ``PlaygroundState``: signed data in the form -----------------------------------------------------

@@ -164,26 +164,24 @@ def show_task(
     )
 
 
-def _state_context(state: PlaygroundState) -> dict[str, Any]:
-    try:
-        return {"state": state.sign()}
-    except StateTooLarge:
-        text = _(
-            "This request is too large to be kept in the page until you answer. Use a client or "
-            "“manage.py mcp call”."
-        )
-        return {"too_large": text}
-
-
 def _component_context(
     target: PlaygroundTarget, state: PlaygroundState | None = None
 ) -> dict[str, Any]:
     """Return the context that every page of a component has, with the signed state if any."""
     page_request = target.page_request
     is_json = page_request.request.GET.get("as") == "json"
+    state_context = {}
+    if state is not None:
+        try:
+            state_context["state"] = state.sign()
+        except StateTooLarge:
+            state_context["too_large"] = _(
+                "This request is too large to be kept in the page until you answer. Use a client "
+                "or “manage.py mcp call”."
+            )
     return {
         **_caller_context(page_request, target.caller, target.revision),
-        **(_state_context(state) if state is not None else {}),
+        **state_context,
         "target": target,
         "component": target.component,
         "kind_title": KIND_TITLES[KINDS[target.kind]],
