@@ -53,6 +53,9 @@ from mcp_django.server import MCPServer
 from mcp_django.signals import component_failed
 from mcp_django.transports.memory import LocalClient, Message
 
+CLIENT = {"name": "manage.py mcp call", "version": __version__}
+MethodAndParams = tuple[str, dict[str, Any]]
+
 
 def add_arguments(subcommands: Any) -> None:
     """Add the parser of the subcommand."""
@@ -104,10 +107,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         options["name"], server=options["server"], kind=options["kind"]
     )
     method, params = _build_request(
-        component,
-        options["name"],
-        pairs=options["pairs"],
-        json_arguments=options["json_args"],
+        component, options["name"], pairs=options["pairs"], json_arguments=options["json_args"]
     )
     attempt = _Attempt(server, component, find_principal(options["user"]))
     answers = OptionAnswerer(options["answers"], _make_answerer(command, options))
@@ -125,9 +125,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
             capabilities={} if options["no_input"] else ANSWERABLE,
             stderr=command.stderr,
         )
-        _print_response(command, options, response)
-        if options["output"] and "result" in response:
-            _write_binary(command, options["output"], response["result"])
+        _write_response(command, options, response)
         attempt.raise_if_failed(response, exceptions)
     except CommandError as exc:
         if unused := answers.unused_text():
@@ -150,17 +148,22 @@ def _make_answerer(command: BaseCommand, options: Mapping[str, Any]) -> Answerer
     return TerminalAnswerer(stdin, command.stderr) if is_terminal else NonInteractiveAnswerer()
 
 
-def _print_response(command: BaseCommand, options: Mapping[str, Any], response: Message) -> None:
+def _write_response(command: BaseCommand, options: Mapping[str, Any], response: Message) -> None:
+    """Print a response, and write the first image, audio or blob of its result to ``--output``.
+
+    Raises:
+        CommandError: the result has no such content, or the file cannot be written.
+    """
     if options["json"]:
         command.stdout.write(json.dumps(response, ensure_ascii=False))
     elif "result" in response:
         text = result_text(response["result"])
         # Escape control characters for terminals only; pipes and files get the text unchanged.
         command.stdout.write(escape_control_characters(text) if command.stdout.isatty() else text)
-
-
-def _write_binary(command: BaseCommand, path: Path, result: Mapping[str, Any]) -> None:
-    content = next(binaries(result), None)
+    if not options["output"] or "result" not in response:
+        return
+    path = options["output"]
+    content = next(binaries(response["result"]), None)
     if content is None:
         raise CommandError("The result has no image, audio or blob; no file was written.")
     try:
@@ -171,9 +174,37 @@ def _write_binary(command: BaseCommand, path: Path, result: Mapping[str, Any]) -
     command.stderr.write(f"Wrote {len(content):,} bytes to {path}.", style_func=str)
 
 
-# A call from request to result --------------------------------------------------------------------
+def _build_request(
+    component: Component, name: str, *, pairs: Sequence[str], json_arguments: str | None
+) -> MethodAndParams:
+    """Return the method that uses the component, and its parameters.
 
-CLIENT = {"name": "manage.py mcp call", "version": __version__}
+    ``name`` is the name or URI on the command line; for a resource template it may be a whole URI.
+
+    Raises:
+        CommandError: the arguments are not valid for the component.
+    """
+    json_values = parse_object(json_arguments, "--json-args") if json_arguments else {}
+    if isinstance(component, Tool):
+        arguments = {**json_values, **parse_pairs(pairs, component.arguments.json_schema)}
+        return "tools/call", {"name": component.name, "arguments": arguments}
+    if isinstance(component, Prompt):
+        names = [parameter.name for parameter in component.parameters]
+        arguments = {**json_values, **parse_text_pairs(pairs, names)}
+        return "prompts/get", {"name": component.name, "arguments": arguments}
+    assert isinstance(component, ReadableComponent)
+    if isinstance(component, ResourceTemplate) and name in (component.key, component.name):
+        template = component.template
+        values = {**json_values, **parse_text_pairs(pairs, template.variables)}
+        try:
+            uri = template.expand({variable: str(value) for variable, value in values.items()})
+        except ValueError as exc:
+            needed = " ".join(f"{variable}=…" for variable in template.variables)
+            raise CommandError(f"{exc}. Pass {needed}, or a whole URI.") from None
+        return "resources/read", {"uri": uri}
+    if json_values or pairs:
+        raise CommandError(f"{component} takes no arguments; it is read by its URI alone.")
+    return "resources/read", {"uri": component.key if name == component.name else name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +242,9 @@ class _Attempt:
             client_info=CLIENT,
             capabilities=capabilities,
             answer=partial(self._answer_requests, answerer),
-            hear=partial(_write_notification, stderr),
+            hear=lambda message: stderr.write(
+                escape_control_characters(_notification_text(message)), style_func=str
+            ),
             origin="command",
         )
         return client.request(method, params)
@@ -301,57 +334,9 @@ class _Attempt:
         return self.principal.user.get_username() or "anonymous callers (no --user)"
 
 
-# From the command line to a request ---------------------------------------------------------------
-
-MethodAndParams = tuple[str, dict[str, Any]]
-
-
-def _build_request(
-    component: Component, name: str, *, pairs: Sequence[str], json_arguments: str | None
-) -> MethodAndParams:
-    """Return the method that uses the component, and its parameters.
-
-    ``name`` is the name or URI on the command line; for a resource template it may be a whole URI.
-
-    Raises:
-        CommandError: the arguments are not valid for the component.
-    """
-    json_values = parse_object(json_arguments, "--json-args") if json_arguments else {}
-    if isinstance(component, Tool):
-        arguments = {**json_values, **parse_pairs(pairs, component.arguments.json_schema)}
-        return "tools/call", {"name": component.name, "arguments": arguments}
-    if isinstance(component, Prompt):
-        names = [parameter.name for parameter in component.parameters]
-        arguments = {**json_values, **parse_text_pairs(pairs, names)}
-        return "prompts/get", {"name": component.name, "arguments": arguments}
-    assert isinstance(component, ReadableComponent)
-    if isinstance(component, ResourceTemplate) and name in (component.key, component.name):
-        values = {**json_values, **parse_text_pairs(pairs, component.template.variables)}
-        return "resources/read", {"uri": _expand_template(component, values)}
-    if json_values or pairs:
-        raise CommandError(f"{component} takes no arguments; it is read by its URI alone.")
-    return "resources/read", {"uri": component.key if name == component.name else name}
-
-
-def _expand_template(component: ResourceTemplate, values: Mapping[str, Any]) -> str:
-    template = component.template
-    try:
-        return template.expand({name: str(value) for name, value in values.items()})
-    except ValueError as exc:
-        names = " ".join(f"{variable}=…" for variable in template.variables)
-        raise CommandError(f"{exc}. Pass {names}, or a whole URI.") from None
-
-
-# Progress and log messages ------------------------------------------------------------------------
-
-
-def _write_notification(stderr: OutputWrapper, message: Message) -> None:
-    """Write progress or a log message to the error stream, as a line."""
-    line = _line(message["method"], message["params"])
-    stderr.write(escape_control_characters(line), style_func=str)
-
-
-def _line(method: str, params: Mapping[str, Any]) -> str:
+def _notification_text(message: Message) -> str:
+    """Return progress or a log message as a line."""
+    method, params = message["method"], message["params"]
     if method == "notifications/progress":
         total = f"/{params['total']:g}" if "total" in params else ""
         return f"[{params['progress']:g}{total}] {params.get('message', '')}".rstrip()

@@ -7,7 +7,7 @@ Instructions go to the error stream.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -78,7 +78,14 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     target = _build_target(host, server, options)
     print_result(command, options, build_config(host, [target]), render_config(host, [target]))
     command.stderr.write("", ending="\n")
-    for line in (*_places(host), *_steps(host, options), *_notes(host, server, target, options)):
+    lines: list[Any] = []
+    if host.files:
+        lines += [f"{host.title} reads it from:", format_table(host.files, indent=2)]
+    if options["json"] and host.format == "claude":
+        lines.append("Save this as .mcp.json in the directory of the project.")
+    else:
+        lines += host.next_steps
+    for line in (*lines, *_notes(host, server, target, options)):
         command.stderr.write(str(line), style_func=str)
 
 
@@ -109,30 +116,22 @@ def _build_target(
     if options["user"]:
         # Reports a mistyped name here instead of in the client's log.
         find_principal(options["user"])
-    if not options["stdio"]:
-        url = check_url(options["url"]) if options["url"] else endpoint_url(server)
-        return ConnectionTarget(
-            name=name, url=url, credential=_build_credential(host, server, options)
-        )
-    if host.stdio is None:
-        slugs = ", ".join(client.slug for client in CLIENTS.values() if client.stdio is not None)
-        raise CommandError(
-            f"{host.title} cannot start a server; omit --stdio, or choose one of: {slugs}."
-        )
-    for option in ("url", "token", "token_env"):
-        if options[option]:
-            written = f"--{option.replace('_', '-')}"
-            raise CommandError(f"{written} is for HTTP; with --stdio, set the user with --user.")
-    return ConnectionTarget(
-        name=name,
-        command=stdio_command(server=options["server"], user=options["user"]),
-        environment=environment(),
-    )
-
-
-def _build_credential(
-    host: KnownClient, server: MCPServer, options: Mapping[str, Any]
-) -> Credential | None:
+    if options["stdio"]:
+        if host.stdio is None:
+            clients = [client.slug for client in CLIENTS.values() if client.stdio is not None]
+            raise CommandError(
+                f"{host.title} cannot start a server; omit --stdio, or choose one of: "
+                f"{', '.join(clients)}."
+            )
+        for option in ("url", "token", "token_env"):
+            if options[option]:
+                written = f"--{option.replace('_', '-')}"
+                raise CommandError(
+                    f"{written} is for HTTP; with --stdio, set the user with --user."
+                )
+        command = stdio_command(server=options["server"], user=options["user"])
+        return ConnectionTarget(name=name, command=command, environment=environment())
+    url = check_url(options["url"]) if options["url"] else endpoint_url(server)
     variable, token = options["token_env"], options["token"]
     if variable and not VARIABLE.fullmatch(variable):
         raise CommandError(
@@ -144,26 +143,11 @@ def _build_credential(
             f"{host.title} cannot read a token from the environment. Omit --token-env and replace "
             f"{PLACEHOLDER} with the token, or pass the token with --token."
         )
-    is_chosen = bool(variable or token or options["user"])
+    credential = None
     signs_in = host.signs_in and offers_sign_in(server)
-    if not is_chosen and (is_open(server) or signs_in):
-        return None
-    return Credential(token=token or "", variable=variable or "")
-
-
-# Instructions -------------------------------------------------------------------------------------
-
-
-def _places(host: KnownClient) -> Iterator[str]:
-    if host.files:
-        yield f"{host.title} reads it from:"
-        yield format_table(host.files, indent=2)
-
-
-def _steps(host: KnownClient, options: Mapping[str, Any]) -> Iterable[Any]:
-    if options["json"] and host.format == "claude":
-        return ["Save this as .mcp.json in the directory of the project."]
-    return host.next_steps
+    if variable or token or options["user"] or not (is_open(server) or signs_in):
+        credential = Credential(token=token or "", variable=variable or "")
+    return ConnectionTarget(name=name, url=url, credential=credential)
 
 
 def _notes(
@@ -175,13 +159,25 @@ def _notes(
             yield f"Server {server.name!r} rejects anonymous calls; set the user with --user."
         yield from _revision_notes(host, server, host.stdio_revisions or host.revisions)
         return
-    if target.credential is None and not is_open(server) and not host.is_cloud:
+    credential = target.credential
+    if credential is None and not is_open(server) and not host.is_cloud:
         options_for_token = "--token-env or --token" if host.reference else "--token"
         yield (
             f"{host.title} opens a browser to sign in; to use a token instead, pass "
             f"{options_for_token}."
         )
-    yield from _token_notes(host, target, options["user"])
+    if credential is not None and not host.is_cloud:
+        if credential.token:
+            yield "The configuration contains the token in plain text: keep the file private."
+        else:
+            yield f"Create a token with: manage.py mcp token create {options['user'] or 'USERNAME'}"
+            if host.prompts_for_token and not credential.variable:
+                yield f"{host.title} asks for the token once, and stores it in its secret storage."
+            elif host.reference:
+                variable = credential.variable or DEFAULT_VARIABLE
+                yield f"The token is read from the environment: export {variable}=…"
+            else:
+                yield f"Replace {PLACEHOLDER} with the token."
     if not options["url"] and not get_settings().base_url:
         yield (
             f"The URL begins with {LOCAL}, the address of runserver. For another address, set "
@@ -198,20 +194,3 @@ def _revision_notes(host: KnownClient, server: MCPServer, spoken: tuple[str, ...
             f"{host.title} is known to support {' and '.join(spoken)}; this site serves "
             f"{', '.join(server.protocol_versions)}."
         )
-
-
-def _token_notes(host: KnownClient, target: ConnectionTarget, user: str | None) -> Iterator[str]:
-    credential = target.credential
-    if credential is None or host.is_cloud:
-        return
-    if credential.token:
-        yield "The configuration contains the token in plain text: keep the file private."
-        return
-    yield f"Create a token with: manage.py mcp token create {user or 'USERNAME'}"
-    if host.prompts_for_token and not credential.variable:
-        yield f"{host.title} asks for the token once, and stores it in its secret storage."
-    elif host.reference:
-        variable = credential.variable or DEFAULT_VARIABLE
-        yield f"The token is read from the environment: export {variable}=…"
-    else:
-        yield f"Replace {PLACEHOLDER} with the token."

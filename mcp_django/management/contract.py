@@ -71,16 +71,17 @@ def add_arguments(subcommands: Any) -> None:
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Write the contract file, or compare with it."""
-    contract = _contract_of(declared_servers(options["server"]))
+    declared = declared_servers(options["server"])
+    # Texts are in the site's language, not in that of the environment.
+    with override(settings.LANGUAGE_CODE):
+        described = {server.name: _describe_server(server) for server in declared}
+    contract = _with_digest({"contract": FORMAT, SERVERS: described})
     if options["check"]:
         _compare_with_file(command, contract, options)
-    elif options["output"] == "-":
+        return
+    if options["output"] == "-":
         command.stdout.write(_serialize_contract(contract), ending="")
-    else:
-        _write_file(command, contract, options)
-
-
-def _write_file(command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]) -> None:
+        return
     path = Path(options["output"])
     if options["server"] and path.exists():
         # Keeps the other servers in the file unchanged.
@@ -179,16 +180,15 @@ def _serialize_contract(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _digest_of(value: Any) -> str:
-    """Return the SHA-256 digest of a value: of its compact JSON with sorted members, in UTF-8."""
-    compact = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(compact.encode(errors='surrogatepass')).hexdigest()}"
-
-
 def _with_digest(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the object with its digest added as a member."""
+    """Return the object with its digest added as a member.
+
+    It is the SHA-256 digest of the compact JSON of the other members, sorted, in UTF-8.
+    """
     members = {name: member for name, member in value.items() if name != DIGEST}
-    return {DIGEST: _digest_of(members), **members}
+    compact = json.dumps(members, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    digest = hashlib.sha256(compact.encode(errors="surrogatepass")).hexdigest()
+    return {DIGEST: f"sha256:{digest}", **members}
 
 
 def _has_valid_digest(value: Any) -> bool:
@@ -204,34 +204,30 @@ TEXT_MEMBERS = ("title", "description", "instructions", "website_url", "icons")
 
 def _changes_between(old: ContractEntry, new: ContractEntry) -> list[Change]:
     """Return the changes, the most severe first."""
-    changes = [
-        change
-        for name in sorted({*old[SERVERS], *new[SERVERS]})
-        for change in _server_changes(name, old[SERVERS].get(name), new[SERVERS].get(name))
-    ]
+    changes: list[Change] = []
+    for name in sorted({*old[SERVERS], *new[SERVERS]}):
+        before, after = old[SERVERS].get(name), new[SERVERS].get(name)
+        if before is None or after is None:
+            level, what = Level.BREAKING, "the server was removed"
+            if before is None:
+                level, what = Level.SAFE, "the server was added"
+            changes.append(Change(level=level, where=(name,), what=what))
+            continue
+        of_server = [
+            (Level.APPROVAL, f"{word} changed")
+            for word in TEXT_MEMBERS
+            if before.get(word) != after.get(word)
+        ]
+        of_server += _access_changes(before, after)
+        changes += [Change(level=level, where=(name,), what=what) for level, what in of_server]
+        changes += [
+            Change(level=level, where=(name, plural, key), what=what)
+            for plural in PLURALS
+            for key, level, what in _components_changes(
+                plural, before.get(plural, {}), after.get(plural, {})
+            )
+        ]
     return sorted(changes, key=lambda change: (-change.level, change.where, change.what))
-
-
-def _server_changes(
-    name: str, old: ContractEntry | None, new: ContractEntry | None
-) -> Iterator[Change]:
-    def change(level: Level, what: str, *where: str) -> Change:
-        return Change(level=level, where=(name, *where), what=what)
-
-    if old is None or new is None:
-        level, what = (Level.SAFE, "was added") if old is None else (Level.BREAKING, "was removed")
-        yield change(level, f"the server {what}")
-        return
-    for word in TEXT_MEMBERS:
-        if old.get(word) != new.get(word):
-            yield change(Level.APPROVAL, f"{word} changed")
-    for level, what in _access_changes(old, new):
-        yield change(level, what)
-    for plural in PLURALS:
-        for key, level, what in _components_changes(
-            plural, old.get(plural, {}), new.get(plural, {})
-        ):
-            yield change(level, what, plural, key)
 
 
 def _components_changes(
@@ -284,12 +280,21 @@ def _component_changes(
         return
     before, after = old["definition"], new["definition"]
     yield from _access_changes(old, new)
+    keys = [before[name] for name in IDENTIFYING_MEMBERS if name in before]
     for alias in new.get("aliases", ()):
-        if alias not in old.get("aliases", ()) and alias not in _keys(before):
+        if alias not in old.get("aliases", ()) and alias not in keys:
             yield Level.SAFE, f"the alias {alias} was added"
-    yield from _input_changes(plural, old, new)
-    yield from _output_changes(before, after)
-    yield from _execution_changes(before, after)
+    yield from _input_and_output_changes(plural, old, new)
+    # Task support: whether a call may, must or must not become a task.
+    executions = [definition.get("execution") or {} for definition in (before, after)]
+    was, now = (execution.get("taskSupport", NO_TASK) for execution in executions)
+    if was != now:
+        # Safe if calls are still possible both as a task and without one.
+        level = Level.SAFE if now == "optional" else Level.BREAKING
+        yield level, f"task support was {was}, is {now}"
+    rest = [{k: v for k, v in execution.items() if k != "taskSupport"} for execution in executions]
+    if len({str(sorted(members.items())) for members in rest}) > 1:
+        yield Level.APPROVAL, "execution changed"
     for name in sorted({*before, *after} - COMPARED_SEPARATELY - IDENTIFYING_MEMBERS):
         if before.get(name) != after.get(name):
             yield (
@@ -306,42 +311,24 @@ def _component_changes(
         yield Level.SAFE, "size changed"
 
 
-def _keys(definition: ContractEntry) -> list[Any]:
-    return [definition[name] for name in IDENTIFYING_MEMBERS if name in definition]
-
-
-def _input_changes(plural: str, old: ContractEntry, new: ContractEntry) -> Iterator[LeveledChange]:
+def _input_and_output_changes(
+    plural: str, old: ContractEntry, new: ContractEntry
+) -> Iterator[LeveledChange]:
+    before, after = old["definition"], new["definition"]
     if plural == "tools":
-        before, after = old["definition"], new["definition"]
         yield from schema_changes(before.get("inputSchema"), after.get("inputSchema"), "input")
     elif "arguments" in old or "arguments" in new:
         empty = {"type": "object", "properties": {}}
         yield from schema_changes(old.get("arguments", empty), new.get("arguments", empty), "input")
-
-
-def _output_changes(before: ContractEntry, after: ContractEntry) -> Iterator[LeveledChange]:
-    old, new = before.get("outputSchema"), after.get("outputSchema")
-    if new is None and old is not None:
+    was, now = before.get("outputSchema"), after.get("outputSchema")
+    if now is None and was is not None:
         yield Level.BREAKING, "output: the schema was removed"
-    elif old is None and new is not None:
+    elif was is None and now is not None:
         # There was no schema that a result could violate, but hosts show the new texts to the
         # model.
         yield Level.APPROVAL, "output: a schema was added"
-    elif old is not None:
-        yield from schema_changes(old, new, "output")
-
-
-def _execution_changes(before: ContractEntry, after: ContractEntry) -> Iterator[LeveledChange]:
-    """Yield the changes of task support: whether a call may, must or must not become a task."""
-    old, new = before.get("execution") or {}, after.get("execution") or {}
-    was, now = (execution.get("taskSupport", NO_TASK) for execution in (old, new))
-    if was != now:
-        # Safe if calls are still possible both as a task and without one.
-        level = Level.SAFE if now == "optional" else Level.BREAKING
-        yield level, f"task support was {was}, is {now}"
-    rest = ({k: v for k, v in execution.items() if k != "taskSupport"} for execution in (old, new))
-    if len({str(sorted(members.items())) for members in rest}) > 1:
-        yield Level.APPROVAL, "execution changed"
+    elif was is not None:
+        yield from schema_changes(was, now, "output")
 
 
 def _changed_members(old: Any, new: Any) -> str:
@@ -359,15 +346,8 @@ FORMAT = 1
 SERVERS = "servers"
 
 
-def _contract_of(servers: Iterable[MCPServer]) -> dict[str, Any]:
-    """Return the contract: every server with its components, each with its digest."""
-    # Texts are in the site's language, not in that of the environment.
-    with override(settings.LANGUAGE_CODE):
-        described = {server.name: _describe_server(server) for server in servers}
-    return _with_digest({"contract": FORMAT, SERVERS: described})
-
-
 def _describe_server(server: MCPServer) -> dict[str, Any]:
+    """Return one server with its components, each with its digest."""
     members = {
         "title": server.title_in_code,
         "description": str(server.description),

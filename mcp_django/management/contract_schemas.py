@@ -87,10 +87,6 @@ def _compare_lower_limits(old: Any, new: Any) -> Effect:
     return Effect.NARROWER if new > old else Effect.WIDER
 
 
-def _compare_upper_limits(old: Any, new: Any) -> Effect:
-    return _compare_lower_limits(new, old)
-
-
 def _compare_flags(old: Any, new: Any) -> Effect:
     if not isinstance(old, bool) or not isinstance(new, bool):
         return Effect.UNKNOWN
@@ -111,10 +107,6 @@ def _types(value: Any) -> set[str]:
     return types | {"integer"} if "number" in types else types
 
 
-def _cannot_compare(old: Any, new: Any) -> Effect:
-    return Effect.UNKNOWN
-
-
 _LOWER_LIMITS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER_LIMITS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _INDEPENDENT = (
@@ -125,8 +117,8 @@ RULES: Mapping[str, Callable[[Any, Any], Effect]] = {
     "type": _compare_types,
     "uniqueItems": _compare_flags,
     **dict.fromkeys(_LOWER_LIMITS, _compare_lower_limits),
-    **dict.fromkeys(_UPPER_LIMITS, _compare_upper_limits),
-    **dict.fromkeys(_INDEPENDENT, _cannot_compare),
+    **dict.fromkeys(_UPPER_LIMITS, lambda old, new: _compare_lower_limits(new, old)),
+    **dict.fromkeys(_INDEPENDENT, lambda old, new: Effect.UNKNOWN),
 }
 """The effect of changing a keyword's value, for keywords whose meaning depends on no other keyword.
 
@@ -244,7 +236,14 @@ class _Comparison:
         text = _text(old)
         if text == _text(new) and '"$ref"' not in text:
             return
-        yield from self._annotation_changes(old, new, path)
+        names = sorted(name for name in old.keys() | new.keys() if is_annotation(name))
+        changed = [name for name in names if _text(_only(old, name)) != _text(_only(new, name))]
+        if HEADER_KEYWORD in changed:
+            changed.remove(HEADER_KEYWORD)
+            what = f"{HEADER_KEYWORD} changed, and callers send the old header"
+            yield Level.BREAKING, self._at(path, what)
+        if changed:
+            yield Level.APPROVAL, self._at(path, f"{' and '.join(changed)} changed")
         if _DEPENDING_ON_OTHERS & (old.keys() | new.keys()) and not self._is_same(old, new):
             # The meaning of these keywords depends on all others in the schema.
             yield self._unknown(path, "unevaluated members or items")
@@ -272,16 +271,6 @@ class _Comparison:
         ):
             return {"anyOf": [{k: v for k, v in schema.items() if not is_annotation(k)}]}
         return schema
-
-    def _annotation_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
-        names = sorted(name for name in old.keys() | new.keys() if is_annotation(name))
-        changed = [name for name in names if _text(_only(old, name)) != _text(_only(new, name))]
-        if HEADER_KEYWORD in changed:
-            changed.remove(HEADER_KEYWORD)
-            text = f"{HEADER_KEYWORD} changed, and callers send the old header"
-            yield Level.BREAKING, self._at(path, text)
-        if changed:
-            yield Level.APPROVAL, self._at(path, f"{' and '.join(changed)} changed")
 
     def _keyword_changes(
         self, name: str, old: Schema, new: Schema, path: Path
@@ -360,36 +349,29 @@ class _Comparison:
         others_after = new.get("additionalProperties", True)
         for name in {**before, **after}:
             place = (*path, name)
-            if name not in before:
-                yield from self._added_member_changes(others_before, after[name], place)
-            elif name not in after:
-                yield from self._removed_member_changes(before[name], others_after, place)
-            else:
+            if name in before and name in after:
                 yield from self.changes(before[name], after[name], place)
+            elif name in after:
+                if others_before is False:
+                    yield self._change(Effect.WIDER, place, "added")
+                elif _constraints(_as_object(others_before)):
+                    yield from self.changes(others_before, after[name], place)
+                else:
+                    what = "now has a schema" if self.direction == "input" else "added"
+                    yield self._change(Effect.NARROWER, place, what)
+            elif others_after is False or self.direction == "output":
+                # Clients may read a member that results had.
+                yield Level.BREAKING, self._at(place, "removed")
+            elif _constraints(_as_object(others_after)):
+                yield from self.changes(before[name], others_after, place)
+            else:
+                yield self._change(Effect.WIDER, place, "no longer has a schema")
         if (others_before is False) == (others_after is False):
             yield from self.changes(others_before, others_after, (*path, "*"))
         elif others_after is False:
             yield self._change(Effect.NARROWER, path, "additional members no longer allowed")
         else:
             yield self._change(Effect.WIDER, path, "additional members allowed")
-
-    def _added_member_changes(self, others: Any, new: Any, path: Path) -> Iterator[LeveledChange]:
-        if others is False:
-            yield self._change(Effect.WIDER, path, "added")
-        elif _constraints(_as_object(others)):
-            yield from self.changes(others, new, path)
-        else:
-            what = "now has a schema" if self.direction == "input" else "added"
-            yield self._change(Effect.NARROWER, path, what)
-
-    def _removed_member_changes(self, old: Any, others: Any, path: Path) -> Iterator[LeveledChange]:
-        if others is False or self.direction == "output":
-            # Clients may read a member that results had.
-            yield Level.BREAKING, self._at(path, "removed")
-        elif _constraints(_as_object(others)):
-            yield from self.changes(old, others, path)
-        else:
-            yield self._change(Effect.WIDER, path, "no longer has a schema")
 
     def _item_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
         before, after = _get(old, "prefixItems", list), _get(new, "prefixItems", list)

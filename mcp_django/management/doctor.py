@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -120,7 +120,14 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
             transport, url, hosts, registration, is_sure=True, is_chosen=bool(options["hosts"])
         )
     else:
-        url = _default_url(options["server"])
+        server = find_server(options["server"])
+        mounted = server_paths(server)
+        if not mounted:
+            raise CommandError(
+                f"The URLconf has no URL without arguments for server {server.name!r}; pass the "
+                "URL of the running site: mcp doctor URL."
+            )
+        url = urljoin(get_settings().base_url or own_origin(), mounted[0])
         reports = _diagnose_in_process(
             url, hosts, options["client_id"] or "", is_chosen=bool(options["hosts"])
         )
@@ -139,45 +146,29 @@ def _diagnose_in_process(
         may_register=True,
         document_problem=_document_problem if apps.is_installed(OAUTH_APP) else None,
     )
-    with roll_back_writes(), _only_errors_logged():
-        yield from diagnose(
-            transport,
-            url,
-            hosts,
-            registration,
-            is_sure=bool(get_settings().base_url),
-            is_chosen=is_chosen,
-        )
-        if rejected := report_rejected_documents():
-            yield rejected
-
-
-@contextmanager
-def _only_errors_logged() -> Iterator[None]:
-    """Log nothing below ERROR: the responses that the site logs are part of the report."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))
-    try:
-        yield
-    finally:
-        logging.disable(before)
+    with roll_back_writes():
+        # Log nothing below ERROR: the responses that the site logs are part of the report.
+        before = logging.root.manager.disable
+        logging.disable(max(before, logging.WARNING))
+        try:
+            yield from diagnose(
+                transport,
+                url,
+                hosts,
+                registration,
+                is_sure=bool(get_settings().base_url),
+                is_chosen=is_chosen,
+            )
+            if rejected := report_rejected_documents():
+                yield rejected
+        finally:
+            logging.disable(before)
 
 
 def _document_problem(client_id: str) -> str:
     # Looked up at run time: mcp_django.oauth is optional, and a layer above this package.
     oauth: Any = apps.get_app_config("mcp_oauth")
     return str(oauth.document_problem(client_id))
-
-
-def _default_url(name: str | None) -> str:
-    server = find_server(name)
-    mounted = server_paths(server)
-    if not mounted:
-        raise CommandError(
-            f"The URLconf has no URL without arguments for server {server.name!r}; pass the URL of "
-            "the running site: mcp doctor URL."
-        )
-    return urljoin(get_settings().base_url or own_origin(), mounted[0])
 
 
 def _print_reports(
@@ -308,7 +299,12 @@ def _diagnose_all_hosts(probe: Probe, url: str) -> None:
     if not issuers or origin_of(issuers[0]) != origin_of(url):
         return
     addresses = list(dict.fromkeys(server_address(issuers[0], form) for form in SDK_FORMS))
-    _check_well_known_urls(probe, addresses)
+    silent = [address for address in addresses if _first(probe, [address]) is None]
+    if not silent:
+        probe.add_ok("well-known", "every well-known URL of the authorization server responds")
+    elif len(silent) < len(addresses):  # else reported for each host
+        problem = f"no metadata at {', '.join(silent)}"
+        probe.add_warning("well-known", problem, "Have the proxy pass it to the site.")
     server = (_first(probe, addresses) or document).json() or {}
     for name in ("registration_endpoint", "token_endpoint"):
         if server.get(name):
@@ -444,15 +440,6 @@ def _check_preflight(probe: Probe, address: str, method: str) -> None:
         probe.add_warning("preflight", problem, fix)
 
 
-def _check_well_known_urls(probe: Probe, addresses: list[str]) -> None:
-    silent = [address for address in addresses if _first(probe, [address]) is None]
-    if not silent:
-        probe.add_ok("well-known", "every well-known URL of the authorization server responds")
-    elif len(silent) < len(addresses):  # else reported for each host
-        problem = f"no metadata at {', '.join(silent)}"
-        probe.add_warning("well-known", problem, "Have the proxy pass it to the site.")
-
-
 def _first(probe: Probe, addresses: list[str]) -> ProbeResponse | None:
     """Return the first response with a JSON document; ``None`` if no address has one."""
     for address in addresses:
@@ -522,12 +509,6 @@ def _diagnose_endpoint(probe: Probe, url: str, host: HostProfile) -> ProbeRespon
     return answer
 
 
-def _own_endpoint(url: str) -> str:
-    """Return the URL of the default server of this project on the host of ``url``."""
-    paths = server_paths(find_server(None))
-    return urljoin(url, paths[0] if paths else "/mcp")
-
-
 def _suggest_fix(answer: ProbeResponse, url: str) -> str:
     host, path = urlsplit(url).netloc, urlsplit(url).path
     if answer.location.startswith("https://") and url.startswith("http://"):
@@ -538,11 +519,14 @@ def _suggest_fix(answer: ProbeResponse, url: str) -> str:
             "from LoginRequiredMiddleware and from redirects of the proxy, or use the target of "
             "the redirect as the URL in hosts."
         )
+    # The default server of this project, on the host of the URL.
+    paths = server_paths(find_server(None))
+    endpoint = urljoin(url, paths[0] if paths else "/mcp")
     unreachable = "The proxy cannot reach the site: start the site, or check the proxy's log."
     return {
         400: f"Add {host.partition(':')[0]!r} to ALLOWED_HOSTS.",
         403: "Look for a firewall or middleware that rejects POST; the endpoint is CSRF exempt.",
-        404: f"Pass the URL of the endpoint, such as {_own_endpoint(url)}, or mount a server "
+        404: f"Pass the URL of the endpoint, such as {endpoint}, or mount a server "
         f"there: path({path.lstrip('/')!r}, mcp.urls).",
         405: "Have the proxy pass POST requests to this URL.",
         **dict.fromkeys((502, 503, 504), unreachable),

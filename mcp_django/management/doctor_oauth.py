@@ -268,7 +268,9 @@ def diagnose_registration(
     if registration.client_id:
         probe.add_ok(REGISTRATION, f"not needed: client {registration.client_id}")
         return OAuthClient(client_id=registration.client_id)
-    if host.client_id and _accepts_documents(server):
+    methods = server.get("token_endpoint_auth_methods_supported") or []
+    accepts_documents = server.get("client_id_metadata_document_supported") is True
+    if host.client_id and accepts_documents and "none" in methods:
         return _document_client(probe, host.client_id, registration.document_problem)
     address = server.get("registration_endpoint")
     if not address:
@@ -313,12 +315,6 @@ def _document_client(
         raise StepFailed(REGISTRATION, f"{client_id}: {problem}", FIX_REACHABILITY)
     probe.add_ok(REGISTRATION, f"by its metadata document {client_id}{note}")
     return OAuthClient(client_id=client_id)
-
-
-def _accepts_documents(server: dict[str, Any]) -> bool:
-    """Return whether the site accepts client ID metadata documents."""
-    methods = server.get("token_endpoint_auth_methods_supported") or []
-    return server.get("client_id_metadata_document_supported") is True and "none" in methods
 
 
 def _register_client(probe: Probe, host: HostProfile, address: str) -> OAuthClient:
@@ -394,22 +390,6 @@ def _check_authorization(
     probe: Probe, host: HostProfile, client: OAuthClient, discovery: Discovery, verifier: str
 ) -> None:
     address = discovery.server["authorization_endpoint"]
-    query = urlencode(_authorization_request(host, client, discovery, verifier))
-    request = get_request(f"{address}{'&' if '?' in address else '?'}{query}", Accept="text/html")
-    answer = probe.send(AUTHORIZE, request, FIX_ENDPOINT)
-    if answer.location and "error=" not in answer.location:
-        where = answer.location.partition("?")[0]
-        probe.add_ok(AUTHORIZE, f"{answer.status}: sends the user to {where}")
-    elif answer.status == 200:
-        probe.add_ok(AUTHORIZE, "200: a page for the user")
-    else:
-        reason = answer.location.partition("?")[2] or str(answer.status)
-        raise StepFailed(AUTHORIZE, f"rejected: {reason}", _suggest_authorize_fix(answer))
-
-
-def _authorization_request(
-    host: HostProfile, client: OAuthClient, discovery: Discovery, verifier: str
-) -> dict[str, str]:
     digest = hashlib.sha256(verifier.encode()).digest()
     # The host itself adds scopes that the authorization server lists.
     listed = discovery.server.get("scopes_supported") or ()
@@ -426,17 +406,24 @@ def _authorization_request(
         "scope": " ".join(scopes),
         "resource": discovery.resource if host.reads_resource else "",
     }
-    return {name: value for name, value in parameters.items() if value}
-
-
-def _suggest_authorize_fix(answer: ProbeResponse) -> str:
-    if "error=invalid_scope" in answer.location:
-        return "Add the scope to MCP_DJANGO['SCOPES']."
-    if "error=invalid_target" in answer.location:
-        return "The resource must be the URL of a server of this site: check BASE_URL."
-    if answer.status == 404:
-        return "Include 'mcp_django.oauth.urls' at the root of ROOT_URLCONF."
-    return "Set LOGIN_URL to a page of the site, and check the site's log."
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    request = get_request(f"{address}{'&' if '?' in address else '?'}{query}", Accept="text/html")
+    answer = probe.send(AUTHORIZE, request, FIX_ENDPOINT)
+    if answer.location and "error=" not in answer.location:
+        where = answer.location.partition("?")[0]
+        probe.add_ok(AUTHORIZE, f"{answer.status}: sends the user to {where}")
+    elif answer.status == 200:
+        probe.add_ok(AUTHORIZE, "200: a page for the user")
+    else:
+        fix = "Set LOGIN_URL to a page of the site, and check the site's log."
+        if "error=invalid_scope" in answer.location:
+            fix = "Add the scope to MCP_DJANGO['SCOPES']."
+        elif "error=invalid_target" in answer.location:
+            fix = "The resource must be the URL of a server of this site: check BASE_URL."
+        elif answer.status == 404:
+            fix = "Include 'mcp_django.oauth.urls' at the root of ROOT_URLCONF."
+        reason = answer.location.partition("?")[2] or str(answer.status)
+        raise StepFailed(AUTHORIZE, f"rejected: {reason}", fix)
 
 
 def _check_token_endpoint(

@@ -22,7 +22,6 @@ from django.conf import settings
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.wsgi import WSGIRequest
 from django.db import router, transaction
-from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, set_script_prefix
 
 from mcp_django import __version__
@@ -71,15 +70,13 @@ class ProbeResponse:
     def json(self) -> dict[str, Any] | None:
         """Return the body as a JSON object; ``None`` if it is not one."""
         try:
-            document = json.loads(self._decompressed_body())
+            body = self.body
+            if self.headers.get("content-encoding", "").lower() == "gzip":
+                body = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body, MAX_BYTES)
+            document = json.loads(body)
         except (ValueError, zlib.error, EOFError, OSError):
             return None
         return document if isinstance(document, dict) else None
-
-    def _decompressed_body(self) -> bytes:
-        if self.headers.get("content-encoding", "").lower() != "gzip":
-            return self.body
-        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(self.body, MAX_BYTES)
 
     def challenge(self) -> dict[str, str] | None:
         """Return the parameters of a Bearer challenge (RFC 6750, section 3), or ``None``."""
@@ -153,7 +150,11 @@ class NetworkTransport:
             method=request.method,
         )
         try:
-            with _opener(parts.hostname).open(sent, timeout=self.timeout) as response:
+            # No proxy for this machine. Redirects are not followed: a host would lose the body of
+            # its POST.
+            direct = [urllib.request.ProxyHandler({})] if is_loopback(parts.hostname) else []
+            opener = urllib.request.build_opener(NoRedirect(), *direct)
+            with opener.open(sent, timeout=self.timeout) as response:
                 return _read_response(response)
         except urllib.error.HTTPError as exc:
             with exc:
@@ -161,12 +162,6 @@ class NetworkTransport:
         except (OSError, HTTPException, ValueError) as exc:
             reason = getattr(exc, "reason", None) or exc
             raise NoResponse(f"{request.url} does not respond: {reason}") from None
-
-
-def _opener(host: str) -> urllib.request.OpenerDirector:
-    # No proxy for this machine. Redirects are not followed: a host would lose the body of its POST.
-    direct = [urllib.request.ProxyHandler({})] if is_loopback(host) else []
-    return urllib.request.build_opener(NoRedirect(), *direct)
 
 
 def _read_response(response: Any) -> ProbeResponse:
@@ -214,7 +209,9 @@ class InProcessTransport:
         set_script_prefix(f"{self._prefix}/")
         try:
             response = self._handler.get_response(WSGIRequest(self._environ(request)))
-            return _from_django_response(response)
+            headers = {name.lower(): value for name, value in response.items()}
+            body = b"" if response.streaming else getattr(response, "content", b"")[:MAX_BYTES]
+            return ProbeResponse(status=response.status_code, headers=headers, body=body)
         finally:
             set_script_prefix(before)
 
@@ -262,12 +259,6 @@ def own_origin() -> str:
             is_local = host == "testserver" or is_loopback(host.strip("[]"))
             return f"http://{host}" if is_local else f"https://{host}"
     return "http://localhost"
-
-
-def _from_django_response(response: HttpResponseBase) -> ProbeResponse:
-    headers = {name.lower(): value for name, value in response.items()}
-    body = b"" if response.streaming else getattr(response, "content", b"")[:MAX_BYTES]
-    return ProbeResponse(status=response.status_code, headers=headers, body=body)
 
 
 # ``HostReport``: the findings for one host --------------------------------------------------------

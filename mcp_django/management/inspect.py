@@ -87,16 +87,31 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 def _report_text(report: ComponentReport, width: int) -> str:
     rows = [(label, text) for label, text in report.lines() if text]
     heading = f"{component_type(report.component).name} {report.component.key}"
+    argument_rows = []
+    for argument in report.arguments:
+        default = ""
+        if argument["required"]:
+            default = "required"
+        elif "default" in argument:
+            default = f"= {json.dumps(argument['default'], ensure_ascii=False)}"
+        argument_rows.append((argument["name"], argument["type"], default, argument["description"]))
+    arguments = ""
+    if argument_rows:
+        arguments = format_table(argument_rows, width=width - INDENT, squeeze=(3,))
+    portability = ""
+    if "inputSchema" in report.wire:
+        # Hosts receive the schemas of tools only.
+        portability = "\n".join(report.portability) or "No problems with known hosts."
     sections = [
         f"{heading}\n{format_table(rows, width=width, indent=INDENT)}",
         _section("description", _wrapped(str(report.component.description), width)),
-        _section("arguments", _arguments_table(report, width)),
+        _section("arguments", arguments),
         _section("input schema", _schema_if_not_listed(report, "inputSchema", report.input_schema)),
         _section(
             "output schema", _schema_if_not_listed(report, "outputSchema", report.output_schema)
         ),
         _section(f"on the wire at {report.revision.version}", indented_json(report.wire)),
-        _section("portability", _portability(report)),
+        _section("portability", portability),
         _section("changed for clients", "\n".join(report.changes)),
     ]
     return "\n\n".join(section for section in sections if section)
@@ -112,27 +127,6 @@ def _wrapped(text: str, width: int) -> str:
         for line in text.splitlines()
     ]
     return "\n".join(line for wrapped in lines for line in wrapped)
-
-
-def _arguments_table(report: ComponentReport, width: int) -> str:
-    rows = [
-        (argument["name"], argument["type"], _default_text(argument), argument["description"])
-        for argument in report.arguments
-    ]
-    return format_table(rows, width=width - INDENT, squeeze=(3,)) if rows else ""
-
-
-def _default_text(argument: Mapping[str, Any]) -> str:
-    if argument["required"]:
-        return "required"
-    has_default = "default" in argument
-    return f"= {json.dumps(argument['default'], ensure_ascii=False)}" if has_default else ""
-
-
-def _portability(report: ComponentReport) -> str:
-    # Hosts receive the schemas of tools only.
-    is_tool = "inputSchema" in report.wire
-    return "\n".join(report.portability) or "No problems with known hosts." if is_tool else ""
 
 
 def _schema_if_not_listed(report: ComponentReport, member: str, schema: Schema | None) -> str:
@@ -266,6 +260,18 @@ class ComponentReport:
     def lines(self) -> list[tuple[str, str]]:
         """Return (label, text) pairs; pairs with an empty text are not printed."""
         component = self.component
+        annotations = ", ".join(
+            f"{name}={json.dumps(value, ensure_ascii=False)}"
+            for name, value in self.wire.get("annotations", {}).items()
+        )
+        of_server = " and ".join(permission_names(server_permissions(self.server))) or "none"
+        own = " and ".join(permission_names(component.permission)) or "none of its own"
+        visibility = ""
+        if self.verdict is not None and self.verdict.allowed:
+            visibility = f"{self.username} may see it."
+        elif self.verdict is not None:
+            denials = ", ".join(denial_names(self.verdict))
+            visibility = f"{self.username} may not see it: {denials}."
         return [
             ("server", " ".join([self.server.name, *server_urls(self.server)])),
             ("name", component.name if component.name != component.key else ""),
@@ -279,31 +285,19 @@ class ComponentReport:
                 f"of lists, because of {problem}" if (problem := component.problem) else "",
             ),
             ("flags", ", ".join(flags(component))),
-            ("annotations", _members(self.wire.get("annotations", {}))),
+            ("annotations", annotations),
             ("MIME type", getattr(component, "mime_type", None) or ""),
             ("time limit", f"{component.timeout:g} s" if component.timeout else ""),
             ("completes", ", ".join(self.completes)),
-            ("permission", self._permission()),
+            ("permission", f"{own}; of the server: {of_server}"),
             ("audience", audience_text(self.server, component) if self._is_offered else ""),
-            ("", self._verdict()),
+            ("", visibility),
             ("size", f"about {estimate_tokens(self.wire):,} tokens ({ESTIMATE})"),
         ]
 
     @property
     def _is_offered(self) -> bool:
         return self.server.catalog.is_enabled and is_in_catalog(self.server, self.component)
-
-    def _permission(self) -> str:
-        server = " and ".join(permission_names(server_permissions(self.server))) or "none"
-        own = " and ".join(permission_names(self.component.permission)) or "none of its own"
-        return f"{own}; of the server: {server}"
-
-    def _verdict(self) -> str:
-        if self.verdict is None:
-            return ""
-        if self.verdict.allowed:
-            return f"{self.username} may see it."
-        return f"{self.username} may not see it: {', '.join(denial_names(self.verdict))}."
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
@@ -333,9 +327,3 @@ class ComponentReport:
             "portability": self.portability,
             "changed_for_clients": self.changes,
         }
-
-
-def _members(values: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items()
-    )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from mcp_django.auth.principal import Principal
 from mcp_django.components.component import Component
 from mcp_django.components.resource import ReadableComponent
 from mcp_django.execution.handlers.entries import ESTIMATE, KINDS, ComponentType, estimate_tokens
@@ -54,28 +53,21 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     sections = []
     for server in servers:
         may_connect = principal is None or check_connection(server, principal).allowed
-        groups = _visible_components(server, principal, kinds) if may_connect else {}
+        groups = {
+            kind: [
+                component
+                for component in list_components(server, kind)
+                if principal is None
+                or (is_in_catalog(server, component) and is_visible(principal, component))
+            ]
+            for kind in (kinds if may_connect else [])
+        }
         admitted = {} if principal is None else {"admitted": may_connect}
         sections.append((server, groups, _describe_server(server, groups, admitted)))
     width = output_width(command.stdout)
     texts = [_server_text(*section, width=width, username=options["user"]) for section in sections]
     text = "\n\n".join(texts) or "This site has no MCP server."
     print_result(command, options, [described for *_, described in sections], text)
-
-
-def _visible_components(
-    server: MCPServer, principal: Principal | None, kinds: Sequence[ComponentType]
-) -> Grouped:
-    """Return the components by kind that the caller may see; all of them without a caller."""
-    return {
-        kind: [
-            component
-            for component in list_components(server, kind)
-            if principal is None
-            or (is_in_catalog(server, component) and is_visible(principal, component))
-        ]
-        for kind in kinds
-    }
 
 
 def _describe_server(
@@ -116,27 +108,20 @@ def _server_text(
         f"  permission {' and '.join(described['permission']) or 'none'}",
         f"  {size}",
     ]
-    tables = [
-        _components_table(server, kind, components, width)
-        for kind, components in groups.items()
-        if components
-    ]
-    return "\n\n".join(["\n".join(head), *tables])
-
-
-def _components_table(
-    server: MCPServer, kind: ComponentType, components: Sequence[Component], width: int
-) -> str:
-    rows = [
-        (
-            component.key if isinstance(component, ReadableComponent) else component.name,
-            f"~{estimate_tokens(kind.wire(component, LATEST))}",
-            str(component.title),
-            ", ".join(
-                [*([] if is_in_catalog(server, component) else [DISABLED]), *flags(component)]
-            ),
-        )
-        for component in components
-    ]
-    body = format_table(rows, width=width, indent=4, squeeze=(2, 3))
-    return f"  {kind.plural} ({len(components)})\n{body}"
+    sections = ["\n".join(head)]
+    for kind, components in groups.items():
+        rows = [
+            (
+                component.key if isinstance(component, ReadableComponent) else component.name,
+                f"~{estimate_tokens(kind.wire(component, LATEST))}",
+                str(component.title),
+                ", ".join(
+                    [*([] if is_in_catalog(server, component) else [DISABLED]), *flags(component)]
+                ),
+            )
+            for component in components
+        ]
+        if rows:
+            table = format_table(rows, width=width, indent=4, squeeze=(2, 3))
+            sections.append(f"  {kind.plural} ({len(rows)})\n{table}")
+    return "\n\n".join(sections)

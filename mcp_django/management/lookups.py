@@ -83,14 +83,19 @@ def add_component_options(parser: argparse.ArgumentParser) -> None:
 
 
 def find_servers(name: str | None) -> list[MCPServer]:
-    """Return all servers, the default one first, or only the one of this name.
+    """Return all servers with their overrides, the default first, or only the one of this name.
 
     Raises:
         CommandError: no server has this name.
     """
     servers = declared_servers(name)
     for server in servers:
-        _load_overrides(server)
+        try:
+            server.refresh(is_list=True)
+        except Busy:
+            # Without a database, use what code declares. The site owner runs the command, so
+            # showing components without their overrides is safe.
+            server.overrides.reset()
     return servers
 
 
@@ -195,17 +200,13 @@ def find_user(username: str) -> Any:
     """
     user = find_user_by_name(username)
     if user is None:
-        hint = suggest_similar(username, _similar_users(username))
-        raise CommandError(f"No user named {username!r}.{hint}")
+        # Usernames with the same first two letters; there may be too many users to list all.
+        users = get_user_model()
+        field = users.USERNAME_FIELD
+        alike = users._default_manager.filter(**{f"{field}__istartswith": username[:2]})
+        names = [str(name) for name in alike.values_list(field, flat=True)[:SIMILAR_USERS]]
+        raise CommandError(f"No user named {username!r}.{suggest_similar(username, names)}")
     return user
-
-
-def _similar_users(username: str) -> list[str]:
-    """Return usernames with the same first two letters; there may be too many users to list all."""
-    users = get_user_model()
-    field = users.USERNAME_FIELD
-    alike = users._default_manager.filter(**{f"{field}__istartswith": username[:2]})
-    return [str(name) for name in alike.values_list(field, flat=True)[:SIMILAR_USERS]]
 
 
 def find_principal(username: str | None) -> Principal:
@@ -234,17 +235,6 @@ def find_revision(version: str) -> Revision:
 # Catalog and disabled components ------------------------------------------------------------------
 
 DISABLED = "disabled in the admin"
-
-
-def _load_overrides(server: MCPServer) -> None:
-    """Load a server's overrides from the database; without a database, use what code declares.
-
-    The site owner runs the command, so showing components without their overrides is safe.
-    """
-    try:
-        server.refresh(is_list=True)
-    except Busy:
-        server.overrides.reset()
 
 
 def _components_of(server: MCPServer, kind: ComponentType | None = None) -> list[Component]:
@@ -373,22 +363,20 @@ def stdio_command(*, server: str | None, user: str | None) -> tuple[str, ...]:
 
     It runs this Python with this site's ``manage.py``, or with ``-m django``.
     """
+    script = Path(sys.argv[0])
+    if script.suffix == ".py" and script.name != "__main__.py":
+        entry_point = [str(script.resolve()), "mcp"]
+    else:
+        # Started by python -m django, a test runner or an installed script instead of manage.py.
+        entry_point = ["-m", "django", "mcp", "--pythonpath", str(Path.cwd())]
     chosen = [*(["--server", server] if server else []), *(["--user", user] if user else [])]
-    return (sys.executable, *_entry_point(), "stdio", *chosen)
+    return (sys.executable, *entry_point, "stdio", *chosen)
 
 
 def environment() -> dict[str, str]:
     """Return the environment variables for ``mcp stdio``: the current settings module."""
     module = os.environ.get(ENVIRONMENT_VARIABLE)
     return {ENVIRONMENT_VARIABLE: module} if module else {}
-
-
-def _entry_point() -> tuple[str, ...]:
-    script = Path(sys.argv[0])
-    # Started by python -m django, a test runner or an installed script instead of manage.py.
-    if script.suffix != ".py" or script.name == "__main__.py":
-        return ("-m", "django", "mcp", "--pythonpath", str(Path.cwd()))
-    return (str(script.resolve()), "mcp")
 
 
 # Access rules in words ----------------------------------------------------------------------------
@@ -445,12 +433,13 @@ def denial_names(verdict: Verdict) -> list[str]:
     """Return the names of what denies access: the permissions, or the admin."""
     if any(reason.kind == "disabled" for reason in verdict.reasons):
         return ["the admin, where it is disabled"]
-    return list(dict.fromkeys(map(_denial_name, verdict.reasons)))
-
-
-def _denial_name(reason: Reason) -> str:
-    name = _permission_name(reason.permission)
-    return f"{name}, which raised {describe_exception(reason.failure)}" if reason.failure else name
+    names = []
+    for reason in verdict.reasons:
+        name = _permission_name(reason.permission)
+        if reason.failure:
+            name += f", which raised {describe_exception(reason.failure)}"
+        names.append(name)
+    return list(dict.fromkeys(names))
 
 
 def audience_text(server: MCPServer, component: Component) -> str:

@@ -58,7 +58,8 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Serve until the client disconnects.
 
     Raises:
-        CommandError: the server or user does not exist, or the token is not valid.
+        CommandError: the server or user does not exist, the token is not valid, or both environment
+            variables are set.
     """
     if sys.stdin is None or sys.stdout is None:
         raise CommandError("The standard input or output is closed, and mcp stdio needs both.")
@@ -76,6 +77,8 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 
 def _read_caller(username: str | None) -> LocalCaller:
     """Return the caller of this process: from the command line, or else from the environment.
+
+    The token is in no frame of the process while it serves.
 
     Raises:
         CommandError: both environment variables are set.

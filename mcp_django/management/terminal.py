@@ -53,6 +53,13 @@ SAMPLES = {
     "email": "ada@example.com",
     "uri": "https://example.com/",
 }
+EXAMPLES = {
+    FORM: "--answer accept or --answer decline",
+    PAGE: "--answer accept or --answer decline",
+    SAMPLING: "--answer 'the text of the model' (NAME=VALUE is for form fields only)",
+    ROOTS: "--answer '[\"/a/directory\"]' (NAME=VALUE is for form fields only)",
+}
+"""An example of an answer for each kind of request; for a form, one without fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +120,17 @@ class NonInteractiveAnswerer:
             }
             return _accepted(rest)
         text = "\n".join(f"  {line}" for line in describe_request(question))
+        example = EXAMPLES[question.kind]
+        if question.kind == FORM and question.fields:
+            needed = [field for field in question.fields if not _is_optional(field)]
+            pairs = (f"{field.name}={_sample(field)}" for field in needed or question.fields)
+            options = " ".join(f"--answer {shlex.quote(pair)}" for pair in pairs)
+            example = f"{options} or --answer decline"
         raise CommandError(
             f"{question.server_title} asks for input, but no terminal is available to "
             f"answer:\n{text}\n"
-            f"Answer with {_example(question)}; repeat the option for each request, in their "
-            "order. --no-input acts as a client without elicitation, sampling and roots."
+            f"Answer with {example}; repeat the option for each request, in their order. "
+            "--no-input acts as a client without elicitation, sampling and roots."
         )
 
 
@@ -156,20 +169,6 @@ def _sampling_lines(params: Mapping[str, Any]) -> list[str]:
         blocks = content if isinstance(content, list) else [content]
         lines += [f"{message['role']}: {block.get('text', block['type'])}" for block in blocks]
     return [*lines, f"(at most {params.get('maxTokens')} tokens)"]
-
-
-def _example(question: ClientRequest) -> str:
-    """Return an example of an answer, quoted for the shell."""
-    if question.kind == FORM and question.fields:
-        needed = [field for field in question.fields if not _is_optional(field)]
-        pairs = (f"{field.name}={_sample(field)}" for field in needed or question.fields)
-        return f"{' '.join(f'--answer {shlex.quote(pair)}' for pair in pairs)} or --answer decline"
-    return {
-        FORM: "--answer accept or --answer decline",
-        PAGE: "--answer accept or --answer decline",
-        SAMPLING: "--answer 'the text of the model' (NAME=VALUE is for form fields only)",
-        ROOTS: "--answer '[\"/a/directory\"]' (NAME=VALUE is for form fields only)",
-    }[question.kind]
 
 
 def _sample(field: FormField) -> str:
@@ -272,14 +271,14 @@ def _sampled(text: str) -> ClientResult:
 
 def _rooted(directories: Iterable[str]) -> ClientResult:
     """Return directories (or ``file://`` URIs) as a roots result."""
-    return {"roots": [_root(directory) for directory in directories]}
-
-
-def _root(directory: str) -> dict[str, str]:
-    if directory.startswith("file://"):
-        return {"uri": directory}
-    path = Path(directory).expanduser().resolve()
-    return {"uri": path.as_uri(), "name": path.name or str(path)}
+    roots = []
+    for directory in directories:
+        if directory.startswith("file://"):
+            roots.append({"uri": directory})
+        else:
+            path = Path(directory).expanduser().resolve()
+            roots.append({"uri": path.as_uri(), "name": path.name or str(path)})
+    return {"roots": roots}
 
 
 def _declined(kind: str, action: str) -> ClientResult:
@@ -371,7 +370,8 @@ class TerminalAnswerer:
         chosen = self._choose("Answer?" if fields else "Accept?", YES_KEY, NO_KEY, CANCEL_KEY)
         content: dict[str, object] = {}
         while chosen in (YES_KEY, EDIT_KEY):
-            content = self._fill_in(fields, content)
+            values = {field.name: self._field(field, content.get(field.name)) for field in fields}
+            content = {name: value for name, value in values.items() if value is not None}
             if len(fields) < 2:
                 break
             self._write_line(json.dumps(content, indent=2, ensure_ascii=False))
@@ -379,14 +379,6 @@ class TerminalAnswerer:
             if chosen == YES_KEY:
                 break
         return {"action": ACTIONS[chosen]} if chosen in ACTIONS else _accepted(content)
-
-    def _fill_in(self, fields: list[FormField], before: dict[str, object]) -> dict[str, object]:
-        content = {}
-        for field in fields:
-            value = self._field(field, before.get(field.name))
-            if value is not None:
-                content[field.name] = value
-        return content
 
     def _field(self, field: FormField, before: object) -> object:
         """Prompt for a field and return its value; ``None`` omits it. ``before`` is the default."""

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -40,56 +40,41 @@ def escape_control_characters(text: str) -> str:
 def result_text(result: Wire) -> str:
     """Return the result of a tool, a resource or a prompt as readable text."""
     if "messages" in result:
-        return "\n\n".join(_message(message) for message in result["messages"])
+        return "\n\n".join(
+            f"{message['role']}:\n{_block(message['content'])}" for message in result["messages"]
+        )
     if "contents" in result:
-        return _contents(result["contents"])
-    return "\n".join(_tool_parts(result))
+        contents = list(result["contents"])
+        if len(contents) == 1 and "text" in contents[0]:
+            return str(contents[0]["text"])
+        return "\n\n".join(map(_resource, contents))
+    structured = result.get("structuredContent")
+    parts = []
+    for block in result["content"]:
+        # Structured content replaces a text block with the same JSON.
+        is_same = False
+        with suppress(ValueError, RecursionError):
+            is_text = structured is not None and block["type"] == "text"
+            is_same = is_text and json.loads(block["text"]) == structured
+        if not is_same:
+            parts.append(_block(block))
+    if structured is not None:
+        parts.append(indented_json(structured))
+    return "\n".join(parts)
 
 
 def binaries(result: Wire) -> Iterator[bytes]:
     """Yield the decoded images, audio and blobs of a result, in order."""
-    for block in _blocks(result):
-        encoded = block.get("data") or block.get("blob")
-        if isinstance(encoded, str):
-            yield base64.b64decode(encoded)
-
-
-def _blocks(result: Wire) -> Iterator[Wire]:
     blocks = [
         *result.get("content", ()),
         *result.get("contents", ()),
         *(message["content"] for message in result.get("messages", ())),
     ]
     for block in blocks:
-        yield block["resource"] if block.get("type") == "resource" else block
-
-
-def _tool_parts(result: Wire) -> Iterator[str]:
-    """Yield the content blocks; structured content replaces a text block with the same JSON."""
-    structured = result.get("structuredContent")
-    for block in result["content"]:
-        if structured is None or not _is_same_json(block, structured):
-            yield _block(block)
-    if structured is not None:
-        yield indented_json(structured)
-
-
-def _is_same_json(block: Wire, structured: Any) -> bool:
-    try:
-        return bool(block["type"] == "text" and json.loads(block["text"]) == structured)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _message(message: Wire) -> str:
-    return f"{message['role']}:\n{_block(message['content'])}"
-
-
-def _contents(contents: Iterable[Wire]) -> str:
-    parts = list(contents)
-    if len(parts) == 1 and "text" in parts[0]:
-        return str(parts[0]["text"])
-    return "\n\n".join(_resource(part) for part in parts)
+        contents = block["resource"] if block.get("type") == "resource" else block
+        encoded = contents.get("data") or contents.get("blob")
+        if isinstance(encoded, str):
+            yield base64.b64decode(encoded)
 
 
 def _block(block: Wire) -> str:
@@ -145,7 +130,7 @@ def format_table(
     The columns with an index in ``squeeze`` are truncated to fit the width, in this order. The
     others are never truncated, so that names can be copied.
     """
-    table = [[_one_line(cell) for cell in row] for row in rows]
+    table = [[" ".join(cell.split()) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     # A column that is empty in every row is not printed.
     room = width - indent - len(GAP) * (sum(map(bool, widths)) - 1)
@@ -153,16 +138,12 @@ def format_table(
         excess = sum(widths) - room
         if excess > 0:
             widths[index] = max(widths[index] - excess, min(widths[index], MIN_COLUMN_WIDTH))
-    return "\n".join(" " * indent + _row(row, widths) for row in table)
-
-
-def _row(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [clip(cell, limit=width).ljust(width) for cell, width in zip(row, widths, strict=True)]
-    return GAP.join(cell for cell, width in zip(cells, widths, strict=True) if width).rstrip()
-
-
-def _one_line(cell: str) -> str:
-    return " ".join(cell.split())
+    lines = []
+    for row in table:
+        columns = [(cell, limit) for cell, limit in zip(row, widths, strict=True) if limit]
+        line = GAP.join(clip(cell, limit=limit).ljust(limit) for cell, limit in columns)
+        lines.append(" " * indent + line.rstrip())
+    return "\n".join(lines)
 
 
 # Output streams -----------------------------------------------------------------------------------
@@ -225,18 +206,14 @@ class OutputStream:
         try:
             act(*arguments)
         except OSError as exc:
-            self._discard_buffer()
+            # Redirect the descriptor to the null device, so that Python's flush at exit succeeds.
+            if self._stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    nowhere = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(nowhere, self._stream.fileno())
+                    os.close(nowhere)
             gone = isinstance(exc, BrokenPipeError)
             self._fail("its reader has closed the pipe" if gone else f"{exc.strerror}")
-
-    def _discard_buffer(self) -> None:
-        """Redirect the descriptor to the null device, so that Python's flush at exit succeeds."""
-        if self._stream not in (sys.stdout, sys.stderr):
-            return
-        with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
 
     def _fail(self, reason: str) -> None:
         if not self._optional:

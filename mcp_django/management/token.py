@@ -90,7 +90,7 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
         scopes=options["scopes"],
         servers=options["servers"],
         networks=options["networks"],
-        expires=_expiry(options["days"]) or _parse_expires(options["expires"]),
+        expires=_expiry(options["days"], options["expires"]),
     )
     security_log.record_token_event(AuthEvent.Kind.ISSUE, token, by=COMMAND)
     for scope in sorted({*options["scopes"]} - known_scopes() - {REGISTER_SCOPE}):
@@ -106,22 +106,19 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
     command.stderr.write(f"Token {token.pk} for {options['user']}; it is not shown again.")
 
 
-def _expiry(days: int | None) -> datetime | None:
-    if days is None:
-        return None
-    if not 1 <= days <= MAX_DAYS:
-        raise CommandError(f"--days {days} must be from 1 to {MAX_DAYS}.")
-    return timezone.now() + timedelta(days=days)
+def _expiry(days: int | None, text: str | None) -> datetime | None:
+    """Return the time of expiry: after a number of days, or at the time of an ISO 8601 text.
 
-
-def _parse_expires(text: str | None) -> datetime | None:
-    """Return the time of an ISO 8601 text, in the site's time zone unless it has an offset.
-
-    A date without a time means the end of that day.
+    The text is in the site's time zone unless it has an offset. A date without a time means the end
+    of that day.
 
     Raises:
-        CommandError: the text is not a valid time, or the time is in the past.
+        CommandError: the number or the text is not valid, or the time is in the past.
     """
+    if days is not None:
+        if not 1 <= days <= MAX_DAYS:
+            raise CommandError(f"--days {days} must be from 1 to {MAX_DAYS}.")
+        return timezone.now() + timedelta(days=days)
     if text is None:
         return None
     try:

@@ -14,7 +14,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,33 @@ def parse_pairs(pairs: Iterable[str], schema: Schema) -> dict[str, Any]:
     Raises:
         CommandError: a word is not a pair, names an unknown argument, or has an invalid value.
     """
-    return {
-        name: _argument_value(name, sign, text, _argument_schema(name, schema))
-        for name, sign, text in map(_split, pairs)
-    }
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+    values = {}
+    for word in pairs:
+        match = PAIR.fullmatch(word)
+        if match is None or not match[1]:
+            raise CommandError(f"{word!r} is not a valid argument; write name=value.")
+        name, sign, text = match.groups()
+        if others is False:
+            known_name("argument", name, properties)
+        member = properties.get(name, others)
+        member_schema = member if isinstance(member, Mapping) else {}
+        if sign == ":=":
+            values[name] = _parse_json_argument(name, text)
+            continue
+        if text.startswith("@"):
+            text = _file(name, Path(text[1:]), is_binary="contentEncoding" in member_schema)
+        try:
+            # An argument that is not UTF-8 arrives with surrogates, which JSON cannot encode.
+            text.encode()
+            values[name] = _parse_value(text, member_schema)
+        except UnicodeEncodeError:
+            raise CommandError(f"{name}: {clip(text)!r} is not text in UTF-8.") from None
+        except ValueError as exc:
+            raise CommandError(f"{name}: {exc}, not {clip(text)!r}.") from None
+        except RecursionError:
+            raise CommandError(f"{name}: {TOO_DEEP}.") from None
+    return values
 
 
 def parse_text_pairs(pairs: Iterable[str], names: Iterable[str]) -> dict[str, str]:
@@ -82,16 +105,24 @@ def _parse_value(text: str, schema: Schema) -> Any:
     """
     if "enum" in schema or "const" in schema:
         return _choice(text, schema.get("enum", [schema.get("const")]))
-    for kind, member in sorted(
-        _alternatives(schema), key=lambda alternative: TYPE_ORDER.get(alternative[0], 0)
-    ):
+    # The types that the value may have, each with its schema.
+    alternatives: list[tuple[str, Schema]] = []
+    for member in schema.get("anyOf") or schema.get("oneOf") or [schema]:
+        declared = member.get("type", "any")
+        kinds = [declared] if isinstance(declared, str) else declared
+        alternatives += [(kind, member) for kind in kinds]
+    alternatives.sort(key=lambda alternative: TYPE_ORDER.get(alternative[0], 0))
+    for kind, member in alternatives:
         try:
             return (
                 _choice(text, member["enum"]) if "enum" in member else ARGUMENT_PARSERS[kind](text)
             )
         except ValueError:
             continue
-    raise ValueError(f"write {_article(_type_text(schema))}")
+    expected = _type_text(schema)
+    if not expected.startswith('"'):
+        expected = f"{'an' if expected[0] in 'aeiou' else 'a'} {expected}"
+    raise ValueError(f"write {expected}")
 
 
 def parse_json(text: str) -> Any:
@@ -109,39 +140,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a JSON number")
     return value
-
-
-def _split(word: str) -> tuple[str, str, str]:
-    match = PAIR.fullmatch(word)
-    if match is None or not match[1]:
-        raise CommandError(f"{word!r} is not a valid argument; write name=value.")
-    return match[1], match[2], match[3]
-
-
-def _argument_schema(name: str, schema: Schema) -> Schema:
-    properties = schema.get("properties", {})
-    others = schema.get("additionalProperties", True)
-    if others is False:
-        known_name("argument", name, properties)
-    member = properties.get(name, others)
-    return member if isinstance(member, Mapping) else {}
-
-
-def _argument_value(name: str, sign: str, text: str, schema: Schema) -> Any:
-    if sign == ":=":
-        return _parse_json_argument(name, text)
-    if text.startswith("@"):
-        text = _file(name, Path(text[1:]), is_binary="contentEncoding" in schema)
-    try:
-        # An argument that is not UTF-8 arrives with surrogates, which JSON cannot encode.
-        text.encode()
-        return _parse_value(text, schema)
-    except UnicodeEncodeError:
-        raise CommandError(f"{name}: {clip(text)!r} is not text in UTF-8.") from None
-    except ValueError as exc:
-        raise CommandError(f"{name}: {exc}, not {clip(text)!r}.") from None
-    except RecursionError:
-        raise CommandError(f"{name}: {TOO_DEEP}.") from None
 
 
 def _file(name: str, path: Path, *, is_binary: bool) -> str:
@@ -163,14 +161,6 @@ def _parse_json_argument(name: str, text: str) -> Any:
         raise CommandError(f"{name}: {clip(text)!r} is not valid JSON: {exc}.") from None
     except RecursionError:
         raise CommandError(f"{name}: {TOO_DEEP}.") from None
-
-
-def _alternatives(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Yield the types that a value may have, each with its schema."""
-    for member in schema.get("anyOf") or schema.get("oneOf") or [schema]:
-        declared = member.get("type", "any")
-        for kind in [declared] if isinstance(declared, str) else declared:
-            yield kind, member
 
 
 def _choice(text: str, values: Iterable[Any]) -> Any:
@@ -222,10 +212,6 @@ ARGUMENT_PARSERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def _article(noun: str) -> str:
-    return noun if noun.startswith('"') else f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
 # Fields of an elicitation form --------------------------------------------------------------------
 
 # The server validates the answer again; parsing it here saves a round trip.
@@ -268,21 +254,22 @@ def parse_field(field: FormField, text: str) -> Any:
             raise InvalidFieldText("A value is required.")
         return field.shape.schema.get("default")
     if field.shape.kind == "choices":
-        return _parse_choices(field, text)
+        # A comma-separated list, or a JSON array.
+        parts = [part for part in text.split(",") if part.strip()]
+        if text.lstrip().startswith("["):
+            with suppress(ValueError, RecursionError):
+                parts = [str(part) for part in parse_json(text)]
+        chosen = list(dict.fromkeys(_parse_choice(field, part) for part in parts))
+        low, high = (field.shape.schema.get(keyword) for keyword in ("minItems", "maxItems"))
+        if not (low or 0) <= len(chosen) <= (math.inf if high is None else high):
+            raise InvalidFieldText(f"Choose {describe_field(field)}.")
+        return chosen
     if field.shape.kind == "choice":
         return _parse_choice(field, text)
     try:
         return parse_input(field.shape, text)
     except ValidationError:
         raise InvalidFieldText(f"Write {describe_field(field)}.") from None
-
-
-def _parse_choices(field: FormField, text: str) -> list[Any]:
-    chosen = list(dict.fromkeys(_parse_choice(field, part) for part in _split_list(text)))
-    low, high = (field.shape.schema.get(keyword) for keyword in ("minItems", "maxItems"))
-    if not (low or 0) <= len(chosen) <= (math.inf if high is None else high):
-        raise InvalidFieldText(f"Choose {describe_field(field)}.")
-    return chosen
 
 
 def _parse_choice(field: FormField, text: str) -> Any:
@@ -296,14 +283,6 @@ def _parse_choice(field: FormField, text: str) -> Any:
             return value
     titles = ", ".join(title for _, title in choices)
     raise InvalidFieldText(f"{clip(text)!r} is not one of: {titles}.")
-
-
-def _split_list(text: str) -> list[str]:
-    """Return the members of a comma-separated list or a JSON array."""
-    if text.lstrip().startswith("["):
-        with suppress(ValueError, RecursionError):
-            return [str(part) for part in parse_json(text)]
-    return [part for part in text.split(",") if part.strip()]
 
 
 RULES = {

@@ -124,7 +124,14 @@ def _to_answer(request: Mapping[str, Any], answer: Any) -> dict[str, Any]:
     """Convert an answer given by the test to the result of a client request."""
     method = request["method"]
     if method == "elicitation/create":
-        return _elicited(request["params"], answer)
+        params = request["params"]
+        if isinstance(answer, Reaction):
+            return {"action": answer.value}
+        content = jsonable(answer)
+        fields = params.get("requestedSchema", {}).get("properties", {})
+        if not isinstance(content, dict) and list(fields) == [FIELD]:
+            content = {FIELD: content}
+        return {"action": "accept", "content": content}
     if isinstance(answer, Reaction):
         raise AssertionError(
             f"{answer} answers only elicitation/create, but the server sent {method}."
@@ -135,16 +142,6 @@ def _to_answer(request: Mapping[str, Any], answer: Any) -> dict[str, Any]:
         content = {"type": "text", "text": str(answer)}
         return {"role": "assistant", "content": content, "model": "test", "stopReason": "endTurn"}
     return {"roots": [{"uri": root} if isinstance(root, str) else root for root in answer]}
-
-
-def _elicited(params: Mapping[str, Any], answer: Any) -> dict[str, Any]:
-    if isinstance(answer, Reaction):
-        return {"action": answer.value}
-    content = jsonable(answer)
-    fields = params.get("requestedSchema", {}).get("properties", {})
-    if not isinstance(content, dict) and list(fields) == [FIELD]:
-        content = {FIELD: content}
-    return {"action": "accept", "content": content}
 
 
 def build_answers(

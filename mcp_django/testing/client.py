@@ -78,27 +78,20 @@ class _TaskMethods(Rounds):
             if task["status"] == "input_required":
                 if not self._left:
                     return {"resultType": "input_required", **task}
-                self._send_answers(task_id, task)
+                responses = build_answers(task["inputRequests"], self._left)
+                del self._left[: len(responses)]
+                self.request("tasks/update", {"taskId": task_id, "inputResponses": responses})
             elif time.monotonic() > until:
                 raise TimeoutError(f"The task did not finish within {TIMEOUT_SECONDS} seconds.")
             else:
                 time.sleep(POLL_SECONDS)
-        return _outcome(task)
-
-    def _send_answers(self, task_id: str, task: Mapping[str, Any]) -> None:
-        responses = build_answers(task["inputRequests"], self._left)
-        del self._left[: len(responses)]
-        self.request("tasks/update", {"taskId": task_id, "inputResponses": responses})
-
-
-def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
-    if "error" in task:
-        raise ErrorResponse(task["error"])
-    if "result" not in task:
-        message = task.get("statusMessage") or f"The task was {task['status']}."
-        raise ErrorResponse({"code": INTERNAL_ERROR, "message": message})
-    result: dict[str, Any] = task["result"]
-    return result
+        if "error" in task:
+            raise ErrorResponse(task["error"])
+        if "result" not in task:
+            message = task.get("statusMessage") or f"The task was {task['status']}."
+            raise ErrorResponse({"code": INTERNAL_ERROR, "message": message})
+        result: dict[str, Any] = task["result"]
+        return result
 
 
 # Client -------------------------------------------------------------------------------------------

@@ -57,7 +57,10 @@ class RemoteClient(BaseClient):
         try:
             first = await self._loop.arun(_next(coming))
             if first is None or "method" not in first:
-                _raise_rejection(first)
+                check_response(first or {})
+                if first is not None and "error" in first:
+                    raise ErrorResponse(first["error"])
+                raise TypeError("The server answered subscriptions/listen without a stream.")
             yield self._rest(first, coming)
         finally:
             await self._loop.arun(self._leave(message, coming))
@@ -141,13 +144,6 @@ def _execute_with_lock_retry(execute: Callable[..., Any], *statement: Any) -> An
                 raise
         # SQLite can notify when a lock is released, but Python's module has no API for that.
         time.sleep(POLL_SECONDS)
-
-
-def _raise_rejection(response: Message | None) -> None:
-    check_response(response or {})
-    if response is not None and "error" in response:
-        raise ErrorResponse(response["error"])
-    raise TypeError("The server answered subscriptions/listen without a stream.")
 
 
 async def _next(coming: AsyncGenerator[Message, None]) -> Message | None:

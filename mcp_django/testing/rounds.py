@@ -13,7 +13,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from mcp_django.auth.principal import Principal, anonymous_principal, principal_for
+from mcp_django.auth.principal import anonymous_principal, principal_for
 from mcp_django.exceptions import MCPError
 from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.server import MCPServer, mcp
@@ -75,7 +75,12 @@ class Rounds:
             "answer": self._answer,
             "hear": self._hear,
         }
-        revision, principal = REVISIONS[protocol_version], _principal(user, scopes)
+        revision = REVISIONS[protocol_version]
+        if user is None:
+            principal = anonymous_principal()
+        else:
+            allowed = None if scopes is None else frozenset(scopes)
+            principal = principal_for(user, scopes=allowed)
         self._client: LocalClient | RemoteClient
         if transport == "memory":
             self._client = LocalClient(
@@ -222,12 +227,6 @@ def result_of(response: Message) -> dict[str, Any]:
         raise ErrorResponse(response["error"])
     result: dict[str, Any] = response["result"]
     return result
-
-
-def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:
-    if user is None:
-        return anonymous_principal()
-    return principal_for(user, scopes=None if scopes is None else frozenset(scopes))
 
 
 # Functions that write before they ask -------------------------------------------------------------

@@ -11,11 +11,10 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Iterable,
-    Iterator,
     Mapping,
     MutableMapping,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import urljoin
@@ -132,7 +131,18 @@ class HTTPChannel:
         return send_asgi_request(self._app, "GET", PATH, {**self._headers, **resumed})
 
     def _post(self, message: Message) -> Any:
-        headers = {**self._headers, "content-type": JSON, **self._routing(message)}
+        headers = {**self._headers, "content-type": JSON}
+        params = message.get("params") or {}
+        version = (params.get("_meta") or {}).get(envelope.PROTOCOL_VERSION)
+        if version is not None:
+            # Headers repeat parts of a message of 2026-07-28.
+            headers[names.MCP_PROTOCOL_VERSION] = version
+            headers[names.MCP_METHOD] = message["method"]
+            method = REQUESTS.get(message["method"])
+            if method is not None and method.name_member and method.name_member in params:
+                headers[names.MCP_NAME] = names.encode_value(str(params[method.name_member]))
+            if message["method"] == "tools/call":
+                headers |= self._mirrored(params)
         return send_asgi_request(self._app, "POST", PATH, headers, jsonrpc.encode(message))
 
     def _note_session(self, response: ASGIResponse, answer: Message | None) -> None:
@@ -140,20 +150,6 @@ class HTTPChannel:
             self._headers[names.SESSION_ID] = response.headers[names.SESSION_ID]
             version = answer["result"]["protocolVersion"]
             self._headers[names.MCP_PROTOCOL_VERSION] = version
-
-    def _routing(self, message: Message) -> dict[str, str]:
-        """Return the headers that repeat parts of a message of 2026-07-28."""
-        params = message.get("params") or {}
-        version = (params.get("_meta") or {}).get(envelope.PROTOCOL_VERSION)
-        if version is None:
-            return {}
-        headers = {names.MCP_PROTOCOL_VERSION: version, names.MCP_METHOD: message["method"]}
-        method = REQUESTS.get(message["method"])
-        if method is not None and method.name_member and method.name_member in params:
-            headers[names.MCP_NAME] = names.encode_value(str(params[method.name_member]))
-        if message["method"] == "tools/call":
-            headers.update(self._mirrored(params))
-        return headers
 
     def _mirrored(self, params: Message) -> dict[str, str]:
         tool = self._entrance.catalog.find_tool(params.get("name"))
@@ -222,7 +218,12 @@ class _SharedChannel(ABC):
             self._pongs.add(sending)
             sending.add_done_callback(self._pongs.discard)
             return
-        coming = self._open.get(_owner(message))
+        # The id of the request that the message belongs to, if it names one.
+        owner = message.get("id")
+        if "method" in message:
+            about: Mapping[str, Any] = message.get("params") or {}
+            owner = (about.get("_meta") or {}).get(envelope.SUBSCRIPTION_ID)
+        coming = self._open.get(owner)
         if coming is None and "method" in message and self._open:
             # The message does not name its call; a test has only one call at a time.
             coming = list(self._open.values())[-1]
@@ -232,14 +233,6 @@ class _SharedChannel(ABC):
     def _end(self) -> None:
         for coming in self._open.values():
             coming.put_nowait(None)
-
-
-def _owner(message: Message) -> Any:
-    """Return the id of the request that a message belongs to, if it names one."""
-    if "method" not in message:
-        return message.get("id")
-    about: Mapping[str, Any] = message.get("params") or {}
-    return (about.get("_meta") or {}).get(envelope.SUBSCRIPTION_ID)
 
 
 class LineChannel(_SharedChannel):
@@ -468,7 +461,11 @@ def check_status(response: ASGIResponse, body: bytes) -> dict[str, Any] | None:
     """
     message: dict[str, Any] | None = msgspec.json.decode(body) if body else None
     if message is not None and "error_description" in message:
-        _check_wait(response, message["error_description"])
+        refusal = _WAITS.get(response.status)
+        if refusal is not None:
+            # A status with Retry-After: the credential may be valid.
+            seconds = int(response.headers.get("retry-after", "1"))
+            raise refusal(message["error_description"], retry_after=seconds)
         scopes = _SCOPE.search(response.headers.get("www-authenticate", ""))
         _raise_refusal(
             message["error_description"],
@@ -479,13 +476,6 @@ def check_status(response: ASGIResponse, body: bytes) -> dict[str, Any] | None:
     if message is not None and "error" in message and message.get("id") is None:
         raise ErrorResponse(message["error"])
     return message
-
-
-def _check_wait(response: ASGIResponse, description: str) -> None:
-    """Raise the exception of a status with Retry-After; the credential may be valid."""
-    refusal = _WAITS.get(response.status)
-    if refusal is not None:
-        raise refusal(description, retry_after=int(response.headers.get("retry-after", "1")))
 
 
 def check_response(response: Mapping[str, Any]) -> None:
@@ -538,8 +528,13 @@ class ServerUnderTest:
             self._server.overrides.reset()
         else:
             override_version.reset()
-            with _uncounted():
+            # Exclude the queries from the test's query count.
+            connection = connections[_alias()]
+            logged, connection.force_debug_cursor = connection.force_debug_cursor, False
+            try:
                 self._server.refresh(is_list=is_list)
+            finally:
+                connection.force_debug_cursor = logged
 
 
 def _alias() -> str:
@@ -557,17 +552,6 @@ def _is_database_forbidden() -> bool:
         # If the database is unavailable or not configured, the server reports that.
         return False
     return False
-
-
-@contextmanager
-def _uncounted() -> Iterator[None]:
-    """Exclude queries from the test's query count."""
-    connection = connections[_alias()]
-    logged, connection.force_debug_cursor = connection.force_debug_cursor, False
-    try:
-        yield
-    finally:
-        connection.force_debug_cursor = logged
 
 
 # Authentication of the test's user ----------------------------------------------------------------
