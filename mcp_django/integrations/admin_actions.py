@@ -167,7 +167,19 @@ def _run_action(
     declaration: AdminDeclaration, action: str, ctx: Context, arguments: dict[str, Any]
 ) -> Any:
     with transaction.atomic(using=router.db_for_write(declaration.model)):
-        chosen = _selected_keys(declaration, ctx, arguments["keys"])
+        # A hidden row is reported like one that does not exist.
+        name = declaration.lookup.name
+        named_rows = declaration.rows(ctx).filter(**{f"{name}__in": arguments["keys"]})
+        viewable_rows = filter_viewable(declaration, ctx, named_rows)
+        pks_by_key = {str(key): pk for key, pk in viewable_rows.values_list(name, "pk")}
+        missing = [key for key in arguments["keys"] if str(key) not in pks_by_key]
+        if missing:
+            listed = ", ".join(to_json_text(key) for key in missing[:10])
+            raise ToolError(
+                f"There are no {declaration.nouns} with {name} {listed}. The action was not run on "
+                "the others."
+            )
+        chosen = list(pks_by_key.values())
         posted = [
             ("action", action),
             ("index", "0"),
@@ -188,25 +200,6 @@ def _run_action(
             nouns = declaration.noun if len(chosen) == 1 else declaration.nouns
             texts = [f"Done: {action} ran on {len(chosen)} {nouns}."]
         return ToolResult(*texts, is_error=bool(failed) and len(failed) == len(messages))
-
-
-def _selected_keys(declaration: AdminDeclaration, ctx: Context, keys: list[Any]) -> list[Any]:
-    """Return the primary keys of the rows; a hidden row is reported like one that does not exist.
-
-    Raises:
-        ToolError: a row does not exist; the action does not run on the others.
-    """
-    name = declaration.lookup.name
-    rows = filter_viewable(declaration, ctx, declaration.rows(ctx).filter(**{f"{name}__in": keys}))
-    pks_by_key = {str(key): pk for key, pk in rows.values_list(name, "pk")}
-    missing = [key for key in keys if str(key) not in pks_by_key]
-    if missing:
-        listed = ", ".join(to_json_text(key) for key in missing[:10])
-        raise ToolError(
-            f"There are no {declaration.nouns} with {name} {listed}. The action was not run on "
-            "the others."
-        )
-    return list(pks_by_key.values())
 
 
 def _response_result(

@@ -215,8 +215,16 @@ class _OptionReader:
         self._always = self._shown.always if self._shown.varies else None
         fields = [name for name in names if not self._is_many(name)]
         key = self._model._meta.pk.name
-        is_secret = is_secret_name(key)
-        if key not in fields and not is_secret and not any(map(self._is_unique, fields)):
+        # The fields that identify a row for every caller.
+        identifying_fields = (
+            name
+            for name in fields
+            if (path := self._shown.path(name)) is not None
+            if not path.hops and not path.is_relation
+            if self._always is None or name in self._always
+            if path.field.unique and not path.field.null and Column(path.field).is_comparable
+        )
+        if key not in fields and not is_secret_name(key) and not any(identifying_fields):
             fields.insert(0, key)
         if _TEXT in self._shown.list_names and not self._has(LABEL):
             fields.append(LABEL)
@@ -272,14 +280,6 @@ class _OptionReader:
     def _is_many(self, name: str) -> bool:
         path = self._shown.path(name)
         return path is not None and path.is_many
-
-    def _is_unique(self, name: str) -> bool:
-        path = self._shown.path(name)
-        if path is None or path.hops or path.is_relation:
-            return False
-        is_always = self._always is None or name in self._always
-        field = path.field
-        return bool(is_always and field.unique and not field.null and Column(field).is_comparable)
 
     # Search, filters and ordering -----------------------------------------------------------------
 
@@ -392,7 +392,18 @@ class AdminFields(ExposedFields):
     ) -> None:
         self._tools = declaration
         self._admin = declaration.model_admin
-        self._computed = [name for name in fields if self._is_computed(model, name)]
+        self._computed: list[str] = []
+        name: Any  # Not validated yet.
+        for name in fields:
+            if not isinstance(name, str) or name.startswith("_") or find_path(model, name):
+                continue
+            # Not save(), delete() and the other attributes of every admin or model.
+            if (
+                name == LABEL
+                or (hasattr(self._admin, name) and not hasattr(ModelAdmin, name))
+                or (hasattr(model, name) and not hasattr(Model, name))
+            ):
+                self._computed.append(name)
         columns = [name for name in fields if name not in self._computed]
         super().__init__(model, columns, declaration=declaration)
         self.tree.needs_all_columns = bool(self._computed) or declaration.always_shown is not None
@@ -502,16 +513,6 @@ class AdminFields(ExposedFields):
         if _TEXT in shown_names:
             shown_names.add(LABEL)
         return {*self._tools.fields, *self._tools.object_fields} - shown_names
-
-    def _is_computed(self, model: type[Model], name: Any) -> bool:
-        """Return whether the site's admin or model defines a method or property of this name."""
-        if not isinstance(name, str) or name.startswith("_") or find_path(model, name):
-            return False
-        if name == LABEL:
-            return True
-        own = hasattr(self._admin, name) and not hasattr(ModelAdmin, name)
-        # Not save(), delete() and the other attributes of every model.
-        return own or (hasattr(model, name) and not hasattr(Model, name))
 
     def _source(self, name: str) -> str:
         is_text = name == LABEL and not hasattr(self._admin, name) and not hasattr(self.model, name)

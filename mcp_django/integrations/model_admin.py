@@ -20,7 +20,6 @@ from django.contrib import admin
 from django.contrib.admin import AdminSite, ModelAdmin
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import (
-    FieldDoesNotExist,
     ImproperlyConfigured,
     PermissionDenied,
 )
@@ -234,7 +233,16 @@ class AdminTools(ModelTools[M]):
         request = self.request(ctx)
         is_change = obj is not None
         names = flatten_fieldsets(self.model_admin.get_fieldsets(request, obj))
-        fields = [name for name in names if self._is_writable(name, is_change=is_change)]
+        # JSON cannot contain files.
+        files = {field.name for field in self.model._meta.fields if isinstance(field, FileField)}
+        if self.form_fields is None:
+            # An assistant must not become able to do everything because of a text that it reads.
+            allowed = [
+                name for name in names if not is_protected(self.model, name, is_change=is_change)
+            ]
+        else:
+            allowed = [name for name in names if name in self.form_fields]
+        fields = [name for name in allowed if name not in files]
         form_class: Any = self.model_admin.get_form(request, obj, change=is_change, fields=fields)
         for field in form_class.base_fields.values():
             if isinstance(field, forms.ModelMultipleChoiceField):
@@ -257,19 +265,6 @@ class AdminTools(ModelTools[M]):
                 f"({type(exc).__name__}: {exc}). Make it work for a superuser, or remove the tools "
                 "that write."
             ) from exc
-
-    def _is_writable(self, name: str, *, is_change: bool) -> bool:
-        if self.form_fields is None and is_protected(self.model, name, is_change=is_change):
-            # An assistant must not become able to do everything because of a text that it reads.
-            return False
-        if self.form_fields is not None and name not in self.form_fields:
-            return False
-        try:
-            field: Any = self.model._meta.get_field(name)
-        except FieldDoesNotExist:
-            return True
-        # JSON cannot contain files.
-        return not isinstance(field, FileField)
 
     # Writing --------------------------------------------------------------------------------------
 

@@ -153,7 +153,7 @@ def _is_valid_for(token: Any, resource: str, request: HttpRequest | None) -> boo
     Without a request, ``is_usable`` of the application is not called. If the site's application
     model overrides it, callers are not cached.
     """
-    application, user = token.application, token.user
+    application, user, oauth = token.application, token.user, get_settings().oauth
     return bool(
         not token.is_expired()
         and resource
@@ -161,19 +161,16 @@ def _is_valid_for(token: Any, resource: str, request: HttpRequest | None) -> boo
         and user is not None
         and user.is_active
         and application is not None
-        and _may_call(application)
+        and (
+            application.authorization_grant_type in _CODE_GRANTS
+            or (
+                application.authorization_grant_type == _MACHINE_GRANT
+                and (oauth.client_credentials or oauth.trusted_issuers)
+            )
+        )
         and (request is None or application.is_usable(_as_oauthlib(resource, request)))
         and oauth2_settings.DCR_REGISTRATION_SCOPE not in token.scope.split()
     )
-
-
-def _may_call(application: Any) -> bool:
-    """Return whether tokens of the application's grant type may call MCP servers."""
-    grant = application.authorization_grant_type
-    if grant == _MACHINE_GRANT:
-        settings = get_settings().oauth
-        return settings.client_credentials or bool(settings.trusted_issuers)
-    return grant in _CODE_GRANTS
 
 
 def _as_oauthlib(resource: str, request: HttpRequest) -> Request:

@@ -46,10 +46,24 @@ def of_this_tenant(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpR
 @require_http_methods(["GET", "HEAD", "POST"])
 def connections(request: HttpRequest) -> HttpResponse:
     """Show the connected assistants of the signed-in user; a POST disconnects all of them."""
-    if request.method != "POST":
-        context = {"connections": connections_of(request), "accounts": _accounts_of(request.user)}
-        return render_page(request, "connections.html", context)
     user: Any = request.user
+    if request.method != "POST":
+        context: dict[str, Any] = {"connections": connections_of(request), "accounts": []}
+        # The user's accounts at third parties. Without Authlib there are no URLs to connect them;
+        # the system check E014 reports it.
+        configured = get_settings().oauth.upstream
+        if configured and find_spec("authlib"):
+            held = UpstreamGrant.objects.filter(live_condition(), user=user)
+            connected = set(held.values_list("provider", flat=True))
+            context["accounts"] = [
+                {
+                    "name": name,
+                    "label": provider_settings(name).label,
+                    "is_connected": name in connected,
+                }
+                for name in configured
+            ]
+        return render_page(request, "connections.html", context)
     count = Consent.objects.filter(user=user).count()
     revoke_everything(user, request=request)
     text = ngettext("%(n)d connection ended.", "%(n)d connections ended.", count) % {"n": count}
@@ -120,20 +134,3 @@ def _back(request: HttpRequest, text: str) -> HttpResponse:
     # Without the messages app, the list itself shows the result.
     messages.success(request, text, fail_silently=True)
     return redirect("mcp_oauth:connections")
-
-
-# A user's accounts at third parties ---------------------------------------------------------------
-
-
-def _accounts_of(user: Any) -> list[dict[str, Any]]:
-    """Return the providers, each with whether the user is connected to it; at most one query."""
-    configured = get_settings().oauth.upstream
-    # Without Authlib there are no URLs to connect accounts; the system check E014 reports it.
-    if not configured or not find_spec("authlib"):
-        return []
-    held = UpstreamGrant.objects.filter(live_condition(), user=user)
-    connected = set(held.values_list("provider", flat=True))
-    return [
-        {"name": name, "label": provider_settings(name).label, "is_connected": name in connected}
-        for name in configured
-    ]

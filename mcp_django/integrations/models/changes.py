@@ -172,9 +172,21 @@ class ModelSignalReceivers:
             yield pre_delete, self._on_delete, sender
         for relation in self._declaration.exposed.tree.relations.values():
             field = relation.field
-            if field.many_to_many and hasattr(_through_model(field), "_meta"):
-                yield m2m_changed, partial(self._on_m2m_change, field), _through_model(field)
-            foreign_key = _foreign_key_to_model(field)
+            is_forward = isinstance(field, ManyToManyField)
+            through: Any = None
+            if field.many_to_many:
+                through = field.remote_field.through if is_forward else field.through
+            if hasattr(through, "_meta"):
+                yield m2m_changed, partial(self._on_m2m_change, field), through
+            # The foreign key by which a related object that is shown refers to the model.
+            foreign_key: Any = None
+            if isinstance(field, ManyToOneRel):
+                foreign_key = field.field
+            elif through is not None and not through._meta.auto_created:
+                # Rows of a through model that Django creates send no ``post_save``.
+                foreign_key = through._meta.get_field(
+                    field.m2m_field_name() if is_forward else field.field.m2m_reverse_field_name()
+                )
             if foreign_key is not None:
                 receiver = partial(self._on_related_change, foreign_key)
                 for sender in _model_and_subclasses(foreign_key.model):
@@ -295,22 +307,3 @@ class TopicFinder:
 def _model_and_subclasses(model: type[Model]) -> list[type[Model]]:
     """Return the model, its proxies and its subclasses: each is a signal sender of its own."""
     return [subclass for subclass in apps.get_models() if issubclass(subclass, model)]
-
-
-def _through_model(relation: Any) -> Any:
-    """Return the through model of a many-to-many relation."""
-    forward = isinstance(relation, ManyToManyField)
-    return relation.remote_field.through if forward else relation.through
-
-
-def _foreign_key_to_model(relation: Any) -> Any:
-    """Return the foreign key by which a related object that is shown refers to the model."""
-    if isinstance(relation, ManyToOneRel):
-        return relation.field
-    through = _through_model(relation) if relation.many_to_many else None
-    if through is None or through._meta.auto_created:
-        # Rows of a through model that Django creates send no ``post_save``.
-        return None
-    if isinstance(relation, ManyToManyField):
-        return through._meta.get_field(relation.m2m_field_name())
-    return through._meta.get_field(relation.field.m2m_reverse_field_name())

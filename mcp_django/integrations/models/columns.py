@@ -260,7 +260,16 @@ def add_validator_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
     if "enum" in schema:
         return limited
     words: list[str] = []
-    for keyword, limit, word in _bounds(rules):
+    bounds = [
+        (keyword, rule.limit_value, word)
+        for rule in rules
+        for kind, keyword, word in _BOUNDS
+        if isinstance(rule, kind)
+    ]
+    for keyword, value, word in bounds:
+        limit: Any = value() if callable(value) else value
+        if isinstance(limit, int) and abs(limit) >= _LARGE:
+            continue
         if schema.get("type") in {"integer", "number"} or "Length" in keyword:
             limited.setdefault(keyword, limit)
         elif word:
@@ -276,16 +285,6 @@ def add_validator_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
                 description = limited.get("description", "")
                 limited["description"] = append_sentence(description, str(rule.message))
     return limited
-
-
-def _bounds(rules: Iterable[Any]) -> Iterator[tuple[str, Any, str]]:
-    for rule in rules:
-        for kind, keyword, word in _BOUNDS:
-            if isinstance(rule, kind):
-                limit: Any = rule.limit_value
-                limit = limit() if callable(limit) else limit
-                if not isinstance(limit, int) or abs(limit) < _LARGE:
-                    yield keyword, limit, word
 
 
 # Values that a database cannot store --------------------------------------------------------------

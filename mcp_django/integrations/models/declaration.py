@@ -203,7 +203,19 @@ class ModelComponents(Generic[M]):
                 self.refuse(
                     f"{option}={value!r} is not valid; write lowercase letters, digits and _."
                 )
-        self._check_spelling()
+        # A misspelled option would otherwise be ignored silently.
+        classes = type(self).__mro__
+        options = {name for cls in classes if _is_package_class(cls) for name in _public(cls)}
+        for name in (name for cls in classes for name in _public(cls)):
+            if name in options or callable(getattr(type(self), name)):
+                continue
+            if name == "aliases":
+                self.refuse(
+                    "no option named 'aliases': the names of generated tools cannot have aliases; "
+                    "keep name and plural, so that clients can go on using the tools."
+                )
+            if close := nearest(name, options, cutoff=0.8):
+                self.refuse(f"no option named {name!r}; did you mean {close!r}?")
         self._check_bases()
         self.get_name_list("scopes")
         if self.fields == "__all__" or "__all__" in self.get_name_list("fields"):
@@ -226,21 +238,6 @@ class ModelComponents(Generic[M]):
             if not isinstance(name, str):
                 self.refuse(f"{option} has {name!r}; each item must be a name (a string).")
         return names
-
-    def _check_spelling(self) -> None:
-        """Reject a misspelled option, which would otherwise be ignored silently."""
-        classes = type(self).__mro__
-        options = {name for cls in classes if _is_package_class(cls) for name in _public(cls)}
-        for name in (name for cls in classes for name in _public(cls)):
-            if name in options or callable(getattr(type(self), name)):
-                continue
-            if name == "aliases":
-                self.refuse(
-                    "no option named 'aliases': the names of generated tools cannot have aliases; "
-                    "keep name and plural, so that clients can go on using the tools."
-                )
-            if close := nearest(name, options, cutoff=0.8):
-                self.refuse(f"no option named {name!r}; did you mean {close!r}?")
 
     def _check_bases(self) -> None:
         """Reject an option whose base class is missing; it would otherwise be ignored."""

@@ -89,7 +89,16 @@ class DeletionObserver:
     @contextmanager
     def observe(self) -> Iterator[None]:
         """Count the rows of the deletion that runs in the ``with`` block."""
-        affected = _affected_models(self._model)
+        # The model, its parents, and the models that directly or indirectly refer to it.
+        affected: set[type[Model]] = set()
+        waiting = [self._model]
+        while waiting:
+            candidate = waiting.pop()
+            if candidate in affected or candidate._meta.auto_created:
+                continue
+            affected.add(candidate)
+            waiting += candidate._meta.all_parents
+            waiting += [relation.related_model for relation in _reverse_relations(candidate)]
         ruled = [model for model in affected if self._visibility(model) is Visibility.SOME]
         if ruled:
             self._collected.collect(self._obj)
@@ -238,20 +247,6 @@ class _StatementCounts:
 
 
 # What cascades, where a row rule decides ----------------------------------------------------------
-
-
-def _affected_models(model: type[Model]) -> frozenset[type[Model]]:
-    """Return the model, its parents, and the models that directly or indirectly refer to it."""
-    affected: set[type[Model]] = set()
-    waiting = [model]
-    while waiting:
-        candidate = waiting.pop()
-        if candidate in affected or candidate._meta.auto_created:
-            continue
-        affected.add(candidate)
-        waiting += candidate._meta.all_parents
-        waiting += [relation.related_model for relation in _reverse_relations(candidate)]
-    return frozenset(affected)
 
 
 def _reverse_relations(model: type[Model]) -> list[Any]:

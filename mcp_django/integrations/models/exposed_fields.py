@@ -378,7 +378,16 @@ class RowLoader:
             also = frozenset({hop.field.name})
         # ``__str__`` and object permission checks may use any column.
         rows = RowLoader(self.ctx).prepare(rows, node, whole=is_labelled or is_checked, also=also)
-        rows = rows.order_by(*_order(relation))
+        key: Any = node.model._meta.pk
+        is_shown = relation.labelled or key.name in node.members
+        while not is_shown and key.is_relation:
+            key = key.target_field
+        # By key, unless it is hidden and its order reveals it.
+        order = ["pk"]
+        if not is_shown and not isinstance(key, OPAQUE_KEY_FIELDS):
+            columns = node.columns.values()
+            order = [column.field.attname for column in columns if column.is_comparable]
+        rows = rows.order_by(*order)
         if is_generic:
             # Django cannot slice a generic relation for each object.
             return rows
@@ -393,19 +402,6 @@ def _can_be_prefetched(relation: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return hasattr(manager, "get_prefetch_querysets") or hasattr(manager, "get_prefetch_queryset")
-
-
-def _order(relation: Relation) -> list[str]:
-    """Return the order of related rows: by key, unless it is hidden and its order reveals it."""
-    node = relation.node
-    key = node.model._meta.pk
-    if relation.labelled or key.name in node.members:
-        return ["pk"]
-    while key.is_relation:
-        key = key.target_field
-    if isinstance(key, OPAQUE_KEY_FIELDS):
-        return ["pk"]
-    return [column.field.attname for column in node.columns.values() if column.is_comparable]
 
 
 # Labels of related objects ------------------------------------------------------------------------

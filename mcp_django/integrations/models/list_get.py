@@ -163,7 +163,14 @@ class ListFunction:
         """
         terms = self._ordering.terms(arguments.get("order_by"))
         size = arguments.get("limit") or self._declaration.page_size
-        pager = Pager(_cursor_scope(ctx, self._tool, arguments), size, CURSOR_SIGNER)
+        # A cursor is valid for this list, this caller, and these filters and order.
+        criteria = {
+            name: value for name, value in arguments.items() if name not in {"cursor", "limit"}
+        }
+        text = json.dumps(jsonable(criteria), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        scope = by_tenant(f"{ctx.server.name}:{self._tool}:{ctx.principal.key}:{digest}")
+        pager = Pager(scope, size, CURSOR_SIGNER)
         behind = _read_cursor(arguments.get("cursor"), terms, pager)
         rows = self._filters.rows(ctx, arguments)
         page: dict[str, Any] = {}
@@ -219,14 +226,6 @@ class ListFunction:
 
 
 # Cursors ------------------------------------------------------------------------------------------
-
-
-def _cursor_scope(ctx: Context, tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return the scope of a cursor: this list, this caller, and these filters and order."""
-    criteria = {name: value for name, value in arguments.items() if name not in {"cursor", "limit"}}
-    text = json.dumps(jsonable(criteria), sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return by_tenant(f"{ctx.server.name}:{tool}:{ctx.principal.key}:{digest}")
 
 
 def _position(obj: Model, terms: Sequence[OrderTerm]) -> Position:

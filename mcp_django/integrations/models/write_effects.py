@@ -56,15 +56,10 @@ def roll_back_writes(alias: str) -> Iterator[None]:
             if name not in reversible:
                 stack.enter_context(connections[name].execute_wrapper(_refuse_writes))
         for name in reversible:
-            stack.enter_context(_rolled_back_transaction(name))
+            stack.enter_context(transaction.atomic(using=name))
         yield
-
-
-@contextmanager
-def _rolled_back_transaction(alias: str) -> Iterator[None]:
-    with transaction.atomic(using=alias):
-        yield
-        transaction.set_rollback(True, using=alias)
+        for name in reversible:
+            transaction.set_rollback(True, using=name)
 
 
 def _refuse_writes(

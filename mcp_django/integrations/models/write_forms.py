@@ -135,7 +135,17 @@ class FormInputs(FormArguments):
             raise InvalidArguments(remove_duplicates(problems))
         if instance is not None:
             keep_hidden_links(form.cleaned_data, instance, server, ctx)
-            _restore_datetimes(form, moments, call.written)
+        # Restore what the call does not write and the form truncated: inputs show no microseconds,
+        # and those with a format of their own possibly no seconds.
+        for name, moment in moments.items():
+            field: Any = form.fields.get(name)
+            if field is None or moment is None or name in call.written:
+                continue
+            value = form[name].initial if field.disabled else form[name].data
+            # If the form itself has set a different time, keep that time.
+            if form.cleaned_data.get(name) == field.clean(value):
+                form.cleaned_data[name] = moment
+                setattr(form.instance, name, moment)
         return form
 
     def _form(self, call: Any, instance: Any) -> forms.BaseModelForm[Any]:
@@ -191,22 +201,6 @@ def _form_class(declaration: Any) -> Any:
     if declaration.write_fields is not None:
         declaration.refuse("has a form and write_fields; the form defines what can be written.")
     return form
-
-
-def _restore_datetimes(form: Any, moments: Mapping[str, Any], written: Collection[str]) -> None:
-    """Restore datetimes and times that the call does not write and that the form truncated.
-
-    Inputs show no microseconds, and those with a format of their own possibly no seconds.
-    """
-    for name, moment in moments.items():
-        field = form.fields.get(name)
-        if field is None or moment is None or name in written:
-            continue
-        value = form[name].initial if field.disabled else form[name].data
-        # If the form itself has set a different time, keep that time.
-        if form.cleaned_data.get(name) == field.clean(value):
-            form.cleaned_data[name] = moment
-            setattr(form.instance, name, moment)
 
 
 # The generated form -------------------------------------------------------------------------------

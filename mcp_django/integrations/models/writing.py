@@ -275,7 +275,15 @@ class ObjectWriter:
             raise PermissionDenied(f"You may not add {self.declaration.nouns}.")
         with self._transaction(call) as alias:
             form = self._bind(ctx, call, None)
-            saved = self._save_new(ctx, form, call)
+            try:
+                saved = self._run_hook(self.declaration.perform_create, ctx, form, call)
+            except IntegrityError as exc:
+                if problem := self._missing_values(form, None):
+                    raise self._refusal(problem, call) from exc
+                raise
+            # The hook may not have set all columns that the model requires.
+            if problem := self._missing_values(form, saved):
+                raise self._refusal(problem, call)
             obj = form.instance if saved is None else saved
             if not self.declaration.has_permission(ctx, "add", obj):
                 raise PermissionDenied(f"You may not add this {self.declaration.noun}.")
@@ -395,22 +403,6 @@ class ObjectWriter:
             return perform(ctx, subject)
         except ValidationError as exc:
             raise self._refusal(exc, call) from exc
-
-    def _save_new(self, ctx: Context, form: Any, call: WriteCall) -> Any:
-        """Save a new object, and check that the hook has set all required columns.
-
-        Raises:
-            ToolError: a column that the model requires has no value.
-        """
-        try:
-            saved = self._run_hook(self.declaration.perform_create, ctx, form, call)
-        except IntegrityError as exc:
-            if problem := self._missing_values(form, None):
-                raise self._refusal(problem, call) from exc
-            raise
-        if problem := self._missing_values(form, saved):
-            raise self._refusal(problem, call)
-        return saved
 
     def _missing_values(self, form: Any, saved: Any) -> ValidationError | None:
         # The developer's own form or serializer decides what may be empty.

@@ -298,9 +298,24 @@ def _query_parameters(endpoint: RestEndpoint) -> list[QueryParameter]:
         return []
     view = endpoint.prototype()
     parameters: list[QueryParameter] = []
-    if endpoint.action == "list" or endpoint.uses_name("filter_queryset"):
-        for backend in view.filter_backends:
-            parameters.extend(_backend_parameters(backend(), view))
+    # django-filter is optional.
+    django_filters = sys.modules.get("django_filters.rest_framework")
+    is_filtered = endpoint.action == "list" or endpoint.uses_name("filter_queryset")
+    for backend_class in view.filter_backends if is_filtered else ():
+        backend = backend_class()
+        if isinstance(backend, SearchFilter):
+            if getattr(view, "search_fields", None):
+                words = "Search terms, all of which must match."
+                schema = {"type": "string", "description": words}
+                parameters.append(QueryParameter(name=str(backend.search_param), schema=schema))
+        elif isinstance(backend, OrderingFilter):
+            parameters.extend(_ordering(backend, view))
+        elif django_filters is not None and isinstance(backend, django_filters.DjangoFilterBackend):
+            from mcp_django.integrations.rest.filtersets import filterset_parameters
+
+            parameters.extend(filterset_parameters(backend, view))
+        else:
+            parameters.extend(_openapi_parameters(backend, view))
     if endpoint.action == "list" or endpoint.uses_name("paginate_queryset"):
         parameters.extend(_paginator_parameters(view.paginator, view))
     return parameters
@@ -317,25 +332,6 @@ def _paginator_parameters(paginator: Any, view: Any) -> Iterator[QueryParameter]
         if parameter.name == getattr(paginator, "cursor_query_param", None):
             schema = {"type": "string", "description": _CURSOR.format(name=parameter.name)}
         yield QueryParameter(name=parameter.name, schema=schema)
-
-
-def _backend_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
-    # django-filter is optional.
-    django_filters = sys.modules.get("django_filters.rest_framework")
-    if isinstance(backend, SearchFilter):
-        if getattr(view, "search_fields", None):
-            yield QueryParameter(
-                name=str(backend.search_param),
-                schema={"type": "string", "description": "Search terms, all of which must match."},
-            )
-    elif isinstance(backend, OrderingFilter):
-        yield from _ordering(backend, view)
-    elif django_filters is not None and isinstance(backend, django_filters.DjangoFilterBackend):
-        from mcp_django.integrations.rest.filtersets import filterset_parameters
-
-        yield from filterset_parameters(backend, view)
-    else:
-        yield from _openapi_parameters(backend, view)
 
 
 def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:

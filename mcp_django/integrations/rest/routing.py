@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -150,8 +150,18 @@ def url_variables(
     variables = {
         name: (_declared_schema(endpoint, name, kind), True) for name, kind in declared.items()
     }
-    for parameter in _handler_parameters(endpoint):
-        if parameter.name not in variables:
+    parameters: list[inspect.Parameter] = []
+    handler = endpoint.handler
+    # Only the site's own handlers name the variables.
+    if not str(getattr(handler, "__module__", "")).startswith("rest_framework."):
+        parameters = [
+            parameter
+            for parameter in inspect.signature(handler).parameters.values()
+            if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+        ]
+    # Without ``self`` and the request.
+    for parameter in parameters[1 if endpoint.is_function else 2 :]:
+        if parameter.name not in variables and parameter.name != api_settings.FORMAT_SUFFIX_KWARG:
             # A viewset's action has one route, even if its signature has defaults.
             is_required = endpoint.is_viewset or parameter.default is parameter.empty
             annotation = _ANNOTATIONS.get(parameter.annotation, parameter.annotation)
@@ -172,22 +182,6 @@ def _declared_schema(endpoint: RestEndpoint, name: str, kind: Any) -> Schema:
             f"{endpoint}: url_kwargs[{name!r}] is {kind!r}; write int, str, UUID or a JSON Schema."
         )
     return TYPE_SCHEMAS[kind]
-
-
-def _handler_parameters(endpoint: RestEndpoint) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of the site's own handler, other than the request."""
-    handler = endpoint.handler
-    if str(getattr(handler, "__module__", "")).startswith("rest_framework."):
-        return
-    parameters = list(inspect.signature(handler).parameters.values())
-    named_parameters = [
-        parameter
-        for parameter in parameters
-        if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-    ]
-    for parameter in named_parameters[1 if endpoint.is_function else 2 :]:
-        if parameter.name != api_settings.FORMAT_SUFFIX_KWARG:
-            yield parameter
 
 
 def _lookup_schema(model: Any, name: str) -> Schema:

@@ -418,9 +418,18 @@ def _verify_claims(
     if len(token) > MAX_LENGTH:
         raise UpstreamRefused("The token is too long.")
     try:
+        kid = jwt.get_unverified_header(token).get("kid")
+        key = _select_key(_keys(settings), kid)
+        # The provider may have a new key, which is not in the cache yet.
+        if key is None and outbound.mark_first(
+            "upstream-refetched", settings.issuer, seconds=REFETCH_SECONDS
+        ):
+            key = _select_key(_keys(settings, refetch=True), kid)
+        if key is None:
+            raise UpstreamRefused("The token is signed with a key that the provider does not have.")
         claims: dict[str, Any] = jwt.decode(
             token,
-            _key_for(settings, token).key,
+            key.key,
             algorithms=list(settings.algorithms),
             audience=settings.client_id,
             issuer=settings.issuer,
@@ -430,19 +439,6 @@ def _verify_claims(
     except (jwt.InvalidTokenError, jwt.InvalidKeyError, ValueError, OverflowError) as exc:
         raise UpstreamRefused(f"The token is not valid ({type(exc).__name__}).") from exc
     return claims
-
-
-@sensitive_variables()
-def _key_for(settings: ProviderSettings, token: str) -> jwt.PyJWK:
-    kid = jwt.get_unverified_header(token).get("kid")
-    key = _select_key(_keys(settings), kid)
-    if key is None and outbound.mark_first(
-        "upstream-refetched", settings.issuer, seconds=REFETCH_SECONDS
-    ):
-        key = _select_key(_keys(settings, refetch=True), kid)
-    if key is None:
-        raise UpstreamRefused("The token is signed with a key that the provider does not have.")
-    return key
 
 
 def _select_key(keys: list[jwt.PyJWK], kid: Any) -> jwt.PyJWK | None:

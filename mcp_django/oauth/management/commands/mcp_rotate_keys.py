@@ -21,10 +21,19 @@ class Command(BaseCommand):
         """Re-encrypt, and report how many rows cannot be decrypted with any key."""
         done = lost = 0
         for pk in UpstreamGrant.objects.exclude(access_cipher=b"").values_list("pk", flat=True):
-            if _reencrypt(pk):
+            # Locked against a concurrent renewal.
+            with transaction.atomic(using=router.db_for_write(UpstreamGrant)):
+                grant = UpstreamGrant.objects.select_for_update().get(pk=pk)
+                ciphers = {"access_cipher": grant.access_cipher}
+                if grant.refresh_cipher:
+                    ciphers["refresh_cipher"] = grant.refresh_cipher
+                try:
+                    changes = {name: encrypt(decrypt(cipher)) for name, cipher in ciphers.items()}
+                except UpstreamRefused:
+                    lost += 1
+                    continue
+                UpstreamGrant.objects.filter(pk=pk).update(**changes)
                 done += 1
-            else:
-                lost += 1
         # Transactions expire after ten minutes, and their users can start again.
         UpstreamTransaction.objects.all().delete()
         self.stdout.write(f"Upstream access re-encrypted with the first key: {done}.")
@@ -32,17 +41,3 @@ class Command(BaseCommand):
             self.stderr.write(
                 f"Not decryptable with any key: {lost}. These users have to connect again."
             )
-
-
-def _reencrypt(pk: int) -> bool:
-    """Re-encrypt a row, locked against a concurrent renewal; return whether it was decryptable."""
-    with transaction.atomic(using=router.db_for_write(UpstreamGrant)):
-        grant = UpstreamGrant.objects.select_for_update().get(pk=pk)
-        try:
-            changes = {"access_cipher": encrypt(decrypt(grant.access_cipher))}
-            if grant.refresh_cipher:
-                changes["refresh_cipher"] = encrypt(decrypt(grant.refresh_cipher))
-        except UpstreamRefused:
-            return False
-        UpstreamGrant.objects.filter(pk=pk).update(**changes)
-        return True
