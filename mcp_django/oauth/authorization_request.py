@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 from urllib.parse import parse_qs, quote, unquote_plus, urlencode, urlsplit
 
@@ -16,13 +17,20 @@ from django.utils.translation import gettext as _
 from oauth2_provider.cimd import is_cimd_client_id
 from oauth2_provider.http import OAuth2ResponseRedirect
 from oauth2_provider.views import AuthorizationView
+from oauthlib.common import Request
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
+from oauthlib.oauth2.rfc6749.utils import scope_to_list
 
 from mcp_django.auth.endpoints import all_resources, find_resources, find_server
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import can_connect
 from mcp_django.oauth import clients
-from mcp_django.oauth.cimd import MAX_URL_LENGTH, recent_document_problem
+from mcp_django.oauth.cimd import (
+    MAX_URL_LENGTH,
+    DocumentAccess,
+    document_access_of,
+    recent_document_problem,
+)
 from mcp_django.oauth.conf import FORBIDDEN_SCHEMES
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.protocol.text import printable
@@ -83,8 +91,8 @@ class AuthorizationRequest:
             raise signing.BadSignature("The request was shown to another user.")
         return cls.from_dict(values)
 
-    def query(self, *, bound: bool) -> str:
-        """Return the query string; resources that the site chose are included only if ``bound``."""
+    def query(self) -> str:
+        """Return the query string, without resources that the site chose."""
         pairs = [
             ("response_type", "code"),
             ("client_id", self.client_id),
@@ -96,7 +104,7 @@ class AuthorizationRequest:
             ("nonce", self.nonce),
             ("claims", self.claims),
         ]
-        if bound or not self.is_bound:
+        if not self.is_bound:
             pairs += [("resource", resource) for resource in self.resources]
         return urlencode([(name, value) for name, value in pairs if value])
 
@@ -145,21 +153,18 @@ def parse_request(query: QueryDict, request: HttpRequest) -> tuple[Authorization
         AuthorizationError: if the client has to receive an error.
         WrongAccount: if the client has to receive an error unless the user changes the account.
     """
-    application, redirect_uri = _validate_client(query, request)
+    check_query(request)
+    names = _TOOLKIT_PARAMETERS
+    pairs = [(name, value) for name in names for value in query.getlist(name)]
     state = query.get("state", "")
-
+    application, redirect_uri = _validate_client(pairs, request, state=state)
     try:
         _check_parameters(query)
-        scopes = _requested_scopes(query, application)
-        resources, is_bound = _requested_resources(query, request, application, scopes)
-        # A request that names no scopes gets those that the servers require.
-        if not scopes and resources:
-            scopes = clients.required_scopes(find_server(url, request) for url in resources)
-        elif not scopes:
-            scopes = clients.Scopes().get_default_scopes(application)
+        scopes, resources, is_bound = _resolve(
+            query.get("scope", "").split(), query.getlist("resource"), application, request
+        )
     except _RequestError as fault:
-        kind = WrongAccount if isinstance(fault, _AccountError) else AuthorizationError
-        raise kind(*fault.args, redirect_uri=redirect_uri, state=state) from None
+        raise fault.at(redirect_uri, state) from None
     auth_request = AuthorizationRequest(
         client_id=application.client_id,
         redirect_uri=redirect_uri,
@@ -172,6 +177,41 @@ def parse_request(query: QueryDict, request: HttpRequest) -> tuple[Authorization
         claims=query.get("claims", ""),
     )
     return auth_request, application
+
+
+def check_again(
+    auth_request: AuthorizationRequest, request: HttpRequest
+) -> tuple[AuthorizationRequest, Any]:
+    """Return a request that was valid some time ago with what is still allowed, and its client.
+
+    Raises:
+        UntrustedRequest: if nothing may be sent to the redirect URI any longer.
+        AuthorizationError: if the client has to receive an error.
+        WrongAccount: if the client has to receive an error unless the user changes the account.
+    """
+    check_query(request)
+    values = asdict(auth_request) | {"code_challenge_method": "S256"}
+    pairs = [(name, values[name]) for name in _TOOLKIT_PARAMETERS if values[name]]
+    state = auth_request.state
+    application, redirect_uri = _validate_client(pairs, request, state=state)
+    try:
+        scopes, resources, _is_bound = _resolve(
+            auth_request.scopes, auth_request.resources, application, request
+        )
+    except _RequestError as fault:
+        raise fault.at(redirect_uri, state) from None
+    allowed = tuple(scope for scope in auth_request.scopes if scope in scopes)
+    return replace(auth_request, scopes=allowed, resources=resources), application
+
+
+def document_access(request: HttpRequest) -> DocumentAccess:
+    """Return whether the request may fetch documents of clients: while a user is signed in."""
+    access = document_access_of(request)
+    if access is None:
+        user = request.user
+        access = DocumentAccess(is_allowed=user.is_authenticated and user.is_active)
+        request.mcp_oauth = access  # type: ignore[attr-defined]
+    return access
 
 
 def check_query(request: HttpRequest) -> None:
@@ -204,21 +244,38 @@ def check_client(query: QueryDict) -> None:
 class _RequestError(Exception):
     """An error code and its description, without the redirect URI that they are sent to."""
 
+    def at(self, redirect_uri: str, state: str) -> AuthorizationError:
+        """Return the error for the client with this redirect URI."""
+        kind = WrongAccount if isinstance(self, _AccountError) else AuthorizationError
+        return kind(*self.args, redirect_uri=redirect_uri, state=state)
+
 
 class _AccountError(_RequestError):
     """An error about the account; another account of the user may be allowed."""
 
 
-def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
-    """Return the registered client and the redirect URI, which is one of the client's."""
-    check_query(request)
+def _validate_client(
+    pairs: Iterable[tuple[str, str]], request: HttpRequest, *, state: str
+) -> tuple[Any, str]:
+    """Return the registered client and the redirect URI, which is one of the client's.
+
+    ``pairs`` are the parameters that the toolkit checks; it reports repeated ones.
+    """
     core = AuthorizationView.get_oauthlib_core()
-    pairs = [(name, value) for name in _TOOLKIT_PARAMETERS for value in query.getlist(name)]
-    uri = f"{request.path}?{urlencode([*pairs, ('response_type', 'code')])}"
+    pairs = [*pairs, ("response_type", "code")]
+    # As ``AuthorizationEndpoint.validate_authorization_request`` does, with the attribute that
+    # ``cimd.SignedInOnly`` and the validator read.
+    checked = Request(
+        f"{request.path}?{urlencode(pairs)}",
+        http_method="GET",
+        body="",
+        headers=core.extract_headers(request),
+    )
+    checked.mcp_oauth = document_access(request)
+    checked.scopes = scope_to_list(checked.scope)
     try:
-        _scopes_unused, credentials = core.server.validate_authorization_request(
-            uri, http_method="GET", body="", headers=core.extract_headers(request)
-        )
+        handler = core.server.response_types["code"]
+        _scopes_unused, credentials = handler.validate_authorization_request(checked)
     except FatalClientError as exc:
         # The toolkit's message is for developers and not translated.
         if "client_id" in (exc.description or ""):
@@ -229,7 +286,7 @@ def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
             )
         else:
             message = _("The request that sent you here is malformed.")
-        detail = _document_problem(query.get("client_id", ""))
+        detail = _document_problem(request, dict(pairs).get("client_id", ""))
         raise UntrustedRequest(message, detail=detail) from None
     except OAuth2Error as exc:
         application = clients.find_client(exc.client_id)
@@ -238,18 +295,18 @@ def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
             exc.error,
             exc.description or "",
             redirect_uri=exc.redirect_uri,
-            state=query.get("state", ""),
+            state=state,
         ) from None
     application, redirect_uri = credentials["request"].client, credentials["redirect_uri"]
     _check_redirect(application, redirect_uri)
     return application, redirect_uri
 
 
-def _document_problem(client_id: str) -> str:
+def _document_problem(request: HttpRequest, client_id: str) -> str:
     """Return why the metadata document of a client was rejected, or an empty string."""
     if not is_cimd_client_id(client_id):
         return ""
-    problem = recent_document_problem(client_id)
+    problem = recent_document_problem(document_access(request), client_id)
     if not problem:
         return ""
     address = printable(client_id, limit=MAX_URL_LENGTH)
@@ -298,23 +355,30 @@ def _check_parameters(query: QueryDict) -> None:
         raise _RequestError("invalid_request", "nonce or claims contains a NUL character.")
 
 
-def _requested_scopes(query: QueryDict, application: Any) -> list[str]:
-    """Return the requested scopes that the client may have, without the rest (RFC 6749, 3.3).
+def _resolve(
+    requested: Sequence[str], urls: Sequence[str], application: Any, request: HttpRequest
+) -> tuple[Sequence[str], tuple[str, ...], bool]:
+    """Return the scopes and resources of a request, and whether this site chose the resources.
 
-    A manually registered client gets an error for an unknown scope, which may be misspelled.
+    ``requested`` are scopes, of which the client gets those that it may have (RFC 6749, section
+    3.3). A manually registered client gets an error for an unknown scope, which may be misspelled.
     """
-    requested = query.get("scope", "").split()
-    possible = clients.allowed_scopes(requested, application)
-    unknown = set(requested) - {*possible, clients.OFFLINE_ACCESS}
+    scopes: Sequence[str] = clients.allowed_scopes(requested, application)
+    unknown = set(requested) - {*scopes, clients.OFFLINE_ACCESS}
     if unknown and clients.is_manually_registered(application):
         raise _RequestError("invalid_scope", "A scope is not available to this client.")
-    return possible
+    resources, is_bound = _resolve_resources(urls, request, application, scopes)
+    # A request that names no scopes gets those that the servers require.
+    if not scopes and resources:
+        scopes = clients.required_scopes(find_server(url, request) for url in resources)
+    elif not scopes:
+        scopes = clients.Scopes().get_default_scopes(application)
+    return scopes, resources, is_bound
 
 
-def _requested_resources(
-    query: QueryDict, request: HttpRequest, application: Any, scopes: list[str]
+def _resolve_resources(
+    urls: Sequence[str], request: HttpRequest, application: Any, scopes: Sequence[str]
 ) -> tuple[tuple[str, ...], bool]:
-    urls = query.getlist("resource")
     if urls:
         resources = find_resources(urls, request)
         if resources is None:

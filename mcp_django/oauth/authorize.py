@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NoReturn, cast
@@ -39,12 +38,13 @@ from mcp_django.oauth.authorization_request import (
     AuthorizationRequest,
     UntrustedRequest,
     add_code,
+    check_again,
     check_client,
     check_query,
+    document_access,
     parse_request,
     redirect,
 )
-from mcp_django.oauth.cimd import document_problems, signed_in
 from mcp_django.oauth.clients import client_display, destination_of, is_manually_registered
 from mcp_django.oauth.upstream import bindings
 from mcp_django.oauth.upstream.conf import UpstreamUnavailable
@@ -121,8 +121,8 @@ class AuthorizeView(View):
             ) from None
         if decision == "switch":
             logout(request)
-            return _sign_in(request, QueryDict(auth_request.query(bound=False), mutable=True))
-        auth_request, application = _revalidate(request, auth_request)
+            return _sign_in(request, QueryDict(auth_request.query(), mutable=True))
+        auth_request, application = _check_again(request, auth_request)
         if decision != "allow":
             consent.log_decision(AuthEvent.Kind.DENIAL, auth_request, request)
             raise auth_request.error("access_denied", "The user denied the request.")
@@ -141,8 +141,14 @@ def finish_request(request: HttpRequest, approved_request: dict[str, Any]) -> Ht
     URI, servers and scopes are checked again; if another upstream provider is still missing, the
     redirect goes there. An error is returned as a response as well: a redirect or a page.
     """
-    auth_request = AuthorizationRequest.from_dict(approved_request)
-    return _report_errors(request, partial(_complete, request, auth_request))
+
+    def respond() -> HttpResponse:
+        auth_request, _application = _check_again(
+            request, AuthorizationRequest.from_dict(approved_request)
+        )
+        return _complete(request, auth_request)
+
+    return _report_errors(request, respond)
 
 
 def reject_request(
@@ -155,7 +161,7 @@ def reject_request(
     """
 
     def respond() -> NoReturn:
-        auth_request, _application = _revalidate(
+        auth_request, _application = _check_again(
             request, AuthorizationRequest.from_dict(approved_request)
         )
         raise auth_request.error(error, UPSTREAM_ERRORS[error])
@@ -172,11 +178,12 @@ def _report_errors(
 ) -> HttpResponse:
     """Return the response, or an error: as a page for the user, or a redirect to the client.
 
-    With ``may_switch``, a user whose account is the problem may first choose another account.
+    With ``may_switch``, a user whose account is the problem may first choose another account. A
+    rejected document is logged in the security log, even if the client is already registered.
     """
+    user, access = request.user, document_access(request)
     try:
-        with _allow_document_fetch(request):
-            return cast(HttpResponse, respond())
+        return cast(HttpResponse, respond())
     except UntrustedRequest as exc:
         return consent.render_error(
             request,
@@ -188,27 +195,14 @@ def _report_errors(
     except AuthorizationError as refusal:
         choice = consent.account_choice_page(request, refusal) if may_switch else None
         return choice or redirect(request, refusal.location())
-
-
-@contextmanager
-def _allow_document_fetch(request: HttpRequest) -> Iterator[None]:
-    """Allow fetching the client's metadata document if the user is signed in.
-
-    A rejected document is logged in the security log, even if the client is already registered.
-    """
-    user = request.user
-    token = signed_in.set(user.is_authenticated and user.is_active)
-    noted: dict[str, str] = {}
-    noting = document_problems.set(noted)
-    try:
-        yield
     finally:
-        document_problems.reset(noting)
-        signed_in.reset(token)
-        for client_id, reason in noted.items():
-            kind = AuthEvent.Kind.DOCUMENT
+        for client_id, reason in access.take_problems().items():
             security_log.record_limited(
-                kind, request=request, user=user, client_id=client_id, reason=reason
+                AuthEvent.Kind.DOCUMENT,
+                request=request,
+                user=user,
+                client_id=client_id,
+                reason=reason,
             )
 
 
@@ -376,19 +370,20 @@ def _approve(
     return _complete(request, replace(auth_request, scopes=scopes))
 
 
-def _revalidate(
+def _check_again(
     request: HttpRequest, auth_request: AuthorizationRequest
 ) -> tuple[AuthorizationRequest, Any]:
-    """Validate the request again, since time has passed since the page was shown."""
-    current, application = parse_request(QueryDict(auth_request.query(bound=True)), request)
+    """Check the values of the request again, since time has passed since the page was shown."""
+    current, application = check_again(auth_request, request)
     _check_user(request, current)
-    scopes = tuple(scope for scope in auth_request.scopes if scope in current.scopes)
-    return replace(current, scopes=scopes, is_bound=auth_request.is_bound), application
+    return current, application
 
 
 def _complete(request: HttpRequest, auth_request: AuthorizationRequest) -> HttpResponse:
-    """Redirect to a provider that is not yet connected, or to the client with a code."""
-    auth_request, _application = _revalidate(request, auth_request)
+    """Redirect to a provider that is not yet connected, or to the client with a code.
+
+    The request has just been read or checked again.
+    """
     for _resource, server in consent.servers_of(auth_request, request):
         step = _upstream_redirect(request, server, asdict(auth_request))
         if step is not None:
@@ -403,6 +398,7 @@ def _complete(request: HttpRequest, auth_request: AuthorizationRequest) -> HttpR
         "code_challenge_method": "S256",
         "resource": list(auth_request.resources),
         "user": request.user,
+        "mcp_oauth": document_access(request),
     }
     optional = {"nonce": auth_request.nonce, "claims": auth_request.claims}
     try:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from contextvars import ContextVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,15 +26,6 @@ from mcp_django.conf import get_settings
 from mcp_django.oauth.clients import is_redirect_allowed
 from mcp_django.protocol.text import printable
 
-# Whether the user is signed in, set by the authorization endpoint during a request; ``None``
-# elsewhere.
-signed_in: ContextVar[bool | None] = ContextVar("mcp_django.oauth.signed_in", default=None)
-# Why documents were rejected, by client id; set by the authorization endpoint too. The toolkit
-# reports only that such a client is unknown.
-document_problems: ContextVar[dict[str, str] | None] = ContextVar(
-    "mcp_django.oauth.problems", default=None
-)
-
 MAX_URL_LENGTH = 255
 MAX_REDIRECTS = 20
 GRANTS = ("authorization_code", "refresh_token")
@@ -41,18 +33,57 @@ _URL = re.compile(r"[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]+")
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,10})", re.IGNORECASE)
 
 
+@dataclass(slots=True, kw_only=True)
+class DocumentAccess:
+    """Whether a request of the authorization endpoint may fetch documents, and what became of it.
+
+    The endpoint sets it as ``mcp_oauth`` on its request and on the requests that it has oauthlib
+    check; other requests have none.
+    """
+
+    is_allowed: bool
+    """Whether an active user is signed in."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why documents were not fetched, by client id."""
+    fetched: set[str] = field(default_factory=set)
+    """The ids of the clients whose documents were fetched."""
+
+    def take_problems(self) -> Mapping[str, str]:
+        """Return why documents were rejected since the last call, by client id.
+
+        The toolkit reports only that such a client is unknown.
+        """
+        reasons = {client_id: _cached_problem(client_id) for client_id in self.fetched}
+        problems = self.refused | {client_id: why for client_id, why in reasons.items() if why}
+        self.refused, self.fetched = {}, set()
+        return problems
+
+
+def document_access_of(request: Any) -> DocumentAccess | None:
+    """Return the access that the authorization endpoint has set, ``None`` on other requests.
+
+    A parameter of a client is an attribute of oauthlib's request as well, but always a text.
+    """
+    access = getattr(request, "mcp_oauth", None)
+    return access if isinstance(access, DocumentAccess) else None
+
+
 class SignedInOnly:
     """Allow fetching a document of ``OAUTH["CIMD_HOSTS"]`` while a signed-in user authorizes."""
 
     def has_permission(self, request: Any, client_id: str) -> bool:
         """Return whether the document may be fetched now; called before any request is sent."""
-        if not signed_in.get():
+        access = document_access_of(request)
+        if access is None or not access.is_allowed:
             return False
         try:
             _check_permitted(client_id)
         except CIMDError as exc:
-            _record_problem(client_id, str(exc))
+            access.refused[client_id] = str(exc)
             return False
+        # While the reason of an earlier failure is kept, the toolkit does not try again.
+        if not _cached_problem(client_id):
+            access.fetched.add(client_id)
         return True
 
 
@@ -80,7 +111,6 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             response = self._get(_parse_client_id(client_id))
             document = validate_document(_document(response), client_id)
         except (CIMDError, outbound.FetchFailed) as exc:
-            _record_problem(client_id, str(exc))
             # The reason is kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
             cache.set(outbound.cache_key("document", client_id), str(exc), seconds)
@@ -111,10 +141,13 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         raise problem
 
 
-def recent_document_problem(client_id: str) -> str:
+def recent_document_problem(access: DocumentAccess, client_id: str) -> str:
     """Return why the client's document was rejected, now or recently, or an empty string."""
-    noted = (document_problems.get() or {}).get(client_id)
-    return noted or str(cache.get(outbound.cache_key("document", client_id), ""))
+    return access.refused.get(client_id) or _cached_problem(client_id)
+
+
+def _cached_problem(client_id: str) -> str:
+    return str(cache.get(outbound.cache_key("document", client_id), ""))
 
 
 def find_document_problem(client_id: str) -> str:
@@ -128,12 +161,6 @@ def find_document_problem(client_id: str) -> str:
     except CIMDError as exc:
         return str(exc)
     return ""
-
-
-def _record_problem(client_id: str, reason: str) -> None:
-    noted = document_problems.get()
-    if noted is not None:
-        noted[client_id] = reason
 
 
 def _check_permitted(client_id: str) -> None:

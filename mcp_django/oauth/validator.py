@@ -19,7 +19,7 @@ from mcp_django.auth.endpoints import canonicalize_url, server_of
 from mcp_django.execution.policy import can_connect
 from mcp_django.models import AuthEvent, token_digest
 from mcp_django.oauth import assertions
-from mcp_django.oauth.cimd import signed_in
+from mcp_django.oauth.cimd import document_access_of
 from mcp_django.oauth.clients import OAuthlibHttpRequest, update_last_used
 from mcp_django.oauth.grants import log_issue, seconds_left
 from mcp_django.oauth.models import RedeemedCode
@@ -77,7 +77,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         """
         if not super().validate_client_id(client_id, request, *args, **kwargs):
             return False
-        return signed_in.get() is not None or not _is_dynamic(request.client)
+        return document_access_of(request) is not None or not _is_dynamic(request.client)
 
     def validate_grant_type(
         self, client_id: str, grant_type: str, client: Any, request: Any, *args: Any, **kwargs: Any

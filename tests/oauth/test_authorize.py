@@ -14,7 +14,7 @@ from oauth2_provider.models import get_application_model, get_grant_model
 from oauthlib.oauth2.rfc6749.errors import CustomOAuth2Error
 
 from mcp_django.models import AuthEvent
-from mcp_django.oauth.cimd import signed_in
+from mcp_django.oauth import authorization_request, authorize
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.validator import Validator
 from tests.oauth import parties
@@ -54,6 +54,28 @@ def test_every_spelling_answers(browser, app, path):
 @pytest.mark.parametrize("method", ["head", "options", "put", "delete"])
 def test_other_methods_are_refused(browser, method):
     assert getattr(browser, method)(AUTHORIZE).status_code == 405
+
+
+def test_a_request_is_read_once_and_its_values_checked_once_more(browser, app, monkeypatch):
+    calls = []
+
+    def count(module, name):
+        function = getattr(module, name)
+
+        def counted(*args, **kwargs):
+            calls.append(name)
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(authorize, "parse_request")
+    count(authorize, "check_again")
+    count(authorization_request, "_validate_client")
+    page = ask(browser, app)
+    assert calls == ["parse_request", "_validate_client"]
+    calls.clear()
+    assert "code" in redirect_parameters(answer(browser, page))
+    assert calls == ["check_again", "_validate_client"]
 
 
 @pytest.mark.spec("AUT-28")
@@ -275,13 +297,12 @@ def test_a_client_document_may_be_fetched_only_while_a_user_is_signed_in(
     seen: list[bool] = []
     monkeypatch.setattr(
         "mcp_django.oauth.cimd.SignedInOnly.has_permission",
-        lambda self, request, client_id: bool(seen.append(signed_in.get())),
+        lambda self, request, client_id: bool(seen.append(request.mcp_oauth.is_allowed)),
     )
     ask(client, app, client_id="https://client.example/c.json", prompt="none")
     client.force_login(user)
     ask(client, app, client_id="https://client.example/c.json")
     assert seen == [True]
-    assert not signed_in.get()
 
 
 def test_a_first_party_client_of_the_site_is_not_asked_about(browser, app):

@@ -202,7 +202,9 @@ def test_threat_30_an_openid_provider_with_a_path_keeps_its_documents(client, sh
 
 @pytest.mark.spec("AUT-28")
 @pytest.mark.parametrize("source", ["dcr", "cimd"])
-@pytest.mark.parametrize("more", [{}, {"approval_prompt": "auto"}, {"resource": RESOURCE}])
+@pytest.mark.parametrize(
+    "more", [{}, {"approval_prompt": "auto"}, {"resource": RESOURCE}, {"mcp_oauth": "1"}]
+)
 def test_threat_30_a_client_that_registered_itself_gets_nothing_from_the_toolkits_own_page(
     client, user, source, more
 ):

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.utils import timezone
 from oauth2_provider.cimd import CIMDError, resolve_cimd_application
 from oauth2_provider.models import get_application_model
+from oauthlib.common import Request
 
 from mcp_django.auth import outbound, security_log
 from mcp_django.auth.outbound import (
@@ -29,7 +31,7 @@ from mcp_django.auth.outbound import (
     is_public,
 )
 from mcp_django.models import AuthEvent
-from mcp_django.oauth.cimd import Fetcher, SignedInOnly, signed_in, validate_document
+from mcp_django.oauth.cimd import DocumentAccess, Fetcher, SignedInOnly, validate_document
 from tests.oauth import documents
 from tests.oauth.documents import CLIENT, answer, document, fetcher, publish
 from tests.oauth.parties import RESOURCE, SETTINGS, make_app, pkce
@@ -453,12 +455,16 @@ def test_a_closed_port_is_no_host():
 )
 def test_only_a_signed_in_user_has_documents_fetched(settings, is_signed_in, oauth, expected):
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": oauth}
-    token = signed_in.set(is_signed_in)
-    try:
-        assert SignedInOnly().has_permission(None, CLIENT) is expected
-        assert SignedInOnly().has_permission(None, "https://u@client.example/x") is False
-    finally:
-        signed_in.reset(token)
+    access = None if is_signed_in is None else DocumentAccess(is_allowed=is_signed_in)
+    request = SimpleNamespace(mcp_oauth=access)
+    assert SignedInOnly().has_permission(request, CLIENT) is expected
+    assert SignedInOnly().has_permission(request, "https://u@client.example/x") is False
+
+
+def test_a_parameter_of_a_client_gives_no_access_to_documents():
+    request = Request(f"https://site.example/?{urlencode({'mcp_oauth': 'x'})}")
+    assert request.mcp_oauth == "x"
+    assert SignedInOnly().has_permission(request, CLIENT) is False
 
 
 def authorize_query(client_id: str, **more: str) -> str:
@@ -605,9 +611,6 @@ def test_a_document_that_is_gone_locks_nobody_out(client, user):
 def test_a_document_never_replaces_a_client_that_was_registered_by_hand():
     publish()
     make_app(client_id=CLIENT, registration_source="manual", name="Ours")
-    token = signed_in.set(True)
-    try:
-        assert resolve_cimd_application(CLIENT, None) is None
-    finally:
-        signed_in.reset(token)
+    request = SimpleNamespace(mcp_oauth=DocumentAccess(is_allowed=True))
+    assert resolve_cimd_application(CLIENT, request) is None
     assert get_application_model().objects.get().name == "Ours"

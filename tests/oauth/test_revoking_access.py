@@ -14,7 +14,7 @@ from oauth2_provider.models import get_refresh_token_model
 
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_family
-from mcp_django.transports import listen
+from mcp_django.transports import stream_access
 from tests.kit.drivers import connect, message
 from tests.oauth import parties, vault
 from tests.oauth.asking import ask, redirect_parameters
@@ -30,7 +30,7 @@ LISTEN = message("subscriptions/listen", {"notifications": {"toolsListChanged": 
 
 @pytest.fixture(autouse=True)
 def _no_minute_is_over(monkeypatch):
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 3600)
     close_asgiref_connections()
     yield
     close_asgiref_connections()
@@ -113,7 +113,7 @@ async def test_threat_17_a_stream_ends_when_its_token_expires(monkeypatch):
     signed_in = await in_thread(SignedIn)
     almost = timezone.now() + timedelta(seconds=3599.9)
     # Before the stream opens, because it may read the time immediately.
-    monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: almost))
+    monkeypatch.setattr(stream_access, "timezone", SimpleNamespace(now=lambda: almost))
     async with connect(
         vault.MOUNTS["lane"], "/mcp", LISTEN, authorization=f"Bearer {signed_in.access}"
     ) as connection:

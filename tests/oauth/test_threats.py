@@ -121,7 +121,7 @@ def test_threat_08_the_toolkits_own_addresses_fetch_nothing_either(client, user,
     for signed_in in (False, True):
         if signed_in:
             client.force_login(user)
-        for more in ("", "&prompt=none"):
+        for more in ("", "&prompt=none", "&mcp_oauth=1"):
             client.get(f"/o/authorize/?{asked_for}{more}")
     assert documents.targets == []
     assert not get_application_model().objects.exists()
