@@ -23,10 +23,8 @@ from mcp_django.testing.answers import (
 )
 from mcp_django.testing.connection import RemoteClient
 from mcp_django.testing.rounds import Rounds, result_of
-from mcp_django.transports import listen as listen_stream
 from mcp_django.transports.memory import with_tasks
-
-# Tasks --------------------------------------------------------------------------------------------
+from mcp_django.transports.subscriptions import acquire_listen_slot, subscription_events
 
 # Over other transports a task runs in its own thread; in memory it has run before the first poll.
 TIMEOUT_SECONDS = 10
@@ -93,8 +91,6 @@ class _TaskMethods(Rounds):
         result: dict[str, Any] = task["result"]
         return result
 
-
-# Client -------------------------------------------------------------------------------------------
 
 Arguments: TypeAlias = Mapping[str, Any] | None
 
@@ -289,8 +285,8 @@ class MCPClient(_TaskMethods):
         if not isinstance(opened, Call):
             result_of(opened)
             raise TypeError("The server answered subscriptions/listen without a stream.")
-        place = listen_stream.acquire_listen_slot(opened)
-        stream = listen_stream.subscription_events(opened, place)
+        place = acquire_listen_slot(opened)
+        stream = subscription_events(opened, place)
         try:
             yield _messages(stream)
         finally:

@@ -42,7 +42,7 @@ from mcp_django.execution.threads import (
     get_pool,
 )
 from mcp_django.tenants import as_tenant
-from mcp_django.transports import drain, listen
+from mcp_django.transports import drain, stream_access
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.client_requests import ClientAnswers, ask_client
 from mcp_django.transports.exchange import (
@@ -300,8 +300,12 @@ async def messages(
         with (
             drain.cancel_at_drain_deadline(running),
             # The credential may expire while the call runs.
-            listen.watch_access(
-                call.server, call.principal, end, after=listen.SHORT_SECONDS, ends_at_expiry=False
+            stream_access.watch_access(
+                call.server,
+                call.principal,
+                end,
+                after=stream_access.SHORT_SECONDS,
+                ends_at_expiry=False,
             ),
         ):
             patience = start_seconds or get_settings().keepalive_seconds
@@ -439,7 +443,11 @@ class _DeadlineWatch:
 
 
 async def _timed_out(work: Work) -> Reply:
-    """Return the reply to a call whose thread missed the deadline."""
+    """Return the reply to a call whose thread missed the deadline.
+
+    In a function of its own: in the frame that caught the exception, the call would be part of a
+    reference cycle.
+    """
     try:
         result = await invoke.timeout_result(work.call)
         body = encode_response(work.call, result)

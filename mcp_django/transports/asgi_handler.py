@@ -172,9 +172,6 @@ class FastASGIHandler(BaseHandler):
         return response
 
 
-# The raw ASGI mount -------------------------------------------------------------------------------
-
-
 class RawASGIMount:
     """One server as an ASGI application for a ``URLRouter``, without Django's middleware.
 

@@ -126,9 +126,6 @@ class _RunningCalls:
 
 running_calls = _RunningCalls()
 
-
-# Cancellations from other processes ---------------------------------------------------------------
-
 # The polling interval, and the minimum time that a call runs before the first poll for it.
 POLL_SECONDS = 1
 

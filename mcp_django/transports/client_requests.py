@@ -35,7 +35,7 @@ from mcp_django.storage.pubsub import get_hub, notify
 from mcp_django.storage.versions import TopicKey
 from mcp_django.tasks import status as task_status
 from mcp_django.tasks.handlers import readable_task_after_wait, store_answers
-from mcp_django.transports import drain, listen
+from mcp_django.transports import drain, stream_access
 from mcp_django.transports.outgoing import KEEPALIVE, Messages, Outgoing, encode_message
 
 if TYPE_CHECKING:
@@ -276,8 +276,6 @@ class _TemporaryEntries:
 _pending_requests = _PendingRequests()
 
 
-# The stream of ``tasks/result`` -------------------------------------------------------------------
-
 # Changes are published. A lost worker publishes nothing, so the row is polled as well.
 POLL_SECONDS = 5.0
 
@@ -303,11 +301,11 @@ async def task_result_messages(call: Call, *, answers: ClientAnswers | None = No
         await get_hub().prepare([topic])
         with (
             drain.idle_stream(waiting.end) as draining,
-            listen.watch_access(
+            stream_access.watch_access(
                 call.server,
                 call.principal,
                 waiting.revoke,
-                after=listen.SHORT_SECONDS,
+                after=stream_access.SHORT_SECONDS,
                 ends_at_expiry=False,
             ),
         ):

@@ -52,7 +52,7 @@ from mcp_django.protocol.jsonrpc import (
 )
 from mcp_django.protocol.revisions import error_object
 from mcp_django.protocol.text import clip
-from mcp_django.transports import answer, client_requests, listen
+from mcp_django.transports import answer, client_requests, subscriptions
 from mcp_django.transports.batches import BatchAdmission
 from mcp_django.transports.cancellation import CancelledParams
 from mcp_django.transports.client_requests import decode_answer
@@ -114,8 +114,6 @@ class Conversation:
     def open_size(self) -> int:
         """The bytes of the parameters of all open requests; thread-safe."""
         return sum(len(request.params) for request in [*self._tasks.values()])
-
-    # Incoming messages ----------------------------------------------------------------------------
 
     async def process_line(self, line: Line) -> None:
         """Process one line; return when the next one may be read.
@@ -256,8 +254,6 @@ class Conversation:
     def _encode_error(self, exc: MCPError, request_id: RequestId | None) -> bytes:
         return jsonrpc.encode_failure(request_id, exc, self._local.revision)
 
-    # Outgoing messages ----------------------------------------------------------------------------
-
     async def _serve(
         self, request: Request, opening: Callable[[], Awaitable[Opened]], respond: Respond
     ) -> None:
@@ -285,10 +281,10 @@ class Conversation:
                 respond, client_requests.task_result_messages(opened, answers=answers)
             )
         else:
-            slot = listen.acquire_listen_slot(opened)
-            farewell = b"\n" + listen.cancellation_message(opened)
+            slot = subscriptions.acquire_listen_slot(opened)
+            farewell = b"\n" + subscriptions.cancellation_message(opened)
             await self._send_all(
-                respond, listen.subscription_messages(opened, slot), farewell=farewell
+                respond, subscriptions.subscription_messages(opened, slot), farewell=farewell
             )
 
     async def _send_all(
@@ -308,8 +304,6 @@ class Conversation:
             if closes is not None:
                 self._open.pop(closes, None)
             await self._write(body + b"\n")
-
-    # Shutdown -------------------------------------------------------------------------------------
 
     def end_subscriptions(self) -> None:
         """Cancel the subscriptions; the client has disconnected."""
@@ -332,8 +326,6 @@ class Conversation:
         if self._session_tasks is not None:
             self._session_tasks.end()
 
-
-# Opening a request --------------------------------------------------------------------------------
 
 Outcomes: TypeAlias = Mapping[int, Opened | Exception]
 T = TypeVar("T")
@@ -448,8 +440,6 @@ class _RequestOpener:
         )
 
 
-# Batches on a channel -----------------------------------------------------------------------------
-
 Respond = Callable[[bytes], Awaitable[None]]
 """Takes the response to one request."""
 
@@ -497,8 +487,6 @@ async def _outcome_of(admission: asyncio.Future[Outcomes], index: int) -> Opened
         raise outcome
     return outcome
 
-
-# Errors on a channel ------------------------------------------------------------------------------
 
 HINT = (
     "This needs credentials: start the server with --user USERNAME, or with MCP_DJANGO_USER or "

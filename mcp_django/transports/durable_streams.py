@@ -136,7 +136,7 @@ async def read_stored_events(
             for last, payload in snapshot.events:
                 if reader.is_over():
                     return
-                yield _encode(number, last, payload.encode())
+                yield sse.encode_event(payload.encode(), id=encode_event_id(number, last))
                 last_sent = loop.time()
             if not snapshot.is_open and last >= snapshot.last_seq:
                 return
@@ -260,8 +260,6 @@ def decode_event_id(text: str) -> EventId | None:
     )
 
 
-# ``OwnedStream``: written by this process ---------------------------------------------------------
-
 FLUSH_SECONDS = 0.01
 FLUSH_EVENTS = 64
 # How many events one connection may have queued; a slower one reads from the database.
@@ -301,8 +299,6 @@ class OwnedStream:
         self._task.add_done_callback(lambda _: holding.close())
         call.cancellation.add_callback(call_on_loop(self.cancel))
         _owned[number] = self
-
-    # The call -------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
@@ -398,14 +394,13 @@ class OwnedStream:
         self._changed.set()
         notify(_written(self.number))
 
-    # Writing --------------------------------------------------------------------------------------
-
     def _emit(self, body: bytes, *, final: bool) -> None:
         self._seq += 1
         self._buffer.append((self._seq, body.decode()))
         self._is_final = final
         if self._live is not None and not self._is_closing:
-            self._live.append((self._seq, _encode(self.number, self._seq, body)))
+            event_id = encode_event_id(self.number, self._seq)
+            self._live.append((self._seq, sse.encode_event(body, id=event_id)))
             if len(self._live) > MAX_WAITING:
                 self._live, self.is_slow = None, True
         self._changed.set()
@@ -421,13 +416,14 @@ class OwnedStream:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._spawn(self._flush_or_stop())
 
-    async def _flush_or_stop(self) -> None:
-        try:
-            await self._flush()
-        except streams.LeaseLost:
-            self._task.cancel()
+        async def flush() -> None:
+            try:
+                await self._flush()
+            except streams.LeaseLost:
+                self._task.cancel()
+
+        self._spawn(flush())
 
     async def _flush(self) -> None:
         async with self._flushing:
@@ -444,8 +440,6 @@ class OwnedStream:
             await write_row(streams.EVENTS, new)
         if self._live is None or self._is_closing:
             notify(_written(self.number))
-
-    # The connection -------------------------------------------------------------------------------
 
     def close_stream(self, seconds: float) -> None:
         """Close the connection; the client reconnects with the id of its last event.
@@ -498,8 +492,3 @@ def _written(number: int) -> TopicKey:
 def _elsewhere(number: int) -> TopicKey:
     """Return the topic that is notified when another connection takes over a stream."""
     return TopicKey("", "stream", f"{number:x} elsewhere")
-
-
-def _encode(number: int, seq: int, body: bytes) -> bytes:
-    """Encode a message as an event with its id."""
-    return sse.encode_event(body, id=encode_event_id(number, seq))

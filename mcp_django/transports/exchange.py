@@ -198,9 +198,6 @@ def jsonrpc_error_reply(
     return json_reply(status, jsonrpc.encode(jsonrpc.build_error(request_id, error)), headers)
 
 
-# Challenges ---------------------------------------------------------------------------------------
-
-
 def challenge_reply(exc: AccessRefused, server: Server, exchange: Exchange) -> Reply:
     """Return the reply to a rejected caller, with a challenge (RFC 9728).
 

@@ -62,7 +62,7 @@ from mcp_django.protocol.methods import LIST_METHODS
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
 from mcp_django.storage.sessions import SessionKey, SessionRecord, session_cache
 from mcp_django.tenants import TenantUnavailable
-from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
+from mcp_django.transports import answer, legacy_sse, request_checks, site_pages, subscriptions
 from mcp_django.transports.exchange import (
     MAX_UNVERIFIED_BYTES,
     Exchange,
@@ -489,9 +489,9 @@ def _listen(call: Call, exchange: Exchange) -> Outcome:
     # The stream keeps only what was selected from the parameters.
     call.request = Request(call.request.id, call.request.method)
     exchange.release_body()
-    slot = listen.acquire_listen_slot(call)
+    slot = subscriptions.acquire_listen_slot(call)
     call.stream = ResponseStream(has_begun=True)
-    return Stream(headers=SSE_HEADERS, open=partial(listen.subscription_events, call, slot))
+    return Stream(headers=SSE_HEADERS, open=partial(subscriptions.subscription_events, call, slot))
 
 
 def with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:

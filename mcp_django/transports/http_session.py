@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from contextlib import aclosing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -74,8 +74,8 @@ from mcp_django.transports import (
     cancellation,
     client_requests,
     durable_streams,
-    listen,
     request_checks,
+    stream_access,
 )
 from mcp_django.transports.batches import BatchAdmission
 from mcp_django.transports.cancellation import cancellation_poller
@@ -89,6 +89,7 @@ from mcp_django.transports.exchange import (
     json_reply,
     jsonrpc_error_reply,
 )
+from mcp_django.transports.get_stream import get_stream_events
 from mcp_django.transports.outcome import (
     BASE_HEADERS,
     SSE_HEADERS,
@@ -152,8 +153,6 @@ class SessionRequest:
             return self.session(None).revision
         except RequestRefused:
             return LATEST_HANDSHAKE
-
-    # POST -----------------------------------------------------------------------------------------
 
     def open(self, message: Message) -> Call | Outcome:
         """Return the call of a posted request, or the outcome of another message."""
@@ -290,8 +289,6 @@ class SessionRequest:
                     )
         return accepted()
 
-    # GET ------------------------------------------------------------------------------------------
-
     def get(self) -> Outcome:
         """Return the GET stream of a session, or the rest of an interrupted stream.
 
@@ -316,7 +313,7 @@ class SessionRequest:
         slot = acquire_stream_slot(self.principal, self.exchange.request)
         last = self.exchange.headers.get(LAST_EVENT_ID)
         get_stream = partial(
-            listen.get_stream_events,
+            get_stream_events,
             session,
             slot,
             server=self.server,
@@ -334,7 +331,7 @@ class SessionRequest:
             )
         if event_id.is_of_get_stream:
             return _streaming(partial(get_stream, resumed=event_id))
-        watched = partial(listen.watch_access, self.server, self.principal)
+        watched = partial(stream_access.watch_access, self.server, self.principal)
         rest = partial(
             durable_streams.resume_stream,
             session.record.pk,
@@ -343,8 +340,6 @@ class SessionRequest:
             watched=watched,
         )
         return _streaming(partial(_with_stream_slot, slot, rest))
-
-    # DELETE ---------------------------------------------------------------------------------------
 
     def delete(self) -> Reply:
         """End a session; the reply is held back until no process uses the session any longer.
@@ -595,11 +590,23 @@ async def _batch_messages(
     queue: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
     # No more threads than the caller may use, so that a batch does not make itself `Busy`.
     threads = asyncio.Semaphore(get_pool("tool").share_of(running[0].thread_key))
+
+    async def run(call: Call) -> None:
+        needs = nullcontext() if invoke.runs_as_coroutine(call) else threads
+        try:
+            async with needs, aclosing(answer.messages(call, answers=answers)) as messages:
+                async for message in messages:
+                    # The function may notice the cancellation before this task is cancelled.
+                    if message.body and not (message.is_response and _is_cancelled(call)):
+                        await queue.put(message)
+        except MCPError as exc:
+            if not _is_cancelled(call):
+                await queue.put(Outgoing(failure(call, exc), is_response=True))
+
     async with asyncio.TaskGroup() as group:
         tasks = set()
         for call in running:
-            needs = nullcontext() if invoke.runs_as_coroutine(call) else threads
-            task = group.create_task(_queue_messages(call, answers, queue, needs))
+            task = group.create_task(run(call))
             # A cancelled member gets no entry.
             call.cancellation.add_callback(call_on_loop(task.cancel))
             tasks.add(task)
@@ -630,20 +637,3 @@ async def _queued_messages(
                 yield waiting.result()
         finally:
             waiting.cancel()
-
-
-async def _queue_messages(
-    call: Call,
-    answers: client_requests.ClientAnswers,
-    queue: asyncio.Queue[Outgoing],
-    needs: AbstractAsyncContextManager[None],
-) -> None:
-    try:
-        async with needs, aclosing(answer.messages(call, answers=answers)) as messages:
-            async for message in messages:
-                # The function may notice the cancellation before this task is cancelled.
-                if message.body and not (message.is_response and _is_cancelled(call)):
-                    await queue.put(message)
-    except MCPError as exc:
-        if not _is_cancelled(call):
-            await queue.put(Outgoing(failure(call, exc), is_response=True))

@@ -47,8 +47,8 @@ from mcp_django.transports.exchange import (
     error_reply,
     jsonrpc_error_reply,
 )
-from mcp_django.transports.listen import seconds_left, seconds_until_recheck
 from mcp_django.transports.outcome import SSE_HEADERS, Outcome, Reply, Stream
+from mcp_django.transports.stream_access import seconds_left, seconds_until_recheck
 from mcp_django.transports.stream_slots import StreamSlot, acquire_stream_slot
 
 logger = logging.getLogger("mcp_django")

@@ -42,13 +42,9 @@ from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.sessions import MemorySession
 from mcp_django.storage.versions import LISTS, TopicKey, list_topic, resource_topic
 from mcp_django.transports.client_requests import LocalAnswers
-from mcp_django.transports.listen import (
-    RETRY_SECONDS,
-    SessionSubscription,
-    put_in_time,
-    seconds_until_recheck,
-)
 from mcp_django.transports.outgoing import Mailbox
+from mcp_django.transports.stream_access import seconds_until_recheck
+from mcp_django.transports.subscriptions import RETRY_SECONDS, SessionSubscription, put_in_time
 
 logger = logging.getLogger("mcp_django")
 
@@ -397,9 +393,6 @@ async def ping_client(answers: LocalAnswers, write: Write, end: Callable[[], Any
         responses = await answers.wait([request_id], seconds=seconds)
         missed = 0 if responses else missed + 1
     end()
-
-
-# Initial versions ---------------------------------------------------------------------------------
 
 
 class _InitialVersions:

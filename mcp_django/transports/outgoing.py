@@ -78,8 +78,6 @@ async def encode_events(call: Call, messages: Messages) -> AsyncGenerator[bytes,
         yield sse.encode_event(failure(call, exc))
 
 
-# Mailbox: a bounded queue -------------------------------------------------------------------------
-
 # How many messages one stream may have queued; daphne has no back-pressure.
 SIZE = 256
 # The serial number in the keys of messages that are queued only once.
@@ -162,9 +160,6 @@ class Mailbox:
     def wake(self) -> None:
         """Make ``wait`` return without a message; on the event loop."""
         self._filled.set()
-
-
-# The client of a running call ---------------------------------------------------------------------
 
 
 class Outbox(Protocol):

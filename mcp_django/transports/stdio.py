@@ -81,8 +81,6 @@ class StdioChannel:
             self._ended.set()
 
 
-# Reading and writing lines ------------------------------------------------------------------------
-
 # One thread reads and another writes, so neither blocks the event loop: a descriptor may be a pipe,
 # a terminal or a file, and event loops cannot wait for all of these on every platform.
 

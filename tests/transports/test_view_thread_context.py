@@ -37,7 +37,7 @@ from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
 from mcp_django.protocol.errors import TASKS
 from mcp_django.signals import call_finished
 from mcp_django.tenants import ThreadContext
-from mcp_django.transports import listen
+from mcp_django.transports import stream_access
 from mcp_django.transports.consumer import MCPConsumer
 from tests.kit.drivers import Answer, connect, message, send
 from tests.transports.http_session.handshakes import INITIALIZED, call, initialize
@@ -501,7 +501,7 @@ async def test_a_tenant_that_is_deleted_while_its_stream_is_open(mount, monkeypa
         "subscriptions/listen", {"notifications": {"resourceSubscriptions": ["tenant://name"]}}
     )
     served = application(mount)
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.05)
     async with connect(served, "/mcp", wanted, x_tenant="alpha") as listening:
         acknowledged = await listening.event()
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"

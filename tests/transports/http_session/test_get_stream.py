@@ -17,7 +17,7 @@ from mcp_django.protocol.errors import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from mcp_django.storage import sessions
 from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.versions import TopicKey
-from mcp_django.transports import listen
+from mcp_django.transports import get_stream, stream_access
 from tests.kit.servers import token_for
 from tests.spec import spec
 from tests.transports import stage
@@ -252,7 +252,7 @@ async def test_who_is_not_let_in_any_more_loses_the_stream(streaming, monkeypatc
     token = f"Bearer {(await sync_to_async(token_for)(ada))[1]}"
     peer = await opened(streaming, PARLOR, token=token)
     await subscribe(peer, "parlor://safe")
-    monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
+    monkeypatch.setattr(get_stream, "seconds_until_recheck", lambda: 0.05)
     async with peer.standing() as connection:
         reader = Reader(connection)
         await reader.comment()
@@ -269,8 +269,8 @@ async def test_who_may_not_read_any_more_hears_of_other_things(streaming, monkey
     peer = await opened(streaming, PARLOR, token=token)
     rooms = "parlor://rooms/ada"
     await subscribe(peer, rooms)
-    monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
-    looked, authorize = threading.Event(), listen.admit_caller
+    monkeypatch.setattr(get_stream, "seconds_until_recheck", lambda: 0.05)
+    looked, authorize = threading.Event(), stream_access.admit_caller
 
     def look(*arguments: Any) -> Any:
         admitted = authorize(*arguments)
@@ -283,7 +283,7 @@ async def test_who_may_not_read_any_more_hears_of_other_things(streaming, monkey
         await change(uri=rooms)
         assert await reader.message() == updated(rooms)
         monkeypatch.setattr(stage, "open_rooms", set())
-        monkeypatch.setattr(listen, "admit_caller", look)
+        monkeypatch.setattr(stream_access, "admit_caller", look)
         await stage.reached(looked)
         await change(uri=rooms)
         await change("tools")

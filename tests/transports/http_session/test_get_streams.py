@@ -19,7 +19,7 @@ from mcp_django.storage import versions
 from mcp_django.storage.pubsub import Hub, get_hub, publish
 from mcp_django.storage.streams import GET_STREAM_ENDS, NEW_GET_STREAMS
 from mcp_django.storage.versions import CLOCK, TopicKey
-from mcp_django.transports import durable_streams, listen
+from mcp_django.transports import durable_streams, get_stream, stream_access
 from mcp_django.transports.durable_streams import EventId
 from tests.kit.gates import Gate
 from tests.spec import spec
@@ -159,7 +159,7 @@ async def test_a_scheme_is_told_as_it_was_written_and_given_up_in_any_case(strea
 @spec("RSM-12")
 async def test_a_client_that_did_not_read_for_long_is_told_of_everything(streaming, monkeypatch):
     # The server assumes that everything it has sent has arrived.
-    monkeypatch.setattr(listen, "ARRIVAL_SECONDS", 0)
+    monkeypatch.setattr(get_stream, "ARRIVAL_SECONDS", 0)
     peer = await seated(streaming)
     async with reading(peer) as reader:
         known = reader.ids[-1]
@@ -171,7 +171,7 @@ async def test_a_client_that_did_not_read_for_long_is_told_of_everything(streami
 
 @spec("SUB-5")
 async def test_without_an_id_what_has_arrived_is_not_told_again(streaming, monkeypatch):
-    monkeypatch.setattr(listen, "ARRIVAL_SECONDS", 0)
+    monkeypatch.setattr(get_stream, "ARRIVAL_SECONDS", 0)
     peer = await seated(streaming)
     async with reading(peer) as reader:
         await change(*CHAIRS[:2])
@@ -226,9 +226,9 @@ async def test_a_change_told_twice_is_told_once_where_nobody_read(streaming):
 @spec("RSM-12", "SUB-2")
 async def test_a_subscription_of_the_last_moment_is_not_passed_by(streaming, monkeypatch):
     """A resource is subscribed to, and changes, before another change that is notified."""
-    monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(get_stream, "RETRY_SECONDS", 0.001)
     peer = await seated(streaming, CHAIRS[:1])
-    looked, is_away = listen.read_get_stream, [True]
+    looked, is_away = get_stream.read_get_stream, [True]
     tried = asyncio.Semaphore(0)
     loop = asyncio.get_running_loop()
 
@@ -242,7 +242,7 @@ async def test_a_subscription_of_the_last_moment_is_not_passed_by(streaming, mon
         await change(CHAIRS[0])
         await heard(reader, 1)
         # From now on the stream cannot read the subscriptions of the session.
-        monkeypatch.setattr(listen, "read_get_stream", away)
+        monkeypatch.setattr(get_stream, "read_get_stream", away)
         await peer.result("resources/subscribe", {"uri": CHAIRS[1]})
         await change(CHAIRS[1], CHAIRS[0])
         for _ in range(3):
@@ -385,7 +385,7 @@ class Looks:
     """Records the state that each stream of this process has last read of itself."""
 
     def __init__(self) -> None:
-        self._look = listen.read_get_stream
+        self._look = get_stream.read_get_stream
         self._loop = asyncio.get_running_loop()
         self._found: dict[int, Any] = {}
         self._looked = asyncio.Event()
@@ -406,7 +406,7 @@ class Looks:
 @pytest.fixture
 async def looks(monkeypatch):
     looks = Looks()
-    monkeypatch.setattr(listen, "read_get_stream", looks)
+    monkeypatch.setattr(get_stream, "read_get_stream", looks)
     return looks
 
 
@@ -468,7 +468,7 @@ async def test_a_stream_goes_on_when_the_owner_of_the_newer_one_is_dead(
 ):
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.05}
     # The interval after which every stream rechecks does not end in this test.
-    monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 3600)
+    monkeypatch.setattr(get_stream, "seconds_until_recheck", lambda: 3600)
     peer = await seated(streaming)
     session = await Session.objects.aget()
 
@@ -546,10 +546,10 @@ async def test_a_stream_that_begins_waits_for_a_database_that_is_away(
     failure, streaming, monkeypatch
 ):
     monkeypatch.setattr(threads, "RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(get_stream, "RETRY_SECONDS", 0.001)
     for module, name in (
         (NEW_GET_STREAMS, "write"),
-        (listen, "read_get_stream"),
+        (get_stream, "read_get_stream"),
         (versions, "read_changed_topics"),
     ):
         monkeypatch.setattr(module, name, failing_once(getattr(module, name), failure("away")))
@@ -573,8 +573,8 @@ def failing_once(work: Any, failure: Exception) -> Any:
 
 async def test_a_database_that_is_away_is_asked_now_and_then(streaming, monkeypatch):
     """Also if it is away for longer than the interval in which a stream rechecks its caller."""
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
-    monkeypatch.setattr(listen, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.02)
+    monkeypatch.setattr(get_stream, "RETRY_SECONDS", 0.1)
     peer = await seated(streaming)
     tried = asyncio.Semaphore(0)
     loop = asyncio.get_running_loop()
@@ -584,7 +584,7 @@ async def test_a_database_that_is_away_is_asked_now_and_then(streaming, monkeypa
         raise OperationalError("away")
 
     async with reading(peer):
-        monkeypatch.setattr(listen, "read_get_stream", away)
+        monkeypatch.setattr(get_stream, "read_get_stream", away)
         await tried.acquire()
         began = loop.time()
         for _ in range(3):
@@ -595,20 +595,20 @@ async def test_a_database_that_is_away_is_asked_now_and_then(streaming, monkeypa
 @spec("SUB-16", "SUB-4")
 async def test_nobody_stays_who_would_not_be_let_in_again(streaming, monkeypatch):
     """Anonymous callers as well: the server may have been switched off."""
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.02)
     peer = await seated(streaming)
 
     def refuse(*_: Any) -> None:
         raise AccessRefused("closed")
 
     async with reading(peer) as reader:
-        monkeypatch.setattr(listen, "admit_caller", refuse)
+        monkeypatch.setattr(stream_access, "admit_caller", refuse)
         assert await reader.rest() == []
 
 
 @spec("SUB-4", "RSM-12")
 async def test_what_could_not_be_read_for_a_moment_is_told_later(streaming, monkeypatch):
-    monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
+    monkeypatch.setattr(get_stream, "seconds_until_recheck", lambda: 0.05)
     rooms = "parlor://rooms/ada"
     peer = await seated(streaming, [rooms, CHAIRS[0]])
     monkeypatch.setattr(stage, "open_rooms", set())

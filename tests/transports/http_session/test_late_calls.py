@@ -33,7 +33,7 @@ from mcp_django.protocol.errors import (
     UNAUTHORIZED,
 )
 from mcp_django.protocol.headers import EVENT_STREAM
-from mcp_django.transports import client_requests, listen
+from mcp_django.transports import client_requests, stream_access
 from tests.kit.confirming import _clock, _database  # noqa: F401 - fixtures
 from tests.kit.drivers import Answer, Connection, connect, message, send
 from tests.kit.servers import person, token_for
@@ -80,7 +80,7 @@ def leave(request):
 def _one_thread_for_each_caller(settings, monkeypatch):
     settings.MCP_DJANGO = {"THREADS": 2, "QUEUE_SECONDS": PATIENCE}
     # No stream rechecks its caller: a call that ends here was itself authorized again.
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 3600)
 
 
 async def issued() -> tuple[AccessToken, str]:

@@ -21,7 +21,7 @@ from mcp_django.protocol.errors import (
     UNAUTHORIZED,
     UNSUPPORTED_VERSION,
 )
-from mcp_django.transports import listen
+from mcp_django.transports import stream_access
 from tests.kit.databases import SETTINGS, shared
 from tests.kit.drivers import PATIENCE, message, send
 from tests.kit.processes import serving
@@ -238,7 +238,7 @@ async def test_a_revoked_token_posts_nothing_more(app):
 @spec("SSE-9", "SES-6", "SES-7")
 @pytest.mark.parametrize("is_initialized", [True, False])
 async def test_a_revoked_token_ends_the_stream_soon(is_initialized, app, monkeypatch):
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.05)
     token, ada = await issue("ada")
     async with opened(app, "/mcp/sse", authorization=ada) as stream:
         await stream.ask(initialize(A))

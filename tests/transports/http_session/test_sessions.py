@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from mcp_django.models import AccessToken, Session
 from mcp_django.protocol.errors import INVALID_REQUEST
 from mcp_django.storage import sessions
-from mcp_django.transports import listen
+from mcp_django.transports import stream_access
 from tests.kit.drivers import Connection
 from tests.sites.example.mcp import open_server
 from tests.spec import spec
@@ -241,7 +241,7 @@ async def test_who_loses_access_loses_the_session_at_once(change, mount):
 @spec("SES-6", "SES-7")
 @pytest.mark.parametrize("change", [_revoke, _deactivate, _delete])
 async def test_who_loses_access_loses_the_standing_stream_soon(change, streaming, monkeypatch):
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.05)
     user, token, bearer = await issue("ada")
     peer = await opened(streaming, "/mcp", token=bearer)
     async with peer.standing() as stream:
@@ -353,7 +353,7 @@ async def test_a_request_keeps_a_session_from_falling_asleep(mount):
 
 @spec("SES-7")
 async def test_expiry_closes_the_standing_stream(streaming, monkeypatch):
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.05)
     for version in STREAMING_VERSIONS:
         peer = await opened(streaming, version=version)
         async with peer.standing() as stream:

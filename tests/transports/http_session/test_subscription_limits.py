@@ -16,7 +16,7 @@ from mcp_django.protocol.errors import INVALID_PARAMS, RATE_LIMITED
 from mcp_django.storage import sessions
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
-from mcp_django.transports import listen, local_session, stream_slots
+from mcp_django.transports import local_session, stream_access, stream_slots, subscriptions
 from mcp_django.transports.local_session import notify_changes
 from mcp_django.transports.stream_slots import TOPIC_CHARACTERS
 from tests.kit.servers import open_to_all
@@ -72,15 +72,15 @@ def room_for_two(monkeypatch):
 def rechecks(monkeypatch):
     """One element for each time that a stream reauthorized its caller, which it does often."""
     done: list[object] = []
-    authorize = listen.admit_caller
+    authorize = stream_access.admit_caller
 
     def count(*arguments: Any) -> Any:
         admitted = authorize(*arguments)
         done.append(arguments)
         return admitted
 
-    monkeypatch.setattr(listen, "admit_caller", count)
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
+    monkeypatch.setattr(stream_access, "admit_caller", count)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.02)
     return done
 
 
@@ -164,7 +164,7 @@ async def test_a_client_that_reconnects_gets_a_change_whose_row_was_not_checked(
         reader = Reader(connection)
         await reader.comment()
         with monkeypatch.context() as busy:
-            busy.setattr(listen.SessionSubscription, "check_first_rows", refuse)
+            busy.setattr(subscriptions.SessionSubscription, "check_first_rows", refuse)
             await change(uri=ROOM)
             await change(uri=TABLE)
             assert await reader.message() == updated(TABLE)

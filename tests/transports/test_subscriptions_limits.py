@@ -25,14 +25,14 @@ from mcp_django.execution.handlers import subscribed_resources as rows
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import BUSY, RATE_LIMITED
 from mcp_django.storage.sessions import MAX_SUBSCRIBED_CHARACTERS, MAX_SUBSCRIPTIONS
-from mcp_django.transports import listen, stream_slots
+from mcp_django.transports import stream_access, stream_slots, subscriptions
 from mcp_django.transports.stream_slots import LARGEST_STREAM, TOPIC_CHARACTERS
 from tests.kit.drivers import connect, headers_for, message, send
 from tests.sites.example.mcp import mcp
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.stage import PATIENCE, reached, stage, until
-from tests.transports.test_listen import PATH, PROPS, TOOLS, body, listening
+from tests.transports.test_subscriptions import PATH, PROPS, TOOLS, body, listening
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,15 +97,15 @@ def shelf():
 def rechecks(monkeypatch):
     """One element for each time that a stream reauthorized its caller, which it does often."""
     done: list[object] = []
-    authorize = listen.admit_caller
+    authorize = stream_access.admit_caller
 
     def count(*arguments: Any) -> Any:
         admitted = authorize(*arguments)
         done.append(arguments)
         return admitted
 
-    monkeypatch.setattr(listen, "admit_caller", count)
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(stream_access, "admit_caller", count)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.01)
     return done
 
 
@@ -338,7 +338,7 @@ async def test_a_permission_is_checked_once_for_all_resources_of_a_template(app,
         async with listening(app, wanting(books(200))) as connection:
             assert len(honored(connection)) == 200
             # For the request, when the stream begins, and for each batch of functions that run.
-            assert counted.asked <= 2 + 200 / listen.ROWS_AT_ONCE
+            assert counted.asked <= 2 + 200 / subscriptions.ROWS_AT_ONCE
             checks, before = counted.asked, len(rechecks)
             await until(lambda: len(rechecks) > before + 3)
             assert counted.asked - checks <= len(rechecks) - before + 1
@@ -349,7 +349,7 @@ async def test_a_row_is_checked_before_the_first_notification_after_each_check_o
     app, shelf, monkeypatch
 ):
     uri = books(1)[0]
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 3600)
     async with listening(app, wanting([uri])) as connection:
         for _ in range(2):
             stage.notify_resource_updated(uri)
@@ -431,13 +431,13 @@ async def test_a_change_is_notified_although_the_check_of_its_row_takes_longer_t
         before = len(rechecks)
         await until(lambda: len(rechecks) > before)
         # No check stays recent, so rows have to be checked again as soon as one was checked.
-        monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0)
+        monkeypatch.setattr(subscriptions, "seconds_until_recheck", lambda: 0)
         stage.notify_resource_updated(uri)
         assert (await connection.event())["params"]["uri"] == uri
 
 
 @spec("SUB-15")
-@pytest.mark.parametrize("limit", [(listen, "ROWS_AT_ONCE", 1), (rows, "ROWS_SECONDS", 0)])
+@pytest.mark.parametrize("limit", [(subscriptions, "ROWS_AT_ONCE", 1), (rows, "ROWS_SECONDS", 0)])
 async def test_a_change_is_notified_before_the_rows_of_all_others_are_checked(
     app, shelf, rechecks, monkeypatch, limit
 ):
@@ -460,24 +460,24 @@ async def test_a_change_is_notified_before_the_rows_of_all_others_are_checked(
 async def test_a_stream_waits_with_what_cannot_be_checked_and_says_the_rest(
     app, shelf, rechecks, monkeypatch
 ):
-    monkeypatch.setattr(listen, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(subscriptions, "BUSY_SECONDS", 0.01)
     uri = books(1)[0]
     tried: list[str] = []
-    check = listen.ListenSubscription.check_first_rows
+    check = subscriptions.ListenSubscription.check_first_rows
 
     async def refuse(self: Any, uris: Any) -> None:
         tried.append("busy")
         raise Busy("All workers are busy.")
 
     async with listening(app, wanting([uri, PROPS])) as connection:
-        monkeypatch.setattr(listen.ListenSubscription, "check_first_rows", refuse)
+        monkeypatch.setattr(subscriptions.ListenSubscription, "check_first_rows", refuse)
         before = len(rechecks)
         await until(lambda: len(rechecks) > before)
         stage.notify_resource_updated(uri)
         await until(lambda: len(tried) > 2)
         stage.notify_resource_updated(PROPS)
         assert (await connection.event())["params"]["uri"] == PROPS
-        monkeypatch.setattr(listen.ListenSubscription, "check_first_rows", check)
+        monkeypatch.setattr(subscriptions.ListenSubscription, "check_first_rows", check)
         assert (await connection.event())["params"]["uri"] == uri
 
 

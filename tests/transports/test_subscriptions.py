@@ -32,7 +32,7 @@ from mcp_django.protocol.errors import (
 from mcp_django.storage import pubsub as store
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
-from mcp_django.transports import drain, listen, stream_slots
+from mcp_django.transports import drain, stream_access, stream_slots, subscriptions
 from tests.kit.drivers import Connection, connect, headers_for, message, send
 from tests.sites.example.mcp import open_server
 from tests.spec import spec
@@ -140,9 +140,9 @@ async def test_a_scheme_in_capitals_is_subscribed_to_and_told_as_it_was_written(
 @spec("SUB-16")
 @pytest.mark.django_db(transaction=True)
 async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(app, monkeypatch):
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.01)
     monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada", "bob"})
-    authorize, looks = listen.admit_caller, []
+    authorize, looks = stream_access.admit_caller, []
 
     def look(*arguments: Any) -> Any:
         admitted = authorize(*arguments)
@@ -154,7 +154,7 @@ async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(app, mo
         stage.notify_resource_updated("stage://rooms/bob")
         assert (await connection.event())["params"]["uri"] == "stage://rooms/bob"
         monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada"})
-        monkeypatch.setattr(listen, "admit_caller", look)
+        monkeypatch.setattr(stream_access, "admit_caller", look)
         await until(lambda: looks)
         stage.notify_resource_updated("stage://rooms/bob")
         stage.notify_resource_updated(PROPS)
@@ -411,14 +411,14 @@ async def test_a_stopping_server_ends_its_streams_with_a_result(app):
 
 @spec("SUB-15")
 async def test_a_stream_does_not_live_for_ever(app, monkeypatch):
-    monkeypatch.setattr(listen, "MAX_AGE_SECONDS", 0.02)
+    monkeypatch.setattr(subscriptions, "MAX_AGE_SECONDS", 0.02)
     async with listening(app, TOOLS) as connection:
         assert (await connection.event())["result"] == closing(1)
 
 
 @spec("SUB-16")
 async def test_a_revoked_token_ends_its_streams(app, token, monkeypatch):
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.02)
     async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
         # The stream outlives several rechecks while the token is valid.
         await connection.part()
@@ -438,11 +438,11 @@ async def test_a_full_pool_keeps_a_stream_until_somebody_has_the_time_to_look(
         looks.append("busy")
         raise Busy("All workers are busy.")
 
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
-    monkeypatch.setattr(listen, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(subscriptions, "BUSY_SECONDS", 0.01)
     async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
         with monkeypatch.context() as full:
-            full.setattr(listen, "get_pool", lambda name: SimpleNamespace(run=refuse))
+            full.setattr(subscriptions, "get_pool", lambda name: SimpleNamespace(run=refuse))
             # One recheck may have begun before.
             await until(lambda: len(looks) > 1)
             await AccessToken.objects.aupdate(revoked_at=timezone.now())
@@ -462,7 +462,7 @@ async def test_a_token_that_expires_ends_its_streams(app, monkeypatch):
     issue = sync_to_async(AccessToken.objects.issue)
     bearer = f"Bearer {(await issue(user, name='short', expires=in_an_hour))[1]}"
     almost = in_an_hour - timedelta(seconds=0.02)
-    monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: almost))
+    monkeypatch.setattr(stream_access, "timezone", SimpleNamespace(now=lambda: almost))
     async with listening(app, TOOLS, path="/mcp", authorization=bearer) as connection:
         response = await connection.event()
     assert response["result"]["_meta"][envelope.SUBSCRIPTION_ID] == 1
