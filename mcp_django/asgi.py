@@ -15,11 +15,11 @@ from typing import Any
 from django.conf import settings
 from django.core.asgi import get_asgi_application as get_django_application
 from django.core.handlers.asgi import get_script_prefix
-from django.core.signals import setting_changed
 from django.urls import Resolver404, resolve
 from django.utils import translation
 from django.utils.module_loading import import_string
 
+from mcp_django.process import on_settings_change
 from mcp_django.transports.asgi_handler import FastASGIHandler
 from mcp_django.transports.outcome import Send
 from mcp_django.transports.request_checks import Receive, Scope, set_no_delay
@@ -93,9 +93,6 @@ def _resolve_endpoint(path: str) -> Any:
 _resolve_endpoint_cached = lru_cache(maxsize=PATH_CACHE_SIZE)(_resolve_endpoint)
 
 
-def _clear_path_cache(*, setting: str, **kwargs: Any) -> None:
-    if setting in {"ROOT_URLCONF", "LANGUAGE_CODE", "LANGUAGES", "USE_I18N", "MCP_DJANGO"}:
-        _resolve_endpoint_cached.cache_clear()
-
-
-setting_changed.connect(_clear_path_cache, dispatch_uid="mcp_django.asgi")
+@on_settings_change("ROOT_URLCONF", "LANGUAGE_CODE", "LANGUAGES", "USE_I18N", "MCP_DJANGO")
+def _clear_path_cache() -> None:
+    _resolve_endpoint_cached.cache_clear()

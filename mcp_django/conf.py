@@ -27,9 +27,9 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
+from mcp_django.process import on_settings_change
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.protocol.text import nearest
@@ -641,10 +641,8 @@ def skip_if_settings_invalid(check: Check) -> Check:
     return inner
 
 
-def _clear_settings_cache(**kwargs: Any) -> None:
+@on_settings_change()
+def _clear_settings_cache() -> None:
     # Also for Django's own settings, on which cached values depend: ROOT_URLCONF, DATABASES.
     get_settings.cache_clear()
     get_host_settings.cache_clear()
-
-
-setting_changed.connect(_clear_settings_cache, dispatch_uid="mcp_django.conf")

@@ -31,16 +31,15 @@ from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
 from django.contrib.auth import get_user_model
 from django.core.exceptions import SynchronousOnlyOperation
-from django.core.signals import setting_changed
 from django.db import connection, router
 from django.db.models import Model, QuerySet
-from django.dispatch import receiver
 from django.http import Http404, HttpResponse
 from django.urls import get_urlconf, set_urlconf
 from django.utils.module_loading import import_string
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError
+from mcp_django.process import on_settings_change
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -462,7 +461,7 @@ def _tenant_apps() -> frozenset[str] | None:
     return frozenset(AppConfig.create(app).name for app_list in listed for app in app_list)
 
 
-@receiver(setting_changed, dispatch_uid="mcp_django.tenants")
-def _setting_changed(**kwargs: Any) -> None:
+@on_settings_change()
+def _clear_caches() -> None:
     for cached in (thread_context, user_middleware, _tenant_apps, tenant_middleware):
         cached.cache_clear()

@@ -19,9 +19,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.auth import get_user_model
 from django.core.exceptions import SynchronousOnlyOperation
-from django.core.signals import setting_changed
 from django.db import connections, router
-from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.asyncio import async_unsafe
@@ -48,6 +46,7 @@ from mcp_django.auth.principal import (
 )
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.process import on_settings_change
 from mcp_django.protocol.headers import Headers
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache, confirm_seconds
 from mcp_django.storage.databases import is_on_loop, tables
@@ -216,8 +215,8 @@ def reload_user(principal: Principal) -> Principal | None:
 _MODEL_BACKEND = ["django.contrib.auth.backends.ModelBackend"]
 
 
-@receiver(setting_changed, dispatch_uid="mcp_django.callers")
-def _setting_changed(**kwargs: Any) -> None:
+@on_settings_change()
+def _forget_places() -> None:
     why_not_cached.cache_clear()
     _places.clear()
 

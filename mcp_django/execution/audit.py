@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.signals import setting_changed
 from django.db import connection, models
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from mcp_django.conf import get_settings
 from mcp_django.execution.threads import transaction_aliases
+from mcp_django.process import on_settings_change
 
 if TYPE_CHECKING:
     from mcp_django.execution.call import Call
@@ -128,13 +128,10 @@ def _find_middleware(base: type) -> type[Any] | None:
     )
 
 
-def _forget_packages(*, setting: str, **kwargs: Any) -> None:
-    if setting in {"INSTALLED_APPS", "MIDDLEWARE", "MCP_DJANGO"}:
-        for cached in (has_audit_packages, _installed_packages, _find_middleware):
-            cached.cache_clear()
-
-
-setting_changed.connect(_forget_packages, dispatch_uid="mcp_django.audit")
+@on_settings_change("INSTALLED_APPS", "MIDDLEWARE", "MCP_DJANGO")
+def _forget_packages() -> None:
+    for cached in (has_audit_packages, _installed_packages, _find_middleware):
+        cached.cache_clear()
 
 
 # The adapters -------------------------------------------------------------------------------------

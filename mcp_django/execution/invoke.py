@@ -20,9 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
-from django.core.signals import setting_changed
 from django.db import InterfaceError, OperationalError
-from django.dispatch import receiver
 from django.utils import timezone
 
 from mcp_django.auth.limits import ShareKey
@@ -66,6 +64,7 @@ from mcp_django.execution.thread_sensitive import (
     run_in_this_thread,
 )
 from mcp_django.execution.threads import get_pool
+from mcp_django.process import on_settings_change
 from mcp_django.tenants import thread_context
 
 logger = logging.getLogger("mcp_django")
@@ -382,8 +381,8 @@ def needs_thread() -> bool:
     return thread_context() is not None or has_audit_packages()
 
 
-@receiver(setting_changed, dispatch_uid="mcp_django.invoke")
-def _setting_changed(**kwargs: Any) -> None:
+@on_settings_change()
+def _clear_needs_thread() -> None:
     needs_thread.cache_clear()
 
 

@@ -37,6 +37,7 @@ from mcp_django.execution.threads import (
     get_pool,
     roll_back_left_open,
 )
+from mcp_django.process import at_fork, before_fork
 
 logger = logging.getLogger("mcp_django")
 
@@ -287,21 +288,19 @@ _loops_of_parent: list[ThreadLoop] = []
 
 
 @atexit.register
+@before_fork
 def close_idle_loops() -> None:
     """Close the loops that no call uses."""
     while _idle_loops:
         _idle_loops.pop().close()
 
 
+@at_fork
 def _leave_loops_to_parent() -> None:
     """Keep the parent's loops: closing a copy would disable the wake-ups of the original."""
+    # Another thread may have returned a loop right before the fork.
     _loops_of_parent.extend(_idle_loops)
     _idle_loops.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    # Another thread may return a loop right before the fork, so the child checks again.
-    os.register_at_fork(before=close_idle_loops, after_in_child=_leave_loops_to_parent)
 
 
 async def _run(

@@ -21,7 +21,6 @@ import asyncio
 import atexit
 import contextvars
 import logging
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
@@ -32,13 +31,14 @@ from functools import partial
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import request_finished, request_started, setting_changed
+from django.core.signals import request_finished, request_started
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, transaction
 
 from mcp_django.auth.limits import Member, ShareKey
 from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy
+from mcp_django.process import at_fork, on_settings_change
 from mcp_django.storage.databases import (
     CHECK_SECONDS,
     IDLE_SECONDS,
@@ -582,27 +582,22 @@ def _pool_sizes(name: str) -> dict[str, Any]:
     return {**sizes[name], "queue_seconds": settings.queue_seconds}
 
 
-def _discard_changed_pools(*, setting: str, **kwargs: Any) -> None:
+@on_settings_change("MCP_DJANGO")
+def _discard_changed_pools() -> None:
     """Discard pools whose sizes a test has changed or restored in the settings."""
-    for name, pool in list(_pools.items()) if setting == "MCP_DJANGO" else ():
+    for name, pool in list(_pools.items()):
         # Invalid settings have no sizes.
         with suppress(ImproperlyConfigured):
             if pool.sizes != _pool_sizes(name):
                 _pools.pop(name).close(seconds=0)
 
 
-setting_changed.connect(_discard_changed_pools, dispatch_uid="mcp_django.pools")
-
-
+@at_fork
 def _reset_after_fork() -> None:
     """Reset the pools after a fork: threads are not copied, and a copied lock may be locked."""
     global _creation_lock  # noqa: PLW0603
     _pools.clear()
     _creation_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @atexit.register

@@ -25,7 +25,6 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.core.exceptions import DisallowedHost, ImproperlyConfigured
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.wsgi import WSGIRequest
-from django.core.signals import setting_changed
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import (
@@ -47,6 +46,7 @@ from mcp_django.components.context import Context
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import ToolError
 from mcp_django.execution.audit import keep_revision
+from mcp_django.process import on_settings_change
 from mcp_django.protocol.headers import FORM
 from mcp_django.protocol.text import nearest
 from mcp_django.tenants import by_tenant
@@ -107,12 +107,10 @@ class SiteHandler(BaseHandler):
 _handlers: dict[type[SiteHandler], SiteHandler] = {}
 
 
-def _discard_handlers(**kwargs: Any) -> None:
-    """Discard the handlers, because their middleware read the old settings."""
+@on_settings_change()
+def _discard_handlers() -> None:
+    # Their middleware read the old settings.
     _handlers.clear()
-
-
-setting_changed.connect(_discard_handlers, dispatch_uid="mcp_django.integrations.site_requests")
 
 
 def send_isolated(

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +35,7 @@ from mcp_django.exceptions import Busy
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.integrations.views import ViewRunner
 from mcp_django.overrides.state import MAX_TENANTS, has_no_tables, shares_skill_override
+from mcp_django.process import at_fork
 from mcp_django.storage import databases
 from mcp_django.storage.databases import retry_on_conflict, tables
 from mcp_django.tenants import (
@@ -286,8 +286,7 @@ class CatalogRows:
     def __init__(self) -> None:
         self._find_servers: Callable[[], Iterable[Server]] = tuple
         self.reset()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.reset)
+        at_fork(self.reset)
 
     def reset(self) -> None:
         """Forget what was written, so that the next request starts a check."""

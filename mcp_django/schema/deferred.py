@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperatio
 from django.db import connections, transaction
 
 from mcp_django.exceptions import ToolError
+from mcp_django.process import at_fork
 from mcp_django.schema.arguments import ArgumentSource, invalid_argument
 from mcp_django.schema.structure import Schema
 from mcp_django.tenants import current_tenant, thread_context
@@ -175,12 +175,10 @@ class Deferred(Generic[T]):
 _all_deferred: WeakSet[Deferred[Any]] = WeakSet()
 
 
+@at_fork
 def _renew_locks() -> None:
     for deferred in _all_deferred:
         deferred.renew_lock()
-
-
-os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _text_of(exc: Exception) -> str:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import queue
 import threading
 import time
@@ -35,12 +34,11 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 from asgiref.sync import async_to_sync
-from django.core.signals import setting_changed
 from django.db import Error
-from django.dispatch import receiver
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.conf import get_settings
+from mcp_django.process import at_fork, on_settings_change
 from mcp_django.storage.databases import (
     IDLE_SECONDS,
     close_kept_connections,
@@ -499,10 +497,7 @@ async def _running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-@receiver(setting_changed, dispatch_uid="mcp_django.cache")
-def _setting_changed(*, setting: str, **kwargs: Any) -> None:
-    if setting in ("MCP_DJANGO", "INSTALLED_APPS"):
-        clear_caches()
+on_settings_change("MCP_DJANGO", "INSTALLED_APPS")(clear_caches)
 
 
 # The thread ---------------------------------------------------------------------------------------
@@ -648,12 +643,10 @@ class _AskingThread:
 _thread = _AskingThread()
 
 
+@at_fork
 def _begin_anew() -> None:
     """Begin with empty caches and no thread in a forked child."""
     for cache in list(_caches):
         cache._reset()
     _thread._reset()
     _has_looked.clear()
-
-
-os.register_at_fork(after_in_child=_begin_anew)

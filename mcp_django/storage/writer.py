@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import os
 import queue
 import threading
 import time
@@ -41,6 +40,7 @@ from django.utils import timezone
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy
+from mcp_django.process import at_fork
 from mcp_django.storage.databases import (
     IDLE_SECONDS,
     close_kept_connections,
@@ -138,7 +138,7 @@ class BatchWriter:
         """How many rows were refused because too many waited."""
         self._name = name
         self._reset()
-        os.register_at_fork(after_in_child=self._reset)
+        at_fork(self._reset)
         atexit.register(self.close)
 
     def _reset(self) -> None:
@@ -658,9 +658,7 @@ def _wake_loop(loop_ref: ref[asyncio.AbstractEventLoop], deliver: Callable[[], N
         logger.debug("The event loop was closed before the result of an item arrived.")
 
 
+@at_fork
 def _forget_loops() -> None:
     """Forget the loops of the parent after a fork."""
     LoopResults._by_loop = WeakKeyDictionary()
-
-
-os.register_at_fork(after_in_child=_forget_loops)

@@ -6,7 +6,6 @@ a capability; both use the same tasks.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from dataclasses import replace
@@ -34,6 +33,7 @@ from mcp_django.execution.task_support import (
     hand_in,
     has_task_tools,
 )
+from mcp_django.process import at_fork
 from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.text import clip
@@ -59,14 +59,11 @@ _waiting: set[str] = set()
 _waiting_lock = threading.Lock()
 
 
+@at_fork
 def _reset_after_fork() -> None:
     global _waiting_lock  # noqa: PLW0603 - a copied lock may be locked
     _waiting.clear()
     _waiting_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class TaskParams(msgspec.Struct, rename="camel"):

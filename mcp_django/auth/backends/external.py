@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from abc import abstractmethod
@@ -28,9 +27,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
-from django.core.signals import setting_changed
 from django.db import IntegrityError, router, transaction
-from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
@@ -43,6 +40,7 @@ from mcp_django.auth.principal import Claims, Principal, key_of, principal_for
 from mcp_django.conf import ExternalIssuer
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, ExternalIdentity, token_digest
+from mcp_django.process import at_fork, on_settings_change
 from mcp_django.protocol.text import storable
 from mcp_django.storage.cache import Confirmed, confirm_seconds
 from mcp_django.storage.revocations import identity_tag
@@ -310,17 +308,15 @@ class ExternalBackend(BaseBackend):
         return confirmed
 
 
+@at_fork
 def _replace_locks() -> None:
     """Replace the locks in a forked child, since a thread of its parent may have held them."""
     for backend in list(_backends):
         backend._lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_replace_locks)
-
-
-@receiver(setting_changed, dispatch_uid="mcp_django.verified")
-def _setting_changed(**kwargs: Any) -> None:
+@on_settings_change()
+def _forget_verified() -> None:
     for backend in list(_backends):
         backend._verified.clear()
 

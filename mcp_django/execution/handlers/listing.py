@@ -7,7 +7,6 @@ All list methods share one implementation: the components that the caller may se
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.call import Call
 from mcp_django.execution.policy import depends_on_caller, is_visible
 from mcp_django.execution.task_support import has_task_tools
+from mcp_django.process import at_fork
 from mcp_django.protocol import revisions
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.cursors import Pager, Position, items_after
@@ -173,7 +173,7 @@ class _Pages:
         self._pages: dict[Any, _Page] = {}
         self._size = 0
         self.renew_lock()
-        os.register_at_fork(after_in_child=self.renew_lock)
+        at_fork(self.renew_lock)
 
     def renew_lock(self) -> None:
         """Set a new lock for changes, since a fork may copy a locked one; reads need no lock."""

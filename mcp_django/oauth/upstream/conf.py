@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from annotated_types import Gt
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from mcp_django.conf import docs_url, get_settings, is_loopback
+from mcp_django.process import on_settings_change
 
 # The length of the column, and the characters of a URL segment.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
@@ -169,12 +169,9 @@ def _key_problems() -> list[tuple[str, str]]:
     return problems
 
 
-def _reload(*, setting: str, **kwargs: Any) -> None:
-    if setting == "MCP_DJANGO":
-        provider_settings.cache_clear()
-
-
-setting_changed.connect(_reload, dispatch_uid="mcp_django.oauth.upstream.conf")
+@on_settings_change("MCP_DJANGO")
+def _reload() -> None:
+    provider_settings.cache_clear()
 
 
 # Errors of a provider -----------------------------------------------------------------------------
