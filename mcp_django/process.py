@@ -1,6 +1,6 @@
 """What a process owns, and what ends it: a fork, and settings that change in a test.
 
-Whatever is kept between two requests is listed here with its owner. A module that keeps something
+What is kept between two requests is listed here with its owner. A module that keeps something
 registers what clears it with ``at_fork`` and ``on_settings_change``.
 
 Threads and event loops:
@@ -14,19 +14,22 @@ Threads and event loops:
 - the thread that confirms cached callers and sessions: ``storage.cache``; and the heartbeat, the
   polling and the cleanup of the pub/sub hub: ``storage.pubsub``, for each event loop.
 
-Caches; each has a maximum size:
+Caches; those that requests can fill have a maximum size:
 
 - callers and sessions that the database confirmed within ``CONFIRM_SECONDS``: ``storage.cache``,
   filled by ``auth.authentication`` and ``storage.sessions``. Tags of changed rows clear them in
   every process.
 - verified tokens of other issuers: ``auth.backends.external``; keys of issuers:
-  ``auth.backends.jwt``.
+  ``auth.backends.jwt``; addresses of callers: ``auth.credentials``.
+- schemas that are built at their first use, for a minute: ``schema.deferred``.
+- the users whose requests wait for a task: ``tasks.handlers``.
 - catalogs, with the plans and pages of lists that belong to them: ``overrides.state``,
   ``execution.plan``, ``execution.handlers.listing``. Every change in the admin and every
   registration replaces the catalog.
 - settings (``conf``), endpoints by path (``asgi``), the tenants' class (``tenants``), providers
   (``oauth.upstream.conf``), audit packages (``execution.audit``), handlers of the site's own views
-  (``integrations.site_requests``): computed at first use, until a setting changes.
+  (``integrations.site_requests``), which calls need a thread (``execution.invoke``), and why
+  callers are not cached (``auth.authentication``): computed at first use, until a setting changes.
 
 Database connections belong to the thread that opened them: ``storage.databases``. Under WSGI and
 ASGI, in a transaction and in a test the same owners apply: a test runner sets ``BACKGROUND`` to
@@ -63,9 +66,10 @@ def before_fork(function: Function) -> Function:
 
 
 def on_settings_change(*names: str) -> Callable[[Function], Function]:
-    """Decorate a function without arguments: call it when one of these settings changes.
+    """Decorate a function of a module without arguments: call it when one of the settings changes.
 
-    Without names, any setting. ``override_settings`` and other test helpers send the signal.
+    Without names, any setting. ``override_settings`` and other test helpers send the signal. A
+    function that is registered again with the same names, as in a reloaded module, is called once.
     """
 
     def decorator(function: Function) -> Function:
@@ -73,7 +77,7 @@ def on_settings_change(*names: str) -> Callable[[Function], Function]:
             if not names or setting in names:
                 function()
 
-        uid = f"{function.__module__}.{function.__qualname__}"
+        uid = f"{function.__module__}.{function.__qualname__} {names}"
         setting_changed.connect(receive, weak=False, dispatch_uid=uid)
         return function
 

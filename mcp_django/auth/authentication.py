@@ -83,10 +83,15 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
     principal = _ask_for_caller(key, credentials) if key is not None else None
     if principal is None:
         try:
-            principal = _identify_or_reject(names, credentials)
+            principal = _identify(names, credentials)
         except AuthenticationRequired as exc:
             _record_rejected(credentials, fingerprint, reason=exc.error)
             raise
+        if principal is None:
+            _record_rejected(credentials, fingerprint, reason="invalid_token")
+            raise AuthenticationRequired(
+                "The token is unknown, expired or revoked.", error="invalid_token"
+            )
     limits.remember_accepted(fingerprint, by_tenant(principal.user_key))
     return principal
 
@@ -102,15 +107,6 @@ def _record_rejected(
     security_log.record_limited("refused", request=request, path=request.path, reason=reason)
     if is_over:
         security_log.record_limited("rate_limit", request=request, limit=limits.LIMIT_NAME)
-
-
-def _identify_or_reject(names: Sequence[str], credentials: Credentials) -> Principal:
-    principal = _identify(names, credentials)
-    if principal is None:
-        raise AuthenticationRequired(
-            "The token is unknown, expired or revoked.", error="invalid_token"
-        )
-    return principal
 
 
 def _identify(names: Sequence[str], credentials: Credentials) -> Principal | None:
@@ -469,8 +465,6 @@ def _load_user(confirmed: Any) -> Any:
     return user
 
 
-# The caller of a local process --------------------------------------------------------------------
-
 LOCAL_BACKEND = "mcp_django.auth.authentication.LocalBackend"
 
 
@@ -520,8 +514,6 @@ class LocalCaller:
             )
         return principal_for(user, backend=LOCAL_BACKEND)
 
-
-# Authorization extensions -------------------------------------------------------------------------
 
 CLIENT_CREDENTIALS = "io.modelcontextprotocol/oauth-client-credentials"
 ENTERPRISE = "io.modelcontextprotocol/enterprise-managed-authorization"

@@ -145,8 +145,6 @@ def _error_response(status: int, description: str, **headers: str) -> HttpRespon
     )
 
 
-# The ``WWW-Authenticate`` header ------------------------------------------------------------------
-
 OFFLINE_ACCESS = "offline_access"
 """The scope by which a client requests a refresh token; no operation needs it."""
 

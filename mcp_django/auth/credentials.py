@@ -102,8 +102,6 @@ class Credentials:
         return "authorization" in self.headers
 
 
-# The request without credentials ------------------------------------------------------------------
-
 SECRET_META = frozenset({"HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION", "HTTP_COOKIE"})
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie")
 
@@ -200,8 +198,6 @@ class CallerToken:
         return self.allow_scopes(scopes or ())
 
 
-# The address of a request -------------------------------------------------------------------------
-
 # The results of the two cached functions below depend on their argument alone, so forked processes
 # keep them. No address is longer than this; without a limit, a header could fill the caches.
 MAX_ADDRESS = 100
@@ -257,9 +253,6 @@ def wide_network(source: str) -> str:
     """Return the IPv4 /24 or IPv6 /48 that contains a source: one customer may have all of it."""
     network = ip_network(source)
     return str(network.supernet(new_prefix=24 if network.version == 4 else 48))
-
-
-# The issuer of a bearer token ---------------------------------------------------------------------
 
 
 def read_issuer(bearer: str) -> str | None:

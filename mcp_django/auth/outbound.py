@@ -262,7 +262,10 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     if isinstance(ip, ipaddress.IPv6Address):
-        embedded = _embedded(ip)
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if ip in NAT64:
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        embedded = ip.teredo or ((inner,) if inner else ())
         if embedded:
             return all(map(_is_public, embedded))
         if ip in NAT64_LOCAL or ip.is_site_local:
@@ -274,15 +277,6 @@ def _is_public(ip: Address) -> bool:
     special = ip.is_private or ip.is_multicast or ip.is_reserved or ip.is_unspecified
     special = special or any(ip in network for network in INTERNAL_NETWORKS)
     return ip.is_global and not (special or ip.is_loopback or ip.is_link_local)
-
-
-def _embedded(ip: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:
-    if ip.teredo is not None:
-        return ip.teredo
-    if ip in NAT64:
-        return (ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF),)
-    inner = ip.ipv4_mapped or ip.sixtofour
-    return () if inner is None else (inner,)
 
 
 def public_addresses(host: str, port: int, resolve: Resolve = resolve_host) -> list[str]:

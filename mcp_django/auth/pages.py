@@ -98,8 +98,6 @@ def csp_hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-# Interaction ids ----------------------------------------------------------------------------------
-
 # A page uses the id of an interaction to verify that its visitor is the caller who was sent there.
 # The id is part of a URL that other people may obtain. It does not name its user, and can only be
 # verified for the one user it belongs to.
@@ -128,8 +126,6 @@ def belongs_to(interaction_id: str | None, user: Any) -> bool:
 def _signer(principal: Principal) -> Signer:
     return Signer(sep=".", salt=by_tenant(f"mcp_django.interaction:{principal.user_key}"))
 
-
-# The sign-in page ---------------------------------------------------------------------------------
 
 SIGN_IN_HINT = 'Set LOGIN_URL to your sign-in page; with the admin, LOGIN_URL = "admin:login".'
 

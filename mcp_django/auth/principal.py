@@ -201,9 +201,6 @@ def _anonymous_user_class() -> Any:
     return AnonymousUser
 
 
-# Scopes -------------------------------------------------------------------------------------------
-
-
 def expand_scopes(granted: Iterable[str], implies: Mapping[str, Iterable[str]]) -> frozenset[str]:
     """Return the granted scopes with all scopes that they imply, through any number of steps."""
     reached: set[str] = set()

@@ -179,9 +179,6 @@ class Catalog:
         return None if enabled_resource is None else (enabled_resource, variables)
 
 
-# The ``Server`` protocol --------------------------------------------------------------------------
-
-
 class Server(Protocol):
     """The interface of a server that the runtime uses.
 

@@ -28,8 +28,6 @@ from mcp_django.schema.secrets import LOG, MaskLimits, is_hidden_field, mask
 from mcp_django.schema.signature import positional_names, read_parameters, return_annotation
 from mcp_django.schema.structure import Schema
 
-# The component's function -------------------------------------------------------------------------
-
 CLIENT_REQUEST_METHODS = frozenset({"ask", "elicit", "elicit_url", "list_roots", "sample"})
 _EMBEDDED = "EmbeddedResource"
 
@@ -167,8 +165,6 @@ def _context_parameters(function: Callable[..., Any]) -> list[str]:
             contexts.append(parameter.name)
     return contexts
 
-
-# Component ----------------------------------------------------------------------------------------
 
 # RFC 6749, section 3.3: scopes are sent as a list separated by spaces, within quotes.
 SCOPE_PATTERN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
@@ -314,9 +310,6 @@ class Component:
         """Where it is declared: a module, or the declaration that it was generated from."""
         declaration = getattr(self.callable, "declared_by", None)
         return str(declaration or self.callable.__module__)
-
-
-# Prompts and completions --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

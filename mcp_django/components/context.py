@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from mcp_django.protocol.content import ResourceContents
 
 
-# Client requests of a running call ----------------------------------------------------------------
-
-
 class Asker(Protocol):
     """Sends the questions of a running call to the client."""
 
@@ -224,8 +221,6 @@ class _ClientRequests:
         roots: list[Root] = (await self.aask(ListRoots(key=key)))[0]
         return roots
 
-
-# Context ------------------------------------------------------------------------------------------
 
 logger = logging.getLogger("mcp_django")
 

@@ -30,14 +30,11 @@ from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput
 from mcp_django.schema.deferred import Deferred, DeferredArguments, runs_own_code
 from mcp_django.schema.django_forms import FormArguments, check_constructor
-from mcp_django.schema.portable import SchemaSource, portable_output
-from mcp_django.schema.signature import (
-    OutputAdapter,
-    SignatureArguments,
-    output_adapter,
-    read_parameters,
-)
+from mcp_django.schema.output import OutputAdapter, output_adapter
+from mcp_django.schema.portable import portable_output
+from mcp_django.schema.signature import SignatureArguments, read_parameters
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.vocabulary import SchemaSource
 
 SCHEMA_SOURCES = ("input_schema", "form", "serializer")
 LIST_OPTIONS = ("aliases", "icons", "needs", "scopes", "sensitive")
@@ -234,8 +231,6 @@ def _output_adapter(
     except ImproperlyConfigured as exc:
         raise ImproperlyConfigured(f"{function.name}(): {exc}") from exc
 
-
-# Generated tools ----------------------------------------------------------------------------------
 
 # A generated tool consists of arguments, a function, and an output adapter for plain JSON.
 

@@ -28,8 +28,6 @@ from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.elicitation import build_elicitation_form
 
-# The base class of questions ----------------------------------------------------------------------
-
 
 class InvalidAnswer(Exception):
     """The user's answer is invalid and the user is asked again; the text explains the error."""
@@ -243,9 +241,6 @@ def _check_page_url(url: str) -> None:
     is_local = settings.DEBUG or is_loopback(parts.hostname)
     if parts.scheme == "http" and not is_local:
         raise ValueError(f"{url!r} is not encrypted; write an https:// URL.")
-
-
-# Roots --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,36 +473,36 @@ def _build_messages(messages: SamplingInput | Sequence[SamplingInput]) -> list[d
     is_single = isinstance(messages, str | Message | SampledMessage) or (
         bool(messages) and all(isinstance(block, ToolResultBlock) for block in messages)
     )
-    inputs = [messages] if is_single else messages
-    wire_messages = [_message_to_wire(message_input) for message_input in inputs]  # type: ignore[union-attr]
+    inputs: Any = [messages] if is_single else messages
+    wire_messages: list[dict[str, Any]] = []
+    for message_input in inputs:
+        if isinstance(message_input, str | Message):
+            message = Message(message_input) if isinstance(message_input, str) else message_input
+            if not isinstance(message.content, str | Text | Image | Audio):
+                kind = type(message.content).__name__
+                raise ValueError(
+                    f"Sampling messages cannot contain a {kind}; use Text, Image or Audio."
+                )
+            wire_messages.append(message.to_wire())
+        elif isinstance(message_input, SampledMessage):
+            wire_messages.append(message_input.to_wire())
+        else:
+            results = [result.to_wire() for result in message_input]
+            wire_messages.append({"role": "user", "content": results})
     if not wire_messages:
         raise ValueError("messages is empty; pass at least one message.")
     # After each message that uses tools comes one with the results of these uses and no others.
     used: list[str] = []
-    for message in wire_messages:
-        result_ids = _block_members(message, "tool_result", "toolUseId")
+    for wire_message in wire_messages:
+        result_ids = _block_members(wire_message, "tool_result", "toolUseId")
         if sorted(used) != sorted(result_ids):
             raise ValueError(
                 _RESULTS_MISMATCH.format(", ".join(used) or "no tool", ", ".join(result_ids))
             )
-        used = _block_members(message, "tool_use", "id")
+        used = _block_members(wire_message, "tool_use", "id")
     if used:
         raise ValueError(_RESULTS_MISMATCH.format(", ".join(used), ""))
     return wire_messages
-
-
-def _message_to_wire(message_input: Any) -> dict[str, Any]:
-    if isinstance(message_input, str | Message):
-        message = Message(message_input) if isinstance(message_input, str) else message_input
-        if not isinstance(message.content, str | Text | Image | Audio):
-            kind = type(message.content).__name__
-            raise ValueError(
-                f"Sampling messages cannot contain a {kind}; use Text, Image or Audio."
-            )
-        return message.to_wire()
-    if isinstance(message_input, SampledMessage):
-        return message_input.to_wire()
-    return {"role": "user", "content": [result.to_wire() for result in message_input]}
 
 
 def _block_members(message: Mapping[str, Any], kind: str, member: str) -> list[str]:

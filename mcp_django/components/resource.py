@@ -323,6 +323,9 @@ def build_app_page(tool: Tool, server: str) -> UIResource | None:
 def _render_page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
     """Render the page and declare the origins of this site that it loads files from.
 
+    The host shows the page at another origin, where ``/static/`` does not lead to this site, so the
+    URLs of static and media files become absolute if the site's own URL is known.
+
     The template's context contains ``tool`` (its name), ``server``, and ``user`` and ``perms`` of
     the caller; with a request, also the variables of the site's context processors.
 
@@ -339,16 +342,6 @@ def _render_page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
     request = ctx.request
     html = str(get_template(ui.template).render(values, request))
     base = get_settings().base_url or ("" if request is None else request.build_absolute_uri("/"))
-    html, origins = _make_urls_absolute(html, base)
-    return ResourceContents(html, mime_type=APP_MIME_TYPE, meta=ui.page_meta(origins=origins))
-
-
-def _make_urls_absolute(html: str, base: str) -> tuple[str, tuple[str, ...]]:
-    """Return the page with absolute URLs of static and media files, and the origins of these.
-
-    The host shows the page at another origin, where ``/static/`` does not lead to this site.
-    Without a ``base`` the page is not changed.
-    """
     origins: dict[str, None] = {}
     urls = (settings.STATIC_URL, settings.MEDIA_URL)
     # The prefix ``/`` is left out, because it fits every path.
@@ -372,4 +365,4 @@ def _make_urls_absolute(html: str, base: str) -> tuple[str, tuple[str, ...]]:
         html = urljoin(base, prefix).join(pattern.split(html))
         base_parts = urlsplit(base)
         origins[f"{base_parts.scheme}://{base_parts.netloc}"] = None
-    return html, tuple(origins)
+    return ResourceContents(html, mime_type=APP_MIME_TYPE, meta=ui.page_meta(origins=origins))

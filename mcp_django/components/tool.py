@@ -15,7 +15,7 @@ from mcp_django.protocol.headers import HeaderParameter, header_parameters
 from mcp_django.protocol.uritemplate import check_uri, lower_scheme
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.deferred import DeferredArguments
-from mcp_django.schema.signature import OutputAdapter
+from mcp_django.schema.output import OutputAdapter
 
 # The characters and the length that the specification recommends ("Tools", "Tool Names").
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

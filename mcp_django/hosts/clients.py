@@ -17,8 +17,6 @@ from django.utils.translation import gettext_lazy as _, pgettext_lazy
 
 from mcp_django.protocol.revisions import V2025_06_18, V2025_11_25, V2026_07_28
 
-# Entries of configuration files -------------------------------------------------------------------
-
 ConfigEntry = dict[str, Any]
 
 
@@ -96,8 +94,6 @@ def authorization_header(target: ConnectionTarget, reference: str) -> str | None
     return f"Bearer {reference.replace('NAME', credential.variable or DEFAULT_VARIABLE)}"
 
 
-# The server to connect to -------------------------------------------------------------------------
-
 DEFAULT_VARIABLE = "MCP_TOKEN"
 PLACEHOLDER = "YOUR_TOKEN"
 
@@ -133,8 +129,6 @@ class ConnectionTarget:
         """Whether the client starts the server and connects over stdio."""
         return bool(self.command)
 
-
-# Clients ------------------------------------------------------------------------------------------
 
 JUNE = V2025_06_18.version
 NOVEMBER = V2025_11_25.version

@@ -41,7 +41,7 @@ from mcp_django.schema.deferred import Deferred
 from mcp_django.schema.django_forms import FormArguments, FormClass, form_fields, widget_entries
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import explain_errors
-from mcp_django.schema.signature import error_reason, typed_dict_adapter
+from mcp_django.schema.pydantic_schemas import error_reason, typed_dict_adapter
 from mcp_django.schema.structure import Schema, inline_references
 from mcp_django.schema.values import (
     decode_arguments,

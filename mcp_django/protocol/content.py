@@ -20,8 +20,6 @@ from mcp_django.protocol.envelope import check_author_meta
 from mcp_django.protocol.text import clip
 from mcp_django.protocol.uritemplate import check_uri
 
-# Annotations and icons ----------------------------------------------------------------------------
-
 Role: TypeAlias = Literal["user", "assistant"]
 
 _SIZE = re.compile(r"any|[1-9][0-9]*x[1-9][0-9]*")
@@ -116,9 +114,6 @@ def _check_tuple(name: str, values: Sequence[str]) -> None:
     # A string is also a sequence of strings, so a missing comma would go unnoticed.
     if isinstance(values, str):
         raise ValueError(f"{name} must be a tuple of strings, not the string {clip(repr(values))}")
-
-
-# Content ------------------------------------------------------------------------------------------
 
 
 class Unset(Enum):

@@ -38,9 +38,8 @@ from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS, Revision, advertised_versions, severity
 from mcp_django.protocol.text import clip
 
-# Keys of ``_meta`` --------------------------------------------------------------------------------
-
-# For their grammar and the reserved keys, see MCP 2025-06-18 to 2026-07-28, "General fields".
+# Keys of ``_meta``. For their grammar and the reserved keys, see MCP 2025-06-18 to 2026-07-28,
+# "General fields".
 
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"

@@ -196,8 +196,6 @@ class InternalError(MCPError):
     code = INTERNAL_ERROR
 
 
-# Capabilities that a client declares --------------------------------------------------------------
-
 # MCP 2026-07-28, "Elicitation" and "Sampling", capabilities.
 
 KNOWN_CAPABILITIES = ("elicitation", "elicitation.url", "roots", "sampling", "sampling.tools")
@@ -249,8 +247,6 @@ def capabilities_declaration(names: Iterable[str]) -> dict[str, Any]:
         required["elicitation"]["form"] = {}
     return required
 
-
-# Extensions that a client declares ----------------------------------------------------------------
 
 # MCP 2026-07-28, "Extensions": ``capabilities.extensions`` maps names to settings on both sides.
 

@@ -27,8 +27,6 @@ from mcp_django.protocol.errors import (
 from mcp_django.protocol.revisions import Revision, error_object
 from mcp_django.protocol.text import clip
 
-# Messages received and sent -----------------------------------------------------------------------
-
 MAX_ID_LENGTH = 16 * 1024
 """Maximum number of characters of a string id. Ids are repeated in responses and stored."""
 
@@ -123,8 +121,6 @@ def build_notification(method: str, params: Mapping[str, Any] | None = None) -> 
     return message
 
 
-# Decoding and encoding ----------------------------------------------------------------------------
-
 T = TypeVar("T")
 
 MAX_BATCH_MESSAGES = 100
@@ -213,12 +209,8 @@ def _decode_other(body: bytes) -> Decoded:
         _syntax_decoder.decode(body)
     except msgspec.MsgspecError as exc:
         return DecodingFailure(ParseError(f"The message is not JSON: {exc}"))
-    if body.lstrip().startswith(b"["):
-        return _decode_batch(body)
-    return _diagnose(body)
-
-
-def _decode_batch(body: bytes) -> Batch | DecodingFailure:
+    if not body.lstrip().startswith(b"["):
+        return _diagnose(body)
     fields = msgspec.structs.astuple(_batch_decoder.decode(body))
     raws = [raw for raw in map(bytes, fields) if raw]
     if not raws:
@@ -380,13 +372,13 @@ def _diagnose(body: bytes) -> Message | DecodingFailure:
     if is_answer and not bytes(loose.method):
         return _read_response(loose)
     request_id = _read_id(loose.id)
-    if _read_text(loose.jsonrpc) != "2.0":
+    if _read(_string_decoder, loose.jsonrpc) != "2.0":
         return DecodingFailure(InvalidRequest('"jsonrpc" must be "2.0"'), request_id)
     if is_answer:
         return DecodingFailure(
             InvalidRequest('"method" cannot be combined with "result" or "error"'), request_id
         )
-    method = _read_text(loose.method)
+    method = _read(_string_decoder, loose.method)
     if method is None:
         return DecodingFailure(InvalidRequest('"method" must be a string'), request_id)
     if request_id is None and bytes(loose.id):
@@ -408,11 +400,11 @@ def _read_response(loose: _AnyMessage) -> Response | DecodingFailure:
     if is_empty_array(result):
         result = b"{}"
     request_id = _read_id(loose.id)
-    if _read_text(loose.jsonrpc) != "2.0":
+    if _read(_string_decoder, loose.jsonrpc) != "2.0":
         problem = '"jsonrpc" must be "2.0"'
     elif result and error:
         problem = '"result" and "error" cannot be combined'
-    elif error and not _is_error(error):
+    elif error and _read(_error_decoder, error) is None:
         problem = '"error" must be an object with an integer "code" and a string "message"'
     elif result and not result.startswith(b"{"):
         problem = '"result" must be an object'
@@ -423,27 +415,17 @@ def _read_response(loose: _AnyMessage) -> Response | DecodingFailure:
     return DecodingFailure(InvalidRequest(problem), silent=True)
 
 
-def _read_text(raw: msgspec.Raw) -> str | None:
+def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes) -> T | None:
+    """Return a decoded value, or `None` if it is missing or is not of the decoder's type."""
     try:
-        return _string_decoder.decode(raw)
+        return decoder.decode(raw)
     except msgspec.MsgspecError:
         return None
 
 
 def _read_id(raw: msgspec.Raw) -> RequestId | None:
-    try:
-        value: str | int | float = _id_decoder.decode(raw)
-    except msgspec.MsgspecError:
-        return None
+    value = _read(_id_decoder, raw)
     if isinstance(value, float):
         # JSON has one number type: 1.0 is the integer 1, as long as the conversion is exact.
         return int(value) if value.is_integer() and abs(value) <= _EXACT_FLOAT else None
     return None if isinstance(value, str) and len(value) > MAX_ID_LENGTH else value
-
-
-def _is_error(raw: bytes) -> bool:
-    try:
-        _error_decoder.decode(raw)
-    except msgspec.MsgspecError:
-        return False
-    return True

@@ -278,8 +278,6 @@ _MEMBERS: Mapping[str, tuple[str, Callable[[Wire, Revision], dict[str, Any]]]] =
 }
 
 
-# Client requests ----------------------------------------------------------------------------------
-
 # The format of elicitation and sampling requests differs between the handshake revisions. What an
 # older revision lacks is removed or expressed differently; ``find_inexpressible`` returns what
 # cannot be expressed at all.
@@ -348,8 +346,6 @@ def _older_form(form: Wire) -> dict[str, Any]:
     return {**_without(form, {"$schema"}), "properties": properties}
 
 
-# Tasks --------------------------------------------------------------------------------------------
-
 # Tasks are built in the format of the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28:
 # flat, with the unit in the names of durations, and with their result or error. 2025-11-25 nests a
 # new task, names durations differently, returns results by a separate method, and marks a task as
@@ -386,8 +382,6 @@ def _older_task(task: Wire) -> dict[str, Any]:
         projected["statusMessage"] = first_text or "The tool reported an error."
     return projected
 
-
-# Wrapping output that is not an object ------------------------------------------------------------
 
 # 2025-06-18 and 2025-11-25 require ``type: object`` at the root of ``outputSchema`` and an object
 # as ``structuredContent``; a list or a number is sent as ``{"result": ...}``.

@@ -251,8 +251,6 @@ def http_status(exc: MCPError, revision: Revision | None) -> int:
     return 200
 
 
-# Log levels ---------------------------------------------------------------------------------------
-
 LOG_LEVELS = (
     "debug",
     "info",

@@ -79,22 +79,22 @@ def csv_line(values: Iterable[Any]) -> str:
     Each text is quoted: where the comma is the decimal separator, spreadsheets separate cells by
     semicolons, so a text with a semicolon could begin a new cell.
     """
+    cells = []
+    for value in values:
+        cell = value
+        if isinstance(value, (list, dict)):
+            cell = json.dumps(value, ensure_ascii=False)
+        elif hasattr(value, "isoformat"):
+            cell = value.isoformat()
+        if isinstance(cell, str):
+            # Programs that trim a cell ignore its leading white space and invisible characters.
+            start = next((char for char in cell if char.isprintable() and not char.isspace()), "")
+            is_formula = start in _FORMULA_PREFIXES or cell.startswith(_CELL_BREAKS)
+            cell = f"'{cell}" if is_formula else cell
+        cells.append(cell)
     line = io.StringIO()
-    csv.writer(line, quoting=csv.QUOTE_NONNUMERIC).writerow(map(_csv_cell, values))
+    csv.writer(line, quoting=csv.QUOTE_NONNUMERIC).writerow(cells)
     return line.getvalue()
-
-
-def _csv_cell(value: Any) -> Any:
-    if isinstance(value, (list, dict)):
-        value = json.dumps(value, ensure_ascii=False)
-    elif hasattr(value, "isoformat"):
-        value = value.isoformat()
-    if not isinstance(value, str):
-        return value
-    # Programs that trim a cell ignore its leading white space and invisible characters.
-    start = next((char for char in value if char.isprintable() and not char.isspace()), "")
-    is_formula = start in _FORMULA_PREFIXES or value.startswith(_CELL_BREAKS)
-    return f"'{value}" if is_formula else value
 
 
 def similar(name: object, names: Iterable[str], *, most: int = 3, cutoff: float = 0.6) -> list[str]:

@@ -188,9 +188,6 @@ def with_objects(raw: bytes, schema: Any) -> bytes:
     return raw
 
 
-# The ``Header`` marker ----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Header:
     """Marks an argument to be repeated in a header: `region: Annotated[str, Header("Region")]`.

@@ -29,10 +29,11 @@ from mcp_django.schema.arguments import (
     to_short_json,
     unknown_argument_problem,
 )
-from mcp_django.schema.portable import DIGITS, readable_by_clients, without_nullable
+from mcp_django.schema.portable import readable_by_clients, without_nullable
 from mcp_django.schema.problems import enum_rule, format_rule, type_rule
 from mcp_django.schema.structure import Path, Schema, alternatives, resolve_reference, walk
 from mcp_django.schema.values import decode_arguments, exact_integers, finite_float, jsonable
+from mcp_django.schema.vocabulary import DIGITS
 
 DIALECTS = (
     "https://json-schema.org/draft/2020-12/schema",
@@ -52,8 +53,7 @@ class CompiledSchema:
             self.schema: Schema = jsonable(schema)
             for _, member in walk(self.schema):
                 _check_dialect(member)
-                _check_reference(self.schema, member)
-                _check_reference_loop(self.schema, member)
+                _check_references(self.schema, member)
             self._validate = compile_schema(self.schema)
         except (TypeError, ValueError) as exc:
             raise ImproperlyConfigured(f"{what} is not valid: {exc}") from exc
@@ -87,7 +87,8 @@ def _check_dialect(schema: Schema) -> None:
         raise ValueError(f"the dialect {dialect!r} is not supported; use one of {dialects}")
 
 
-def _check_reference(root: Schema, schema: Schema) -> None:
+def _check_references(root: Schema, schema: Schema) -> None:
+    """Reject references that leave the schema, lead to no schema, or lead back to themselves."""
     if "$id" in schema and schema is not root:
         raise ValueError(f"a subschema has its own $id ({schema['$id']!r}); remove it")
     for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
@@ -100,10 +101,6 @@ def _check_reference(root: Schema, schema: Schema) -> None:
         is_pointer = reference.startswith("#/") or reference == "#"
         if is_pointer and not isinstance(resolve_reference(root, reference), dict | bool):
             raise ValueError(f"it refers to {reference!r}, which is not a schema")
-
-
-def _check_reference_loop(root: Schema, schema: Schema) -> None:
-    """Reject a reference that leads back to itself without a member or an item in between."""
     if "$ref" not in schema:
         return
     pending, seen = [resolve_reference(root, schema["$ref"])], [schema]
@@ -122,11 +119,9 @@ def _check_reference_loop(root: Schema, schema: Schema) -> None:
                 pending.append(resolve_reference(root, member["$ref"]))
 
 
-# Violations in plain words ------------------------------------------------------------------------
-
-# Both libraries report the keyword and the schema that a value violates. The messages are built
-# from these, because the libraries' own messages differ. They use the same words as the messages
-# that ``problems.explain_errors`` builds from pydantic's errors.
+# Both validation libraries report the keyword and the schema that a value violates. The messages
+# are built from these, because the libraries' own messages differ. They use the same words as the
+# messages that ``problems.explain_errors`` builds from pydantic's errors.
 
 _RULES: Mapping[str, str] = {
     "minimum": "must be at least {limit}",
@@ -182,7 +177,21 @@ def _explain_violation(violation: Violation, root: Schema) -> Iterator[Validatio
                     path=format_path((*violation.path, name)), message="is required"
                 )
     elif keyword in _CLOSING_KEYWORDS and limit is False and isinstance(violation.value, dict):
-        yield from _unknown_members(violation, root)
+        members = list(alternatives(root, violation.schema))
+        names = dict.fromkeys(name for member in members for name in member.get("properties", ()))
+        if not any("patternProperties" in member for member in members):
+            yield from (
+                unknown_argument_problem(name, names, path=format_path(violation.path))
+                for name in violation.value
+                if name not in names
+            )
+            return
+        # The names are not matched against the patterns: the author's patterns, applied to the
+        # caller's names by a backtracking engine, can take forever.
+        yield ValidationProblem(
+            path=format_path(violation.path),
+            message=f"has a member that is not allowed; known: {', '.join(names) or 'none'}",
+        )
     else:
         rule = _rule_text(keyword, limit)
         yield ValidationProblem(
@@ -190,22 +199,6 @@ def _explain_violation(violation: Violation, root: Schema) -> Iterator[Validatio
             value=MISSING if violation.is_key else violation.value,
             message=f"each key {rule}" if violation.is_key else rule,
         )
-
-
-def _unknown_members(violation: Violation, root: Schema) -> Iterator[ValidationProblem]:
-    members = list(alternatives(root, violation.schema))
-    names = dict.fromkeys(name for member in members for name in member.get("properties", ()))
-    if any("patternProperties" in member for member in members):
-        # The names are not matched against the patterns: the author's patterns, applied to the
-        # caller's names by a backtracking engine, can take forever.
-        yield ValidationProblem(
-            path=format_path(violation.path),
-            message=f"has a member that is not allowed; known: {', '.join(names) or 'none'}",
-        )
-        return
-    for name in violation.value:
-        if name not in names:
-            yield unknown_argument_problem(name, names, path=format_path(violation.path))
 
 
 def _rule_text(keyword: str, limit: Any) -> str:
@@ -225,8 +218,6 @@ def _rule_text(keyword: str, limit: Any) -> str:
         return enum_rule(limit if keyword == "enum" else [limit])
     return f"must fit {to_short_json({keyword: limit})}"
 
-
-# Validation libraries -----------------------------------------------------------------------------
 
 # Two optional libraries validate hand-written schemas. ``jsonschema-rs`` validates a call in
 # microseconds, ``jsonschema`` in 0.1 ms or more. They are imported when the first such schema is
@@ -312,9 +303,6 @@ _COMPILERS: dict[str, Callable[[Any, Schema], Validate]] = {
 }
 
 
-# Arguments and results ----------------------------------------------------------------------------
-
-
 FindProblems = Callable[[Any], tuple[ValidationProblem, ...]]
 
 
@@ -327,7 +315,7 @@ class JSONSchemaArguments:
     """Validates arguments against a JSON Schema and returns them as plain JSON values.
 
     The schema is published unchanged except where clients could not read it
-    (`portable.readable_by_clients`); `portable.lint` reports what hosts do not support.
+    (`portable.readable_by_clients`); `lint` reports what hosts do not support.
 
     `closed` rejects names that the schema does not list, even if the schema allows them: only the
     listed names are arguments, and the caller must not set other parameters of the function.

@@ -33,15 +33,11 @@ from mcp_django.schema.arguments import (
     to_json_text,
 )
 from mcp_django.schema.deferred import runs_own_code
-from mcp_django.schema.portable import (
-    LARGE_INTEGER,
-    RULES_KEYWORD,
-    append_sentence,
-    portable_input,
-)
+from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import type_error_rule
 from mcp_django.schema.structure import JSON_TYPES, Schema
 from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unknown_members
+from mcp_django.schema.vocabulary import LARGE_INTEGER, RULES_KEYWORD, append_sentence
 
 FormClass = type[forms.BaseForm]
 
@@ -68,7 +64,28 @@ class FormArguments:
             for name, field in form_fields(form_class).items()
             if not field.disabled and name not in excluded
         }
-        self._shape = _form_schema(form_class, self._fields)
+        properties: dict[str, Schema] = {}
+        required: list[str] = []
+        for name, field in self._fields.items():
+            try:
+                schema = field_schema(field)
+            except ImproperlyConfigured as exc:
+                raise ImproperlyConfigured(f"{form_class.__qualname__}.{name}: {exc}") from exc
+            if field.initial is None:
+                required += [name] if field.required else []
+            elif not callable(field.initial):
+                schema = add_default(schema, field.prepare_value(field.initial))
+            if isinstance(field.widget, forms.PasswordInput):
+                schema = {**schema, "writeOnly": True}
+            properties[name] = add_description(
+                schema, name, label=field.label, help_text=field.help_text
+            )
+        self._shape: Schema = {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+        }
         self.json_schema = portable_input(self._shape)
 
     def parse(self, raw: bytes) -> dict[str, Any]:
@@ -169,36 +186,11 @@ def check_constructor(form_class: FormClass) -> None:
         ) from exc
 
 
-def _form_schema(form_class: FormClass, fields: dict[str, forms.Field]) -> Schema:
-    properties: dict[str, Schema] = {}
-    required: list[str] = []
-    for name, field in fields.items():
-        try:
-            schema = field_schema(field)
-        except ImproperlyConfigured as exc:
-            raise ImproperlyConfigured(f"{form_class.__qualname__}.{name}: {exc}") from exc
-        if field.initial is None:
-            required += [name] if field.required else []
-        elif not callable(field.initial):
-            schema = add_default(schema, field.prepare_value(field.initial))
-        if isinstance(field.widget, forms.PasswordInput):
-            schema = {**schema, "writeOnly": True}
-        properties[name] = add_description(
-            schema, name, label=field.label, help_text=field.help_text
-        )
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
 def _rule_text(error: dict[str, str]) -> str:
     return "is required" if error["code"] == "required" else error["message"].rstrip(".")
 
 
-# What form and serializer fields have in common ---------------------------------------------------
+# The functions that form and serializer fields have in common.
 
 MAX_LABELS = 40
 
@@ -294,9 +286,6 @@ def add_default(schema: Schema, default: Any) -> Schema:
 
 def _repeats_name(label: str, name: str) -> bool:
     return label.strip().casefold() in {name.casefold(), pretty_name(name).casefold()}
-
-
-# Form fields --------------------------------------------------------------------------------------
 
 
 def field_schema(field: forms.Field) -> Schema:

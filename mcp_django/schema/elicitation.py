@@ -28,10 +28,10 @@ from typing_extensions import get_type_hints, is_typeddict
 from mcp_django.schema.arguments import InvalidArguments, to_json_text
 from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.django_forms import FormArguments
-from mcp_django.schema.portable import DIGITS
 from mcp_django.schema.secrets import asks_for_secret
 from mcp_django.schema.signature import SignatureArguments, format_hint
 from mcp_django.schema.structure import Schema, number_bounds, without_null
+from mcp_django.schema.vocabulary import DIGITS
 
 logger = logging.getLogger("mcp_django")
 
@@ -424,7 +424,15 @@ def _form_field(name: str, member: Any) -> Schema:
     if not isinstance(default, _DEFAULTS[kind]) or (kind == "boolean") != isinstance(default, bool):
         form_field.pop("default", None)
     if kind == "array":
-        form_field["items"] = _choice_items(name, member.get("items"))
+        items = member.get("items")
+        choices = _normalize_choices(items) if isinstance(items, dict) else {}
+        titled = choices.get("anyOf", choices.get("oneOf"))
+        if _are_titled_choices(titled):
+            form_field["items"] = {"anyOf": titled}
+        elif "enum" in choices and _is_choice(choices):
+            form_field["items"] = {"type": "string", "enum": choices["enum"]}
+        else:
+            raise NotFlatError(f"{name} is a list, but not of choices of text")
     return _inclusive_bounds(form_field, member) if kind == "integer" else form_field
 
 
@@ -458,16 +466,6 @@ def _are_titled_choices(options: Any) -> bool:
         isinstance(option, dict) and isinstance(option.get("const"), str) and "title" in option
         for option in options
     )
-
-
-def _choice_items(name: str, items: Any) -> Schema:
-    choices = _normalize_choices(items) if isinstance(items, dict) else {}
-    titled = choices.get("anyOf", choices.get("oneOf"))
-    if _are_titled_choices(titled):
-        return {"anyOf": titled}
-    if "enum" in choices and _is_choice(choices):
-        return {"type": "string", "enum": choices["enum"]}
-    raise NotFlatError(f"{name} is a list, but not of choices of text")
 
 
 def _inclusive_bounds(form_field: Schema, member: Schema) -> Schema:

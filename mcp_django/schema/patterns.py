@@ -95,7 +95,17 @@ class _Rewriter:
         while self.at < len(self.text):
             quantifier = _QUANTIFIER.match(self.text, self.at)
             if quantifier is not None and (can_repeat or quantifier[0][0] in "*+?"):
-                yield self._quantifier(quantifier, can_repeat=can_repeat)
+                low, comma, high, _ = quantifier.groups()
+                if not can_repeat or (low == comma == high == ""):
+                    raise UnportablePattern(f"{quantifier[0]!r} repeats nothing")
+                self.at = quantifier.end()
+                if self.text.startswith("+", self.at):
+                    raise UnportablePattern(f"ECMA-262 has no possessive {quantifier[0]}+")
+                if _QUANTIFIER.match(self.text, self.at):
+                    raise UnportablePattern(f"ECMA-262 cannot repeat {quantifier[0]!r} again")
+                # Python's {,3}.
+                has_no_start = quantifier[0].startswith("{") and not low
+                yield "{0" + quantifier[0][1:] if has_no_start else quantifier[0]
                 can_repeat = False
                 continue
             is_lookaround = self.text[self.at] == ")" and bool(self.open) and self.open.pop()
@@ -104,20 +114,6 @@ class _Rewriter:
             part = self._part()
             can_repeat = not is_lookaround and part not in _UNREPEATABLE
             yield part
-
-    def _quantifier(self, match: re.Match[str], *, can_repeat: bool) -> str:
-        low, comma, high, _ = match.groups()
-        if not can_repeat or (low == comma == high == ""):
-            raise UnportablePattern(f"{match[0]!r} repeats nothing")
-        self.at = match.end()
-        if self.text.startswith("+", self.at):
-            raise UnportablePattern(f"ECMA-262 has no possessive {match[0]}+")
-        if _QUANTIFIER.match(self.text, self.at):
-            raise UnportablePattern(f"ECMA-262 cannot repeat {match[0]!r} again")
-        if match[0].startswith("{") and not low:
-            # Python's {,3}.
-            return "{0" + match[0][1:]
-        return match[0]
 
     def _part(self) -> str:
         character = self.text[self.at]
@@ -222,8 +218,6 @@ class _Rewriter:
         if not self.is_ecma:
             raise UnportablePattern(f"\\{letter} stands for other characters in each engine")
 
-    # Classes of characters ------------------------------------------------------------------------
-
     def _class(self) -> str:
         self.at += 1
         negation = "^" if self.text.startswith("^", self.at) else ""
@@ -266,16 +260,13 @@ class _Rewriter:
         if _SHORTHAND.match(self.text, self.at):
             raise UnportablePattern("a range of characters ends with a class")
         last = self._class_character()
-        if self.ignores_case:
-            return self._range_of_both_cases(first, last)
-        return f"{_in_class(first)}-{_in_class(last)}"
-
-    def _range_of_both_cases(self, first: str, last: str) -> str:
+        whole = f"{_in_class(first)}-{_in_class(last)}"
+        if not self.ignores_case:
+            return whole
         if not (first.isascii() and last.isascii()):
             raise UnportablePattern("ECMA-262 has no (?i), and a range has several cases")
         covered = {chr(code) for code in range(ord(first), ord(last) + 1)}
         letters = {character.lower() for character in covered if character.isalpha()}
-        whole = f"{_in_class(first)}-{_in_class(last)}"
         if not letters:
             return whole
         low, high = min(letters), max(letters)

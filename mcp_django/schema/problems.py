@@ -23,8 +23,8 @@ from mcp_django.schema.arguments import (
     to_json_text,
     unknown_argument_problem,
 )
-from mcp_django.schema.portable import format_number
 from mcp_django.schema.structure import Path, Schema, schemas_at
+from mcp_django.schema.vocabulary import format_number
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _CHOICE = frozenset({"enum", "literal_error"})
@@ -83,32 +83,29 @@ def _locate(details: ErrorDetails, data: Any) -> _Located:
 
 
 def _problems(located: list[_Located], schema: Schema) -> Iterator[ValidationProblem]:
+    """Yield the problems; of a union, those of the alternative that is closest to the value."""
     seen: set[Path] = set()
-    for error in located:
-        if error.union is None:
-            yield _problem(error, schema)
-        elif error.union not in seen:
-            seen.add(error.union)
-            yield from _closest_alternative([e for e in located if e.union == error.union], schema)
-
-
-def _closest_alternative(errors: list[_Located], schema: Schema) -> Iterator[ValidationProblem]:
-    branches: dict[str, list[_Located]] = {}
-    for error in errors:
-        branches.setdefault(error.branch, []).append(error)
-    # An alternative with an error inside the value is closer than one of another type.
-    inside = [
-        branch for branch in branches.values() if any(error.path != error.union for error in branch)
-    ]
-    if inside:
-        yield from (_problem(error, schema) for error in min(inside, key=len))
-    else:
-        problems = [_problem(error, schema) for error in errors]
-        messages = list(dict.fromkeys(problem.message for problem in problems))
-        rules = [messages[0], *(message.removeprefix("must be ") for message in messages[1:])]
-        yield ValidationProblem(
-            path=problems[0].path, value=problems[0].value, message=" or ".join(rules)
-        )
+    for first in located:
+        if first.union is None:
+            yield _problem(first, schema)
+        if first.union is None or first.union in seen:
+            continue
+        seen.add(first.union)
+        errors = [error for error in located if error.union == first.union]
+        branches: dict[str, list[_Located]] = {}
+        for error in errors:
+            branches.setdefault(error.branch, []).append(error)
+        # An alternative with an error inside the value is closer than one of another type.
+        inside = [branch for branch in branches.values() if any(e.path != e.union for e in branch)]
+        if inside:
+            yield from (_problem(error, schema) for error in min(inside, key=len))
+        else:
+            problems = [_problem(error, schema) for error in errors]
+            messages = list(dict.fromkeys(problem.message for problem in problems))
+            rules = [messages[0], *(message.removeprefix("must be ") for message in messages[1:])]
+            yield ValidationProblem(
+                path=problems[0].path, value=problems[0].value, message=" or ".join(rules)
+            )
 
 
 def _problem(error: _Located, schema: Schema) -> ValidationProblem:
@@ -147,8 +144,6 @@ def _choices(schemas: Iterable[Schema]) -> list[Any]:
     values = [value for schema in schemas for value in schema.get("enum", ())]
     return values + [schema["const"] for schema in schemas if "const" in schema]
 
-
-# Rules in plain words -----------------------------------------------------------------------------
 
 # The rules for pydantic's error types. pydantic's own messages address the author of a Python class
 # ("Input should be a valid dictionary or instance of ..."); these address the author of the JSON.

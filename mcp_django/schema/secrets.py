@@ -25,8 +25,6 @@ from mcp_django.schema.structure import Path, Schema, alternatives, schemas_belo
 
 HIDDEN = "[hidden]"
 
-# Names of secrets ---------------------------------------------------------------------------------
-
 Words = re.Pattern[str]
 
 # Patterns for names in lower case, with spaces between words: "^" is the start, "$" the end.
@@ -103,8 +101,6 @@ def is_secret(root: Schema, path: Path, *, sensitive: Collection[str] = ()) -> b
         place = masker.find_place(place, step)
     return place.is_secret
 
-
-# Secrets in a text --------------------------------------------------------------------------------
 
 # The site's own tokens, JWTs, credentials after the name of an authentication scheme, and
 # credentials in the user info or the query of a URL. The last pattern matches a JWT after a
@@ -341,8 +337,6 @@ def _exact_number(number: Decimal) -> int | str:
         return int(number)
     return str(number)
 
-
-# Secrets in the server's log ----------------------------------------------------------------------
 
 LOGGERS = ("mcp_django", "mcp_django.calls", "mcp_django.security")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import unquote
 
 from mcp_django.protocol.headers import map_subschemas, subschemas
@@ -139,7 +139,9 @@ def without_null(schema: Any) -> Any:
     return {**others[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
 
 
-# Bounds of numbers --------------------------------------------------------------------------------
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a bound is a number; in draft 4 it could be a boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def number_bounds(schema: Schema) -> tuple[float, float]:
@@ -157,15 +159,12 @@ def number_bounds(schema: Schema) -> tuple[float, float]:
 def number_keyword(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
     """Return the number that a schema has for a keyword, or a default."""
     value = schema.get(keyword, otherwise)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number else otherwise
+    return value if is_number(value) else otherwise
 
-
-# Inlining local references ------------------------------------------------------------------------
 
 # Local references are replaced by their targets, because some hosts drop tools whose schema has a
 # ``$ref``. A recursive type needs a reference, so those references are kept together with their
-# definitions, and ``portable.lint`` reports them.
+# definitions, and ``lint`` reports them.
 
 _ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}

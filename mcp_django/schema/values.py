@@ -382,10 +382,6 @@ def _set(value: AbstractSet[Any], path: Path) -> list[Any]:
         return _items(value, path)
 
 
-def _tuple(value: tuple[Any, ...], path: Path) -> Any:
-    return _mapping(value._asdict(), path) if hasattr(value, "_asdict") else _items(value, path)
-
-
 def _queryset(value: QuerySet[Any], path: Path) -> list[Any]:
     if issubclass(value._iterable_class, ModelIterable):
         raise _unsupported_type(value, path, _FIELDS_ADVICE)
@@ -442,7 +438,12 @@ _CONVERSIONS: tuple[tuple[Any, _Converter], ...] = (
     ((UUID, PurePath, IPv4Address, IPv6Address), lambda value, path: str(value)),
     (BaseModel, _model),
     (Mapping, _mapping),
-    (tuple, _tuple),
+    (
+        tuple,
+        lambda value, path: (
+            _mapping(value._asdict(), path) if hasattr(value, "_asdict") else _items(value, path)
+        ),
+    ),
     (AbstractSet, _set),
     ((Collection, Iterator), _items),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs
 import pytest
 from django.core.cache import cache
 from django.test import RequestFactory
+from django.views.debug import ExceptionReporter
 
 from mcp_django.auth import authentication
 from mcp_django.auth.backends import get_backend, introspection
@@ -209,6 +211,40 @@ def test_an_answer_is_kept_no_longer_than_the_token_lives(idp, ada, settings, mo
     assert kept == []
 
 
+@pytest.mark.parametrize("name", ["exp", "nbf"])
+def test_a_number_that_is_larger_than_every_float_is_refused(idp, name):
+    know(idp, huge={name: 10**400})
+    assert call("huge").status_code == 401
+
+
+@pytest.mark.parametrize("method", ["basic", "post"])
+def test_an_error_report_has_no_secret_of_this_site(idp, settings, monkeypatch, rf, method):
+    trust(settings, idp, AUTH_METHOD=method)
+    know(idp, good={})
+
+    def fail(value):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(introspection, "_is_number", fail)
+    issuer = get_backend("introspection").find_entry("good", "default")
+    try:
+        introspection._introspect(issuer, "good", "ab" * 32)
+    except ZeroDivisionError:
+        settings.DEBUG = False
+        report = ExceptionReporter(rf.get("/"), *sys.exc_info()).get_traceback_html()
+    assert "_request_introspection" in report
+    # The secret is form-encoded in the pair.
+    assert SECRET.partition(":")[0] not in report
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(idp):
+    for lock in introspection._locks:
+        lock.acquire()
+    introspection._replace_locks()
+    issuer = get_backend("introspection").find_entry("good", "default")
+    assert introspection._introspect(issuer, "good", "ab" * 32)[0]["active"] is True
+
+
 def test_requests_that_bring_the_same_token_at_once_ask_once(idp, monkeypatch):
     issuer = get_backend("introspection").find_entry("good", "default")
     assert issuer is not None
@@ -268,7 +304,7 @@ def test_a_request_does_not_wait_for_long_behind_others(idp, monkeypatch):
             assert timeout == introspection.outbound.TIMEOUT_SECONDS
             return False
 
-    monkeypatch.setattr(introspection, "_LOCKS", (Held(),))
+    monkeypatch.setattr(introspection, "_locks", [Held()])
     with pytest.raises(AuthenticationUnavailable):
         get_backend("introspection").authenticate(presented("good"))
     assert not idp.asked

@@ -6,7 +6,7 @@ from django.utils.functional import lazystr
 
 from mcp_django.schema.arguments import OutputMismatch
 from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput
-from mcp_django.schema.portable import LARGE_INTEGER
+from mcp_django.schema.vocabulary import LARGE_INTEGER
 from tests.schema.samples import refusal
 from tests.spec import spec
 

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy
 
 from mcp_django.schema.django_forms import FormArguments
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 from tests.schema.samples import refusal
 from tests.spec import spec
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcp_django.schema.portable import RULES_KEYWORD, portable_input, portable_output
+from mcp_django.schema.portable import portable_input, portable_output
 from mcp_django.schema.structure import MAX_SUBSCHEMAS
+from mcp_django.schema.vocabulary import RULES_KEYWORD
 from tests.spec import spec
 
 NULL = {"type": "null"}

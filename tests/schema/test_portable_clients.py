@@ -36,16 +36,11 @@ from pydantic import (
 from mcp_django.protocol.headers import MAX_SAFE_INTEGER
 from mcp_django.schema.arguments import Header, OutputMismatch
 from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput
-from mcp_django.schema.portable import (
-    DIGITS,
-    LARGE_INTEGER,
-    RULES,
-    SchemaSource,
-    portable_input,
-    portable_output,
-    readable_by_clients,
-)
-from mcp_django.schema.signature import SignatureArguments, output_adapter
+from mcp_django.schema.output import output_adapter
+from mcp_django.schema.portable import portable_input, portable_output, readable_by_clients
+from mcp_django.schema.rewriting import RULES
+from mcp_django.schema.signature import SignatureArguments
+from mcp_django.schema.vocabulary import DIGITS, LARGE_INTEGER, SchemaSource
 
 LARGE = 725653563933458432
 TEXT = {"type": "string"}

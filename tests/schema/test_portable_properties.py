@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_django.schema.portable import lint, portable_input, portable_output
+from mcp_django.schema.lint import lint
+from mcp_django.schema.portable import portable_input, portable_output
 from mcp_django.schema.structure import walk
 
 # Validates values against schemas; it is missing where the package is tested without extras.

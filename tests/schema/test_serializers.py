@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 from tests.spec import spec
 
 pytest.importorskip("rest_framework")

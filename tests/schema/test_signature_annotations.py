@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 from mcp_django.schema.signature import SignatureArguments
 from tests.schema.samples import Line, order, refund, refusal
 from tests.spec import spec

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field
 
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 from tests.schema.samples import Cash, Level, Pair, Payment, Place, Size, Window, taking
 
 

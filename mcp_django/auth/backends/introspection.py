@@ -30,6 +30,7 @@ from mcp_django.auth.credentials import read_issuer
 from mcp_django.conf import IntrospectionIssuer, get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import token_digest
+from mcp_django.process import at_fork
 from mcp_django.protocol.headers import FORM
 
 logger = logging.getLogger("mcp_django.security")
@@ -41,7 +42,13 @@ UNDATED_SECONDS = 900
 LEEWAY_SECONDS = 30
 
 # Requests with the same token wait for one response; other tokens rarely share a lock.
-_LOCKS = tuple(threading.Lock() for _ in range(32))
+_locks = [threading.Lock() for _ in range(32)]
+
+
+@at_fork
+def _replace_locks() -> None:
+    """Replace the locks in a forked child, since a thread of its parent may have held them."""
+    _locks[:] = [threading.Lock() for _ in _locks]
 
 
 class IntrospectionBackend(ExternalBackend):
@@ -101,35 +108,21 @@ def _introspect(
     name = f"{issuer.url} {issuer.client_id} {digest}"
     cached = outbound.get_signed("introspection", name)
     if cached is None:
-        lock = _LOCKS[int(digest[:2], 16) % len(_LOCKS)]
+        lock = _locks[int(digest[:2], 16) % len(_locks)]
         if not lock.acquire(timeout=outbound.TIMEOUT_SECONDS):
             raise _unavailable_error()
         try:
             cached = outbound.get_signed("introspection", name)
             if cached is None:
-                cached = _cache_response(issuer, name, _request_introspection(issuer, bearer))
+                cached = _request_introspection(issuer, bearer, name)
         finally:
             lock.release()
     return cached["answer"], cached["until"]
 
 
-def _cache_response(
-    issuer: IntrospectionIssuer, name: str, answer: dict[str, Any]
-) -> dict[str, Any]:
-    seconds = issuer.cache_seconds
-    if answer.get("active") is not True:
-        answer, seconds = {"active": False}, INACTIVE_SECONDS
-    elif _is_number(answer.get("exp")):
-        seconds = min(seconds, answer["exp"] - time.time())
-    cached = {"answer": answer, "until": time.time() + seconds}
-    if seconds > 0:
-        outbound.put_signed("introspection", name, cached, seconds=seconds)
-    return cached
-
-
-@sensitive_variables("bearer", "form", "headers")
-def _request_introspection(issuer: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
-    """Send an introspection request and return the response.
+@sensitive_variables("bearer", "form", "headers", "pair")
+def _request_introspection(issuer: IntrospectionIssuer, bearer: str, name: str) -> dict[str, Any]:
+    """Send an introspection request; return the response as it is cached under a name.
 
     Raises:
         AuthenticationUnavailable: the request failed, or one failed in the last ``DOWN_SECONDS``.
@@ -145,11 +138,20 @@ def _request_introspection(issuer: IntrospectionIssuer, bearer: str) -> dict[str
         pair = f"{quote_plus(issuer.client_id)}:{quote_plus(issuer.client_secret)}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     try:
-        return outbound.fetch_json(issuer.url, body=urlencode(form).encode(), headers=headers)
+        answer = outbound.fetch_json(issuer.url, body=urlencode(form).encode(), headers=headers)
     except outbound.FetchFailed as exc:
         logger.error("Token introspection by the issuer %s failed: %s", issuer.issuer, exc)  # noqa: TRY400 - the traceback would show the token
         outbound.put_signed("introspection-down", issuer.url, 1, seconds=DOWN_SECONDS)
         raise _unavailable_error() from None
+    seconds = issuer.cache_seconds
+    if answer.get("active") is not True:
+        answer, seconds = {"active": False}, INACTIVE_SECONDS
+    elif _is_number(answer.get("exp")):
+        seconds = min(seconds, answer["exp"] - time.time())
+    cached = {"answer": answer, "until": time.time() + seconds}
+    if seconds > 0:
+        outbound.put_signed("introspection", name, cached, seconds=seconds)
+    return cached
 
 
 def _unavailable_error() -> AuthenticationUnavailable:
@@ -159,5 +161,10 @@ def _unavailable_error() -> AuthenticationUnavailable:
 
 
 def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        # An integer that is larger than every float.
+        return False

@@ -39,6 +39,7 @@ from mcp_django.auth.credentials import Credentials, read_issuer
 from mcp_django.conf import JWTIssuer, get_settings
 from mcp_django.exceptions import AuthenticationRequired, AuthenticationUnavailable
 from mcp_django.models import token_digest
+from mcp_django.process import at_fork
 
 ACCESS_TOKEN = "at+jwt"
 REQUIRED = ("iss", "aud", "exp", "sub")
@@ -189,7 +190,16 @@ class IssuerKeys:
             return None
         place = (kid, algorithm)
         if place not in self._parsed:
-            self._parsed[place] = _read_key(published, algorithm)
+            try:
+                key = PyJWK(dict(published), algorithm=algorithm)
+            except (PyJWTError, ValueError, TypeError, KeyError):
+                logger.warning("The published key %r is not valid.", published.get("kid"))
+                self._parsed[place] = None
+            else:
+                is_short = published["kty"] == "RSA" and key.key.key_size < MIN_RSA_BITS
+                if is_short:
+                    logger.warning("The published key %r is too short.", published.get("kid"))
+                self._parsed[place] = None if is_short else key
         return self._parsed[place]
 
     def _published(self, kid: str | None, algorithm: str) -> Mapping[str, Any] | None:
@@ -207,18 +217,6 @@ class IssuerKeys:
         if kid is None:
             return fitting[0] if len(fitting) == 1 else None
         return next((key for key in fitting if key.get("kid") == kid), None)
-
-
-def _read_key(key: Mapping[str, Any], algorithm: str) -> PyJWK | None:
-    try:
-        parsed = PyJWK(dict(key), algorithm=algorithm)
-    except (PyJWTError, ValueError, TypeError, KeyError):
-        logger.warning("The published key %r is not valid.", key.get("kid"))
-        return None
-    if key["kty"] == "RSA" and parsed.key.key_size < MIN_RSA_BITS:
-        logger.warning("The published key %r is too short.", key.get("kid"))
-        return None
-    return parsed
 
 
 class KeyStore:
@@ -287,24 +285,21 @@ class KeyStore:
         if not self._lock.acquire(timeout=outbound.TIMEOUT_SECONDS if seen is None else 0):
             return seen
         try:
-            if self._keys is seen or self._usable_keys() is None:
-                self._store_newer(
+            held = self._keys
+            if held is seen or self._usable_keys() is None:
+                keys = (
                     self._read_shared(FRESH_SECONDS)
                     or self._fetch()
                     or self._read_shared(STALE_SECONDS)
                 )
+                if keys is not None and held is not None and keys.keys == held.keys:
+                    # The same tuple of keys, so that tokens verified with it stay verified.
+                    keys = replace(held, fetched_at=keys.fetched_at)
+                if keys is not None and (held is None or keys.fetched_at > held.fetched_at):
+                    self._keys = keys
             return self._usable_keys()
         finally:
             self._lock.release()
-
-    def _store_newer(self, keys: IssuerKeys | None) -> None:
-        held = self._keys
-        if keys is None or (held is not None and keys.fetched_at <= held.fetched_at):
-            return
-        if held is not None and held.keys == keys.keys:
-            # The same tuple of keys, so that tokens that were verified with it stay verified.
-            keys = replace(held, fetched_at=keys.fetched_at)
-        self._keys = keys
 
     def _read_shared(self, seconds: float) -> IssuerKeys | None:
         """Return newer keys that another process fetched less than ``seconds`` ago."""
@@ -351,17 +346,18 @@ def key_store(issuer: JWTIssuer) -> KeyStore:
     return _store(issuer.issuer, issuer.jwks_url)
 
 
+@at_fork
 def clear_key_stores() -> None:
-    """Clear the key stores of this process; the entries in Django's cache stay."""
+    """Clear the key stores of this process; the entries in Django's cache stay.
+
+    A forked child begins without them, since a thread of its parent may hold their locks.
+    """
     _store.cache_clear()
 
 
 @cache
 def _store(issuer: str, jwks_url: str) -> KeyStore:
     return KeyStore(JWTIssuer(issuer=issuer, jwks_url=jwks_url))
-
-
-# Discovery of an issuer's keys --------------------------------------------------------------------
 
 
 def _find_jwks_url(issuer: str) -> str:

@@ -105,9 +105,6 @@ def _principal(token: AccessToken) -> Principal:
     )
 
 
-# The session cookie of a browser ------------------------------------------------------------------
-
-
 class SessionBackend(BaseBackend):
     """Authenticates the user logged in with the session cookie, for the site's own pages.
 

@@ -28,9 +28,9 @@ from mcp_django.exceptions import ToolError
 from mcp_django.protocol.headers import MAX_SAFE_INTEGER
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.django_forms import is_large_integer
-from mcp_django.schema.portable import LARGE_INTEGER, RULES_KEYWORD, append_sentence
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import exact_integers, jsonable
+from mcp_django.schema.vocabulary import LARGE_INTEGER, RULES_KEYWORD, append_sentence
 
 logger = logging.getLogger("mcp_django")
 

@@ -44,8 +44,9 @@ from mcp_django.integrations.models.row_access import (
     related_rows,
     rows_with_visible_labels,
 )
-from mcp_django.schema.portable import SchemaSource, portable_output
+from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.vocabulary import SchemaSource
 
 if TYPE_CHECKING:
     from mcp_django.components.registry import Registrar

@@ -44,9 +44,9 @@ from mcp_django.integrations.site_responses import is_value_resent
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.arguments import InvalidArguments, ValidationProblem
 from mcp_django.schema.django_forms import FormArguments, widget_entries
-from mcp_django.schema.portable import append_sentence
 from mcp_django.schema.problems import type_error_rule, type_rule
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.vocabulary import append_sentence
 
 FLAGS = ("true", "false")
 

@@ -37,8 +37,9 @@ from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.compiled import SerializerOutput
 from mcp_django.schema.deferred import CallerArguments, Deferred
 from mcp_django.schema.django_forms import constant_schema, key_schema
-from mcp_django.schema.portable import LARGE_INTEGER, SchemaSource, portable_output
+from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.vocabulary import LARGE_INTEGER, SchemaSource
 
 UPDATE_ACTIONS = frozenset({"update", "partial_update"})
 

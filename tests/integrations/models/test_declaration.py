@@ -12,7 +12,7 @@ from django.utils.translation import override
 from mcp_django import MCPServer, ModelResource, ModelTools
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 from tests.integrations.models.building import order, reader, serve, tools
 from tests.sites.shop.models import Category, Customer, OpenOrder, Order, OrderLine, Product, Tag
 

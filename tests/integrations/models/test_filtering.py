@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 from mcp_django.test import MCPClient
 from tests.integrations.models.building import client, order, product
 from tests.sites.shop.models import Order, Product, Tag

@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.exceptions import AlreadyRegistered, InsufficientScope
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 from mcp_django.test import MCPClient
 from tests.integrations.models.building import holder
 from tests.integrations.models.generic_shop import READING, models, names, shop, tools

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 
 
 def around(member):

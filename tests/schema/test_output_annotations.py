@@ -29,7 +29,7 @@ from mcp_django.protocol.content import (
     Text,
     ToolResult,
 )
-from mcp_django.schema.signature import output_adapter
+from mcp_django.schema.output import output_adapter
 from tests.schema.samples import Item, Page, Pair, Row, Size, Takings
 
 # Validates values against schemas; it is missing where the package is tested without extras.

@@ -23,8 +23,9 @@ from pydantic import BaseModel, ConfigDict, HttpUrl, PastDate, RootModel, field_
 
 from mcp_django.protocol.content import Text
 from mcp_django.schema.arguments import OutputMismatch
-from mcp_django.schema.portable import LARGE_INTEGER, lint
-from mcp_django.schema.signature import TypedOutput, output_adapter
+from mcp_django.schema.lint import lint
+from mcp_django.schema.output import TypedOutput, output_adapter
+from mcp_django.schema.vocabulary import LARGE_INTEGER
 from tests.schema.samples import Item, Page, Pair, Row, Takings
 from tests.spec import spec
 
