@@ -615,8 +615,6 @@ class RevocableAdmin(MCPModelAdmin):
             self.end(request, live)
         return len(live)
 
-    # Permissions ----------------------------------------------------------------------------------
-
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return false: rows can be ended but not edited."""
         return False
@@ -638,8 +636,6 @@ class RevocableAdmin(MCPModelAdmin):
     ) -> HttpResponse:
         """Reject the request: a row is only deleted with its user, or because of its age."""
         raise PermissionDenied
-
-    # Pages ----------------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the confirmation page."""

@@ -79,8 +79,6 @@ class ApprovalAdmin(ReadOnlyAdmin):
         is_pending = When(state=Approval.State.PENDING, then=Value(0))
         return [Case(is_pending, default=Value(1)).asc(), "-pk"]
 
-    # Permissions ------------------------------------------------------------------------------
-
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return whether the user may view the rows; users who may decide may also view them."""
         may_view: bool = super().has_view_permission(request, obj)
@@ -94,8 +92,6 @@ class ApprovalAdmin(ReadOnlyAdmin):
     def has_decide_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may decide about calls of other users."""
         return request.user.has_perm(PERMISSION)
-
-    # Actions ----------------------------------------------------------------------------------
 
     @admin.action(description=_("Approve selected calls"), permissions=["decide"])
     def approve_selected(
@@ -144,8 +140,6 @@ class ApprovalAdmin(ReadOnlyAdmin):
             self.message_user(request, text % {"n": skipped}, messages.WARNING)
         return None
 
-    # Columns ----------------------------------------------------------------------------------
-
     @admin.display(description=_("state"), ordering="state")
     def shown_state(self, row: Approval) -> str:
         """Return the state: until when the call waits, or who decided."""
@@ -167,8 +161,6 @@ class ApprovalAdmin(ReadOnlyAdmin):
         """Return the arguments, shortened."""
         values = text_items(row.arguments)
         return clip(", ".join(f"{name}: {value}" for name, value in values), limit=120)
-
-    # The page of one approval -----------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the page that grants or refuses one call."""

@@ -103,8 +103,6 @@ def server_page(
     return decorator
 
 
-# Choices and texts that several screens show ------------------------------------------------------
-
 EMPTY_VALUE = "-"
 KIND_TITLES: Mapping[str, Any] = {
     "tool": _("Tools"),
@@ -257,9 +255,6 @@ def saved_row(request: HttpRequest, context: dict[str, Any], row: Any) -> Any:
     return stored_row
 
 
-# Filters ------------------------------------------------------------------------------------------
-
-
 class ConditionFilter(admin.SimpleListFilter):
     """A filter whose choices are conditions."""
 
@@ -299,9 +294,6 @@ class ServerFilter(ExactFilter):
         names = [server.name for server in all_servers()]
         value = request.GET.get(self.parameter_name)
         return [(name, name) for name in dict.fromkeys([*names, *([value] if value else [])])]
-
-
-# Actions that change fields -----------------------------------------------------------------------
 
 
 class SwitchableAdmin(MCPModelAdmin):
@@ -379,7 +371,26 @@ class CodeSyncAdmin(MCPModelAdmin):
             message = gettext("Nothing was updated: %(why)s") % {"why": exc.message}
             self.message_user(request, message, messages.ERROR)
             return redirect(self.page_url("changelist"))
-        _log_update(request, difference)
+        # The history of each row shows the update; new rows are fetched for their primary keys.
+        alias = router.db_for_write(Component)
+        added = {(row.server, row.kind, row.key) for row in difference.added}
+        names = {row.server for row in difference.added}
+        components = of_tenant(Component).using(alias).filter(server__in=names)
+        rows = components.iterator() if added else ()
+        new = [row for row in rows if (row.server, row.kind, row.key) in added]
+        servers = of_tenant(Server).using(alias)
+        new_servers = servers.filter(name__in=[row.name for row in difference.servers])
+        user: Any = request.user
+        with transaction.atomic(using=router.db_for_write(LogEntry)):
+            for changed, flag, text in (
+                ([*new_servers, *new], ADDITION, gettext("Added from code.")),
+                (difference.changed, CHANGE, gettext("Updated from code.")),
+                (difference.missing, CHANGE, gettext("Removed from code.")),
+            ):
+                if changed:
+                    LogEntry.objects.log_actions(
+                        user_id=user.pk, queryset=changed, action_flag=flag, change_message=text
+                    )
         message = gettext("There is nothing to update: the rows match the code.")
         if difference:
             counts = _join_counts(UPDATE_LABELS, difference)
@@ -392,26 +403,3 @@ def _join_counts(words: Mapping[str, Any], difference: Difference) -> str:
     """Return a phrase such as "1 new server and 2 new components"; empty without differences."""
     counted = [(text, len(getattr(difference, name))) for name, text in words.items()]
     return get_text_list([str(text % count) for text, count in counted if count], gettext("and"))
-
-
-def _log_update(request: HttpRequest, difference: Difference) -> None:
-    """Log the update in the admin history of each row; fetch new rows for their primary keys."""
-    alias = router.db_for_write(Component)
-    servers = of_tenant(Server).using(alias)
-    components = of_tenant(Component).using(alias)
-    added = {(row.server, row.kind, row.key) for row in difference.added}
-    names = {row.server for row in difference.added}
-    rows = components.filter(server__in=names).iterator() if added else ()
-    new = [row for row in rows if (row.server, row.kind, row.key) in added]
-    new_servers = servers.filter(name__in=[row.name for row in difference.servers])
-    user: Any = request.user
-    with transaction.atomic(using=router.db_for_write(LogEntry)):
-        for changed, flag, text in (
-            ([*new_servers, *new], ADDITION, gettext("Added from code.")),
-            (difference.changed, CHANGE, gettext("Updated from code.")),
-            (difference.missing, CHANGE, gettext("Removed from code.")),
-        ):
-            if changed:
-                LogEntry.objects.log_actions(
-                    user_id=user.pk, queryset=changed, action_flag=flag, change_message=text
-                )

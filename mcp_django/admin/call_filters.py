@@ -61,8 +61,6 @@ class CappedPaginator(Pages):
         return int(newest.order_by()[: MAX_COUNTED + 1].count())
 
 
-# Conditions ---------------------------------------------------------------------------------------
-
 LAST_CHARACTER = "\U0010ffff"
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 OUTCOME_GROUPS: Mapping[str, tuple[Any, Sequence[str]]] = {

@@ -131,8 +131,6 @@ class CallAdmin(ReadOnlyAdmin):
             self.message_user(request, str(exc), messages.WARNING)
             return queryset.none(), False
 
-    # Charts and export ------------------------------------------------------------------------
-
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the charts of all servers, and of the export."""
         return [
@@ -184,8 +182,6 @@ class CallAdmin(ReadOnlyAdmin):
         """Return the change list with links in its cells."""
         return CallList
 
-    # Columns ----------------------------------------------------------------------------------
-
     @admin.display(description=_("time"))
     def shown_time(self, row: Call) -> str:
         """Return the time with seconds."""
@@ -226,8 +222,6 @@ class CallAdmin(ReadOnlyAdmin):
         return (
             EMPTY_VALUE if row.ms is None else f"{row.ms:.0f}" if row.ms >= 10 else f"{row.ms:.1f}"
         )
-
-    # The page of one call ---------------------------------------------------------------------
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None

@@ -82,8 +82,6 @@ def _urls_of(server: str, kind: str, key: str, *, since: datetime) -> dict[str, 
     }
 
 
-# The tool quality report --------------------------------------------------------------------------
-
 PERIODS = (1, 7, 30, 90)
 DEFAULT_PERIOD = 30
 

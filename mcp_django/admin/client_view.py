@@ -316,8 +316,6 @@ class _ListClient:
             yield HiddenComponent(key, tuple(reason.sentence() for reason in verdict.reasons))
 
 
-# User, credential, scopes and revision ------------------------------------------------------------
-
 AS_ANOTHER = "mcp_django.view_as_another"
 MAX_SUGGESTED_CLIENTS = 100
 # The longest client id that fits into a principal's key.
@@ -482,9 +480,6 @@ def _scopes_of(server: MCPServer) -> list[str]:
 def _applications() -> Any:
     name = getattr(django_settings, "OAUTH2_PROVIDER_APPLICATION_MODEL", "")
     return apps.get_model(name or "oauth2_provider.Application")._default_manager.all()
-
-
-# What a call still needs --------------------------------------------------------------------------
 
 
 def _describe_needs(component: Component, principal: Principal) -> Iterator[str]:

@@ -5,7 +5,6 @@ One change list shows the components of all servers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from django.contrib import admin
@@ -52,7 +51,6 @@ from mcp_django.admin.statistics import (
 )
 from mcp_django.auth.permissions import (
     AllowAny,
-    BasePermission,
     filter_active,
     filter_allowed,
     parse_permissions,
@@ -64,8 +62,6 @@ from mcp_django.overrides.exposures import build_exposures
 from mcp_django.overrides.override_values import read_exposures
 from mcp_django.server import MCPServer, all_servers
 from mcp_django.tenants import of_tenant
-
-# Filters that need more than one column -----------------------------------------------------------
 
 # The column values of a component without overrides, except for ``is_enabled``.
 NO_OVERRIDE_VALUES: Final[dict[str, Any]] = {
@@ -116,9 +112,6 @@ class DestructiveFilter(_YesNoFilter):
     condition = Q(is_destructive=True)
 
 
-# Components ---------------------------------------------------------------------------------------
-
-
 class ComponentList(ChangeList):
     """The change list, with call figures for the rows of its page."""
 
@@ -167,8 +160,6 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         ),
     ]
 
-    # Permissions ------------------------------------------------------------------------------
-
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return false: components are declared in code."""
         return False
@@ -177,8 +168,6 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         """Allow deletion, with all overrides, only of components that are missing from code."""
         may = super().has_delete_permission(request, obj)
         return may and (obj is None or obj.missing_since is not None)
-
-    # The list ---------------------------------------------------------------------------------
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
         """Return the actions; deletion only in the list of missing components, which allow it."""
@@ -272,8 +261,6 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         overrides = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
         return gettext("overridden") if any(overrides) or row.approval else ""
 
-    # One component ----------------------------------------------------------------------------
-
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fieldsets, with ``approval`` only for tools."""
         fieldsets = super().get_fieldsets(request, obj)
@@ -340,8 +327,6 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
             lists = lists_of(missing)
             super().delete_queryset(request, missing)
             publish_change_once(request, lists)
-
-    # Actions ----------------------------------------------------------------------------------
 
     def set_enabled(
         self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
@@ -419,34 +404,32 @@ def describe_audience(server: MCPServer, component: CodeComponent) -> list[str]:
     if not permissions:
         sentences = [gettext("Everybody can use it, also without an account.")]
     else:
-        sentences = _count_users(permissions)
+        active = filter_active(get_user_model()._default_manager.all())
+        allowed_users, unknown, lacking = active, [], []
+        for permission in permissions:
+            users = filter_allowed(permission, allowed_users)
+            if users is None:
+                unknown.append(str(permission))
+                continue
+            if not filter_allowed(permission, active).exists():  # type: ignore[union-attr]  # not None
+                lacking.append(str(permission))
+            allowed_users = users
+        numbers = {
+            "count": number_format(allowed_users.count()),
+            "all": number_format(active.count()),
+        }
+        if unknown:
+            text = gettext("At most %(count)s of %(all)s active users can use it.")
+            own = gettext("Whether they can is also decided by %(names)s.")
+            sentences = [text % numbers, own % {"names": get_text_list(unknown, gettext("and"))}]
+        else:
+            sentences = [gettext("%(count)s of %(all)s active users can use it.") % numbers]
+        if lacking:
+            text = gettext("No active user has %(names)s.")
+            sentences.append(text % {"names": get_text_list(lacking, gettext("or"))})
     if component.scopes:
         scopes = ", ".join(component.scopes)
         sentences.append(gettext("OAuth tokens need the scopes %(scopes)s.") % {"scopes": scopes})
-    return sentences
-
-
-def _count_users(permissions: Sequence[BasePermission]) -> list[str]:
-    active = filter_active(get_user_model()._default_manager.all())
-    allowed_users, unknown, lacking = active, [], []
-    for permission in permissions:
-        users = filter_allowed(permission, allowed_users)
-        if users is None:
-            unknown.append(str(permission))
-            continue
-        if not filter_allowed(permission, active).exists():  # type: ignore[union-attr]  # not None
-            lacking.append(str(permission))
-        allowed_users = users
-    numbers = {"count": number_format(allowed_users.count()), "all": number_format(active.count())}
-    if unknown:
-        text = gettext("At most %(count)s of %(all)s active users can use it.")
-        own = gettext("Whether they can is also decided by %(names)s.")
-        sentences = [text % numbers, own % {"names": get_text_list(unknown, gettext("and"))}]
-    else:
-        sentences = [gettext("%(count)s of %(all)s active users can use it.") % numbers]
-    if lacking:
-        text = gettext("No active user has %(names)s.")
-        sentences.append(text % {"names": get_text_list(lacking, gettext("or"))})
     return sentences
 
 

@@ -123,8 +123,6 @@ def _field_label(field: Any) -> str:
     return str(words)
 
 
-# The table of checkboxes --------------------------------------------------------------------------
-
 HEADINGS: Mapping[str, Any] = {
     "fields": _("Shown"),
     "filter_fields": _("Filter"),

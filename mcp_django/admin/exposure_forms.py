@@ -66,8 +66,6 @@ from mcp_django.protocol.revisions import LATEST
 from mcp_django.protocol.text import clip
 from mcp_django.server import MCPServer
 
-# The preview --------------------------------------------------------------------------------------
-
 logger = logging.getLogger("mcp_django")
 
 SAMPLE = 5
@@ -307,8 +305,6 @@ class ExposureForm(RestrictedForm):
         """Report common mistakes at the field to correct, before the row is built."""
 
 
-# The form of an exposed model ---------------------------------------------------------------------
-
 OPERATION_LABELS = {
     "list": _("List, with filters and pages"),
     "get": _("Get one"),
@@ -515,8 +511,6 @@ class ModelExposureForm(ExposureForm):
             return True
         return any(not path.hops and identifies_object(path.column) for path in paths)
 
-
-# The form of an exposed view ----------------------------------------------------------------------
 
 BECOMES = [
     ("tool", _("A tool that reads the page")),

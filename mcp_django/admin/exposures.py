@@ -44,8 +44,6 @@ from mcp_django.overrides.override_values import read_exposures, spec_of
 from mcp_django.overrides.sync import catalog_rows
 from mcp_django.tenants import of_tenant
 
-# The first step: server and target ----------------------------------------------------------------
-
 
 class TargetForm(forms.Form):
     """The choice of a server, and of the model or view to expose on it."""
@@ -55,9 +53,6 @@ class TargetForm(forms.Form):
     def __init__(self, data: Any, target: forms.ChoiceField) -> None:
         super().__init__(data)
         self.fields["target"] = target
-
-
-# The base class of both kinds ---------------------------------------------------------------------
 
 
 class ExposureList(ChangeList):
@@ -96,8 +91,6 @@ class ExposureAdmin(SwitchableAdmin):
     # "Save as new" would skip the first step.
     save_as = False
 
-    # The rows of this kind --------------------------------------------------------------------
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows of this kind: the proxy models share a table."""
         return super().get_queryset(request).filter(kind=self.kind)
@@ -116,8 +109,6 @@ class ExposureAdmin(SwitchableAdmin):
         """Return the options as text, for users who may view but not change the row."""
         options = row.options if isinstance(row.options, dict) else {}
         return ", ".join(f"{name}: {value}" for name, value in options.items())
-
-    # Two steps --------------------------------------------------------------------------------
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> Any:
         """Show the form to choose server and target, and then the form of the row."""
@@ -186,8 +177,6 @@ class ExposureAdmin(SwitchableAdmin):
     def option_fieldsets(self, request: HttpRequest, obj: Any) -> list[Any]:
         """Return the options in the first fieldset, and further fieldsets."""
 
-    # Saving -----------------------------------------------------------------------------------
-
     def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
         """Return the lists in which clients see the rows; all lists for an invalid row."""
         form: Any = self.form
@@ -226,8 +215,6 @@ class ExposureAdmin(SwitchableAdmin):
         publish_change_once(request, lists)
         catalog_rows.write_after_commit()
 
-    # Actions ----------------------------------------------------------------------------------
-
     def enable_error(self, request: HttpRequest, row: Any) -> str:
         """Return why this user may not enable a row, or ``""``."""
         return ""
@@ -253,9 +240,6 @@ class ExposureAdmin(SwitchableAdmin):
         count = len(rows)
         message_text = ngettext("%(count)d row was changed.", "%(count)d rows were changed.", count)
         self.message_user(request, message_text % {"count": count})
-
-
-# Whether rows are in the catalog, and why not -----------------------------------------------------
 
 
 def _describe_states(rows: Iterable[Any]) -> dict[Any, str]:
@@ -294,9 +278,6 @@ def broken_exposures(model: type[Exposure]) -> Iterator[tuple[Any, str]]:
     for row in rows:
         if states[row.pk] != gettext("Available"):
             yield row, states[row.pk]
-
-
-# Exposed models -----------------------------------------------------------------------------------
 
 
 @admin.register(ModelExposure)
@@ -349,9 +330,6 @@ class ModelExposureAdmin(ExposureAdmin):
         if not lacking:
             return ""
         return gettext("you lack the permission %(names)s.") % {"names": ", ".join(lacking)}
-
-
-# Exposed views ------------------------------------------------------------------------------------
 
 
 @admin.register(ViewExposure)

@@ -214,8 +214,6 @@ class RateField(forms.CharField):
         return ", ".join(map(str, rates))
 
 
-# Forms of a server and a component ----------------------------------------------------------------
-
 # Clients receive the text with each list, and it becomes part of a model's context.
 MAX_TEXT = 10_000
 # The fields of texts that every client receives, and the length above which a save warns.
@@ -354,8 +352,6 @@ class ComponentForm(OverrideForm):
         }
 
 
-# Publishing changes once per request --------------------------------------------------------------
-
 # Fields that change the lists of clients; rates and approvals apply to calls only.
 LIST_FIELDS = frozenset(
     {"is_enabled", "title", "description", "groups", "permissions", "scopes"},
@@ -380,9 +376,6 @@ def publish_change_once(request: HttpRequest, lists: Iterable[tuple[str, str]]) 
 def lists_of(rows: Iterable[Component]) -> list[tuple[str, str]]:
     """Return the lists that contain these components; an unknown kind is in none."""
     return [(row.server, LIST_BY_KIND[row.kind]) for row in rows if row.kind in LIST_BY_KIND]
-
-
-# Code, override and effect as a table -------------------------------------------------------------
 
 
 class ComparisonRow(NamedTuple):
@@ -492,9 +485,6 @@ def _task(tool: Tool) -> str:
 def _size(component: CodeComponent) -> str:
     wire = component_type(component).wire(component, LATEST)
     return gettext("about %(count)s tokens") % {"count": number_format(estimate_tokens(wire))}
-
-
-# The MCP App on a component page ------------------------------------------------------------------
 
 
 def _app_rows(component: CodeComponent) -> Iterator[tuple[str, str]]:

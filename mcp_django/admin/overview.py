@@ -182,9 +182,6 @@ def _may_view(request: HttpRequest, model: type[Model]) -> bool:
     return bool(admin.site.get_model_admin(model).has_view_or_change_permission(request))
 
 
-# Servers ------------------------------------------------------------------------------------------
-
-
 def _servers(request: HttpRequest) -> Iterator[ServerSummary]:
     user: Any = request.user
     for row in of_tenant(Server).order_by("name"):
@@ -235,9 +232,6 @@ def _count_components(server: str, catalog: Catalog) -> list[tuple[str, int, Any
     return [*counts, ("", len(open_to_all), _("open to everybody who may connect"))]
 
 
-# Calls --------------------------------------------------------------------------------------------
-
-
 def _day() -> DaySummary:
     # Starts at a full minute, as the links to these calls do.
     since = (timezone.now() - DAY).replace(second=0, microsecond=0)
@@ -279,9 +273,6 @@ def _count_hours(calls: QuerySet[Call], starts: Sequence[datetime]) -> dict[int,
     return dict(first.union(*others, all=True).order_by())
 
 
-# What needs attention -----------------------------------------------------------------------------
-
-
 def _count_waiting() -> int:
     pending = of_tenant(Approval).filter(state=Approval.State.PENDING)
     return pending.filter(expires_at__gt=timezone.now(), by=Approval.By.STAFF).count()
@@ -296,27 +287,28 @@ def _problems(request: HttpRequest) -> Iterator[tuple[str, str, str]]:
                 yield str(row), reason, reverse(page, args=[row.pk])
 
 
-def _invalid_components() -> Iterator[tuple[Component, str]]:
-    rows = of_tenant(Component).filter(is_enabled=True, missing_since=None)
-    for row in rows.exclude(**NO_OVERRIDE_VALUES):
-        if not is_valid_row(row):
-            yield row, gettext("invalid data, so disabled")
-
-
 SOURCES_OF_PROBLEMS: Mapping[type[Model], Callable[[], Iterable[tuple[Any, str]]]] = {
     ModelExposure: partial(broken_exposures, ModelExposure),
     ViewExposure: partial(broken_exposures, ViewExposure),
     PromptText: PROMPTS.broken_rows,
     Skill: SKILLS.broken_rows,
-    Component: _invalid_components,
+    Component: lambda: (
+        (row, gettext("invalid data, so disabled"))
+        for row in of_tenant(Component)
+        .filter(is_enabled=True, missing_since=None)
+        .exclude(**NO_OVERRIDE_VALUES)
+        if not is_valid_row(row)
+    ),
 }
 
 
-# The last changes ---------------------------------------------------------------------------------
-
-
 def _changes(request: HttpRequest, page: int) -> tuple[list[RecentChange], bool]:
-    """Return a page of changes, the newest first, and whether there are older ones."""
+    """Return a page of changes, the newest first, and whether there are older ones.
+
+    Changes of rows that are not in the lists of the user are left out; those of deleted rows are
+    shown. The id of a task gives access to it, so the list of tasks omits some tasks, and the page
+    omits their changes.
+    """
     models = [
         model
         for app in apps.get_app_configs()
@@ -330,18 +322,7 @@ def _changes(request: HttpRequest, page: int) -> tuple[list[RecentChange], bool]
     size = CHANGES_PER_PAGE if page else MAX_CHANGES
     start = max(page - 1, 0) * size
     rows = [*newest[start : start + size + 1]]
-    entries = _visible(request, rows[:size], types)
-    return [_change(log_entry) for log_entry in entries], len(rows) > size
-
-
-def _visible(
-    request: HttpRequest, entries: Sequence[LogEntry], types: Mapping[type[Model], ContentType]
-) -> list[LogEntry]:
-    """Return the entries whose rows are in the lists of the user, and those of deleted rows.
-
-    The id of a task gives access to it, so the list of tasks omits some tasks; their entries are
-    omitted too.
-    """
+    entries = rows[:size]
     hidden: set[int] = set()
     # All tenants share the history, and an entry does not contain the tenant of a deleted row.
     is_strict = thread_context() is not None
@@ -360,7 +341,8 @@ def _visible(
             if log_entry.object_id not in seen
             and (is_strict or model is Task or not log_entry.is_deletion())
         }
-    return [log_entry for log_entry in entries if log_entry.pk not in hidden]
+    shown = [_change(log_entry) for log_entry in entries if log_entry.pk not in hidden]
+    return shown, len(rows) > size
 
 
 def _change(log_entry: LogEntry) -> RecentChange:
@@ -381,9 +363,6 @@ def _change(log_entry: LogEntry) -> RecentChange:
         if log_entry.is_deletion()
         else describe_entry(log_entry, limit=MAX_VALUE),
     )
-
-
-# Models -------------------------------------------------------------------------------------------
 
 
 def _groups(app_list: Iterable[Any]) -> list[tuple[str, Any, list[Any]]]:

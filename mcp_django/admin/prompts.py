@@ -47,8 +47,6 @@ from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.server import all_servers
 from mcp_django.tenants import of_tenant
 
-# Arguments as a table of inputs -------------------------------------------------------------------
-
 BLANK_ROWS = 3
 _COLUMNS = ("name", "description", "required", "choices")
 
@@ -133,8 +131,6 @@ class ArgumentsField(forms.Field):
         return bool(list(initial or []) != list(data or []))
 
 
-# Preview of a prompt ------------------------------------------------------------------------------
-
 SAMPLE = "sample-"
 # Submitted fields that the preview does not need.
 _NOT_RESUBMITTED = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", "_again")
@@ -190,9 +186,6 @@ def _sample(argument: TextArgument) -> str:
 
 def _text_of(content: Any) -> str:
     return content.text if isinstance(content, Text) else str(content)
-
-
-# The form of a prompt -----------------------------------------------------------------------------
 
 
 def _is_prompt_taken(server: str, name: str) -> bool:
@@ -260,9 +253,6 @@ class PromptForm(TextForm):
             self.add_error("text", str(exc))
 
 
-# The admin of prompts -----------------------------------------------------------------------------
-
-
 @admin.register(PromptText)
 class PromptTextAdmin(TextAdmin):
     """The admin of prompts that are written in the admin."""
@@ -324,7 +314,7 @@ class PromptTextAdmin(TextAdmin):
         return None
 
 
-# Preview of a skill -------------------------------------------------------------------------------
+# Skills -------------------------------------------------------------------------------------------
 
 
 def _skill_preview_context(skill: Skill, _data: Any) -> dict[str, Any]:
@@ -335,9 +325,6 @@ def _skill_preview_context(skill: Skill, _data: Any) -> dict[str, Any]:
         "json_text": json.dumps(wire, indent=2, ensure_ascii=False),
         "files": [{"uri": file.uri, "text": file.callable()} for file in files],
     }
-
-
-# The form of a skill ------------------------------------------------------------------------------
 
 
 SKILLS = AdminTextType(
@@ -409,9 +396,6 @@ class SkillForm(TextForm):
                 gettext("Use up to 64 of a-z, 0-9 and single hyphens, for example close-a-notice")
             )
         return name
-
-
-# The admin of skills ------------------------------------------------------------------------------
 
 
 @admin.register(Skill)

@@ -108,8 +108,6 @@ class ServerAdmin(CodeSyncAdmin):
         (_("Access"), {"fields": ["groups", "permissions", "rate"]}),
     ]
 
-    # Permissions ------------------------------------------------------------------------------
-
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return false: servers are declared in code."""
         return False
@@ -117,8 +115,6 @@ class ServerAdmin(CodeSyncAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return false: the overrides of a removed server are kept in case it returns."""
         return False
-
-    # The list ---------------------------------------------------------------------------------
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the change list with figures."""
@@ -161,8 +157,6 @@ class ServerAdmin(CodeSyncAdmin):
         """Return the time of the last call."""
         return _figures(row).last_at
 
-    # The page of one server -------------------------------------------------------------------
-
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
@@ -182,8 +176,6 @@ class ServerAdmin(CodeSyncAdmin):
         # No list contains the title and instructions of the server itself.
         is_listed = LIST_FIELDS.difference({"title"}).intersection(form.changed_data)
         publish_change_once(request, [(obj.name, kind) for kind in LISTS] if is_listed else [])
-
-    # Other pages of a server ------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
         """Add the pages of each server, before Django's pattern that matches any path."""

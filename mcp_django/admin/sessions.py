@@ -131,8 +131,6 @@ class SessionAdmin(RevocableAdmin):
             ),
         )
 
-    # Columns ----------------------------------------------------------------------------------
-
     @admin.display(description=_("client"))
     def client(self, row: Session) -> str:
         """Return the name and version that the client sent."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
@@ -80,7 +80,7 @@ def component_figures(components: Sequence[Component]) -> dict[Key, ComponentFig
     rows = rows.annotate(calls=Count("*"), errors=Count("outcome", filter=Q(outcome__in=FAILURES)))
     columns = ("server", "kind", "component", "calls", "errors")
     counted = {_key(names): (calls, errors) for *names, calls, errors in rows.values_list(*columns)}
-    medians = _medians(counted, _sample_start_times(components, counted, since), since)
+    medians = _medians(components, counted, since)
     return {
         key: ComponentFigures(calls=calls, errors=errors, ms=medians.get(key))
         for key, (calls, errors) in counted.items()
@@ -92,42 +92,36 @@ def _key(names: Sequence[str]) -> Key:
     return server, kind, component
 
 
-def _sample_start_times(
-    components: Sequence[Component], counted: Container[Key], since: datetime
-) -> dict[Key, datetime]:
-    """Return the time of the ``MEDIAN_SAMPLE_SIZE``-th latest call of each component."""
-    if router.db_for_read(Call) != router.db_for_read(Component):
-        # One query cannot read two databases.
-        return {}
-    calls = of_tenant(Call).filter(
-        server=OuterRef("server"), component=OuterRef("key"), kind=OuterRef("kind"), at__gte=since
-    )
-    nth = calls.order_by("-at").values("at")[MEDIAN_SAMPLE_SIZE - 1 : MEDIAN_SAMPLE_SIZE]
-    pks = [
-        component.pk
-        for component in components
-        if (component.server, component.kind, component.key) in counted
-    ]
-    rows = of_tenant(Component).filter(pk__in=pks).order_by().annotate(nth=Subquery(nth))
-    start_times = rows.values_list("server", "kind", "key", "nth")
-    return {_key(names): at for *names, at in start_times if at is not None}
-
-
 def _medians(
-    counted: Iterable[Key], latest: Mapping[Key, datetime], since: datetime
+    components: Sequence[Component], counted: Collection[Key], since: datetime
 ) -> dict[Key, float]:
-    ranges = [
-        Q(server=server, kind=kind, component=component, at__gte=latest.get(key, since))
-        for key in counted
-        for server, kind, component in [key]
-    ]
-    if not ranges:
+    """Return the median time of the ``MEDIAN_SAMPLE_SIZE`` latest calls of each component."""
+    if not counted:
         return {}
+    sample_starts: dict[Key, datetime] = {}
+    # One query cannot read two databases.
+    if router.db_for_read(Call) == router.db_for_read(Component):
+        calls = of_tenant(Call).filter(
+            server=OuterRef("server"),
+            component=OuterRef("key"),
+            kind=OuterRef("kind"),
+            at__gte=since,
+        )
+        nth = calls.order_by("-at").values("at")[MEDIAN_SAMPLE_SIZE - 1 : MEDIAN_SAMPLE_SIZE]
+        pks = [row.pk for row in components if (row.server, row.kind, row.key) in counted]
+        rows = of_tenant(Component).filter(pk__in=pks).order_by().annotate(nth=Subquery(nth))
+        for *names, at in rows.values_list("server", "kind", "key", "nth"):
+            if at is not None:
+                sample_starts[_key(names)] = at
+    ranges = [
+        Q(server=key[0], kind=key[1], component=key[2], at__gte=sample_starts.get(key, since))
+        for key in counted
+    ]
     times: dict[Key, list[float]] = defaultdict(list)
-    rows = of_tenant(Call).filter(reduce(or_, ranges)).exclude(ms=None).order_by()
+    latest = of_tenant(Call).filter(reduce(or_, ranges)).exclude(ms=None).order_by()
     # Calls with the same time can exceed ``MEDIAN_SAMPLE_SIZE`` per component.
     limit = 2 * MEDIAN_SAMPLE_SIZE * len(ranges)
-    for *names, ms in rows.values_list("server", "kind", "component", "ms")[:limit]:
+    for *names, ms in latest.values_list("server", "kind", "component", "ms")[:limit]:
         if ms is not None:
             times[_key(names)].append(ms)
     return {key: median(sample) for key, sample in times.items()}
@@ -157,7 +151,12 @@ def server_figures(names: Sequence[str]) -> dict[str, ServerFigures]:
     earlier = dict(
         calls.filter(server__in=quiet).annotate(last=Max("at")).values_list("server", "last")
     )
-    kinds = _kinds(names)
+    # The number of components in the code by server and kind, in the order of kinds.
+    kinds: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(Component.Kind.values, 0))
+    rows = of_tenant(Component).filter(server__in=names, missing_since=None).order_by()
+    counted = rows.values("server", "kind").annotate(count=Count("*"))
+    for name, kind, count in counted.values_list("server", "kind", "count"):
+        kinds[name][kind] = count
     return {
         name: ServerFigures(
             calls=recent.get(name, (0, None))[0],
@@ -166,18 +165,6 @@ def server_figures(names: Sequence[str]) -> dict[str, ServerFigures]:
         )
         for name in names
     }
-
-
-def _kinds(names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the number of components in the code by server and kind, in the order of kinds."""
-    counts_by_server: dict[str, dict[str, int]] = defaultdict(
-        lambda: dict.fromkeys(Component.Kind.values, 0)
-    )
-    rows = of_tenant(Component).filter(server__in=names, missing_since=None).order_by()
-    counted = rows.values("server", "kind").annotate(count=Count("*"))
-    for name, kind, count in counted.values_list("server", "kind", "count"):
-        counts_by_server[name][kind] = count
-    return counts_by_server
 
 
 # Medians and percentiles from bins ----------------------------------------------------------------
@@ -446,7 +433,13 @@ def build_chart_data(
             if point := points_by_step.get(_floor(call.at, span.step)):
                 point.add_call(call.outcome, call.ms)
         points = [*points_by_step.values()]
-        components = _components_of(_read_few(_of_components(counted)) or ())
+        by_key: dict[Key, ComponentCounts] = {}
+        for call in _read_few(_of_components(counted)) or ():
+            key = (call.server, call.kind, call.component)
+            new = ComponentCounts(server=call.server, kind=call.kind, key=call.component)
+            by_key.setdefault(key, new).add_call(call.outcome, call.ms)
+        ranking = sorted(by_key, key=lambda key: (-by_key[key].calls, key))
+        components = [by_key[key] for key in ranking[:MAX_COMPONENTS]]
     return ChartData(
         range=span,
         since=since,
@@ -476,18 +469,6 @@ def _read_few(calls: QuerySet[Call]) -> list[CallValues] | None:
     return call_values if len(call_values) <= MAX_EXACT else None
 
 
-def _components_of(calls: Iterable[CallValues]) -> list[ComponentCounts]:
-    components: dict[Key, ComponentCounts] = {}
-    for call in calls:
-        name = (call.server, call.kind, call.component)
-        component = components.setdefault(
-            name, ComponentCounts(server=name[0], kind=name[1], key=name[2])
-        )
-        component.add_call(call.outcome, call.ms)
-    ranking = sorted(components.items(), key=lambda pair: (-pair[1].calls, pair[0]))
-    return [component for _name, component in ranking[:MAX_COMPONENTS]]
-
-
 def _of_components(calls: QuerySet[Call]) -> QuerySet[Call]:
     """Return the calls without those of unknown names: clients can send any name.
 
@@ -497,12 +478,10 @@ def _of_components(calls: QuerySet[Call]) -> QuerySet[Call]:
     if router.db_for_read(Call) != router.db_for_read(Component):
         # One query cannot read two databases.
         return calls.exclude(outcome=Outcome.UNKNOWN)
-    rows = (
-        of_tenant(Component)
-        .order_by()
-        .filter(server=OuterRef("server"), kind=OuterRef("kind"), key=OuterRef("component"))
+    rows = of_tenant(Component).filter(
+        server=OuterRef("server"), kind=OuterRef("kind"), key=OuterRef("component")
     )
-    return calls.exclude(Q(outcome=Outcome.UNKNOWN) & ~Exists(rows))
+    return calls.exclude(Q(outcome=Outcome.UNKNOWN) & ~Exists(rows.order_by()))
 
 
 def _steps(span: Range, since: datetime) -> list[datetime]:
@@ -517,11 +496,9 @@ def _over_time(
         TimelinePoint(at=at) for at in _steps(span, since) if cut is None or at + span.step > cut
     ]
     # Comparisons are faster than Django's truncation, which SQLite runs in Python.
+    ends = enumerate(point.at + span.step for point in points)
     step = Case(
-        *(
-            When(at__lt=point.at + span.step, then=Value(number))
-            for number, point in enumerate(points)
-        ),
+        *(When(at__lt=end, then=Value(number)) for number, end in ends),
         # A call that was logged during this request may be after the last step.
         default=Value(NOT_COUNTED),
         output_field=IntegerField(),

@@ -104,8 +104,6 @@ class TaskAdmin(RevocableAdmin):
         (_("Result"), {"fields": ["shown_size", "shown_result"]}),
     ]
 
-    # Permissions ------------------------------------------------------------------------------
-
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return false: calls create tasks."""
         return False
@@ -113,8 +111,6 @@ class TaskAdmin(RevocableAdmin):
     def has_read_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may read the results of other users' tasks."""
         return self.has_view_permission(request) and request.user.has_perm(READ_RESULT_PERMISSION)
-
-    # The rows ---------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return all tasks; those of anonymous callers only with ``read_task_result``.
@@ -152,8 +148,6 @@ class TaskAdmin(RevocableAdmin):
         }
         return super().changelist_view(request, {**extra, **(extra_context or {})})
 
-    # Cancellation -----------------------------------------------------------------------------
-
     def end(self, request: HttpRequest, rows: Sequence[Task]) -> None:
         """Cancel the tasks after this transaction commits: other processes read the rows."""
         transaction.on_commit(partial(_cancel, list(rows)), using=write_alias())
@@ -170,8 +164,6 @@ class TaskAdmin(RevocableAdmin):
             queryset,
             lambda n: ngettext("%(n)d task was cancelled.", "%(n)d tasks were cancelled.", n),
         )
-
-    # Columns ----------------------------------------------------------------------------------
 
     @admin.display(description=_("caller"))
     def caller_name(self, row: Task) -> str:
@@ -209,8 +201,6 @@ class TaskAdmin(RevocableAdmin):
     def caller_and_client(self, row: Task) -> SafeString:
         """Return the names of the caller and the client."""
         return with_details(self.caller_name(row), self.client(row))
-
-    # The page of one task ---------------------------------------------------------------------
 
     @admin.display(description=_("status message"))
     def whole_message(self, row: Task) -> str:
@@ -315,12 +305,6 @@ def _cancel(rows: Sequence[Task]) -> None:
         task_rows.cancel_task(row)
 
 
-# From a call record to its task -------------------------------------------------------------------
-
-# A call record links to the task that the call started, or that it ran. The record does not
-# contain the id of the task, since the id gives access to the task. Both are matched by caller,
-# tool and digest of the arguments, so two identical calls link to the tasks of both.
-
 # How many tasks of the tool are searched, and how many matching ones are shown.
 MAX_CANDIDATES, MAX_TASKS_SHOWN = 100, 5
 # A call record is older than its task, and its time is from another clock.
@@ -328,7 +312,12 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 
 
 def link_tasks_of_call(call: Call) -> SafeString | str:
-    """Return links to the tasks of a call, empty if none exists."""
+    """Return links to the tasks that a call started, or to the one that it ran; empty without one.
+
+    A call record does not contain the id of its task, since the id gives access to the task. Both
+    are matched by caller, tool and digest of the arguments, so two identical calls link to the
+    tasks of both.
+    """
     if call.kind != "tool" or not call.arguments_digest:
         return ""
     tasks = rows_of_tenant(Task).filter(server=call.server, tool=call.component)
@@ -356,9 +345,6 @@ def link_tasks_of_call(call: Call) -> SafeString | str:
         }
         links.append((link_to_row("task", row.pk, label),))
     return format_html_join(" ", "{}", links)
-
-
-# What the page of a task shows --------------------------------------------------------------------
 
 
 def _outcome_of(row: Task) -> Any:

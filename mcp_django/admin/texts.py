@@ -38,8 +38,6 @@ from mcp_django.overrides.text_versions import (
 from mcp_django.server import all_servers
 from mcp_django.tenants import of_tenant
 
-# What differs between prompts and skills ----------------------------------------------------------
-
 
 @dataclass(frozen=True, kw_only=True)
 class AdminTextType:
@@ -76,9 +74,6 @@ class AdminTextType:
 
 
 INVALID_MESSAGE = _("The %(noun)s is invalid: %(why)s")
-
-
-# The form of a text -------------------------------------------------------------------------------
 
 
 class TextForm(RestrictedForm):
@@ -155,8 +150,6 @@ class TextForm(RestrictedForm):
                 self.add_error(None, INVALID_MESSAGE % {"noun": self.noun, "why": exc})
 
 
-# Preview and versions of a text -------------------------------------------------------------------
-
 PAGE_SIZE = 50
 
 
@@ -176,8 +169,6 @@ class TextPages(MCPModelAdmin):
             self.page_path(f"{version}restore/", self.restore_view, "restore"),
             *super().get_urls(),
         ]
-
-    # Preview --------------------------------------------------------------------------------------
 
     def preview_view(self, request: HttpRequest, object_id: str | None = None) -> HttpResponseBase:
         """Show what a client would get for the submitted form; saves nothing."""
@@ -202,8 +193,6 @@ class TextPages(MCPModelAdmin):
         return self._page(
             request, self.kind.preview_template, gettext("Preview"), linked_row, **context
         )
-
-    # Versions -------------------------------------------------------------------------------------
 
     def versions_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Show all versions, the newest first."""
@@ -267,8 +256,6 @@ class TextPages(MCPModelAdmin):
         self.message_user(request, problem, messages.ERROR)
         return redirect(self.page_url("version", row.pk, number))
 
-    # What these pages share -----------------------------------------------------------------------
-
     def _row(
         self, request: HttpRequest, object_id: str, has_permission: Callable[..., bool]
     ) -> Any:
@@ -311,8 +298,6 @@ def _errors(form: Any) -> list[tuple[str, str]]:
         for error in errors
     ]
 
-
-# Texts --------------------------------------------------------------------------------------------
 
 FIXED = ("server", "name")
 
@@ -385,8 +370,6 @@ class TextAdmin(SwitchableAdmin, TextPages):
             gettext("available") if row.is_enabled else gettext("disabled")
         )
 
-    # Changes --------------------------------------------------------------------------------------
-
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
         """Save the row, with a new version if its content has changed."""
         based_on = form.cleaned_data.get("based_on") or 0
@@ -404,8 +387,6 @@ class TextAdmin(SwitchableAdmin, TextPages):
         servers = set(queryset.order_by().values_list("server", flat=True).distinct())
         super().delete_queryset(request, queryset)
         self._publish_change(servers)
-
-    # Actions --------------------------------------------------------------------------------------
 
     def set_enabled(
         self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool

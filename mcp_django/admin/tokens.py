@@ -37,8 +37,6 @@ from mcp_django.models.tokens import validate_networks
 from mcp_django.server import all_servers
 from mcp_django.storage import databases
 
-# The form that creates a token --------------------------------------------------------------------
-
 
 def _scope_choices() -> list[tuple[str, str]]:
     """Return the scopes that settings describe, and those that a server or component requires."""
@@ -157,8 +155,6 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
         return moment
 
 
-# Tokens -------------------------------------------------------------------------------------------
-
 # How long a submitted form is remembered, so that submitting it again creates no other token.
 FORM_SECONDS = 24 * 3600
 
@@ -234,8 +230,6 @@ class AccessTokenAdmin(RevocableAdmin):
         form_class = super().get_form(request, obj, *args, **kwargs)
         return type(form_class.__name__, (form_class,), {"by": request.user})
 
-    # Creation ---------------------------------------------------------------------------------
-
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
@@ -292,8 +286,6 @@ class AccessTokenAdmin(RevocableAdmin):
         response["Referrer-Policy"] = "no-referrer"
         return response
 
-    # Revocation -------------------------------------------------------------------------------
-
     def end(self, request: HttpRequest, rows: Sequence[AccessToken]) -> None:
         """Revoke the tokens; saving notifies every process after the transaction commits."""
         for token in rows:
@@ -314,8 +306,6 @@ class AccessTokenAdmin(RevocableAdmin):
             queryset,
             lambda n: ngettext("%(n)d token was revoked.", "%(n)d tokens were revoked.", n),
         )
-
-    # Columns ----------------------------------------------------------------------------------
 
     @admin.display(description=_("token"))
     def masked(self, token: AccessToken) -> str:

@@ -371,9 +371,6 @@ def check_uri_schemes(component: Component) -> Iterator[Problem]:
         yield f"The {component} has the URI {component.key!r}, {what}.", hint
 
 
-# Overrides in the database ------------------------------------------------------------------------
-
-
 def check_overrides(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
@@ -384,34 +381,31 @@ def check_overrides(
     if router.db_for_read(tables.Component) not in (databases or ()):
         return []
     try:
-        return list(_override_problems())
+        overridden = [
+            *tables.Server._default_manager.all(),
+            *tables.Component._default_manager.filter(missing_since=None),
+        ]
+        names_by_column = {
+            "groups": _group_names(),
+            "permissions": _stored_permissions(),
+            "scopes": known_scopes(),
+        }
     except DatabaseError:
         # The tables do not exist yet; ``migrate`` runs this check first.
         return []
-
-
-def _override_problems() -> Iterable[CheckMessage]:
-    overridden = [
-        *tables.Server._default_manager.all(),
-        *tables.Component._default_manager.filter(missing_since=None),
+    return [
+        checks.Warning(
+            f"The {row._meta.verbose_name} {row} is restricted in the admin to {column} "
+            f"that do not exist: {', '.join(unknown)}.",
+            hint="Only superusers have an unknown group or permission, and no token has an "
+            "unknown scope. Choose existing ones in the admin.",
+            obj=row,
+            id="mcp_django.W015",
+        )
+        for row in overridden
+        for column, names in names_by_column.items()
+        if (unknown := sorted(set(getattr(row, column, ())) - names))
     ]
-    names_by_column = {
-        "groups": _group_names(),
-        "permissions": _stored_permissions(),
-        "scopes": known_scopes(),
-    }
-    for row in overridden:
-        for column, names in names_by_column.items():
-            unknown = sorted(set(getattr(row, column, ())) - names)
-            if unknown:
-                yield checks.Warning(
-                    f"The {row._meta.verbose_name} {row} is restricted in the admin to {column} "
-                    f"that do not exist: {', '.join(unknown)}.",
-                    hint="Only superusers have an unknown group or permission, and no token has an "
-                    "unknown scope. Choose existing ones in the admin.",
-                    obj=row,
-                    id="mcp_django.W015",
-                )
 
 
 def _group_names() -> set[str]:
@@ -430,8 +424,6 @@ def _stored_permissions() -> set[str]:
     rows = Permission.objects.values_list("content_type__app_label", "codename")
     return {f"{app}.{codename}" for app, codename in rows}
 
-
-# Names of tools and of sensitive arguments --------------------------------------------------------
 
 # Hosts put the server's name before it, and accept 60 to 64 characters together.
 LONGEST_NAME = 40

@@ -510,8 +510,6 @@ def _has_metadata_urls() -> bool:
     return True
 
 
-# The backend that runs tasks ----------------------------------------------------------------------
-
 # Backends of Django and django-tasks for development, by the names of their classes.
 QUEUE = "default"
 IMMEDIATE_BACKEND, DUMMY_BACKEND = "ImmediateBackend", "DummyBackend"
@@ -595,9 +593,6 @@ def _task_backend_problem(alias: str) -> tuple[str, str] | None:
                 message.hint or "Fix this error.",
             )
     return None
-
-
-# The sign-in page for approvals -------------------------------------------------------------------
 
 
 @system_check(checks.Warning, "mcp_django.W016")

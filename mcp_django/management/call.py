@@ -110,7 +110,10 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         component, options["name"], pairs=options["pairs"], json_arguments=options["json_args"]
     )
     attempt = _Attempt(server, component, find_principal(options["user"]))
-    answers = OptionAnswerer(options["answers"], _make_answerer(command, options))
+    stdin = options.get("stdin") or sys.stdin
+    is_terminal = stdin is not None and not stdin.closed and stdin.isatty()
+    fallback = TerminalAnswerer(stdin, command.stderr) if is_terminal else NonInteractiveAnswerer()
+    answers = OptionAnswerer(options["answers"], fallback)
     exceptions: list[Exception] = []
 
     def record_exception(exception: Exception, **kwargs: Any) -> None:
@@ -140,12 +143,6 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     if unused := answers.unused_text():
         # The call itself succeeded, so unused answers are a warning.
         command.stderr.write(unused, style_func=command.style.WARNING)
-
-
-def _make_answerer(command: BaseCommand, options: Mapping[str, Any]) -> Answerer:
-    stdin = options.get("stdin") or sys.stdin
-    is_terminal = stdin is not None and not stdin.closed and stdin.isatty()
-    return TerminalAnswerer(stdin, command.stderr) if is_terminal else NonInteractiveAnswerer()
 
 
 def _write_response(command: BaseCommand, options: Mapping[str, Any], response: Message) -> None:
@@ -230,6 +227,19 @@ class _Attempt:
             CommandError: a client request cannot be answered.
             AccessRefused: the caller is not authorized, has to authenticate or lacks a scope.
         """
+
+        def write_notification(message: Message) -> None:
+            method, params = message["method"], message["params"]
+            if method == "notifications/progress":
+                total = f"/{params['total']:g}" if "total" in params else ""
+                line = f"[{params['progress']:g}{total}] {params.get('message', '')}".rstrip()
+            else:
+                data = params.get("data")
+                text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+                logger = f" {params['logger']}" if "logger" in params else ""
+                line = f"[{params.get('level', method)}{logger}] {text}"
+            stderr.write(escape_control_characters(line), style_func=str)
+
         # The newest revision without a handshake that the server supports.
         served = (
             revision for revision in STATELESS if revision.version in self.server.protocol_versions
@@ -242,9 +252,7 @@ class _Attempt:
             client_info=CLIENT,
             capabilities=capabilities,
             answer=partial(self._answer_requests, answerer),
-            hear=lambda message: stderr.write(
-                escape_control_characters(_notification_text(message)), style_func=str
-            ),
+            hear=write_notification,
             origin="command",
         )
         return client.request(method, params)
@@ -332,15 +340,3 @@ class _Attempt:
     @property
     def _caller(self) -> str:
         return self.principal.user.get_username() or "anonymous callers (no --user)"
-
-
-def _notification_text(message: Message) -> str:
-    """Return progress or a log message as a line."""
-    method, params = message["method"], message["params"]
-    if method == "notifications/progress":
-        total = f"/{params['total']:g}" if "total" in params else ""
-        return f"[{params['progress']:g}{total}] {params.get('message', '')}".rstrip()
-    data = params.get("data")
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-    logger = f" {params['logger']}" if "logger" in params else ""
-    return f"[{params.get('level', method)}{logger}] {text}"

@@ -48,7 +48,20 @@ def _explain(exc: BaseException) -> str:
     for cause in _chain_of(exc):
         alias = _database_alias(cause)
         if isinstance(cause, AnyDatabaseError):
-            return _database_error_text(cause, alias)
+            # PostgreSQL's text continues with the statement and hints that do not help here.
+            text = safe_str(cause).strip().partition("\n")[0].rstrip(".")
+            database = f"The database {alias or ' or '.join(connections)!r}"
+            if MISSING_TABLE.search(text):
+                return f"{database}: {text}. Did you run manage.py migrate?"
+            if LOCKED.search(text):
+                return f"{database}: {text}. Another process is writing to it; try again."
+            if (
+                isinstance(cause, DatabaseError)
+                and alias
+                and connections[alias].connection is not None
+            ):
+                return f"{database}: {text}. {TRACEBACK_HINT}"
+            return f"{database} cannot be reached: {text}. See DATABASES in the settings."
         if isinstance(cause, ImproperlyConfigured) and alias:
             return f"The database {alias!r} is not configured: {safe_str(cause)} (see DATABASES)"
     if isinstance(exc, ImproperlyConfigured):
@@ -80,19 +93,6 @@ def _chain_of(exc: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-def _database_error_text(exc: BaseException, alias: str) -> str:
-    # PostgreSQL's text continues with the statement and hints that do not help here.
-    text = safe_str(exc).strip().partition("\n")[0].rstrip(".")
-    name = alias or " or ".join(connections)
-    if MISSING_TABLE.search(text):
-        return f"The database {name!r}: {text}. Did you run manage.py migrate?"
-    if LOCKED.search(text):
-        return f"The database {name!r}: {text}. Another process is writing to it; try again."
-    if isinstance(exc, DatabaseError) and alias and connections[alias].connection is not None:
-        return f"The database {name!r}: {text}. {TRACEBACK_HINT}"
-    return f"The database {name!r} cannot be reached: {text}. See DATABASES in the settings."
-
-
 def _database_alias(exc: BaseException) -> str:
     """Return the alias of the database that raised an exception, found in its traceback frames.
 
@@ -107,9 +107,6 @@ def _database_alias(exc: BaseException) -> str:
             if isinstance(candidate, BaseDatabaseWrapper):
                 alias = candidate.alias
     return alias
-
-
-# Logging handler of last resort -------------------------------------------------------------------
 
 
 @contextmanager

@@ -170,8 +170,6 @@ def _report_text(changes: Sequence[Change], path: Path) -> str:
     return "\n".join(lines[1:])
 
 
-# Contract text and digests ------------------------------------------------------------------------
-
 DIGEST = "digest"
 
 
@@ -195,8 +193,6 @@ def _has_valid_digest(value: Any) -> bool:
     """Return whether an object matches its digest."""
     return isinstance(value, dict) and _with_digest(value)[DIGEST] == value.get(DIGEST)
 
-
-# Comparing two contracts --------------------------------------------------------------------------
 
 ContractEntry = Mapping[str, Any]
 TEXT_MEMBERS = ("title", "description", "instructions", "website_url", "icons")
@@ -261,8 +257,6 @@ def _components_changes(
     for key in new.keys() - {current_keys.get(key) for key in old}:
         yield key, Level.SAFE, "was added"
 
-
-# Changes of one component -------------------------------------------------------------------------
 
 IDENTIFYING_MEMBERS = frozenset({"name", "uri", "uriTemplate"})
 """The members that identify a component; a change of one is reported as a rename."""
@@ -340,8 +334,6 @@ def _changed_members(old: Any, new: Any) -> str:
     return f": {', '.join(names)}" if names else ""
 
 
-# The contract that code declares ------------------------------------------------------------------
-
 FORMAT = 1
 SERVERS = "servers"
 
@@ -397,9 +389,6 @@ def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
     return [icon.to_wire() for icon in icons]
 
 
-# Changes of permissions and scopes ----------------------------------------------------------------
-
-
 def _access_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[LeveledChange]:
     """Yield the changes of permissions, scopes, required client capabilities and approvals.
 
@@ -425,8 +414,6 @@ def _listed_changes(
         if requirement not in after:
             yield gone, f"no longer needs {what} {requirement}"
 
-
-# Reading a contract file --------------------------------------------------------------------------
 
 MAX_BYTES = 64 * 1024 * 1024
 WRITE_COMMAND = "manage.py mcp contract"

@@ -72,9 +72,6 @@ class Effect(Enum):
     UNKNOWN = "unknown"
 
 
-# Rules for the change of one keyword --------------------------------------------------------------
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 

@@ -204,8 +204,6 @@ def _report_text(report: HostReport) -> str:
     return "\n".join(lines)
 
 
-# One host, step by step ---------------------------------------------------------------------------
-
 FIX_INSTALL_OAUTH = (
     "Install the authorization server: 'oauth2_provider' and 'mcp_django.oauth' in "
     "INSTALLED_APPS, OAUTH2_PROVIDER = provider_settings(), include('mcp_django.oauth.urls')."
@@ -241,34 +239,27 @@ def diagnose(
                 probe.add_skipped("address", f"{what}; set BASE_URL, or pass the public URL")
         with probe.recording():
             answer = _diagnose_endpoint(probe, url, host)
+            addresses = [*resource_addresses(url, answer), server_address(origin_of(url), "root")]
+            # Whether the site uses OAuth: by its challenge, or by a metadata document.
+            is_challenged = "resource_metadata" in (answer.challenge() or {})
             if answer.status == 200:
                 pass  # no client has to sign in
-            elif not _has_oauth(probe, url, answer):
-                _report_without_oauth(probe, host, is_chosen=is_chosen)
-            else:
+            elif is_challenged or _first(probe, addresses) is not None:
                 discovery = diagnose_discovery(probe, url, host, answer)
                 client = diagnose_registration(probe, host, discovery.server, registration)
                 if client is not None:
                     diagnose_sign_in(probe, host, client, discovery)
+            elif host.sends_token:
+                what = "the site has no sign-in: use a token, see manage.py mcp connect"
+                probe.add_ok("token", what)
+            else:
+                what = f"{host.title} does not support tokens and has to sign in"
+                if is_chosen:
+                    probe.add_failure("sign-in", what, FIX_INSTALL_OAUTH)
+                else:
+                    what += f", which needs OAuth: {docs_url('howto/oauth')}"
+                    probe.add_skipped("sign-in", what)
         yield probe
-
-
-def _has_oauth(probe: Probe, url: str, answer: ProbeResponse) -> bool:
-    """Return whether a site uses OAuth, by its challenge or a metadata document."""
-    if "resource_metadata" in (answer.challenge() or {}):
-        return True
-    root = server_address(origin_of(url), "root")
-    return _first(probe, [*resource_addresses(url, answer), root]) is not None
-
-
-def _report_without_oauth(probe: Probe, host: HostProfile, *, is_chosen: bool) -> None:
-    what = f"{host.title} does not support tokens and has to sign in"
-    if host.sends_token:
-        probe.add_ok("token", "the site has no sign-in: use a token, see manage.py mcp connect")
-    elif is_chosen:
-        probe.add_failure("sign-in", what, FIX_INSTALL_OAUTH)
-    else:
-        probe.add_skipped("sign-in", f"{what}, which needs OAuth: {docs_url('howto/oauth')}")
 
 
 # Checks that apply to every host ------------------------------------------------------------------

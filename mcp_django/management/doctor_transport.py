@@ -118,9 +118,6 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-# The site over HTTP -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTransport:
     """Sends requests over the network, as hosts do, with a timeout of ``timeout`` seconds each.
@@ -177,8 +174,6 @@ def _read_response(response: Any) -> ProbeResponse:
         body=b"" if is_stream else response.read(MAX_BYTES),
     )
 
-
-# The site in this process -------------------------------------------------------------------------
 
 PORTS = {"http": "80", "https": "443"}
 
@@ -260,8 +255,6 @@ def own_origin() -> str:
             return f"http://{host}" if is_local else f"https://{host}"
     return "http://localhost"
 
-
-# ``HostReport``: the findings for one host --------------------------------------------------------
 
 Verdict = Literal["ok", "failed", "warned", "skipped"]
 MARKS: dict[str, str] = {"ok": "✓", "failed": "✗", "warned": "!", "skipped": "-"}

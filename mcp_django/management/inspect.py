@@ -43,7 +43,7 @@ from mcp_django.management.text_output import (
 )
 from mcp_django.management.values import Schema, describe_arguments
 from mcp_django.protocol.revisions import LATEST, Revision
-from mcp_django.schema.portable import lint
+from mcp_django.schema.lint import lint
 from mcp_django.server import MCPServer
 
 INDENT = 2
@@ -134,9 +134,6 @@ def _schema_if_not_listed(report: ComponentReport, member: str, schema: Schema |
     return "" if schema is None or report.wire.get(member) == schema else indented_json(schema)
 
 
-# Where a component's code is ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A location in the code; ``line`` is ``None`` if it is not in a Python source file."""
@@ -191,9 +188,6 @@ def _source_of_class(cls: type) -> Source:
         # The class was created at run time, or in a shell.
         file, line = None, None
     return Source(module=cls.__module__, name=cls.__qualname__, file=file, line=line)
-
-
-# What the command prints --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -147,10 +147,19 @@ def find_component(
     servers = find_servers(server)
     for candidate in servers:
         components = _matching_components(candidate, name, kind)
-        if len(components) > 1:
-            raise _ambiguity_error(candidate, name, components)
-        if components:
+        if len(components) == 1:
             return candidate, components[0]
+        if components:
+            kinds = {component_type(component).plural for component in components}
+            problem = f"{name!r} is the name of several"
+            if len(kinds) == 1:
+                keys = ", ".join(component.key for component in components)
+                raise CommandError(f"{problem} {kinds.pop()}; use one of: {keys}.")
+            ways = "".join(
+                f"\n  --kind {component_type(component).plural:<10} {component.key}"
+                for component in components
+            )
+            raise CommandError(f"{problem} components on server {candidate.name!r}. Choose:{ways}")
     names = dict.fromkeys(
         text
         for candidate in servers
@@ -176,20 +185,6 @@ def _matching_components(
         return components
     readable = server.catalog.find_resource(name) or server.declared_catalog.find_resource(name)
     return [readable[0]] if readable and kind in (None, component_type(readable[0])) else []
-
-
-def _ambiguity_error(server: MCPServer, name: str, components: Sequence[Component]) -> CommandError:
-    kinds = {component_type(component).plural for component in components}
-    if len(kinds) == 1:
-        keys = ", ".join(component.key for component in components)
-        return CommandError(f"{name!r} is the name of several {kinds.pop()}; use one of: {keys}.")
-    ways = "".join(
-        f"\n  --kind {component_type(component).plural:<10} {component.key}"
-        for component in components
-    )
-    return CommandError(
-        f"{name!r} is the name of several components on server {server.name!r}. Choose:{ways}"
-    )
 
 
 def find_user(username: str) -> Any:
@@ -232,8 +227,6 @@ def find_revision(version: str) -> Revision:
     return REVISIONS[known_name("revision", version, REVISIONS)]
 
 
-# Catalog and disabled components ------------------------------------------------------------------
-
 DISABLED = "disabled in the admin"
 
 
@@ -272,9 +265,6 @@ def kind_argument(text: str) -> ComponentType:
         if text in (kind.plural, kind.name):
             return kind
     raise argparse.ArgumentTypeError(f"{text!r} is not a valid kind; use {', '.join(PLURALS)}")
-
-
-# Facts about a component --------------------------------------------------------------------------
 
 
 def flags(component: Component) -> list[str]:
@@ -325,9 +315,6 @@ def component_summary(component: Component) -> dict[str, Any]:
     }
 
 
-# Addresses of the servers -------------------------------------------------------------------------
-
-
 def endpoint_url(server: MCPServer) -> str:
     """Return the absolute URL of a server for clients.
 
@@ -353,9 +340,6 @@ def check_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CommandError(f"{url!r} is not an HTTP URL; write https://example.com/mcp.")
     return url
-
-
-# The command that starts ``mcp stdio`` ------------------------------------------------------------
 
 
 def stdio_command(*, server: str | None, user: str | None) -> tuple[str, ...]:

@@ -35,8 +35,6 @@ from mcp_django.management.values import (
 from mcp_django.protocol.text import clip
 from mcp_django.schema.form_fields import FormField, fields_of
 
-# Client requests ----------------------------------------------------------------------------------
-
 ClientResult = dict[str, Any]
 
 FORM, PAGE, SAMPLING, ROOTS = "form", "page", "sampling", "roots"

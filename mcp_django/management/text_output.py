@@ -105,8 +105,6 @@ def indented_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-# Tables -------------------------------------------------------------------------------------------
-
 WIDTH = 80
 GAP = "  "
 # The minimum width of a squeezed column, so that its texts can still be distinguished.
@@ -145,8 +143,6 @@ def format_table(
         lines.append(" " * indent + line.rstrip())
     return "\n".join(lines)
 
-
-# Output streams -----------------------------------------------------------------------------------
 
 ESCAPES = "mcp_django.escapes"
 

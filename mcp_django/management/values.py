@@ -188,11 +188,6 @@ def _boolean(text: str) -> bool:
     return BOOLEAN_WORDS[text.lower()]
 
 
-def _null(text: str) -> None:
-    if text != "null":
-        raise ValueError
-
-
 def _any(text: str) -> Any:
     try:
         return parse_json(text)
@@ -206,13 +201,11 @@ ARGUMENT_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "boolean": _boolean,
     "array": _json_of(list),
     "object": _json_of(dict),
-    "null": _null,
+    "null": lambda text: _choice(text, [None]),
     "string": str,
     "any": _any,
 }
 
-
-# Fields of an elicitation form --------------------------------------------------------------------
 
 # The server validates the answer again; parsing it here saves a round trip.
 
@@ -304,9 +297,6 @@ KIND_TEXTS = {
     "choice": "one of these",
     "choices": "some of these, separated by commas",
 }
-
-
-# Arguments in words -------------------------------------------------------------------------------
 
 
 def describe_arguments(schema: Schema) -> list[dict[str, Any]]:

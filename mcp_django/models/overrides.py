@@ -112,9 +112,6 @@ class Component(OverrideFields):
         return f"{dict(self.Kind.choices).get(self.kind, self.kind)} {self.key}"
 
 
-# Exposed models and views -------------------------------------------------------------------------
-
-
 class Exposure(models.Model):
     """A model or view that is exposed in the admin."""
 
@@ -171,9 +168,6 @@ class ViewExposure(Exposure):
         """Set the kind, then save."""
         self.kind = Exposure.Kind.VIEW
         super().save(*args, **kwargs)
-
-
-# Prompts and skills -------------------------------------------------------------------------------
 
 
 class AdminText(UniqueByTenant):

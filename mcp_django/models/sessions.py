@@ -103,9 +103,6 @@ class Inbox(models.Model):
         return f"{self.kind} {self.ref}"
 
 
-# Streams, events, workers and topics --------------------------------------------------------------
-
-
 class Worker(models.Model):
     """A process that owns streams; if its heartbeat stops, its streams are lost."""
 

@@ -144,9 +144,6 @@ class Task(models.Model):
         return self.status in ("completed", "failed", "cancelled")
 
 
-# Leases and attachments ---------------------------------------------------------------------------
-
-
 class Lease(models.Model):
     """A lease: an exclusive right until a point in time, for cleanup or one-time confirmations."""
 

@@ -181,9 +181,6 @@ class AccessToken(models.Model):
             self.save(update_fields=["revoked_at"])
 
 
-# Security events and external identities ----------------------------------------------------------
-
-
 class AuthEvent(models.Model):
     """An event of the security log; contains no token, code or secret."""
 

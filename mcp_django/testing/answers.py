@@ -98,7 +98,6 @@ class NotificationRecorder:
         return [{member: params.get(member) for member in members} for params in all_params]
 
 
-# Answers of the test's user -----------------------------------------------------------------------
 ALL_CAPABILITIES: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},

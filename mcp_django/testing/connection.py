@@ -150,8 +150,6 @@ async def _next(coming: AsyncGenerator[Message, None]) -> Message | None:
     return await anext(coming, None)
 
 
-# The event loop -----------------------------------------------------------------------------------
-
 T = TypeVar("T")
 
 # How long the test waits, at most, for the thread to end.

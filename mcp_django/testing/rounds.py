@@ -229,8 +229,6 @@ def result_of(response: Message) -> dict[str, Any]:
     return result
 
 
-# Functions that write before they ask -------------------------------------------------------------
-
 _WRITE = re.compile(
     r"\s*(INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|ALTER|DROP|TRUNCATE)\b", re.IGNORECASE
 )

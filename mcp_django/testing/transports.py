@@ -74,8 +74,6 @@ def _cancellation(message: Message) -> Message:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
 
-# Streamable HTTP ----------------------------------------------------------------------------------
-
 PATH = "/mcp"
 
 
@@ -95,8 +93,11 @@ class HTTPChannel:
             async with sending as response:
                 if not response.is_stream:
                     answer = check_status(response, await response.body())
-                    self._note_session(response, answer)
                     if answer is not None:
+                        if names.SESSION_ID in response.headers:
+                            self._headers[names.SESSION_ID] = response.headers[names.SESSION_ID]
+                            version = answer["result"]["protocolVersion"]
+                            self._headers[names.MCP_PROTOCOL_VERSION] = version
                         yield answer
                     return
                 async for incoming in _events(response, decoder):
@@ -145,12 +146,6 @@ class HTTPChannel:
                 headers |= self._mirrored(params)
         return send_asgi_request(self._app, "POST", PATH, headers, jsonrpc.encode(message))
 
-    def _note_session(self, response: ASGIResponse, answer: Message | None) -> None:
-        if answer is not None and names.SESSION_ID in response.headers:
-            self._headers[names.SESSION_ID] = response.headers[names.SESSION_ID]
-            version = answer["result"]["protocolVersion"]
-            self._headers[names.MCP_PROTOCOL_VERSION] = version
-
     def _mirrored(self, params: Message) -> dict[str, str]:
         tool = self._entrance.catalog.find_tool(params.get("name"))
         headers = {}
@@ -173,9 +168,6 @@ async def _events(
             # The first event of a 2025-11-25 stream has an id but no message.
             if event.data:
                 yield msgspec.json.decode(event.data)
-
-
-# HTTP+SSE and stdio -------------------------------------------------------------------------------
 
 
 class _SharedChannel(ABC):
@@ -320,8 +312,6 @@ class EventChannel(_SharedChannel):
             self._reading = self._endpoint = None
 
 
-# The transports by name ---------------------------------------------------------------------------
-
 CHANNELS: Final[Mapping[str, Callable[[AuthenticatedTestServer], ClientChannel]]] = {
     "http": HTTPChannel,
     "sse": EventChannel,
@@ -399,32 +389,8 @@ async def send_asgi_request(
     app: _Application, verb: str, target: str, headers: Mapping[str, str], body: bytes = b""
 ) -> AsyncIterator[ASGIResponse]:
     """Send an ASGI request; on exit, close the connection and wait for the application."""
-    gone = asyncio.Event()
-    waiting = [{"type": "http.request", "body": body, "more_body": False}]
-    response = ASGIResponse()
-
-    async def receive() -> _Part:
-        if waiting:
-            return waiting.pop()
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    serving = asyncio.create_task(app(_scope(verb, target, headers), receive, response.coming.put))
-    serving.add_done_callback(lambda _: response.coming.put_nowait(None))
-    try:
-        await response.start()
-        if not response.status:
-            await serving
-            raise EOFError(f"The application ended without a response to {verb} {target}.")
-        yield response
-    finally:
-        gone.set()
-        await serving
-
-
-def _scope(verb: str, target: str, headers: Mapping[str, str]) -> Scope:
     path, _, query = target.partition("?")
-    return {
+    scope: Scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
@@ -441,6 +407,27 @@ def _scope(verb: str, target: str, headers: Mapping[str, str]) -> Scope:
         "client": ("127.0.0.1", 5000),
         "server": ("testserver", 80),
     }
+    gone = asyncio.Event()
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+    response = ASGIResponse()
+
+    async def receive() -> _Part:
+        if waiting:
+            return waiting.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    serving = asyncio.create_task(app(scope, receive, response.coming.put))
+    serving.add_done_callback(lambda _: response.coming.put_nowait(None))
+    try:
+        await response.start()
+        if not response.status:
+            await serving
+            raise EOFError(f"The application ended without a response to {verb} {target}.")
+        yield response
+    finally:
+        gone.set()
+        await serving
 
 
 # Rejections as exceptions -------------------------------------------------------------------------
@@ -503,9 +490,6 @@ def _raise_refusal(message: str, *, error: str, is_unknown: bool, scopes: Iterab
     raise ConnectionRefused(message)
 
 
-# Overrides within a test --------------------------------------------------------------------------
-
-
 class ServerUnderTest:
     """A server that reloads its overrides for each request.
 
@@ -553,8 +537,6 @@ def _is_database_forbidden() -> bool:
         return False
     return False
 
-
-# Authentication of the test's user ----------------------------------------------------------------
 
 BACKEND = "mcp_django.testing.transports.EntranceBackend"
 

@@ -35,8 +35,6 @@ from mcp_django.schema.form_fields import (
 )
 from mcp_django.schema.structure import Schema, number_bounds, number_keyword
 
-# Form fields for the shapes of values -------------------------------------------------------------
-
 LEAVE, NULL, EMPTY = "leave", "null", "empty"
 BLANK = object()
 """The value of an empty field; an empty string can be a value that was entered."""
@@ -225,8 +223,6 @@ def _local(text: str) -> str:
     return moment.isoformat(timespec="seconds")
 
 
-# ``ArgumentControl``: one argument of a form ------------------------------------------------------
-
 LEFT_OUT = object()
 """The value of an argument that is not sent."""
 MEANINGS: Mapping[str, Any] = {LEAVE: _("leave it out"), NULL: _("send null")}
@@ -272,8 +268,6 @@ class ArgumentControl(FormField):
     def asks_about_empty(self) -> bool:
         """Whether a second field selects the meaning; a choice has the meanings as options."""
         return not self.is_choice and len(self.meanings) > 1
-
-    # Fields ---------------------------------------------------------------------------------------
 
     def fields(self) -> dict[str, forms.Field]:
         """Return the form fields by name."""
@@ -327,8 +321,6 @@ class ArgumentControl(FormField):
         if self.shape.kind not in ("json", "whole"):
             return ""
         return json.dumps(self.shape.schema, ensure_ascii=False, indent=2)
-
-    # Values ---------------------------------------------------------------------------------------
 
     def read_value(self, cleaned: Mapping[str, Any]) -> Any:
         """Return the value that was entered, or ``LEFT_OUT``.
@@ -427,8 +419,6 @@ def _read_controls(
             values[control.name] = value
     return values, problems
 
-
-# Forms --------------------------------------------------------------------------------------------
 
 SUGGESTION_SUFFIX = ":suggested"
 # Django rejects requests with more than DATA_UPLOAD_MAX_NUMBER_FIELDS fields, 1000 by default.

@@ -144,9 +144,6 @@ def _run_step(
     )
 
 
-# Steps of the form of a component -----------------------------------------------------------------
-
-
 def _show_empty_form(target: PlaygroundTarget) -> HttpResponseBase:
     """Show the form, with the variables of a URI, or with the arguments of a call in the log.
 
@@ -170,27 +167,21 @@ def _show_empty_form(target: PlaygroundTarget) -> HttpResponseBase:
     return screens.show_form(target, _form(target, arguments=arguments))
 
 
-def _run_component(target: PlaygroundTarget) -> HttpResponseBase:
-    """Run a component that only reads; show the confirmation page for any other."""
+def _run_component(target: PlaygroundTarget, *, is_preview: bool = False) -> HttpResponseBase:
+    """Run a component that only reads; show the confirmation page for any other.
+
+    A preview is a dry run, so it needs no confirmation.
+    """
     form = _form(target, is_sent=True)
     request = _request(target, form)
-    if request is None:
+    if request is None or (is_preview and not target.has_preview):
         return screens.show_form(target, form)
+    if is_preview:
+        method, params = request
+        request = method, {**params, "arguments": {**params["arguments"], PREVIEW: True}}
     state = build_state(target, request, CONFIRM)
-    if target.may_write:
+    if target.may_write and not is_preview:
         return screens.show_confirmation(target, state)
-    return _send(target, state, form=_form(target, arguments=form.values))
-
-
-def _run_preview(target: PlaygroundTarget) -> HttpResponseBase:
-    """Run the component as a dry run, if it supports that."""
-    form = _form(target, is_sent=True)
-    request = _request(target, form)
-    if request is None or not target.has_preview:
-        return screens.show_form(target, form)
-    method, params = request
-    params = {**params, "arguments": {**params["arguments"], PREVIEW: True}}
-    state = build_state(target, (method, params), CONFIRM)
     return _send(target, state, form=_form(target, arguments=form.values))
 
 
@@ -216,11 +207,8 @@ def _show_suggestions(target: PlaygroundTarget) -> HttpResponseBase:
 
 FORM_ACTIONS: Mapping[str, Step] = {
     "run": _run_component,
-    "preview": _run_preview,
+    "preview": partial(_run_component, is_preview=True),
 }
-
-
-# Submissions with a signed state ------------------------------------------------------------------
 
 
 def _continue_from_state(target: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
@@ -288,9 +276,6 @@ def _send(
         next_state = build_state(target, (state.method, run_params), CONFIRM)
     form = form or _form(target, arguments=arguments)
     return screens.show_answer(target, outcome, history=history, form=form, state=next_state)
-
-
-# Helpers of all submissions -----------------------------------------------------------------------
 
 
 def _form(

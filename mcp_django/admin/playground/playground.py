@@ -35,8 +35,6 @@ from mcp_django.schema.secrets import is_secret
 from mcp_django.schema.structure import Schema
 from mcp_django.transports.memory import LocalClient, with_tasks
 
-# From a form to a client's request ----------------------------------------------------------------
-
 MethodCall = tuple[str, dict[str, Any]]
 
 
@@ -83,8 +81,6 @@ def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-# The caller ---------------------------------------------------------------------------------------
-
 RUN_AS_PERMISSION = "mcp_django.try_as_another"
 
 
@@ -130,8 +126,6 @@ def may_act_as_others(request: HttpRequest) -> bool:
     user: Any = request.user
     return bool(user.has_perm(RUN_AS_PERMISSION))
 
-
-# What is tried ------------------------------------------------------------------------------------
 
 KINDS: Mapping[str, str] = {
     "tool": "tool",
@@ -296,8 +290,6 @@ def read_query(request: HttpRequest) -> dict[str, str]:
     return {name: request.GET.get(name, "") for name in ("kind", "key", "user", "revision", "q")}
 
 
-# One round: request and response ------------------------------------------------------------------
-
 # A client of 2026-07-28 sends its answers with the request. In a handshake revision the server
 # sends requests to the client while the call runs, so the answers of earlier rounds are repeated,
 # and the function runs from the beginning, as it does in every round.
@@ -399,9 +391,6 @@ def send_request(
         # It is the response of the last exchange.
         pass
     return RequestOutcome(exchanges=client.exchanges, notes=notes, refusal=refusal)
-
-
-# The admin's history ------------------------------------------------------------------------------
 
 
 def log_run(target: PlaygroundTarget) -> None:

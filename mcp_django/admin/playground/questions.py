@@ -172,8 +172,6 @@ def build_client_requests(
     return request_forms
 
 
-# ``PlaygroundState``: signed data in the form -----------------------------------------------------
-
 SALT = "mcp_django.admin.playground"
 MAX_STATE_BYTES = 1024 * 1024
 CONFIRM, ASK, FOLLOW = "confirm", "ask", "follow"

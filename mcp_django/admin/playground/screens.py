@@ -206,9 +206,6 @@ def _caller_context(
     }
 
 
-# The signed state of the next page ---------------------------------------------------------------
-
-
 def build_state(
     target: PlaygroundTarget, request: MethodCall, step: str, **details: Any
 ) -> PlaygroundState:

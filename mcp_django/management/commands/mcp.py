@@ -136,8 +136,6 @@ def _tenant_of(options: Mapping[str, Any]) -> str:
     return tenant
 
 
-# Parser of a subcommand ---------------------------------------------------------------------------
-
 PAIR = re.compile(r"[^-=][^=]*=", re.DOTALL)
 
 
