@@ -43,8 +43,6 @@ def docs_url(page: str) -> str:
     return f"{DOCUMENTATION}{path}.html{sign}{anchor}"
 
 
-# Issuers and OAuth --------------------------------------------------------------------------------
-
 # The scope that makes an access token an initial access token (RFC 7591, section 3).
 REGISTER_SCOPE = "register"
 
@@ -527,12 +525,18 @@ def find_problems(values: object) -> list[tuple[str, str]]:
     try:
         settings = _parse_settings({key: value for key, value in values.items() if key in KEYS})
         for key, issuers in (("JWT", settings.jwt), ("INTROSPECTION", settings.introspection)):
+            # An issuer that is listed more than once for the same server is ambiguous.
+            places = Counter(
+                (external.issuer, server)
+                for external in issuers
+                for server in external.servers or ("",)
+            )
             problems += [
                 (
                     f"MCP_DJANGO[{key!r}] lists the issuer {issuer!r} twice.",
                     "Keep one entry, or give each its own SERVERS.",
                 )
-                for issuer in _find_repeated(issuers)
+                for issuer in sorted({issuer for (issuer, _), count in places.items() if count > 1})
             ]
     except ValidationError as exc:
         problems += [_describe_error(error) for error in exc.errors(include_url=False)]
@@ -540,12 +544,9 @@ def find_problems(values: object) -> list[tuple[str, str]]:
     listed = map(str, versions if isinstance(versions, (list, tuple)) else ())
     unserved = [version for version in listed if version not in SERVED_VERSIONS]
     if unserved:
-        problems.append(
-            (
-                f"Unsupported MCP_DJANGO['PROTOCOL_VERSIONS']: {', '.join(map(repr, unserved))}.",
-                f"Supported: {', '.join(SERVED_VERSIONS)}.",
-            )
-        )
+        names = ", ".join(map(repr, unserved))
+        message = f"Unsupported MCP_DJANGO['PROTOCOL_VERSIONS']: {names}."
+        problems.append((message, f"Supported: {', '.join(SERVED_VERSIONS)}."))
     return problems
 
 
@@ -562,16 +563,6 @@ def _describe_error(error: Any) -> tuple[str, str]:
     if error["type"] == "literal_error":
         message += f", not {error['input']!r}"
     return f"{place}: {message}.", hint
-
-
-def _find_repeated(external_issuers: Iterable[ExternalIssuer]) -> list[str]:
-    """Return the issuers that are listed more than once for the same server, which is ambiguous."""
-    places = Counter(
-        (external_issuer.issuer, server)
-        for external_issuer in external_issuers
-        for server in external_issuer.servers or ("",)
-    )
-    return sorted({issuer for (issuer, _), count in places.items() if count > 1})
 
 
 def _suggest_key(key: str, names: tuple[str, ...]) -> str:

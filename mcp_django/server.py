@@ -154,8 +154,6 @@ class MCPServer(SiteRegistrar):
                 "its endpoint, 'https://example.com/mcp', without query and fragment."
             ) from None
 
-    # Components -----------------------------------------------------------------------------------
-
     def add(self, component: Component) -> None:
         """Register a component, and the components that it needs.
 
@@ -255,8 +253,6 @@ class MCPServer(SiteRegistrar):
         """This server, also when called on a wrapper of it in a test."""
         return self
 
-    # Server info ----------------------------------------------------------------------------------
-
     @property
     def auth(self) -> tuple[str, ...]:
         """The authentication backends, tried in this order."""
@@ -320,8 +316,6 @@ class MCPServer(SiteRegistrar):
         """The attributes that ``identity`` shows: text, possibly translated lazily, and icons."""
         return self.title, self.description, self.version, self.website_url, self.icons
 
-    # URLs and mounts ------------------------------------------------------------------------------
-
     @property
     def namespace(self) -> str:
         """The URL namespace: ``mcp_django`` for the default server, else ``mcp_django_NAME``."""
@@ -359,8 +353,6 @@ class MCPServer(SiteRegistrar):
         """The endpoint as an ASGI application, for a ``URLRouter`` of Channels."""
         return RawASGIMount(self)
 
-    # Change notifications -------------------------------------------------------------------------
-
     def notify_resource_updated(self, uri: str, *, using: str | None = None) -> None:
         """Notify the subscribers of a resource that it changed, after the transaction commits.
 
@@ -382,8 +374,6 @@ class MCPServer(SiteRegistrar):
 
     def _publish_after_commit(self, topic: TopicKey, using: str | None) -> None:
         run_after_commit(partial(publish, topic), using=using)
-
-    # Nested reads ---------------------------------------------------------------------------------
 
     def read_resource(
         self, call: Call, uri: str, interaction: Interaction | None

@@ -95,9 +95,6 @@ def _log_failure(package: str, enter: Callable[[], AbstractContextManager[None]]
         raise AuditFailed(f"The audit package {package!r} failed: {exc}") from exc
 
 
-# Which packages are installed ---------------------------------------------------------------------
-
-
 @cache
 def _installed_packages() -> tuple[str, ...]:
     """Return the packages that the site uses.
@@ -132,9 +129,6 @@ def _find_middleware(base: type) -> type[Any] | None:
 def _forget_packages() -> None:
     for cached in (has_audit_packages, _installed_packages, _find_middleware):
         cached.cache_clear()
-
-
-# The adapters -------------------------------------------------------------------------------------
 
 
 def _user_row(call: Call) -> Any:

@@ -173,8 +173,6 @@ class Call:
     result: Result | OpenAnswer | None = None
     """The answer of the handler; ``None`` if the prepared call of a component remains to be run."""
 
-    # The prepared call ----------------------------------------------------------------------------
-
     plan: Plan | None = None
     """What a call of the component does; ``None`` until the plan is looked up."""
     params: RetryParams | None = None

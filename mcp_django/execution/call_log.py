@@ -218,9 +218,6 @@ def _span(
     operation.end_returned(results[0], is_stateless=call.revision.stateless)
 
 
-# The outcome of a call ----------------------------------------------------------------------------
-
-
 def _outcome_of_exception(call: Call, exc: BaseException) -> CallOutcome:
     record = call.record
     if record.preset_outcome is not None:
@@ -516,16 +513,28 @@ def log_rejected(
         if not isinstance(member, Request) or member.method not in COMPONENT_METHODS:
             continue
         caller = principal or anonymous_principal()
-        if caller.is_authenticated or anonymous_limiter.allows():
-            revision = error_revision_of(member, session_revision) or LATEST
-            rejected = _RejectedRequest(
-                request=member,
-                server=server or _UnknownServer(),
-                principal=caller,
-                envelope=Envelope(revision=revision, client_capabilities={}),
-                channel=Channel(transport=transport),
-            )
-            _log_rejected_request(rejected, exc)
+        if not caller.is_authenticated and not anonymous_limiter.allows():
+            continue
+        revision = error_revision_of(member, session_revision) or LATEST
+        rejected = _RejectedRequest(
+            request=member,
+            server=server or _UnknownServer(),
+            principal=caller,
+            envelope=Envelope(revision=revision, client_capabilities={}),
+            channel=Channel(transport=transport),
+        )
+        record = CallRecord()
+        begin(rejected, record)
+        name = _requested_name(member)
+        component: ReadableComponent | None = None
+        if server and member.method == "resources/read":
+            # The template is recorded instead of a URI that contains the values of its variables.
+            with suppress(ValueError):
+                check_uri(name)
+                match = server.catalog.find_resource(name)
+                component = match[0] if match is not None else None
+        record.note_component(name, component)
+        end_rejected(record, exc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,22 +556,6 @@ class _RejectedRequest:
     session: ClientSession | None = None
 
 
-def _log_rejected_request(rejected: _RejectedRequest, exc: Exception) -> None:
-    record = CallRecord()
-    begin(rejected, record)
-    server, request = rejected.server, rejected.request
-    name = _requested_name(request)
-    component: ReadableComponent | None = None
-    if not isinstance(server, _UnknownServer) and request.method == "resources/read":
-        # The template is recorded instead of a URI that contains the values of its variables.
-        with suppress(ValueError):
-            check_uri(name)
-            if (match := server.catalog.find_resource(name)) is not None:
-                component = match[0]
-    record.note_component(name, component)
-    end_rejected(record, exc)
-
-
 def _requested_name(request: Request) -> str:
     try:
         params = msgspec.json.decode(request.params or b"{}", type=_NameParams)
@@ -571,8 +564,6 @@ def _requested_name(request: Request) -> str:
     name = params.uri if request.method == "resources/read" else params.name
     return name if isinstance(name, str) else ""
 
-
-# Signals and the logger ``mcp_django.calls`` ------------------------------------------------------
 
 _call_logger = logging.getLogger("mcp_django.calls")
 

@@ -184,8 +184,6 @@ class CallRecord:
     """Logs the record of an abandoned call, when the last reference to the record is gone."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    # The request ----------------------------------------------------------------------------------
-
     def begin(self, call: LoggedCall, abandon: Callable[[CallRecord], None]) -> None:
         """Begin a record, if the request is for a component and calls are logged."""
         kind = COMPONENT_METHODS.get(call.request.method)
@@ -198,8 +196,20 @@ class CallRecord:
         trace_id = self.operation.trace_id if self.operation is not None else ""
         if not trace_id and envelope.trace:
             trace_id = envelope.trace.get("traceparent", "--").split("-")[1][:32]
+        client = ""
+        if client_info := envelope.client_info:
+            # For display only, and perhaps not even text.
+            name, version = client_info.get("name"), client_info.get("version")
+            client = name if isinstance(name, str) else ""
+            if isinstance(version, str):
+                client = f"{client} {version}" if client else version
+        # These columns repeat with each call of a client; long texts are not worth a place in the
+        # cache.
+        is_short = len(client) <= MAX_CACHED_TEXT
+        clean = _clean_columns_of_caller if is_short else _clean_columns_of_caller.__wrapped__
+        user, client_id = principal.user_key, principal.client_id
         self.given = {
-            **_columns_of_caller(principal, envelope.client_info),
+            **clean(user, principal.username, client_id, principal.client_name, client),
             "at": timezone.now(),
             "tenant": bound_tenant(),
             "server": _clean(call.server.name, 100),
@@ -246,8 +256,6 @@ class CallRecord:
     def discard(self) -> None:
         """Discard the record, since the request is handled again elsewhere."""
         self.state = "off"
-
-    # The component --------------------------------------------------------------------------------
 
     def note_component(
         self,
@@ -303,8 +311,6 @@ class CallRecord:
         """
         if self.is_open:
             self.preset_outcome = CallOutcome(outcome, None, reason)
-
-    # The run --------------------------------------------------------------------------------------
 
     def note_usage(self, usage: DatabaseUsage) -> None:
         """Note the object that counts the database use of the call."""
@@ -491,22 +497,6 @@ def _requested_name(record: CallRecord) -> str:
     return f"{scheme}://{host}" if rest == f"//{host}" else f"{scheme}://{host}/…"
 
 
-def _columns_of_caller(principal: Principal, client_info: Any) -> Mapping[str, str]:
-    client = ""
-    if client_info:
-        # For display only, and perhaps not even text.
-        name, version = client_info.get("name"), client_info.get("version")
-        client = name if isinstance(name, str) else ""
-        if isinstance(version, str):
-            client = f"{client} {version}" if client else version
-    # The columns repeat with each call of a client; long texts are not worth a place in the cache.
-    is_short = len(client) <= MAX_CACHED_TEXT
-    clean = _clean_columns_of_caller if is_short else _clean_columns_of_caller.__wrapped__
-    return clean(
-        principal.user_key, principal.username, principal.client_id, principal.client_name, client
-    )
-
-
 @lru_cache(maxsize=1024)
 def _clean_columns_of_caller(
     user_key: str, username: str, client_id: str, client_name: str, client: str
@@ -530,8 +520,6 @@ def _clean_text(text: str, limit: int) -> str:
 def _clean(text: str, limit: int) -> str:
     return clip(escape_invisible(mask_secrets(text), lines=False), limit=limit)
 
-
-# Arguments in the log -----------------------------------------------------------------------------
 
 SALT = "mcp_django.calls.arguments"
 MAX_NAMES = 50

@@ -165,8 +165,6 @@ class Interaction:
         self._port: _ReplayPort | None = None
         self._client.require_capabilities(component.needs)
 
-    # What a component sees ------------------------------------------------------------------------
-
     @property
     def interaction_id(self) -> str:
         """The id of the interaction, the same in every round."""
@@ -205,7 +203,16 @@ class Interaction:
         ]
         for n, answer in enumerate(answers):
             if isinstance(answer, Unanswered):
-                self._add_request(first + n, questions[n], answer.params)
+                question = questions[n]
+                key = _question_key(first + n, question)
+                if key in self._requests:
+                    raise ValueError(f"Two questions have the key {key!r}; give each its own.")
+                if len(self._requests) >= MAX_QUESTIONS:
+                    raise ValueError(
+                        f"More than {MAX_QUESTIONS} questions in one round; ask fewer."
+                    )
+                self._requests[key] = {"method": question.method, "params": answer.params}
+                self._asked[key] = OpenQuestion(first + n, question.digest)
         if self._requests:
             if self._revision.stateless:
                 # Sign now, so that a state that is too large fails in the function.
@@ -225,8 +232,6 @@ class Interaction:
         """
         self._starts_task = True
         raise InputRequired
-
-    # Answers --------------------------------------------------------------------------------------
 
     def _answer(self, position: int, question: Question, answer: Mapping[str, Any] | None) -> Any:
         if answer is None:
@@ -288,22 +293,11 @@ class Interaction:
             }
             self._state = replace(self._state, asked=earlier)
 
-    # Questions ------------------------------------------------------------------------------------
-
     def _count_correction(self, problem: str) -> None:
         corrections = self._current_state.corrections + 1
         if corrections > MAX_CORRECTIONS:
             raise ToolError(f"The answers did not fit, {MAX_CORRECTIONS} times: {problem}")
         self._state = replace(self._current_state, corrections=corrections)
-
-    def _add_request(self, position: int, question: Question, params: dict[str, Any]) -> None:
-        key = _question_key(position, question)
-        if key in self._requests:
-            raise ValueError(f"Two questions have the key {key!r}; give each its own.")
-        if len(self._requests) >= MAX_QUESTIONS:
-            raise ValueError(f"More than {MAX_QUESTIONS} questions in one round; ask fewer.")
-        self._requests[key] = {"method": question.method, "params": params}
-        self._asked[key] = OpenQuestion(position, question.digest)
 
     @property
     def must_stop(self) -> bool:
@@ -357,8 +351,6 @@ class Interaction:
             progress=port.progress_count if port else state.progress,
             logs=port.log_count if port else state.logs,
         )
-
-    # State ----------------------------------------------------------------------------------------
 
     @property
     def _current_state(self) -> RequestState:
@@ -619,9 +611,6 @@ def _names_of(call: Call, component: Component) -> tuple[str, ...]:
 def _digest_of(names: Sequence[str], arguments: bytes) -> str:
     exact = json.loads(arguments, parse_float=Decimal, parse_int=Decimal)
     return hashlib.sha256(repr([*names, sorted_members(exact)]).encode()).hexdigest()[:32]
-
-
-# Messages of repeated rounds ----------------------------------------------------------------------
 
 
 class _ReplayPort:

@@ -210,7 +210,14 @@ async def arun(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
-    await _abegin(call)
+    # The same as ``_begin``, on the event loop.
+    if _asks_again(call) and not _is_unchanged(call):
+        try:
+            await _run_in_thread(call, partial(_check_again, call), key=call.thread_key)
+        except MCPError as exc:
+            end_rejected_with_span(call.record, exc)
+            raise
+    call.has_begun = True
     return await alog_call(call, partial(_arun, call, port))
 
 
@@ -455,17 +462,6 @@ def _begin(call: Call) -> None:
     call.has_begun = True
 
 
-async def _abegin(call: Call) -> None:
-    """Do the same as ``_begin`` on an event loop."""
-    if _asks_again(call) and not _is_unchanged(call):
-        try:
-            await _run_in_thread(call, partial(_check_again, call), key=call.thread_key)
-        except MCPError as exc:
-            end_rejected_with_span(call.record, exc)
-            raise
-    call.has_begun = True
-
-
 def _is_overdue(call: Call) -> bool:
     """Return whether the call has waited for its turn as long as a call may run."""
     return not call.has_begun and monotonic() - call.created_at > get_settings().call_timeout
@@ -555,12 +551,6 @@ def _authorize_again(call: Call) -> None:
         raise InvalidRequest(f"The {component} requires approval now; call it again.")
 
 
-# Functions that do not wait -----------------------------------------------------------------------
-
-# Most async functions end without waiting. Their first step is their only one: it needs no task of
-# its own, no timer and no watcher. If a coroutine waits, what guards the wait is entered then, and
-# the rest runs in the same task, since asyncio and anyio keep cancel scopes by task.
-
 Guard = Callable[[], AbstractAsyncContextManager[Any]]
 
 
@@ -568,6 +558,10 @@ async def run_stepped(
     awaitable: Awaitable[T], guard: Guard, *, context: Context | None = None
 ) -> T:
     """Return the result of an awaitable; enter ``guard()`` before its first wait.
+
+    Most async functions end without waiting. Their first step is their only one: it needs no task
+    of its own, no timer and no watcher. If a coroutine waits, what guards the wait is entered then,
+    and the rest runs in the same task, since asyncio and anyio keep cancel scopes by task.
 
     With ``context`` the coroutine runs in it, as a task of its own would. The coroutine is closed
     in every case.

@@ -211,9 +211,6 @@ def admit_component(method: ComponentMethod, call: Call) -> HandlerResult:
     return call.result
 
 
-# Who may connect ----------------------------------------------------------------------------------
-
-
 # The maximum number of callers in ``Access.accepted``.
 MAX_ACCEPTED = 1000
 

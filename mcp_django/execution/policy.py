@@ -292,6 +292,9 @@ def _connection_reasons(
 
     With ``is_oauth``, or if the caller has an OAuth token, the site's rule and the scopes are
     checked too.
+
+    Raises:
+        ImproperlyConfigured: ``OAUTH["CAN_CONNECT"]`` does not name a callable.
     """
     catalog = server.catalog
     if not catalog.is_enabled:
@@ -300,8 +303,17 @@ def _connection_reasons(
         if reason := _check(principal, permission):
             yield reason
     if is_oauth or principal.audience:
-        if not _passes_site_rule(server, principal):
-            yield Reason(kind="rule", principal=principal)
+        if path := get_settings().oauth.can_connect:
+            rule = find_rule(path)
+            try:
+                may_connect = bool(rule(principal.user, server, principal.client_id))
+            except Exception:
+                logger.exception(
+                    "OAUTH['CAN_CONNECT'] raised an exception, so the client is rejected."
+                )
+                may_connect = False
+            if not may_connect:
+                yield Reason(kind="rule", principal=principal)
         if lacking := missing_scopes(principal.scopes, server.scopes):
             yield Reason(kind="scopes", principal=principal, scopes=lacking)
 
@@ -373,26 +385,7 @@ class PermissionCache:
                 self.check(permission, component)
 
 
-# The site's rule ----------------------------------------------------------------------------------
-
 Rule = Callable[[Any, Any, str], bool]
-
-
-def _passes_site_rule(server: Server, principal: Principal) -> bool:
-    """Return the result of the site's rule (``OAUTH["CAN_CONNECT"]``); without a rule, true.
-
-    Raises:
-        ImproperlyConfigured: the setting does not name a callable.
-    """
-    path = get_settings().oauth.can_connect
-    if not path:
-        return True
-    rule = find_rule(path)
-    try:
-        return bool(rule(principal.user, server, principal.client_id))
-    except Exception:
-        logger.exception("OAUTH['CAN_CONNECT'] raised an exception, so the client is rejected.")
-        return False
 
 
 @cache

@@ -12,6 +12,7 @@ calls share them.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 import sqlite3
@@ -106,9 +107,6 @@ def _leave_limited_call(*, succeeded: bool) -> None:
         call.end(succeeded=succeeded)
 
 
-# One limited call ---------------------------------------------------------------------------------
-
-
 class _LimitedCall:
     """Monitors the connections of the thread that starts it; the same thread must end it."""
 
@@ -118,12 +116,10 @@ class _LimitedCall:
 
     def start(self) -> None:
         """Monitor every database, without opening a connection before the first statement."""
-        for alias in connections:
-            connection = connections[alias]
+        for connection in connections.all():
             kind = ENFORCEMENT_BY_VENDOR.get(connection.vendor, _Enforcement)
-            self._monitors.append(
-                _ConnectionMonitor(kind(connection, self.usage.limits), self.usage)
-            )
+            enforcement = kind(connection, self.usage.limits)
+            self._monitors.append(_ConnectionMonitor(enforcement, self.usage))
         for monitor in self._monitors:
             monitor.attach()
         defer_after_commit()
@@ -138,8 +134,6 @@ class _LimitedCall:
             for monitor in self._monitors:
                 stack.callback(monitor.end, succeeded=succeeded)
 
-
-# Every statement of one connection ----------------------------------------------------------------
 
 Execute = Callable[[str, Any, bool, dict[str, Any]], Any]
 
@@ -220,7 +214,14 @@ class _ConnectionMonitor:
             text = sql if isinstance(sql, str) else str(sql)
         if not text.startswith(BLOCK_STATEMENTS):
             self._usage.add_statement(text)
-        limited_text = self._enforce(text)
+        self._is_enforcing = True
+        try:
+            with self.enforcement.connection.wrap_database_errors:
+                limited_text = self.enforcement.prepare_statement(text)
+        except _NotReading as exc:
+            raise WriteRefused(self._usage.component, text) from exc
+        finally:
+            self._is_enforcing = False
         counted = context["cursor"].cursor
         if not isinstance(counted, _CountingCursor) or counted.monitor is not self:
             # A driver's cursor, or a counting one that remains from an earlier call.
@@ -258,9 +259,7 @@ class _ConnectionMonitor:
     @property
     def rows_left(self) -> int | None:
         """How many more rows may be fetched; ``None`` after the end of the call."""
-        if self._has_ended:
-            return None
-        return max(0, self._usage.limits.rows - self._usage.rows)
+        return None if self._has_ended else max(0, self._usage.limits.rows - self._usage.rows)
 
     def add_rows(self, number: int) -> None:
         """Count fetched rows, unless the call has ended and its cursor is still in use."""
@@ -275,8 +274,7 @@ class _ConnectionMonitor:
     def _make_cursor(self, factory: Callable[[Any], Any], raw: Any) -> Any:
         cursor = factory(raw)
         for name in UNWRAPPED_METHODS:
-            if hasattr(cursor, name):
-                method = getattr(cursor, name)
+            if (method := getattr(cursor, name, None)) is not None:
                 setattr(cursor, name, partial(self._run_unwrapped, cursor, name, method))
         return cursor
 
@@ -295,21 +293,7 @@ class _ConnectionMonitor:
         subject = str(next(iter([*args, *options.values()]), ""))
         sql = f"CALL {subject}" if name == "callproc" else subject
         context = {"connection": self.enforcement.connection, "cursor": cursor}
-        many = False
-        return self(lambda *_: method(*args, **options), sql, None, many, context)
-
-    def _enforce(self, sql: str) -> str:
-        self._is_enforcing = True
-        try:
-            with self.enforcement.connection.wrap_database_errors:
-                return self.enforcement.prepare_statement(sql)
-        except _NotReading as exc:
-            raise WriteRefused(self._usage.component, sql) from exc
-        finally:
-            self._is_enforcing = False
-
-
-# Counting fetched rows ----------------------------------------------------------------------------
+        return self(lambda *_: method(*args, **options), sql, None, many=False, context=context)
 
 
 class _CountingCursor:
@@ -345,8 +329,6 @@ class _CountingCursor:
             yield row
 
 
-# Usage, and the errors at a limit -----------------------------------------------------------------
-
 # A table name as databases quote it, with or without its schema.
 _TABLE_NAME = r"((?:[\"`\[]?[\w$]+[\"`\]]?\.)?[\"`\[]?[\w$]+)"
 _READ_TABLE = re.compile(rf"\bFROM\s+{_TABLE_NAME}", re.IGNORECASE)
@@ -364,11 +346,8 @@ class WriteRefused(ExplainedFault):
     """
 
     def __init__(self, component: Component, sql: str) -> None:
-        what = (
-            f"write to {table}"
-            if (table := _find_table(_WRITTEN_TABLE, sql))
-            else "change the database"
-        )
+        table = _find_table(_WRITTEN_TABLE, sql)
+        what = f"write to {table}" if table else "change the database"
         super().__init__(
             f"{component.function.name}() is declared read_only and tried to {what}: "
             "remove read_only=True or pass enforce=False."
@@ -462,8 +441,6 @@ def _find_table(pattern: re.Pattern[str], sql: str) -> str:
     return re.sub(r"[\"`\[\]]", "", match.group(1)) if match else ""
 
 
-# What a database can enforce ----------------------------------------------------------------------
-
 ErrorKind = Literal["write", "time"]
 
 
@@ -514,10 +491,8 @@ class _Enforcement:
 
 def _driver_error_attribute(exc: BaseException, attribute: str) -> object:
     """Return an attribute of the driver's exception, which Django's may wrap."""
-    for error in (exc, exc.__cause__):
-        if getattr(error, attribute, None) is not None:
-            return getattr(error, attribute)
-    return None
+    values = (getattr(error, attribute, None) for error in (exc, exc.__cause__))
+    return next((value for value in values if value is not None), None)
 
 
 # PostgreSQL ---------------------------------------------------------------------------------------
@@ -583,13 +558,13 @@ class _PostgreSQL(_Enforcement):
             name = f"mcp_django_{secrets.token_hex(8)}"
             self._run(f"SAVEPOINT {name}")
             self._savepoint = name
-            self._set_read_only()
-        elif is_idle:
-            if not self.connection.in_atomic_block:
-                block = RuntimeTransaction(self.connection.alias)
-                block.__enter__()
-                self._block = block
-            self._set_read_only()
+        elif is_idle and not self.connection.in_atomic_block:
+            block = RuntimeTransaction(self.connection.alias)
+            block.__enter__()
+            self._block = block
+        if is_idle or not self._is_read_only:
+            self._run(SET_READ_ONLY_SQL.format(ms=max(1, int(self.limits.seconds * 1000))))
+            self._is_read_only = True
         if self._savepoint and _TRANSACTION_END.match(sql):
             raise _NotReading
         return sql
@@ -619,10 +594,6 @@ class _PostgreSQL(_Enforcement):
                 transaction.set_rollback(True, using=self.connection.alias)
             self._block.__exit__(None, None, None)
 
-    def _set_read_only(self) -> None:
-        self._run(SET_READ_ONLY_SQL.format(ms=max(1, int(self.limits.seconds * 1000))))
-        self._is_read_only = True
-
 
 # SQLite -------------------------------------------------------------------------------------------
 
@@ -646,7 +617,7 @@ class _SQLite(_Enforcement):
     _raw: Any = None
     _is_in_transaction = False
     _was_query_only = 0
-    _deadline: float | None = None
+    _deadline = math.inf
 
     def prepare_statement(self, sql: str) -> str:
         """Enable ``query_only`` at the first statement on each driver connection.
@@ -654,12 +625,21 @@ class _SQLite(_Enforcement):
         Raises:
             ToolError: the statement could disable it.
         """
-        # Only once: enabling it before each statement would make SQLite prepare them all again.
         if READ_ONLY_PRAGMA in sql.lower():
             raise ToolError(f"A read-only call must not use the pragma {READ_ONLY_PRAGMA}.")
         raw = self.connection.connection
+        # Only once: enabling it before each statement would make SQLite prepare them all again.
         if raw is not self._raw:
-            self._enforce_on(raw)
+            self._release()
+            self._is_in_transaction = raw.in_transaction
+            cursor = raw.cursor()
+            # The site may have set a row factory on the connection.
+            cursor.row_factory = None
+            self._was_query_only = int(cursor.execute(f"PRAGMA {READ_ONLY_PRAGMA}").fetchone()[0])
+            if not self._was_query_only:
+                cursor.execute(f"PRAGMA {READ_ONLY_PRAGMA} = 1")
+            raw.set_progress_handler(lambda: time.monotonic() > self._deadline, PROGRESS_STEPS)
+            self._raw = raw
         if self._is_in_transaction and _TRANSACTION_END.match(sql):
             raise _NotReading
         # BEGIN IMMEDIATE takes a write lock, which a reader does not need and cannot get.
@@ -667,7 +647,7 @@ class _SQLite(_Enforcement):
 
     def set_timeout(self, seconds: float | None) -> None:
         """Interrupt the running statement after this many seconds."""
-        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._deadline = math.inf if seconds is None else time.monotonic() + seconds
 
     def classify_error(self, exc: Exception) -> ErrorKind | None:
         """Compare the driver's error codes, since the messages change."""
@@ -679,32 +659,14 @@ class _SQLite(_Enforcement):
         self._release()
         self._restore_needs_rollback()
 
-    def _enforce_on(self, raw: Any) -> None:
-        self._release()
-        self._is_in_transaction = raw.in_transaction
-        cursor = raw.cursor()
-        # The site may have set a row factory on the connection.
-        cursor.row_factory = None
-        self._was_query_only = int(cursor.execute(f"PRAGMA {READ_ONLY_PRAGMA}").fetchone()[0])
-        if not self._was_query_only:
-            cursor.execute(f"PRAGMA {READ_ONLY_PRAGMA} = 1")
-        raw.set_progress_handler(self._is_late, PROGRESS_STEPS)
-        self._raw = raw
-
     def _release(self) -> None:
         raw, self._raw = self._raw, None
-        if raw is None:
-            return
-        try:
-            raw.set_progress_handler(None, 0)
-            if not self._was_query_only:
-                raw.execute(f"PRAGMA {READ_ONLY_PRAGMA} = 0")
-        except sqlite3.ProgrammingError:
-            # The site has closed the connection in the meantime.
-            return
-
-    def _is_late(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
+        if raw is not None:
+            # The site may have closed the connection in the meantime.
+            with suppress(sqlite3.ProgrammingError):
+                raw.set_progress_handler(None, 0)
+                if not self._was_query_only:
+                    raw.execute(f"PRAGMA {READ_ONLY_PRAGMA} = 0")
 
 
 # MariaDB and MySQL --------------------------------------------------------------------------------
@@ -776,7 +738,24 @@ class _MySQL(_Enforcement):
             )
         raw = self.connection.connection
         if raw is not self._raw:
-            self._enforce_on(raw)
+            self._raw, self._savepoint = raw, ""
+            is_mariadb = self.connection.mysql_is_mariadb  # type: ignore[attr-defined]
+            read_only, timeout, units = MARIADB_VARIABLES if is_mariadb else MYSQL_VARIABLES
+            before = self._run(f"SELECT @@session.{read_only}, @@session.{timeout}")
+            seconds = type(units)(self.limits.seconds * units)
+            # Zero means no limit; a shorter one of the site is kept.
+            seconds = min(before[1] or seconds, seconds or units)
+            restoring_sql = "SET SESSION {0} = {2}, {1} = {3}"
+            self._restoring_sql = restoring_sql.format(read_only, timeout, *before)
+            try:
+                self._run("SET TRANSACTION READ ONLY")
+            except Exception as exc:
+                if exc.args[:1] != (TRANSACTION_IN_PROGRESS,):
+                    raise
+                # Random, so that a statement of the site cannot release it.
+                self._savepoint = f"mcp_django_{secrets.token_hex(8)}"
+                self._run(f"SAVEPOINT {self._savepoint}")
+            self._run(f"SET SESSION {read_only} = 1, {timeout} = {seconds}")
         reads = word in READING_WORDS and not _WRITES.search(sql)
         if self._savepoint and not reads and not _KEEPS_TRANSACTION.match(statement):
             raise _NotReading
@@ -792,46 +771,23 @@ class _MySQL(_Enforcement):
         raw, self._raw = self._raw, None
         if raw is None or raw is not self.connection.connection:
             return
+        if name := self._savepoint:
+            statements = [f"ROLLBACK TO SAVEPOINT {name}", f"RELEASE SAVEPOINT {name}"]
+        else:
+            # The call began the transaction, and an outer block would continue it.
+            outer_names = self.connection.savepoint_ids[: max(0, self.depth - 1)]
+            create_sql = self.connection.ops.savepoint_create_sql
+            statements = ["ROLLBACK", *(create_sql(outer) for outer in outer_names if outer)]
         try:
             with self.connection.wrap_database_errors:
-                if self._savepoint:
-                    self._run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
-                    self._run(f"RELEASE SAVEPOINT {self._savepoint}")
-                else:
-                    self._end_transaction()
-                self._run(self._restoring_sql)
+                for sql in [*statements, self._restoring_sql]:
+                    self._run(sql)
         except Error:
             # The connection or the outer transaction is lost; the next call needs a new connection.
             with suppress(Error):
                 self.connection.close()
         else:
             self._restore_needs_rollback()
-
-    def _enforce_on(self, raw: Any) -> None:
-        self._raw, self._savepoint = raw, ""
-        is_mariadb = self.connection.mysql_is_mariadb  # type: ignore[attr-defined]
-        read_only, timeout, units = MARIADB_VARIABLES if is_mariadb else MYSQL_VARIABLES
-        before = self._run(f"SELECT @@session.{read_only}, @@session.{timeout}")
-        seconds = type(units)(self.limits.seconds * units)
-        # Zero means no limit; a shorter one of the site is kept.
-        seconds = min(before[1] or seconds, seconds or units)
-        self._restoring_sql = "SET SESSION {0} = {2}, {1} = {3}".format(read_only, timeout, *before)
-        try:
-            self._run("SET TRANSACTION READ ONLY")
-        except Exception as exc:
-            if exc.args[:1] != (TRANSACTION_IN_PROGRESS,):
-                raise
-            # Random, so that a statement of the site cannot release it.
-            self._savepoint = f"mcp_django_{secrets.token_hex(8)}"
-            self._run(f"SAVEPOINT {self._savepoint}")
-        self._run(f"SET SESSION {read_only} = 1, {timeout} = {seconds}")
-
-    def _end_transaction(self) -> None:
-        """End a transaction that the call began, and that an outer block would continue."""
-        self._run("ROLLBACK")
-        for name in self.connection.savepoint_ids[: max(0, self.depth - 1)]:
-            if name:
-                self._run(self.connection.ops.savepoint_create_sql(name))
 
 
 def _find_first_word(sql: str) -> tuple[str, str]:

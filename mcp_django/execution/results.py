@@ -63,7 +63,7 @@ from mcp_django.protocol.errors import URLElicitationRequired
 from mcp_django.protocol.headers import JSON
 from mcp_django.protocol.revisions import Revision
 from mcp_django.schema.arguments import OutputMismatch, ValidationProblem
-from mcp_django.schema.signature import TypedOutput
+from mcp_django.schema.output import TypedOutput
 from mcp_django.schema.values import exact_integers, jsonable
 from mcp_django.signals import component_failed
 
@@ -93,7 +93,19 @@ def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
         text = value if is_short else cut_text(value)
         return {"content": [{"type": "text", "text": text}]}
     if isinstance(value, ToolResult):
-        return _explicit_result(tool, value)
+        result = value.to_wire()
+        if value.is_error or (tool.output is None and "structuredContent" not in result):
+            return result
+        if "structuredContent" not in result:
+            problem = ValidationProblem(
+                path="structured", message="missing, and the tool declares an output"
+            )
+            raise OutputMismatch([problem])
+        dump = _plain if tool.output is None else tool.output.dump
+        result["structuredContent"] = dump(result["structuredContent"])
+        if not result["content"]:
+            result["content"] = [Text(to_text(result["structuredContent"])).to_wire()]
+        return result
     if tool.output is not None:
         structured, text, note = cut_structure(tool.output.dump(value))
         if isinstance(structured, str) and isinstance(tool.output, TypedOutput):
@@ -103,22 +115,6 @@ def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
             content.append(Text(note).to_wire())
         return {"content": content, "structuredContent": structured}
     return {"content": [block.to_wire() for block in _blocks(value)]}
-
-
-def _explicit_result(tool: Tool, value: ToolResult) -> dict[str, Any]:
-    result = value.to_wire()
-    if value.is_error or (tool.output is None and "structuredContent" not in result):
-        return result
-    if "structuredContent" not in result:
-        problem = ValidationProblem(
-            path="structured", message="missing, and the tool declares an output"
-        )
-        raise OutputMismatch([problem])
-    dump = _plain if tool.output is None else tool.output.dump
-    result["structuredContent"] = dump(result["structuredContent"])
-    if not result["content"]:
-        result["content"] = [Text(to_text(result["structuredContent"])).to_wire()]
-    return result
 
 
 def _blocks(value: Any) -> list[Any]:
@@ -353,7 +349,27 @@ def encode_response(call: Call, result: Result) -> bytes:
     try:
         body = encode_result(call, result)
         if call.stream is not None and is_too_large(call, len(body)):
-            body = _encode_too_large(call, result, len(body))
+            size, limit = len(body), get_settings().max_event_bytes
+            logger.warning(
+                "The result of %s on server %r has %d bytes, and was replaced by an error: an "
+                "event has at most %d (MAX_EVENT_BYTES). Return a ResourceLink instead of the "
+                "content, or raise the setting if your clients accept larger events.",
+                f"{call.request.method} {call.name}".strip(),
+                call.server.name,
+                size,
+                limit,
+            )
+            text = (
+                f"The result has {size} bytes; at most {limit} can be sent on a stream. Make the "
+                "request more specific, or send it again without a progress token and a log "
+                "level, so that it is answered without a stream."
+            )
+            if call.request.method not in ("tools/call", "tasks/result"):
+                raise InternalError(text)
+            error = tool_error(text)
+            if call.request.method == "tasks/result" and "_meta" in result:
+                error["_meta"] = result["_meta"]
+            body = encode_result(call, error)
         return jsonrpc.RESULT % (jsonrpc.encode_id(call.request.id), body)
     except (TypeError, ValueError) as exc:
         # From the site's function: a lone surrogate in a text, an object in a block's meta.
@@ -405,30 +421,6 @@ def largest_message() -> float:
     """Return how many bytes a message in an event may have."""
     limit = get_settings().max_event_bytes
     return math.inf if limit is None else limit - EVENT_ROOM
-
-
-def _encode_too_large(call: Call, result: Result, size: int) -> bytes:
-    limit = get_settings().max_event_bytes
-    logger.warning(
-        "The result of %s on server %r has %d bytes, and was replaced by an error: an event has at "
-        "most %d (MAX_EVENT_BYTES). Return a ResourceLink instead of the content, or raise the "
-        "setting if your clients accept larger events.",
-        f"{call.request.method} {call.name}".strip(),
-        call.server.name,
-        size,
-        limit,
-    )
-    text = (
-        f"The result has {size} bytes; at most {limit} can be sent on a stream. Make the request "
-        "more specific, or send it again without a progress token and a log level, so that it is "
-        "answered without a stream."
-    )
-    if call.request.method not in ("tools/call", "tasks/result"):
-        raise InternalError(text)
-    error = tool_error(text)
-    if call.request.method == "tasks/result" and "_meta" in result:
-        error["_meta"] = result["_meta"]
-    return encode_result(call, error)
 
 
 class _Identity(NamedTuple):
@@ -562,9 +554,6 @@ def _size(value: Any) -> int:
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
-
-
-# Pages that the user must visit -------------------------------------------------------------------
 
 
 def url_elicitation_error(

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from mcp_django.execution.call import Call
     from mcp_django.execution.otel import Instruments, Span
 
-# Attributes ---------------------------------------------------------------------------------------
-
 OTHER = "_OTHER"
 NOTIFICATIONS = frozenset({"notifications/initialized", "notifications/cancelled"})
 CLIENT_REQUESTS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
@@ -84,9 +82,6 @@ def _identity_attributes(request_id: RequestId | None, session: str) -> dict[str
     return attributes
 
 
-# Whether telemetry is available -------------------------------------------------------------------
-
-
 def get_instruments() -> Instruments | None:
     """Return the tracer and histograms; ``None`` without the API or if ``TELEMETRY`` is false."""
     return load_instruments() if get_settings().telemetry else None
@@ -103,8 +98,6 @@ def load_instruments() -> Instruments | None:
         return None
     return Instruments()
 
-
-# ``Operation``: one request -----------------------------------------------------------------------
 
 TOOL_ERROR = "tool_error"
 CANCELLED = "cancelled"
@@ -162,8 +155,6 @@ class Operation:
         """The trace id of the span; empty without a trace."""
         return self.span.trace_id
 
-    # Notes of the handlers ------------------------------------------------------------------------
-
     def note_session(self, version: str, session: str = "") -> None:
         """Note the revision and the session that the handshake negotiated."""
         more = {"mcp.protocol.version": version}
@@ -206,8 +197,6 @@ class Operation:
     def _may_log_arguments(self, component: Component) -> bool:
         setting = component.log_arguments
         return self.logs_arguments if setting is None else setting
-
-    # End ------------------------------------------------------------------------------------------
 
     def note_exception(self, exc: Exception) -> None:
         """Note the exception of the component's function, before it is converted to a result."""
@@ -262,8 +251,6 @@ class Operation:
         # The attribute is missing if the span could not be started.
         if getattr(self, "_pending", None):
             self._end(CANCELLED)
-
-    # Client requests ------------------------------------------------------------------------------
 
     def begin_client_request(self, method: str, request_id: str) -> _ClientRequestSpan:
         """Begin the span of a request to the client, as a child of this one."""
@@ -369,8 +356,6 @@ def trace_client_requests(operation: TracedRequest | None) -> Iterator[_ClientRe
     finally:
         tracker.end_all()
 
-
-# Begin and end ------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 

@@ -45,9 +45,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-# On the loop of a server --------------------------------------------------------------------------
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class LeasedThread(Executor):
     """An executor with one tool thread for one async call, taken when first needed.
@@ -207,28 +204,23 @@ def run_in_this_thread(
     if ended is not None:
         tasks.append(ended)
     try:
-        with _borrowed_loop() as loop:
+        # A loop keeps the context in which it was created.
+        loop = _take_idle_loop() or Context().run(ThreadLoop)
+        try:
             task = loop.create_task(_run(function, ended), context=context)
             return loop.run_until_complete(task)
+        finally:
+            # Keep the loop for the next call if this one leaves nothing on it.
+            has_room = len(_idle_loops) < MAX_IDLE_LOOPS
+            if has_room and _is_as_new(loop) and not asyncio.all_tasks(loop):
+                _idle_loops.append(loop)
+            else:
+                _end(loop)
     finally:
         if ended is not None:
             tasks.remove(ended)
         outer.clear()
         outer.update(before)
-
-
-@contextmanager
-def _borrowed_loop() -> Iterator[ThreadLoop]:
-    """Yield a loop, and keep it for the next call if this one leaves nothing on it."""
-    # A loop keeps the context in which it was created.
-    loop = _take_idle_loop() or Context().run(ThreadLoop)
-    try:
-        yield loop
-    finally:
-        if len(_idle_loops) < MAX_IDLE_LOOPS and _is_as_new(loop) and not asyncio.all_tasks(loop):
-            _idle_loops.append(loop)
-        else:
-            _end(loop)
 
 
 def _take_idle_loop() -> ThreadLoop | None:

@@ -118,8 +118,6 @@ class BoundedPool:
         self._thread_count = 0
         self._is_closed = False
 
-    # For callers ----------------------------------------------------------------------------------
-
     async def run(self, function: Callable[[], T], *, key: ShareKey = None) -> T:
         """Run a function in a thread, with the current context variables, and return its result.
 
@@ -193,19 +191,28 @@ class BoundedPool:
         """Whether jobs wait for a thread."""
         return bool(self._waiting)
 
-    # The queue ------------------------------------------------------------------------------------
-
     def _enqueue(self, job: _Job) -> None:
         with self._lock:
             if self._is_closed:
                 raise self.busy_error()
-            worker = self._free_worker() if self._may_begin(job.key) else None
+            key = job.key
+            worker = self._free_worker() if self._may_begin(key) else None
             if worker is not None:
                 self._hand_over(job, worker)
-            elif self._may_wait(job.key):
-                self._add_waiting(job)
-            else:
+                return
+            if not self._may_wait(key):
                 raise self.busy_error()
+            group = key.group if isinstance(key, Member) else key
+            queues = self._waiting.get(group)
+            if queues is None:
+                self._waiting[group] = {key: deque((job,))}
+            elif (queue := queues.get(key)) is None:
+                queues[key] = deque((job,))
+            else:
+                queue.append(job)
+            self._waiting_count += 1
+            _count(self._queued, key)
+            job.is_waiting = job.has_waited = True
 
     def _may_begin(self, key: ShareKey) -> bool:
         if isinstance(key, Member):
@@ -221,20 +228,6 @@ class BoundedPool:
             is_full = queued(key, 0) >= self.member_queue_share
             return not is_full and queued(key.group, 0) < self.queue_share
         return key is None or self._queued.get(key, 0) < self.queue_share
-
-    def _add_waiting(self, job: _Job) -> None:
-        key = job.key
-        group = key.group if isinstance(key, Member) else key
-        queues = self._waiting.get(group)
-        if queues is None:
-            self._waiting[group] = {key: deque((job,))}
-        elif (queue := queues.get(key)) is None:
-            queues[key] = deque((job,))
-        else:
-            queue.append(job)
-        self._waiting_count += 1
-        _count(self._queued, key)
-        job.is_waiting = job.has_waited = True
 
     def _note_left(self, job: _Job) -> None:
         self._waiting_count -= 1
@@ -306,8 +299,6 @@ class BoundedPool:
             "All workers are busy; try again in a moment.",
             data={"retryAfter": int(self.queue_seconds) or 1},
         )
-
-    # The threads ----------------------------------------------------------------------------------
 
     def _run_jobs(self, worker: _Worker) -> None:
         keep_connections()
@@ -491,14 +482,15 @@ class _FutureJob(_Job, Generic[T]):
     __slots__ = ("future",)
 
     def __init__(self, pool: BoundedPool, key: ShareKey, function: Callable[[], T]) -> None:
-        self.future: Future[T] = Future()
-        super().__init__(pool, key, partial(self._run_if_wanted, function))
+        future: Future[T] = Future()
 
-    def _run_if_wanted(self, function: Callable[[], T]) -> T | None:
-        # The future is running already if the job was put back into the queue.
-        if self.future.running() or self.future.set_running_or_notify_cancel():
-            return function()
-        return None
+        def run_if_wanted() -> T | None:
+            # The future is running already if the job was put back into the queue.
+            is_wanted = future.running() or future.set_running_or_notify_cancel()
+            return function() if is_wanted else None
+
+        super().__init__(pool, key, run_if_wanted)
+        self.future = future
 
     def wait_again(self) -> None:
         """Do nothing, since the caller limits its wait by itself."""

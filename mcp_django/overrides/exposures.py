@@ -208,9 +208,6 @@ def file_fields_of(component: Component) -> frozenset[str]:
     return file_fields
 
 
-# The server of exposed components -----------------------------------------------------------------
-
-
 class StagingServer(SiteRegistrar):
     """A stand-in for ``server`` while exposed components are built, with a registry of its own.
 
@@ -284,8 +281,6 @@ class ExposedModel(ModelComponents[M]):
     def __str__(self) -> str:
         return f"exposure of {self.model._meta.label}"
 
-    # Rules ----------------------------------------------------------------------------------------
-
     @property
     def _code_registrations(self) -> list[ModelComponents[Any]]:
         return self.server.code_registrations(self.model)
@@ -335,8 +330,6 @@ class ExposedModel(ModelComponents[M]):
         )
         return (*super().permissions_for(action), *self._row_permissions, *needed, *by_code)
 
-    # Signals --------------------------------------------------------------------------------------
-
     def connect(self) -> None:
         """Do nothing: ``model_signals`` connects, whether or not the process has this server."""
 
@@ -349,8 +342,6 @@ class ExposedModel(ModelComponents[M]):
         """The connected signals, each with its receiver and model."""
         changes: ModelSignalReceivers | None = getattr(self, "_changes", None)
         return changes.receivers if changes is not None else ()
-
-    # What the admin may not expose ----------------------------------------------------------------
 
     def check(self) -> None:
         """Reject what only code may expose."""

@@ -122,7 +122,28 @@ class ModelSignalRelay:
         began, forgotten = time.monotonic(), override_version.change_count
         version = override_version.get_version()
         if version == UNCOMMITTED or version != self._version:
-            self.connect_receivers(_subscribable_specs(version))
+            # The exposed models of all tenants to whose objects clients can subscribe.
+            if thread_context() is None:
+                overrides = override_cache.overrides_at(version).values()
+                specs = [
+                    spec for server_overrides in overrides for spec in server_overrides.exposures
+                ]
+            else:
+                # Tenants that expose a model in the same way share its receivers.
+                exposed = read_exposures(of_all=True).values()
+                distinct = {
+                    replace(spec, pk=0): None for server_specs in exposed for spec in server_specs
+                }
+                specs = list(distinct)
+            subscribable_specs = [
+                spec
+                for spec in specs
+                if spec.kind == "model"
+                and not spec.error
+                and (options := spec.load_options()).get("uri")
+                and options.get("subscribe") is True
+            ]
+            self.connect_receivers(subscribable_specs)
         self._version, self._checked_at, self._change_count = version, began, forgotten
 
     def connect_receivers(self, specs: Iterable[ExposureSpec]) -> None:
@@ -150,27 +171,6 @@ class ModelSignalRelay:
         for listener in [*self._listeners.values()]:
             if listener is not None and listener.number > saved.seen_sequence:
                 listener.receive(saved)
-
-
-def _subscribable_specs(version: Version) -> list[ExposureSpec]:
-    """Return the exposed models of all tenants to whose objects clients can subscribe."""
-    if thread_context() is None:
-        overrides = override_cache.overrides_at(version).values()
-        specs = [spec for server_overrides in overrides for spec in server_overrides.exposures]
-    else:
-        # Tenants that expose a model in the same way share its receivers.
-        exposed = read_exposures(of_all=True).values()
-        specs = [
-            *dict.fromkeys(replace(spec, pk=0) for server_specs in exposed for spec in server_specs)
-        ]
-    return [
-        spec
-        for spec in specs
-        if spec.kind == "model"
-        and not spec.error
-        and (options := spec.load_options()).get("uri")
-        and options.get("subscribe") is True
-    ]
 
 
 signal_relay = ModelSignalRelay()

@@ -102,8 +102,6 @@ def restrict_app_pages(
     return restricted
 
 
-# One exposure row as a value ----------------------------------------------------------------------
-
 # More than a form writes, but small enough to be processed quickly.
 MAX_CHARACTERS = 100_000
 MAX_NAMES = 500

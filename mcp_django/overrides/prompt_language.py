@@ -116,25 +116,19 @@ class MessageParser:
             if not piece.opener:
                 self._nodes.append(piece.text)
             elif piece.opener == "{{":
-                self._nodes.append(self._parse_placeholder(piece.text))
+                self.placeholder_count += 1
+                if self.placeholder_count > MAX_PLACEHOLDERS:
+                    raise self._error(_("More than %(n)d placeholders."), n=MAX_PLACEHOLDERS)
+                name, *filters = _split(piece.text, "|")
+                if len(filters) > MAX_FILTERS:
+                    raise self._error(_("More than %(n)d filters."), n=MAX_FILTERS)
+                name = self._check_argument(name.strip())
+                self._nodes.append(Placeholder(name, tuple(map(self._parse_filter, filters))))
             elif piece.opener == "{%":
                 self._parse_tag(piece.text)
         if self._open:
             raise TextError(self._open[-1].line, _("“if” has no “endif”."))
         return tuple(self._nodes)
-
-    # Blanks -----------------------------------------------------------------------------------
-
-    def _parse_placeholder(self, inside: str) -> Placeholder:
-        self.placeholder_count += 1
-        if self.placeholder_count > MAX_PLACEHOLDERS:
-            raise self._error(_("More than %(n)d placeholders."), n=MAX_PLACEHOLDERS)
-        name, *filters = _split(inside, "|")
-        if len(filters) > MAX_FILTERS:
-            raise self._error(_("More than %(n)d filters."), n=MAX_FILTERS)
-        return Placeholder(
-            self._check_argument(name.strip()), tuple(map(self._parse_filter, filters))
-        )
 
     def _parse_filter(self, text: str) -> tuple[str, str]:
         name, *arguments = _split(text, ":")
@@ -166,8 +160,6 @@ class MessageParser:
         raise self._error(
             _("No argument named “%(name)s”; the arguments are: %(known)s."), name, names
         )
-
-    # Conditions -------------------------------------------------------------------------------
 
     def _parse_tag(self, inside: str) -> None:
         word, rest = [*inside.split(None, 1), "", ""][:2]
@@ -210,7 +202,15 @@ class MessageParser:
         if not words:
             raise self._error(_("A condition is missing."))
         while words:
-            group.append(self._parse_term(words))
+            is_negated = False
+            while words and words[0] == ("word", "not"):
+                words.pop(0)
+                is_negated = not is_negated
+            operand, equals = self._parse_operand(words), None
+            if words and words[0][0] == "sign":
+                is_negated ^= words.pop(0)[1] == "!="
+                equals = self._parse_operand(words)
+            group.append(ConditionTerm(operand, equals, is_negated))
             following = words.pop(0) if words else ("word", "")
             if following == ("word", "and"):
                 if words:
@@ -223,17 +223,6 @@ class MessageParser:
             if following[1] not in ("", "or") or following[0] != "word":
                 raise self._error(_("“%(name)s” is not expected here."), following[1])
         return tuple(groups)
-
-    def _parse_term(self, words: list[tuple[str, str]]) -> ConditionTerm:
-        is_negated = False
-        while words and words[0] == ("word", "not"):
-            words.pop(0)
-            is_negated = not is_negated
-        operand = self._parse_operand(words)
-        if not words or words[0][0] != "sign":
-            return ConditionTerm(operand, is_negated=is_negated)
-        is_negated ^= words.pop(0)[1] == "!="
-        return ConditionTerm(operand, self._parse_operand(words), is_negated)
 
     def _parse_operand(self, words: list[tuple[str, str]]) -> Operand:
         if not words:
@@ -340,9 +329,6 @@ def _alone(text: str, start: int, end: int) -> tuple[int, int]:
     if not (is_first and is_last):
         return start, end
     return left, min(right + 1, len(text))
-
-
-# Errors in a prompt, worded for its author --------------------------------------------------------
 
 
 class PromptError(ValueError):

@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from mcp_django.components.registry import Registrar
 
 logger = logging.getLogger("mcp_django")
-
-# Reading the overrides of all servers -------------------------------------------------------------
 
 Row: TypeAlias = Mapping[str, Any]
 """The columns of a row."""
@@ -547,17 +545,25 @@ def build_declared_catalog(server: Registrar, server_overrides: ServerOverrides)
 def build_catalog(server: Registrar, server_overrides: ServerOverrides) -> Catalog:
     """Return the catalog with the overrides applied."""
     declared_catalog = build_declared_catalog(server, server_overrides)
+    # Overrides of URIs whose schemes were written with capitals.
     capitals: dict[tuple[str, str], list[Override]] = defaultdict(list)
     for (kind, key), override in server_overrides.overrides.items():
         if kind in READABLE_KINDS and key != lower_scheme(key):
             capitals[kind, lower_scheme(key)].append(override)
 
     def with_overrides(table: Mapping[str, C]) -> dict[str, C]:
-        components = {
-            key: _apply_overrides(component, server_overrides, capitals)
-            for key, component in table.items()
-        }
-        return {key: component for key, component in components.items() if component is not None}
+        components: dict[str, C] = {}
+        for key, component in table.items():
+            overridden: C | None = component
+            # With those of former names, since renaming must not widen access. The row of the
+            # current name comes last, so that its texts take precedence.
+            for named in ((component.kind, name) for name in (*component.aliases, component.key)):
+                override = server_overrides.overrides.get(named, EMPTY_OVERRIDE)
+                for applied in (*capitals.get(named, ()), override):
+                    overridden = None if overridden is None else apply_override(overridden, applied)
+            if overridden is not None:
+                components[key] = overridden
+        return components
 
     tools = with_overrides(declared_catalog.tools)
     resources = _restrict_skill_files(
@@ -578,26 +584,6 @@ def build_catalog(server: Registrar, server_overrides: ServerOverrides) -> Catal
     )
 
 
-def _apply_overrides(
-    component: C,
-    server_overrides: ServerOverrides,
-    capitals: Mapping[tuple[str, str], Sequence[Override]],
-) -> C | None:
-    """Apply the overrides of a component and its former names: renaming must not widen access.
-
-    ``capitals`` are overrides of URIs whose schemes were written with capitals.
-    """
-    overridden: C | None = component
-    # The row of the current name comes last, so that its texts take precedence.
-    for name in (*component.aliases, component.key):
-        for override in capitals.get((component.kind, name), ()):
-            overridden = None if overridden is None else apply_override(overridden, override)
-        if overridden is not None:
-            override = server_overrides.overrides.get((component.kind, name), EMPTY_OVERRIDE)
-            overridden = apply_override(overridden, override)
-    return overridden
-
-
 override_cache = OverrideCache()
 
 MAX_TENANTS = 1000
@@ -608,8 +594,6 @@ MAX_TENANTS = 1000
 def _tenant_cache(tenant: str) -> OverrideCache:
     return OverrideCache()
 
-
-# Publishing a change ------------------------------------------------------------------------------
 
 LIST_BY_KIND = {
     "tool": "tools",
@@ -640,9 +624,6 @@ def publish_change(changed: Iterable[tuple[str, str]]) -> None:
         publish(*(TopicKey(server, kind, tenant=tenant) for server, kind in lists))
 
     transaction.on_commit(notify, using=router.db_for_write(tables.Server))
-
-
-# Overrides of a skill -----------------------------------------------------------------------------
 
 
 def _restrict_skill_files(

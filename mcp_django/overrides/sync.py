@@ -258,30 +258,29 @@ def _declaring_object(function: Callable[..., Any]) -> Any:
     return getattr(view, "view_class", None) or getattr(view, "cls", None) or view
 
 
-# When rows are written ----------------------------------------------------------------------------
-
-# There is one ``catalog_rows`` per process; ``apps.SimpleMCPConfig.ready`` connects it. It writes
-#
-# - after migrations. Then no row is marked as missing, since components that only the URLconf
-#   declares are not imported;
-# - after the first request that this process answers, and later when the declared catalog has
-#   changed, which is compared at most once a minute and without a query. The database thread of
-#   ``storage.databases`` does this, so that no request waits and the request's transaction is not
-#   involved. Under WSGI the server must support threads, as for the call log;
-# - after the commit of an admin form that changes the catalog, in the thread of that request.
-#
-# The button *Update from code* calls ``sync_rows`` directly. Under a test runner only the button
-# and tests that call ``sync_rows`` write rows, so that a test finds only the rows that it wrote.
-#
-# A forked child and ``reset`` forget what was written. A write that fails raises no exception; it
-# is logged once until a write succeeds, and tried again a minute later. Nothing is written for a
-# site without a database or without the migrated tables.
-
 CHECK_SECONDS = 60.0
 
 
 class CatalogRows:
-    """Writes the rows when the declared catalog has changed; thread-safe."""
+    """Writes the rows when the declared catalog has changed; thread-safe.
+
+    There is one ``catalog_rows`` per process; ``apps.SimpleMCPConfig.ready`` connects it. It writes
+
+    - after migrations. Then no row is marked as missing, since components that only the URLconf
+      declares are not imported;
+    - after the first request that this process answers, and later when the declared catalog has
+      changed, which is compared at most once a minute and without a query. The database thread of
+      ``storage.databases`` does this, so that no request waits and the request's transaction is not
+      involved. Under WSGI the server must support threads, as for the call log;
+    - after the commit of an admin form that changes the catalog, in the thread of that request.
+
+    The button *Update from code* calls ``sync_rows`` directly. Under a test runner only the button
+    and tests that call ``sync_rows`` write rows, so that a test finds only the rows that it wrote.
+
+    A forked child and ``reset`` forget what was written. A write that fails raises no exception; it
+    is logged once until a write succeeds, and tried again a minute later. Nothing is written for a
+    site without a database or without the migrated tables.
+    """
 
     def __init__(self) -> None:
         self._find_servers: Callable[[], Iterable[Server]] = tuple
@@ -303,15 +302,11 @@ class CatalogRows:
         post_migrate.connect(self._on_post_migrate, sender=config, dispatch_uid=uid)
         request_finished.connect(self._on_request_finished, dispatch_uid=uid)
 
-    # When the site is migrated --------------------------------------------------------------------
-
     def _on_post_migrate(self, *, using: str, **kwargs: Any) -> None:
         is_ours = using == router.db_for_write(tables.Component)
         # Test runners migrate and empty their databases again and again.
         if is_ours and not databases.is_under_test():
             self._write_or_log(partial(self._write_unless_unmigrated, can_miss=False))
-
-    # When the process serves ----------------------------------------------------------------------
 
     def _on_request_finished(self, *, sender: Any, **kwargs: Any) -> None:
         # Tool threads send this signal too, also in management commands.
@@ -354,16 +349,12 @@ class CatalogRows:
         if tenant or catalog.digest != self._written.get(tenant):
             self._write_unless_unmigrated()
 
-    # When the admin changes the catalog -----------------------------------------------------------
-
     def write_after_commit(self) -> None:
         """Write after the current transaction commits, or immediately without one."""
         if not databases.is_under_test():
             write = partial(self._write_or_log, self._write_unless_unmigrated)
             alias = router.db_for_write(tables.Component)
             transaction.on_commit(write, using=alias, robust=True)
-
-    # --------------------------------------------------------------------------------------------
 
     def _write_unless_unmigrated(self, *, can_miss: bool = True) -> None:
         alias = router.db_for_write(tables.Component)

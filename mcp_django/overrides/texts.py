@@ -53,11 +53,6 @@ logger = logging.getLogger("mcp_django")
 S = TypeVar("S")
 T = TypeVar("T")
 
-# Arguments of a prompt ----------------------------------------------------------------------------
-
-# Values are strings, optionally from a list of choices. They are not modeled as a Python signature,
-# since ``from`` and ``class`` are useful names of arguments.
-
 MAX_ARGUMENTS = 30
 MAX_NAME_CHARACTERS = 64
 MAX_CHOICES = 200
@@ -66,7 +61,10 @@ MAX_VALUE_CHARACTERS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextArgument:
-    """One argument of a prompt; without ``choices`` it accepts any text."""
+    """One argument of a prompt; without ``choices`` it accepts any text.
+
+    Arguments are not modeled as a Python signature, since ``from`` and ``class`` are useful names.
+    """
 
     name: str
     description: str = ""
@@ -94,46 +92,42 @@ def parse_arguments(value: Any) -> tuple[TextArgument, ...]:
     Raises:
         PromptError: an argument is invalid.
     """
-    if not isinstance(value, list) or not all(isinstance(argument, Mapping) for argument in value):
+    if not isinstance(value, list) or not all(isinstance(members, Mapping) for members in value):
         raise PromptError(_("The arguments are not a list of objects."))
-    arguments = tuple(_argument(argument) for argument in value)
+    arguments: list[TextArgument] = []
+    for members in value:
+        name, description = members.get("name"), members.get("description", "")
+        choices = members.get("choices", [])
+        if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
+            message = _(
+                "“%(name)s” is not a valid argument name: use a letter, then letters, digits and "
+                "underscores."
+            )
+            raise PromptError(message % {"name": str(name)[:40]})
+        if name in RESERVED:
+            raise PromptError(_("“%(name)s” is reserved for conditions.") % {"name": name})
+        if not isinstance(description, str) or not isinstance(choices, list):
+            raise PromptError(_("The argument “%(name)s” is invalid.") % {"name": name})
+        are_texts = all(isinstance(choice, str) and choice for choice in choices)
+        if len(choices) > MAX_CHOICES or not are_texts:
+            raise PromptError(
+                _("The choices of “%(name)s” must be at most %(n)d texts that are not empty.")
+                % {"name": name, "n": MAX_CHOICES}
+            )
+        argument = TextArgument(
+            name=name,
+            description=description,
+            required=members.get("required") is True,
+            choices=tuple(dict.fromkeys(choices)),
+        )
+        arguments.append(argument)
     names = [argument.name for argument in arguments]
     if len(names) > MAX_ARGUMENTS:
         raise PromptError(_("More than %(n)d arguments.") % {"n": MAX_ARGUMENTS})
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise PromptError(_("There are two arguments “%(name)s”.") % {"name": twice})
-    return arguments
-
-
-def _argument(argument: Mapping[str, Any]) -> TextArgument:
-    name, description = argument.get("name"), argument.get("description", "")
-    choices = argument.get("choices", [])
-    if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
-        raise PromptError(
-            _(
-                "“%(name)s” is not a valid argument name: use a letter, then letters, digits and "
-                "underscores."
-            )
-            % {"name": str(name)[:40]}
-        )
-    if name in RESERVED:
-        raise PromptError(_("“%(name)s” is reserved for conditions.") % {"name": name})
-    if not isinstance(description, str) or not isinstance(choices, list):
-        raise PromptError(_("The argument “%(name)s” is invalid.") % {"name": name})
-    if len(choices) > MAX_CHOICES or not all(
-        isinstance(choice, str) and choice for choice in choices
-    ):
-        raise PromptError(
-            _("The choices of “%(name)s” must be at most %(n)d texts that are not empty.")
-            % {"name": name, "n": MAX_CHOICES}
-        )
-    return TextArgument(
-        name=name,
-        description=description,
-        required=argument.get("required") is True,
-        choices=tuple(dict.fromkeys(choices)),
-    )
+    return tuple(arguments)
 
 
 class TextArguments:

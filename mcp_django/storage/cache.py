@@ -177,8 +177,6 @@ class RefreshAheadCache(Generic[K, V]):
         """Return whether there are values."""
         return bool(self._entries)
 
-    # For requests ---------------------------------------------------------------------------------
-
     def get(self, key: K) -> V | None:
         """Return the value if it is known, else ``None``; never waits or queries the database."""
         cached = self._entries.get(key)
@@ -238,8 +236,6 @@ class RefreshAheadCache(Generic[K, V]):
         finally:
             timer.cancel()
 
-    # Asking the database --------------------------------------------------------------------------
-
     def read(self, keys: Iterable[K]) -> dict[K, V]:
         """Query the database for some keys now, and return the values that exist.
 
@@ -281,7 +277,8 @@ class RefreshAheadCache(Generic[K, V]):
                         values.pop(key, None)
                         continue
                     values[key] = confirmed.value
-                    if self._is_overtaken(confirmed, count):
+                    forgotten_at = [self._forgotten.get(tag, 0) for tag in confirmed.tags]
+                    if max([self._cleared_at, *forgotten_at]) > count:
                         changed.append(key)
                     elif may_keep:
                         seconds = min(confirm_seconds(), confirmed.seconds)
@@ -297,13 +294,6 @@ class RefreshAheadCache(Generic[K, V]):
                 if not self._asking:
                     self._forgotten.clear()
         return changed
-
-    def _is_overtaken(self, confirmed: Confirmed[V], count: int) -> bool:
-        """Return whether a value was forgotten after that count."""
-        if not self._forgotten and self._cleared_at <= count:
-            return False
-        latest = (self._forgotten.get(tag, 0) for tag in confirmed.tags)
-        return max(latest, default=0) > count or self._cleared_at > count
 
     def _keep(self, key: K, cached: _Entry[V]) -> None:
         self._entries[key] = cached
@@ -322,8 +312,6 @@ class RefreshAheadCache(Generic[K, V]):
             if not keys:
                 del self._keys[tag]
         return cached
-
-    # Changes --------------------------------------------------------------------------------------
 
     def forget(self, tags: Iterable[str]) -> None:
         """Drop every value with one of the tags, also those that are being read."""
@@ -346,8 +334,6 @@ class RefreshAheadCache(Generic[K, V]):
             self._keys.clear()
             self._count += 1
             self._cleared_at = self._count
-
-    # Confirming -----------------------------------------------------------------------------------
 
     def confirm(self) -> int:
         """Query the database for all values that were used recently, and return how many.
@@ -498,9 +484,6 @@ async def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 on_settings_change("MCP_DJANGO", "INSTALLED_APPS")(clear_caches)
-
-
-# The thread ---------------------------------------------------------------------------------------
 
 
 class _Question(NamedTuple):

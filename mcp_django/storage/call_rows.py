@@ -135,9 +135,6 @@ def _values(
     return values
 
 
-# The call log of the process ----------------------------------------------------------------------
-
-
 class CallLog(BatchWriter):
     """Writes the call log of this process; thread-safe."""
 

@@ -116,8 +116,6 @@ def _delete_chunk(due: QuerySet[Any]) -> int:
     return len(pks)
 
 
-# Anonymizing a user -------------------------------------------------------------------------------
-
 FORGOTTEN = "forgotten"
 
 

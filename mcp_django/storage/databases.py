@@ -266,9 +266,6 @@ def is_keepable(database: Mapping[str, Any]) -> bool:
     )
 
 
-# Work for which no request waits ------------------------------------------------------------------
-
-
 def is_inline() -> bool:
     """Return whether no thread of this package works for several requests (``BACKGROUND``).
 
@@ -337,13 +334,10 @@ def run_with_fresh_connections(function: Callable[[], T]) -> T:
             close_old_connections()
 
 
-# Leases -------------------------------------------------------------------------------------------
-
-# A lease is a row that only one process or one request holds for some time.
-
-
 def take_lease(name: str, *, seconds: float) -> bool:
     """Take a lease for ``seconds`` by the database's clock; return whether it was free.
+
+    A lease is a row that only one process or one request holds for some time.
 
     A name has at most 100 characters. Of several concurrent callers one gets the lease.
     """

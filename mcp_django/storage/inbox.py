@@ -96,8 +96,6 @@ def sessions_with_messages(session_pks: Iterable[int]) -> set[int]:
     return set(messages.values_list("session_id", flat=True))
 
 
-# Workers and their heartbeats ---------------------------------------------------------------------
-
 # A process owns streams by its number, and its heartbeat shows that it is alive. A heartbeat is
 # valid for ``LEASE_SECONDS`` by the database's clock. A process that was suspended for longer is
 # considered dead; when it resumes, it learns that from its own writes, which fail.

@@ -198,8 +198,6 @@ async def _leave_group(layer: Any, channel: str) -> None:
         logger.debug("The channel layer was closed already.", exc_info=True)
 
 
-# ``Hub``: the subscribers of one event loop -------------------------------------------------------
-
 # Changes of one topic within this time cause one notification.
 DEBOUNCE_SECONDS = 0.05
 
@@ -308,8 +306,6 @@ class Hub:
         """Return the number of the last notified change of a topic, 0 if there is none."""
         return self._versions.get(topic, 0)
 
-    # Notifications --------------------------------------------------------------------------------
-
     def notify(self, topic: TopicKey) -> None:
         """Notify the listeners of a topic soon; for any thread."""
         try:
@@ -404,23 +400,18 @@ class Hub:
             except Exception:
                 logger.exception("A listener of %s failed.", topic)
 
-    # Polling and the other work of the supervisor -------------------------------------------------
-
     async def _supervise(self) -> None:
         while self._supervisor is asyncio.current_task():
             try:
-                await self._run_tasks()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._write_heartbeats())
+                    group.create_task(self._sweep())
+                    group.create_task(self._poll())
+                    if shared_layer() is not None:
+                        group.create_task(self._receive())
             except Exception:
                 logger.exception("The pub/sub hub failed; it is restarted.")
                 await asyncio.sleep(BACKOFF_SECONDS)
-
-    async def _run_tasks(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write_heartbeats())
-            group.create_task(self._sweep())
-            group.create_task(self._poll())
-            if shared_layer() is not None:
-                group.create_task(self._receive())
 
     async def _receive(self) -> None:
         async with aclosing(receive_topics()) as notifications:

@@ -53,12 +53,6 @@ def revocation_topics(credential: str, user: Any) -> list[TopicKey]:
     return topics
 
 
-# Signals of users, tokens and sessions ------------------------------------------------------------
-
-# Signals report a saved or deleted instance: from the admin, a command, a view. A queryset's
-# ``update`` sends none; streams then notice within a minute, requests after ``CONFIRM_SECONDS``.
-
-
 # Every caller that is cached has this tag.
 PERMISSIONS = "permissions"
 
@@ -82,7 +76,11 @@ def _credential_tag(credential: str) -> str:
 
 
 def connect_receivers() -> None:
-    """Connect the signal receivers; calling it again changes nothing."""
+    """Connect the signal receivers; calling it again changes nothing.
+
+    Signals report a saved or deleted instance: from the admin, a command, a view. A queryset's
+    ``update`` sends none; streams then notice within a minute, requests after ``CONFIRM_SECONDS``.
+    """
     user, uid = get_user_model(), "mcp_django.departures"
     for signal, receiver, sender in (
         (post_save, _user_saved, user),

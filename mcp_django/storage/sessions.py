@@ -570,9 +570,6 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# Sessions in memory -------------------------------------------------------------------------------
-
-
 def _do_nothing(uris: Collection[str]) -> None:
     return None
 

@@ -148,9 +148,6 @@ def tasks_of_principal(server: str, principal_key: str) -> QuerySet[tables.Task]
     )
 
 
-# What clients do ----------------------------------------------------------------------------------
-
-
 def cancel_task(task: tables.Task) -> bool:
     """Cancel a task; ``False`` if it was over already. Refreshes ``task``."""
     queryset = _open_task(task.pk)
@@ -182,9 +179,6 @@ def store_responses(task: tables.Task, responses: Mapping[str, Any]) -> bool:
         if is_changed:
             return not remaining
     return False
-
-
-# What the run does --------------------------------------------------------------------------------
 
 
 def start_run(pk: str, run: int) -> tables.Task | None:
@@ -267,9 +261,6 @@ def finish_task(
 def fail_task(pk: str, message: str, *, code: int = INTERNAL_ERROR) -> bool:
     """End a task that cannot be run, with an error."""
     return _update_task(_open_task(pk), pk, **_failure_changes(message, code))
-
-
-# Expired tasks and leases -------------------------------------------------------------------------
 
 
 def close_expired(pks: Iterable[str] | None = None) -> int:

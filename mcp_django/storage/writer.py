@@ -154,8 +154,6 @@ class BatchWriter:
         self._starting = threading.Lock()
         self._flush_delay = FLUSH_SECONDS
 
-    # For callers ----------------------------------------------------------------------------------
-
     def is_immediate(self, kind: RowKind) -> bool:
         """Return whether a thread that may use the database has to write a row by itself.
 
@@ -274,8 +272,6 @@ class BatchWriter:
             finally:
                 self._starting.release()
 
-    # The end --------------------------------------------------------------------------------------
-
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Write the rows added so far; return whether the thread tried to within ``seconds``."""
         if not self._is_writer_alive:
@@ -301,8 +297,6 @@ class BatchWriter:
         """Write the queued rows at the end of the process."""
         self.is_stopping = True
         self.flush()
-
-    # In the thread that writes --------------------------------------------------------------------
 
     def _run(self, wake_queue: _WakeQueue) -> None:
         keep_connections()

@@ -41,8 +41,6 @@ from mcp_django.tasks import runs, status, worker
 if TYPE_CHECKING:
     from mcp_django.models import Task
 
-# Whether a call becomes a task --------------------------------------------------------------------
-
 TaskMode: TypeAlias = Literal["", "task", "handle"]
 """How a call is answered: its result, a task, or a handle for the tool ``get_result``."""
 
@@ -73,9 +71,6 @@ def _task_mode(call: Call, tool: Tool, *, is_requested: bool) -> TaskMode:
         f"The tool {tool.name!r} runs only as a task; the client must declare {TASKS}.",
         data={"requiredCapabilities": extension_declaration(TASKS)},
     )
-
-
-# How a call becomes a task ------------------------------------------------------------------------
 
 
 class _TaskRequest(msgspec.Struct):
@@ -176,31 +171,26 @@ def admit_task(call: Call, rest: Iterable[Step]) -> None:
     if not mode:
         run_steps(call, rest)
         return
-    ttl = _requested_ttl(task_param) if is_requested else None
+    # The requested lifetime, which ``_create_task`` limits.
+    ttl: timedelta | None = None
+    if is_requested:
+        try:
+            task = b"{}" if is_empty_array(bytes(task_param)) else task_param
+            milliseconds = msgspec.json.decode(task, type=_TaskRequest).ttl
+            if milliseconds is not None and milliseconds <= 0:
+                raise InvalidParams("params.task.ttl must be greater than 0 (milliseconds).")
+            ttl = None if milliseconds is None else timedelta(milliseconds=milliseconds)
+        except msgspec.MsgspecError:
+            raise InvalidParams(
+                "params.task must be an object, and its ttl a number (milliseconds)."
+            ) from None
+        except OverflowError:
+            # The maximum applies.
+            ttl = timedelta.max
     # At 2025-11-25 a task is created only for a client that requests it.
     is_only_answer = mode == "task" and call.revision.tasks
     plan = TaskPlan(tool=tool, mode=mode, is_requested=is_only_answer, ttl=ttl)
     plan.admit(call, rest)
-
-
-def _requested_ttl(task_param: msgspec.Raw) -> timedelta | None:
-    """Return the requested lifetime; ``_create_task`` limits it."""
-    try:
-        task = b"{}" if is_empty_array(bytes(task_param)) else task_param
-        ttl = msgspec.json.decode(task, type=_TaskRequest).ttl
-        if ttl is not None and ttl <= 0:
-            raise InvalidParams("params.task.ttl must be greater than 0 (milliseconds).")
-        return None if ttl is None else timedelta(milliseconds=ttl)
-    except msgspec.MsgspecError:
-        raise InvalidParams(
-            "params.task must be an object, and its ttl a number (milliseconds)."
-        ) from None
-    except OverflowError:
-        # The maximum applies.
-        return timedelta.max
-
-
-# Creating a task ----------------------------------------------------------------------------------
 
 
 def _create_task(

@@ -105,8 +105,6 @@ class TaskRun:
         self._message: str | None = None
         self._lock = threading.Lock()
 
-    # Reports of the function ----------------------------------------------------------------------
-
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Set the task's status message, which is written at most once a second."""
         if message is None:
@@ -119,8 +117,6 @@ class TaskRun:
 
     def close_stream(self, seconds: float) -> None:
         """Do nothing, since a task has no connection to close."""
-
-    # Called by the lease thread -------------------------------------------------------------------
 
     def cancel(self) -> None:
         """Set ``ctx.cancelled``, and interrupt an async function."""
@@ -136,8 +132,6 @@ class TaskRun:
     def stop_renewal(self) -> None:
         """Stop renewing the lease."""
         lease_renewer.remove(self)
-
-    # The run --------------------------------------------------------------------------------------
 
     def perform(self) -> None:
         """Run the function and write its result, its error or its questions to the row.
@@ -344,8 +338,6 @@ def _find_server(name: str) -> Server:
     )
 
 
-# The caller in a task's row -----------------------------------------------------------------------
-
 PRINCIPAL_FIELDS = ("client_name", "issuer", "subject", "audience", "claims", "credential")
 
 
@@ -394,9 +386,6 @@ def _restore_principal(row: Task) -> Principal | None:
     if not row.user.is_active:
         return None
     return refresh_principal(principal)
-
-
-# Client requests of a task ------------------------------------------------------------------------
 
 
 class _TaskInteraction(Interaction):

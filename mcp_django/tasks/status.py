@@ -120,9 +120,6 @@ def _format_time(row: Task, value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# Who may read a result ----------------------------------------------------------------------------
-
-
 def may_read_result(
     catalog: Catalog,
     principal: Principal,
@@ -157,8 +154,6 @@ def unreadable_tools(catalog: Catalog, principal: Principal) -> list[str]:
         for name in (tool.name, *tool.aliases)
     ]
 
-
-# ``get_result``: results for clients without tasks ------------------------------------------------
 
 TOOL_NAME = "get_result"
 # Hosts abandon a call after a minute or sooner.

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from mcp_django import Annotations, Audio, EmbeddedResource, Image, ResourceLink, Text, ToolResult
 from mcp_django.protocol.errors import INTERNAL_ERROR
-from mcp_django.schema.portable import LARGE_INTEGER
+from mcp_django.schema.vocabulary import LARGE_INTEGER
 from mcp_django.test import ErrorResponse
 from tests.kit.servers import call, open_to_all, real_client
 from tests.spec import spec

@@ -19,7 +19,7 @@ from mcp_django.models import AccessToken
 from mcp_django.storage import revocations, versions
 from mcp_django.storage.pubsub import Hub, get_hub
 from mcp_django.storage.revocations import notify_revoked, revocation_topics
-from mcp_django.transports import legacy_sse, listen
+from mcp_django.transports import legacy_sse, stream_access
 from tests.kit.drivers import connect, message
 from tests.kit.servers import person, token_for
 from tests.spec import spec
@@ -52,7 +52,7 @@ def leave(request):
 
 @pytest.fixture(autouse=True)
 def _no_minute_is_over(monkeypatch):
-    monkeypatch.setattr(listen, "RECHECK_SECONDS", 3600)
+    monkeypatch.setattr(stream_access, "RECHECK_SECONDS", 3600)
 
 
 async def issued(**details: Any) -> tuple[AccessToken, str]:
@@ -103,7 +103,7 @@ async def test_threat_17_a_stream_of_http_sse_ends_at_once(app, leave):
 
 @spec("AUT-1")
 async def test_threat_17_a_long_call_is_stopped(app, leave, gate, monkeypatch):
-    monkeypatch.setattr(listen, "SHORT_SECONDS", 0)
+    monkeypatch.setattr(stream_access, "SHORT_SECONDS", 0)
     token, bearer = await issued()
     body = message("tools/call", {"name": "walk_later", "arguments": {"gate": gate}})
     body["params"]["_meta"]["progressToken"] = "p"
@@ -136,7 +136,7 @@ async def test_threat_17_a_resumed_stream_is_let_go(streaming, leave, gate):
 async def test_a_standing_stream_ends_with_its_credential(streaming, monkeypatch):
     _, bearer, clock = await short_lived()
     peer = await opened(streaming, "/mcp", token=bearer)
-    monkeypatch.setattr(listen, "timezone", clock)
+    monkeypatch.setattr(stream_access, "timezone", clock)
     async with peer.standing() as connection:
         assert await Reader(connection).rest() == []
 
@@ -144,7 +144,7 @@ async def test_a_standing_stream_ends_with_its_credential(streaming, monkeypatch
 @spec("AUT-1")
 async def test_a_stream_of_http_sse_ends_with_its_credential(app, monkeypatch):
     _, bearer, clock = await short_lived()
-    monkeypatch.setattr(listen, "timezone", clock)
+    monkeypatch.setattr(stream_access, "timezone", clock)
     async with legacy.opened(app, "/mcp/sse", authorization=bearer) as stream:
         with pytest.raises(EOFError):
             await stream.event()
@@ -188,7 +188,7 @@ async def test_a_resumed_stream_ends_with_its_credential(streaming, gate, monkey
         reader = Reader(connection)
         await reader.message()
         await reached(gates[gate].entered)
-    monkeypatch.setattr(listen, "timezone", clock)
+    monkeypatch.setattr(stream_access, "timezone", clock)
     async with peer.standing(last_event_id=reader.ids[-1]) as connection:
         rest = await Reader(connection).rest()
     assert all("result" not in event for event in rest)
@@ -197,9 +197,9 @@ async def test_a_resumed_stream_ends_with_its_credential(streaming, gate, monkey
 
 @spec("AUT-1")
 async def test_a_call_that_was_admitted_in_time_is_answered(app, gate, monkeypatch):
-    monkeypatch.setattr(listen, "SHORT_SECONDS", 0)
+    monkeypatch.setattr(stream_access, "SHORT_SECONDS", 0)
     token, bearer, _ = await short_lived()
-    monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: token.expires_at))
+    monkeypatch.setattr(stream_access, "timezone", SimpleNamespace(now=lambda: token.expires_at))
     body = message("tools/call", {"name": "walk_later", "arguments": {"gate": gate}})
     body["params"]["_meta"]["progressToken"] = "p"
     async with connect(app, STAGE, body, authorization=bearer) as connection:

@@ -370,9 +370,6 @@ def public_icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
     return public
 
 
-# Extensions ---------------------------------------------------------------------------------------
-
-
 def server_extensions(server: Server) -> dict[str, dict[str, Any]]:
     """Return the extensions that the server uses, by name, with their settings."""
     extensions = {**authentication.authorization_extensions(server.auth)}

@@ -90,9 +90,6 @@ GET = ComponentMethod(
 )
 
 
-# Completion of arguments --------------------------------------------------------------------------
-
-
 class CompletionRef(msgspec.Struct):
     """The prompt (by name) or resource template (by URI) whose argument is completed."""
 

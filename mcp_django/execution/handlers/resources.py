@@ -21,7 +21,6 @@ from mcp_django.components.catalog import Catalog
 from mcp_django.components.component import Component, ComponentFunction
 from mcp_django.components.context import Context
 from mcp_django.components.resource import (
-    ListedResource,
     ReadableComponent,
     Resource,
     ResourceTemplate,
@@ -317,7 +316,22 @@ class ResourceListing:
         except (*results.NOT_FOUND_EXCEPTIONS, PermissionDenied):
             # The caller may not see these rows, so the section is empty.
             return [], None
-        return [_describe_entry(resource) for resource in page.entries], page.after
+        members: list[dict[str, Any]] = []
+        for resource in page.entries:
+            annotations = resource.annotations
+            # The format of 2026-07-28, which has all members.
+            optional: dict[str, Any] = {
+                "title": resource.title,
+                "description": resource.description,
+                "mimeType": resource.mime_type,
+                "annotations": annotations.to_wire() if annotations is not None else None,
+            }
+            described: dict[str, Any] = {"uri": resource.uri, "name": resource.name}
+            described.update({name: value for name, value in optional.items() if value})
+            if resource.size is not None:
+                described["size"] = resource.size
+            members.append(described)
+        return members, page.after
 
     def _fixed(self, after: Position | None, limit: int) -> SectionPage:
         resources = self._resources.values()
@@ -332,19 +346,6 @@ class ResourceListing:
         resources, place = page
         cursor = None if place is None else self.pager.next(place)
         return with_next_cursor({"resources": resources, **NOT_CACHEABLE}, cursor)
-
-
-def _describe_entry(resource: ListedResource) -> dict[str, Any]:
-    """Return a template's entry in the format of 2026-07-28, which has all members."""
-    optional: dict[str, Any] = {
-        "title": resource.title,
-        "description": resource.description,
-        "mimeType": resource.mime_type,
-        "annotations": resource.annotations.to_wire() if resource.annotations is not None else None,
-    }
-    described: dict[str, Any] = {"uri": resource.uri, "name": resource.name}
-    described.update({name: value for name, value in optional.items() if value})
-    return described if resource.size is None else {**described, "size": resource.size}
 
 
 def _fill_page(

@@ -120,8 +120,6 @@ def _require_session(call: Call) -> ClientSession:
     return call.session
 
 
-# ``subscriptions/listen`` -------------------------------------------------------------------------
-
 # The maximum number of tasks on one stream; others are left out of the acknowledgement.
 MAX_TASKS = 100
 
@@ -175,9 +173,6 @@ def listen(call: Call) -> Subscription:
             if may_follow_task(call, task_id, permission_cache)
         ),
     )
-
-
-# ``initialize`` -----------------------------------------------------------------------------------
 
 
 class InitializeParams(msgspec.Struct, rename="camel"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -38,16 +37,16 @@ def list_tools(call: Call) -> dict[str, Any]:
     """Return the tools that the caller may see."""
     catalog = call.catalog
     assert catalog is not None
-    describe = partial(describe_tool, principal=call.principal, catalog=catalog)
-    if call.revision.tasks and has_task_tools(catalog):
-        describe = partial(_with_task_support, describe=describe)
+    # Only 2025-11-25 lists ``taskSupport``.
+    lists_support = call.revision.tasks and has_task_tools(catalog)
+
+    def describe(tool: Tool) -> dict[str, Any]:
+        described = describe_tool(tool, principal=call.principal, catalog=catalog)
+        if lists_support and tool.task:
+            return {**described, "execution": {"taskSupport": describe_task_support(tool)}}
+        return described
+
     return list_page(call, catalog.tools.values(), member="tools", describe=describe)
-
-
-def _with_task_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
-    """Return a tool with its ``taskSupport``, which only 2025-11-25 lists."""
-    support = {"execution": {"taskSupport": describe_task_support(tool)}} if tool.task else {}
-    return {**describe(tool), **support}
 
 
 def describe_tool(

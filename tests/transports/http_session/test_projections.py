@@ -27,7 +27,7 @@ from mcp_django import (
 )
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.schema.portable import LARGE_INTEGER
+from mcp_django.schema.vocabulary import LARGE_INTEGER
 from mcp_django.test import MCPClient
 from tests.spec import spec
 from tests.transports.http_session.handshakes import A, B, C, D
