@@ -228,12 +228,6 @@ def _response_result(
         close_files(response)
 
 
-# The request for a ModelAdmin ---------------------------------------------------------------------
-
-# Methods of a ``ModelAdmin`` receive a request of the caller to the admin's list of the model. This
-# request does not pass through middleware, so it has a user and messages, but no session.
-
-
 class CollectedMessages(BaseStorage):
     """A message storage that keeps messages for the result of the call, not for the next page."""
 
@@ -283,7 +277,10 @@ class AdminRequest(CallerRequest):
 def admin_request(
     ctx: Context, model_admin: ModelAdmin[Any], *, data: Pairs | None = None
 ) -> AdminRequest:
-    """Return a request of the caller to the admin's list of the model."""
+    """Return a request of the caller to the admin's list of the model, for methods of the admin.
+
+    It does not pass through middleware, so it has a user and messages, but no session.
+    """
     sending = SiteRequest(
         method="GET" if data is None else "POST",
         path=get_script_prefix(),

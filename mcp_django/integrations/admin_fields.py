@@ -44,8 +44,6 @@ from mcp_django.schema.secrets import is_secret_name
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
 
-# Fields that the admin shows ----------------------------------------------------------------------
-
 LABEL = "label"
 # Methods of the admin that may show some fields to some callers only.
 _FIELD_HOOKS = ("get_form", "get_formset", "get_fields", "get_fieldsets", "get_exclude")
@@ -207,8 +205,6 @@ class _OptionReader:
         self._always: set[str] | None = None
         self.left_out = self._shown.left_out
 
-    # Fields ---------------------------------------------------------------------------------------
-
     def row_fields(self) -> list[str]:
         """Return the fields of a row of the list, with a key that identifies it."""
         names = self._names
@@ -281,8 +277,6 @@ class _OptionReader:
         path = self._shown.path(name)
         return path is not None and path.is_many
 
-    # Search, filters and ordering -----------------------------------------------------------------
-
     def search_fields(self, fields: list[str]) -> Iterator[str]:
         """Yield the text columns that the admin searches and that are shown."""
         for written in self._admin.search_fields:
@@ -352,8 +346,6 @@ class _OptionReader:
         if self._always is not None and name not in self._always:
             return False
         return fits_in_cursor(path.column)
-
-    # Helpers --------------------------------------------------------------------------------------
 
     def _is_offered(self, hook: str, name: Any) -> bool:
         """Return whether the admin lets every caller search or filter by a name."""

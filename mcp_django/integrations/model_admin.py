@@ -45,43 +45,6 @@ from mcp_django.integrations.site_requests import CallerRequest, superuser_conte
 from mcp_django.protocol.text import nearest
 from mcp_django.schema.arguments import InvalidArguments, unknown_argument_problem
 
-# Finding the ModelAdmin and its site --------------------------------------------------------------
-
-# An ``mcp`` module may be imported before the ``admin`` module of its app. In that case all
-# ``admin`` modules are imported first, as the admin's own autodiscovery does later.
-
-
-def _find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
-    """Return the registered ``ModelAdmin`` of a model, or the instance of a ``ModelAdmin`` class.
-
-    Raises:
-        ImproperlyConfigured: none is registered; the message suggests the closest name.
-    """
-    if not apps.is_installed("django.contrib.admin"):
-        raise ImproperlyConfigured(
-            'register_admin() needs the admin of the site: add "django.contrib.admin" to '
-            "INSTALLED_APPS, or register the model with register()."
-        )
-    if not isinstance(target, type) or not issubclass(target, Model | ModelAdmin):
-        raise ImproperlyConfigured(
-            f"register_admin() takes a model or a ModelAdmin, not {target!r}."
-        )
-    chosen = admin.site if site is None else site
-    model_admin = _find_registered(target, chosen)
-    if model_admin is None:
-        autodiscover_modules("admin", register_to=chosen)
-        model_admin = _find_registered(target, chosen)
-    if model_admin is None:
-        names = [model.__name__ for model in chosen._registry]
-        if not issubclass(target, Model):
-            names = [type(registered).__name__ for registered in chosen._registry.values()]
-        close = nearest(target.__name__, names)
-        hint = f"; did you mean {close}?" if close else "; register it there, or pass site=…."
-        raise ImproperlyConfigured(
-            f"{target.__name__} is not registered at the admin site {chosen.name!r}{hint}"
-        )
-    return model_admin
-
 
 def _find_registered(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
     if issubclass(target, Model):
@@ -93,9 +56,6 @@ def _find_registered(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
             f"{target.__name__} is registered for several models; pass one of them: {names}."
         )
     return admins[0] if admins else None
-
-
-# Input that the admin's form validates ------------------------------------------------------------
 
 
 class AdminInputs(FormInputs):
@@ -142,8 +102,6 @@ class AdminInputs(FormInputs):
         return super(AdminInputs, own).bind(ctx, call, instance)
 
 
-# Model admin --------------------------------------------------------------------------------------
-
 M = TypeVar("M", bound=Model)
 
 # Django's own help text in the admin, which is about the mouse and makes no sense for a tool.
@@ -174,8 +132,6 @@ class AdminTools(ModelTools[M]):
         yield from super().components()
         for name in self.get_name_list("actions"):
             yield action_tool(self, name)
-
-    # Rows and permissions -------------------------------------------------------------------------
 
     def request(self, ctx: Context) -> CallerRequest:
         """Return the request that is passed to the admin, one for each call."""
@@ -226,8 +182,6 @@ class AdminTools(ModelTools[M]):
         """Return whether the admin shows the list, or the button of the action, to this caller."""
         return self.has_permission(ctx, action)
 
-    # The form -------------------------------------------------------------------------------------
-
     def make_form(self, ctx: Context, obj: M | None) -> Any:
         """Return the class of the form that the admin shows to this caller."""
         request = self.request(ctx)
@@ -265,8 +219,6 @@ class AdminTools(ModelTools[M]):
                 f"({type(exc).__name__}: {exc}). Make it work for a superuser, or remove the tools "
                 "that write."
             ) from exc
-
-    # Writing --------------------------------------------------------------------------------------
 
     def perform_create(self, ctx: Context, form: Any) -> M:
         """Save a new object as the admin does, and add an entry to the admin's log."""
@@ -329,12 +281,37 @@ def admin_declaration(
 ) -> tuple[type[Model], type[AdminTools[Any]]]:
     """Return the model, and a class with the options that are derived from its admin.
 
-    An option that is not ``None`` replaces the derived one.
+    ``target`` is the model or a ``ModelAdmin`` class. An option that is not ``None`` replaces the
+    derived one.
 
     Raises:
-        ImproperlyConfigured: the admin does not exist.
+        ImproperlyConfigured: no admin is registered; the message suggests the closest name.
     """
-    model_admin = _find_model_admin(target, site)
+    if not apps.is_installed("django.contrib.admin"):
+        raise ImproperlyConfigured(
+            'register_admin() needs the admin of the site: add "django.contrib.admin" to '
+            "INSTALLED_APPS, or register the model with register()."
+        )
+    if not isinstance(target, type) or not issubclass(target, Model | ModelAdmin):
+        raise ImproperlyConfigured(
+            f"register_admin() takes a model or a ModelAdmin, not {target!r}."
+        )
+    chosen = admin.site if site is None else site
+    model_admin = _find_registered(target, chosen)
+    if model_admin is None:
+        # An ``mcp`` module may be imported before the ``admin`` module of its app. In that case all
+        # ``admin`` modules are imported first, as the admin's own autodiscovery does later.
+        autodiscover_modules("admin", register_to=chosen)
+        model_admin = _find_registered(target, chosen)
+    if model_admin is None:
+        names = [model.__name__ for model in chosen._registry]
+        if not issubclass(target, Model):
+            names = [type(registered).__name__ for registered in chosen._registry.values()]
+        close = nearest(target.__name__, names)
+        hint = f"; did you mean {close}?" if close else "; register it there, or pass site=…."
+        raise ImproperlyConfigured(
+            f"{target.__name__} is not registered at the admin site {chosen.name!r}{hint}"
+        )
     given_options = {name: value for name, value in options.items() if value is not None}
     derived = derive_options(model_admin, given_options.get("fields"), server)
     if not given_options.get("tools", AdminTools.tools):

@@ -51,13 +51,6 @@ from mcp_django.protocol.headers import FORM
 from mcp_django.protocol.text import nearest
 from mcp_django.tenants import by_tenant
 
-# Running the site's middleware and views ----------------------------------------------------------
-
-# Every call runs in a copied context (``contextvars``), so that the language, the time zone and
-# the URLconf that a middleware sets do not outlive the call. A session that a view starts is
-# deleted after the call. A view that runs for a call cannot call another view, because such calls
-# could recurse forever.
-
 T = TypeVar("T")
 
 _is_in_site_call: ContextVar[bool] = ContextVar(
@@ -121,7 +114,10 @@ def send_isolated(
 ) -> T:
     """Return the result of ``read`` for the site's response, and close the files of the response.
 
-    Nothing that the site sets outlives the call.
+    Every call runs in a copied context (``contextvars``), so that the language, the time zone and
+    the URLconf that a middleware sets do not outlive the call. A session that a view starts is
+    deleted after the call. A view that runs for a call cannot call another view, because such calls
+    could recurse forever.
 
     Raises:
         ToolError: a view that runs for a call tries to call another view.

@@ -204,8 +204,6 @@ def message_text(message: Any) -> str:
     return strip_markup(text) if isinstance(message.message, SafeData) else text
 
 
-# From a response to a result ----------------------------------------------------------------------
-
 MAX_LOCATION = 500
 TEXT_TYPES = frozenset(
     {
@@ -393,9 +391,6 @@ def _is_sign_in(answer: SiteResponse) -> bool:
     here = urlsplit(answer.url)
     targets = (urlsplit(url) for url in parse_qs(there.query).get(REDIRECT_FIELD_NAME, ()))
     return any(target.path == here.path for target in targets)
-
-
-# Initial values of a form -------------------------------------------------------------------------
 
 
 def is_value_resent(field: forms.Field) -> bool:

@@ -127,8 +127,6 @@ def _mime_type(path: str, *, is_text: bool) -> str:
     return mime_type or ("text/plain" if is_text else "application/octet-stream")
 
 
-# Folders of skills --------------------------------------------------------------------------------
-
 # Created by Python when a script of a skill is imported.
 IGNORED_FOLDERS = frozenset({"__pycache__"})
 # Before Python 3.13, Path.resolve() raises RuntimeError for a symbolic link to itself.

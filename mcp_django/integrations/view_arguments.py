@@ -51,8 +51,6 @@ from mcp_django.schema.values import (
     unknown_members,
 )
 
-# Values of a form ---------------------------------------------------------------------------------
-
 # Whether a value is unique depends on the row that is edited, which only the view knows.
 UNIQUENESS_CODES = frozenset({"unique", "unique_together", "unique_for_date"})
 Moment = dt.date | dt.time

@@ -155,8 +155,6 @@ def _query(target: str, query: Any) -> tuple[Callable[[], RequestValues | None],
     )
 
 
-# The view behind the function of a component ------------------------------------------------------
-
 CONVERTERS: Mapping[str, Callable[..., Any]] = {
     "tool": site_responses.tool_result,
     "resource": site_responses.resource_contents,
@@ -227,9 +225,6 @@ def _context_form(answer: SiteResponse) -> Any:
     return answer.context.get("form") if isinstance(answer.context, Mapping) else None
 
 
-# Calling a view -----------------------------------------------------------------------------------
-
-
 def send_request(ctx: Context, sending: SiteRequest) -> SiteResponse:
     """Send a request to the site as the caller.
 
@@ -260,9 +255,6 @@ def _raise_failure(request: CallerRequest, response: HttpResponseBase) -> None:
         raise Http404("Not found.") from request.view_exception
     if request.view_exception is not None:
         raise request.view_exception
-
-
-# From a view to a component -----------------------------------------------------------------------
 
 
 def _build_component(

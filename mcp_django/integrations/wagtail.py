@@ -8,7 +8,7 @@ in Wagtail. Wagtail is optional, so this module is imported by the site that use
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -60,8 +60,6 @@ class PageTools(ModelTools[P]):
 
     page_actions: Sequence[str] = ()
 
-    # Rows and permissions -------------------------------------------------------------------------
-
     @cached_property
     def policy(self) -> PagePermissionPolicy:
         """Wagtail's permissions for pages."""
@@ -99,8 +97,6 @@ class PageTools(ModelTools[P]):
     def exposed(self) -> PageFields:
         """The validated allow-list."""
         return PageFields(self.model, self.fields, declaration=self)
-
-    # Writing --------------------------------------------------------------------------------------
 
     @property
     def inputs_class(self) -> type[Any]:  # type: ignore[override]  # an attribute of the base
@@ -144,8 +140,6 @@ class PageTools(ModelTools[P]):
         """Delete the page and the pages below it, and log the deletion in Wagtail."""
         obj.delete(user=_user_of(ctx))  # type: ignore[call-arg]  # a page
 
-    # Actions --------------------------------------------------------------------------------------
-
     def components(self) -> Iterator[Component]:
         """Yield the components of the base class, and a tool for each page action."""
         yield from super().components()
@@ -155,7 +149,7 @@ class PageTools(ModelTools[P]):
             name = f"{action}_{self.singular}"
             key = GeneratedArgument(annotation=self.lookup.annotation, required=True)
             on_default = router.db_for_write(self.model) == DEFAULT_DB_ALIAS
-            words = _ACTIONS[action].description.format(noun=self.noun)
+            words = _ACTIONS[action].format(noun=self.noun)
             yield Tool(
                 name=name,
                 description=f"{words} {self.doc}".strip(),
@@ -188,7 +182,16 @@ class PageTools(ModelTools[P]):
                 .filter(**{self.lookup.name: arguments[self.lookup.name]})
             )
             page: Any = get_permitted_object(self, ctx, rows, arguments, "change")
-            _ACTIONS[action].run(page, ctx)
+            permissions: Any = page.permissions_for_user(ctx.user)
+            is_publication = action == "publish"
+            if not (permissions.can_publish() if is_publication else permissions.can_unpublish()):
+                raise PermissionDenied(f"You may not {action} this page.")
+            user = _user_of(ctx)
+            if is_publication:
+                revision = page.latest_revision or page.specific.save_revision(user=user)
+                revision.publish(user=user)
+            else:
+                page.unpublish(user=user)
             row = self.exposed.prepare(self.rows(ctx).using(alias).filter(pk=page.pk), ctx).first()
             if row is None:
                 raise ToolError("Nothing was changed: you would lose access to this page.")
@@ -215,32 +218,10 @@ def _user_of(ctx: Context) -> Any:
     return ctx.user if ctx.user.is_authenticated else None
 
 
-def _publish(page: Any, ctx: Context) -> None:
-    if not page.permissions_for_user(ctx.user).can_publish():
-        raise PermissionDenied("You may not publish this page.")
-    revision = page.latest_revision or page.specific.save_revision(user=_user_of(ctx))
-    revision.publish(user=_user_of(ctx))
-
-
-def _unpublish(page: Any, ctx: Context) -> None:
-    if not page.permissions_for_user(ctx.user).can_unpublish():
-        raise PermissionDenied("You may not unpublish this page.")
-    page.unpublish(user=_user_of(ctx))
-
-
-class _PageAction:
-    def __init__(self, description: str, run: Callable[[Any, Context], None]) -> None:
-        self.description = description
-        self.run = run
-
-
 _ACTIONS = {
-    "publish": _PageAction("Publish the newest draft of one {noun}.", _publish),
-    "unpublish": _PageAction("Take one {noun} from the site; it stays as a draft.", _unpublish),
+    "publish": "Publish the newest draft of one {noun}.",
+    "unpublish": "Take one {noun} from the site; it stays as a draft.",
 }
-
-
-# Fields of a page ---------------------------------------------------------------------------------
 
 
 class PageFields(ExposedFields):

@@ -150,9 +150,6 @@ def _number(text: str) -> int | float | None:
     return float(text) if _FLOAT.fullmatch(text) else None
 
 
-# Errors for the author of a skill -----------------------------------------------------------------
-
-
 class SkillError(ValueError):
     """A skill is not valid; ``field`` names the field of the frontmatter that is wrong, if any."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from django.db.models.signals import ModelSignal
 
 
-# One notification per transaction -----------------------------------------------------------------
-
 # Databases limit the number of parameters in one statement.
 CHUNK = 500
 
@@ -111,9 +109,6 @@ def _pending(using: str) -> PendingNotification | None:
     )
 
 
-# Changes ------------------------------------------------------------------------------------------
-
-
 class PublishedModel(Protocol):
     """A declaration with a ``uri``, whose subscribers are notified of changes."""
 
@@ -145,8 +140,6 @@ class ModelSignalReceivers:
         self._names = frozenset(names | attnames)
         # Signals hold their receivers weakly.
         self._receivers: list[tuple[ModelSignal, Callable[..., None], type[Model]]] = []
-
-    # Connecting -------------------------------------------------------------------------------
 
     def connect(self) -> None:
         """Connect the signal receivers."""
@@ -192,8 +185,6 @@ class ModelSignalReceivers:
                 for sender in _model_and_subclasses(foreign_key.model):
                     yield post_save, receiver, sender
                     yield post_delete, receiver, sender
-
-    # Signal receivers -------------------------------------------------------------------------
 
     def _on_save(
         self, *, instance: Model, created: bool, using: str, update_fields: Any, **kwargs: Any
@@ -243,8 +234,6 @@ class ModelSignalReceivers:
         if knows_tenant():
             finder = TopicFinder(self, column, using, current_tenant())
             publish_after_commit(using, find=finder, values=values)
-
-    # Topics -----------------------------------------------------------------------------------
 
     def notify(self, changed: QuerySet[Any] | Iterable[Model]) -> None:
         """Notify subscribers of these objects, and of the resource list, after the commit."""

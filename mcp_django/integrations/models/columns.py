@@ -199,13 +199,11 @@ def _is_usable(field: Any) -> bool:
     return bool(field.concrete) and field.column is not None
 
 
-# Paths that identify one object -------------------------------------------------------------------
-
-# Only uniqueness that the database guarantees counts.
-
-
 def are_unique_together(model: type[Model], paths: Collection[str]) -> bool:
-    """Return whether the values at these paths are unique together."""
+    """Return whether the values at these paths are unique together.
+
+    Only uniqueness that the database guarantees counts.
+    """
     return any(
         all(_is_covered(model, name, paths) for name in names) for names in _unique_sets(model)
     )
@@ -239,10 +237,7 @@ def _is_covered(model: type[Model], name: str, paths: Collection[str]) -> bool:
     return bool(inner) and are_unique_together(field.related_model, inner)
 
 
-# Limits of validators in the schema ---------------------------------------------------------------
-
-# The schema states what the validators of a model require, so that callers do not have to learn it
-# from errors.
+# Limits of values ---------------------------------------------------------------------------------
 
 # Bounds of at least this size come from the column type, not from its meaning; they are left out.
 _LARGE = 2**31 - 1
@@ -255,7 +250,10 @@ _BOUNDS: tuple[tuple[type[validators.BaseValidator], str, str], ...] = (
 
 
 def add_validator_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
-    """Return the schema with the bounds and patterns that these validators require."""
+    """Return the schema with the bounds and patterns that these validators require.
+
+    Callers then do not have to learn them from errors.
+    """
     limited = dict(schema)
     if "enum" in schema:
         return limited
@@ -286,8 +284,6 @@ def add_validator_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
                 limited["description"] = append_sentence(description, str(rule.message))
     return limited
 
-
-# Values that a database cannot store --------------------------------------------------------------
 
 MAX_TEXT = 1000
 # Databases without an interval type store microseconds in 64 bits.
@@ -454,8 +450,6 @@ class Column:
             pairs = getattr(self.value_field, "flatchoices", None) or ()
             return {value: str(label) for value, label in pairs if value not in (None, "")}
 
-    # In results ----
-
     @property
     def schema(self) -> Schema:
         """The JSON Schema of the column's values in results.
@@ -519,8 +513,6 @@ class Column:
             f"{self.value_field.name} holds {value}, which is beyond 2^53-1 and not published as "
             "such. The error was logged."
         )
-
-    # As arguments ---------------------------------------------------------------------------------
 
     def argument(self) -> Any:
         """Return the type of an argument that is compared with the column.

@@ -206,8 +206,6 @@ def _rounded(value: Any, kind: str, field: Any) -> Any:
     return round(value, places + 2 if kind == "avg" else places)
 
 
-# Groups of a count --------------------------------------------------------------------------------
-
 _DATE_PARTS: Final[dict[str, tuple[str, ...]]] = {
     "date": ("year", "month"),
     "datetime": ("year", "month", "date"),

@@ -66,8 +66,6 @@ class ModelComponents(Generic[M]):
     def __str__(self) -> str:
         return f"{type(self).__name__} of {self.model._meta.label}"
 
-    # Implemented by the subclasses in this package ----------------------------------------------
-
     def components(self) -> Iterator[Component]:
         """Yield additional components of the class, such as its actions."""
         yield from ()
@@ -77,8 +75,6 @@ class ModelComponents(Generic[M]):
 
     def disconnect(self) -> None:
         """Disconnect signal receivers, after everything is unregistered."""
-
-    # Hooks to override --------------------------------------------------------------------------
 
     def get_queryset(self, ctx: Context) -> QuerySet[M]:
         """Return the rows that this caller may see: the row rule.
@@ -91,13 +87,11 @@ class ModelComponents(Generic[M]):
     def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
         """Return whether the caller may ``view``, ``add``, ``change`` or ``delete``.
 
-        This method is first called without an object. It is called again with each object if a
-        class overrides it, or if it returned false and an authentication backend of the site may
-        have per-object permissions.
+        Override it to decide otherwise. It is first called without an object. It is called again
+        with each object if a class overrides it, or if it returned false and an authentication
+        backend of the site may have per-object permissions.
         """
         return has_default_permission(self, ctx, action, obj)
-
-    # Used by the components -----------------------------------------------------------------------
 
     def rows(self, ctx: Context) -> QuerySet[M]:
         """Return ``get_queryset`` as a query that can be filtered, ordered, counted and sliced."""
@@ -188,8 +182,6 @@ class ModelComponents(Generic[M]):
     def doc(self) -> str:
         """The docstring of the class, which is appended to descriptions."""
         return inspect.cleandoc(type(self).__dict__.get("__doc__") or "")
-
-    # Validation ----
 
     def check(self) -> None:
         """Validate the options of the class.
@@ -283,9 +275,6 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-# Options and hooks of writing ---------------------------------------------------------------------
-
-
 class WriteHooks(ModelComponents[M]):
     """The options and hooks of ``create``, ``update`` and ``delete``.
 
@@ -350,9 +339,6 @@ class WriteHooks(ModelComponents[M]):
         write_effects.record_history(ctx, obj, key, action, tool=tool, fields=fields)
 
 
-# Objects of a model as resources ------------------------------------------------------------------
-
-
 class ModelResource(ModelComponents[M]):
     """A model as resources: one for each object, identified by the variables of ``uri``.
 
@@ -396,8 +382,6 @@ class ModelResource(ModelComponents[M]):
     def _changes(self) -> ModelSignalReceivers:
         return ModelSignalReceivers(self)
 
-
-# Tools of a model ---------------------------------------------------------------------------------
 
 MAX_PAGE_SIZE = 1000
 

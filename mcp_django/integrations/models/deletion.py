@@ -168,8 +168,6 @@ def protected_error(
     return ToolError(f"This {noun} cannot be deleted while it is referred to ({why}).{advice}")
 
 
-# Statements of the deletion -----------------------------------------------------------------------
-
 _DELETE: Final = re.compile(r"(?i)\s*DELETE\s+(?:\S+\s+)?FROM\s+(\S+)")
 _DETACH: Final = re.compile(r"(?i)\s*UPDATE\s+(\S+)\s+SET\s+(\S+)\s*=\s*(NULL|%s)\s+WHERE")
 # Statements that may delete rows without reporting how many.

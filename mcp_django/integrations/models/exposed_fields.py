@@ -108,8 +108,6 @@ class ExposedFields:
                 "already uses; name the relation alone, or only the fields behind it."
             )
 
-    # Contents -------------------------------------------------------------------------------------
-
     @cached_property
     def columns(self) -> dict[str, Field[Any, Any]]:
         """The model's own columns by their names in results."""
@@ -180,8 +178,6 @@ class ExposedFields:
                 relations["__".join(path.names[:number])] = relation.node.model
             node = relation.node
         return relations
-
-    # Output ---------------------------------------------------------------------------------------
 
     def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
         """Return the queryset, set to load what ``dump`` needs in a fixed number of queries."""
@@ -285,7 +281,7 @@ def fits_in_cursor(field: Field[Any, Any]) -> bool:
     return column.kind != "text" or length <= SHORT_TEXT
 
 
-# Loading a tree of fields -------------------------------------------------------------------------
+# Loading a tree of fields and its labels ----------------------------------------------------------
 
 MAX_RELATED = 100
 LABEL_ANNOTATION = "mcp_labelled"
@@ -403,9 +399,6 @@ def _can_be_prefetched(relation: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return hasattr(manager, "get_prefetch_querysets") or hasattr(manager, "get_prefetch_queryset")
-
-
-# Labels of related objects ------------------------------------------------------------------------
 
 
 def load_labels(

@@ -152,8 +152,6 @@ def _visible_relation_conditions(
     return conditions
 
 
-# Search -------------------------------------------------------------------------------------------
-
 MAX_CHARACTERS = 200
 MAX_WORDS = 10
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS), AfterValidator(validate_storable_text)]
@@ -217,11 +215,6 @@ class Search:
         return reduce(or_, matches)
 
 
-# Ordering -----------------------------------------------------------------------------------------
-
-# The options ``ordering_fields`` and ``ordering``. Only exposed columns of the model's own
-# ``Meta.ordering`` are used, since an order reveals something about the values.
-
 MAX_TERMS = 3
 
 
@@ -258,7 +251,11 @@ class OrderTerm:
 
 
 class Ordering:
-    """The orderings of one declaration."""
+    """The options ``ordering_fields`` and ``ordering`` of one declaration.
+
+    Only exposed columns of the model's own ``Meta.ordering`` are used, since an order reveals
+    something about the values.
+    """
 
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration

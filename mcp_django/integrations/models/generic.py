@@ -148,12 +148,6 @@ def _tools(members: Iterable[GenericModel]) -> list[Tool]:
     return [tool for member in members for tool in member.tools.values()]
 
 
-# Arguments of the generic tools -------------------------------------------------------------------
-
-# The arguments name a model and contain the arguments of the model's own tool. They are parsed
-# twice: first for their structure, then by the model's tool, which knows its filters and fields.
-# Errors of the second pass are reported under the names that the caller used.
-
 Raws = dict[str, bytes]
 
 _FIRST = re.compile(r"[^.\[]*")
@@ -162,7 +156,12 @@ _NUMBER = re.compile(rb"-?\d")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GenericArguments:
-    """Parses the arguments of a generic tool, for the models that a principal may see."""
+    """Parses the arguments of a generic tool, for the models that a principal may see.
+
+    The arguments name a model and contain the arguments of the model's own tool. They are parsed
+    twice: first for their structure, then by the model's tool, which knows its filters and fields.
+    Errors of the second pass are reported under the names that the caller used.
+    """
 
     operation: GenericOperation
     members: Mapping[str, GenericModel]
@@ -329,8 +328,6 @@ def _raws(raw: bytes) -> Raws:
         raise invalid_argument("", f"the arguments are not valid JSON: {exc}") from exc
     return {name: bytes(piece).strip() for name, piece in pieces.items()}
 
-
-# The result of describe_model ---------------------------------------------------------------------
 
 # Arguments that are the same for every model, and described by the tools themselves.
 _COMMON_ARGUMENTS = frozenset({"cursor", PREVIEW})

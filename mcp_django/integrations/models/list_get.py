@@ -126,9 +126,6 @@ def get_permitted_object(
     return obj
 
 
-# One page of rows ---------------------------------------------------------------------------------
-
-
 class ListFunction:
     """The function of a list tool, which returns a page of the rows that the caller may see."""
 
@@ -159,7 +156,7 @@ class ListFunction:
         """Return a page; the first page has the total, and every page except the last has a cursor.
 
         Raises:
-            ToolError: the cursor belongs to another list.
+            ToolError: the cursor was altered, or belongs to another list.
         """
         terms = self._ordering.terms(arguments.get("order_by"))
         size = arguments.get("limit") or self._declaration.page_size
@@ -171,7 +168,15 @@ class ListFunction:
         digest = hashlib.sha256(text.encode()).hexdigest()
         scope = by_tenant(f"{ctx.server.name}:{self._tool}:{ctx.principal.key}:{digest}")
         pager = Pager(scope, size, CURSOR_SIGNER)
-        behind = _read_cursor(arguments.get("cursor"), terms, pager)
+        try:
+            at = pager.position(arguments.get("cursor"))
+            # The values after which the page begins, ``None`` for the first page.
+            behind = None if at is None else _parsed(at, terms)
+        except (InvalidParams, ValidationError, ValueError, TypeError):
+            raise ToolError(
+                "cursor: not valid here. Send next_cursor of the previous page with otherwise the "
+                "same arguments, or start again without a cursor."
+            ) from None
         rows = self._filters.rows(ctx, arguments)
         page: dict[str, Any] = {}
         # With per-object permissions, the total would reveal the number of hidden rows.
@@ -225,9 +230,6 @@ class ListFunction:
             behind = _parsed(_position(batch[-1], terms), terms)
 
 
-# Cursors ------------------------------------------------------------------------------------------
-
-
 def _position(obj: Model, terms: Sequence[OrderTerm]) -> Position:
     """Return the position of an object in the order."""
     return [term.position(obj) for term in terms]
@@ -243,22 +245,6 @@ def _make_cursor(at: Position, pager: Pager) -> str:
     if len(cursor) > MAX_CURSOR_LENGTH:
         raise ToolError("The values to order by are too long for a cursor; use another order_by.")
     return cursor
-
-
-def _read_cursor(cursor: str | None, terms: Sequence[OrderTerm], pager: Pager) -> list[Any] | None:
-    """Return the values after which the page begins, ``None`` for the first page.
-
-    Raises:
-        ToolError: the cursor was altered, or belongs to another list.
-    """
-    try:
-        at = pager.position(cursor)
-        return None if at is None else _parsed(at, terms)
-    except (InvalidParams, ValidationError, ValueError, TypeError):
-        raise ToolError(
-            "cursor: not valid here. Send next_cursor of the previous page with otherwise the same "
-            "arguments, or start again without a cursor."
-        ) from None
 
 
 def _parsed(at: Position, terms: Sequence[OrderTerm]) -> list[Any]:
@@ -286,10 +272,7 @@ def _rows_after(
     return rows.filter(later)
 
 
-# Results that are too long ------------------------------------------------------------------------
-
 # In an object, or in a page that has only one item, the longest texts are cut.
-
 LENGTHS = (20_000, 5_000, 1_000, 200)
 
 

@@ -125,10 +125,6 @@ def get_object(declaration: ModelResource[Any], ctx: Context, values: Mapping[st
     return instance
 
 
-# Files of an object -------------------------------------------------------------------------------
-
-# Each file is a resource of its own: the URI of the object, a slash and the name of the field.
-
 # MIME types of compressed files by encoding; the type of the name without its suffix would be that
 # of the uncompressed content.
 COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
@@ -136,6 +132,8 @@ COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": 
 
 def build_file_templates(declaration: ModelResource[Any]) -> Iterator[ResourceTemplate]:
     """Yield a template for each file field of ``blobs``.
+
+    Each file is a resource of its own: the URI of the object, a slash and the name of the field.
 
     Raises:
         ImproperlyConfigured: ``blobs`` has a name that is not a file field in ``fields``.

@@ -183,8 +183,6 @@ def has_object_permission_backend() -> bool:
     )
 
 
-# The row rule as a plain query --------------------------------------------------------------------
-
 M = TypeVar("M", bound=Model)
 
 

@@ -102,8 +102,6 @@ class URIVariables:
             )
         return path
 
-    # As arguments -----------------------------------------------------------------------------
-
     @cached_property
     def json_schema(self) -> Schema:
         """The JSON Schema, in which every variable is text, as in a URI."""
@@ -146,8 +144,6 @@ class URIVariables:
         if problems:
             raise InvalidArguments(problems)
         return values
-
-    # Objects and their URIs -------------------------------------------------------------------
 
     @property
     def expressions(self) -> list[str]:

@@ -240,7 +240,7 @@ def _kind(schema: Schema) -> str:
     return type_rule(kind) if kind in {"integer", "number", "boolean"} else ""
 
 
-# Row locks until a write is done ------------------------------------------------------------------
+# Row locks, admin history and changed fields ------------------------------------------------------
 
 
 def acquire_sqlite_write_lock(alias: str, model: type[Model]) -> None:
@@ -270,8 +270,6 @@ def lock_row(obj: Model, alias: str) -> bool:
     rows.filter(pk=obj.pk).values_list("pk").first()
     return True
 
-
-# History in the admin -----------------------------------------------------------------------------
 
 WriteAction = Literal["add", "change", "delete"]
 # django.contrib.admin.models has the same numbers, and cannot be imported without the admin.
@@ -315,9 +313,6 @@ def _is_user(user: Any) -> bool:
     from django.contrib.auth import get_user_model
 
     return isinstance(user, get_user_model()) and user.pk is not None
-
-
-# Fields that a write changed ----------------------------------------------------------------------
 
 
 class FieldSnapshot:

@@ -203,14 +203,12 @@ def _form_class(declaration: Any) -> Any:
     return form
 
 
-# The generated form -------------------------------------------------------------------------------
-
-# The generated form validates what Django's own model forms validate. An update has only some
-# fields, so rules about several fields are checked with the current values of the other fields.
-
-
 class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
-    """Validates a new object, or an update of those fields of an object that are in ``only``."""
+    """Validates a new object, or an update of those fields of an object that are in ``only``.
+
+    The form validates what Django's own model forms validate. An update has only some fields, so
+    rules about several fields are checked with the current values of the other fields.
+    """
 
     def __init__(self, *, only: Sequence[str] | None = None, **options: Any) -> None:
         if only is not None:
@@ -353,7 +351,7 @@ def _key_problems(field: Any, name: str, value: Any) -> Iterator[ValidationProbl
             )
 
 
-# Fields that callers may write --------------------------------------------------------------------
+# Fields that callers write, and required columns that they do not ---------------------------------
 
 # The problem of fields that an HTML form cannot have either, or that Django sets itself.
 _NOT_EDITABLE = "is not editable"
@@ -412,15 +410,12 @@ def _problem(model: type[Model], name: str) -> str:
     return ""
 
 
-# Required columns that callers do not write -------------------------------------------------------
-
-# A generated form leaves such columns out, so it does not check that they have a value. Therefore a
-# class with such columns is rejected, unless ``perform_create`` is overridden and may set them:
-# then the saved object is checked.
-
-
 def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str]) -> None:
     """Check that a ``create`` tool sets every column that the model requires.
+
+    A generated form leaves out the required columns that callers do not write, so it does not check
+    that they have a value. Therefore a class with such columns is rejected, unless
+    ``perform_create`` is overridden and may set them: then the saved object is checked.
 
     Raises:
         ImproperlyConfigured: a required column is not set; the message says what to write.

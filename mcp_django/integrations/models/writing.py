@@ -87,13 +87,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcp_django")
 
-# Arguments of a write -----------------------------------------------------------------------------
-
-# The arguments are the key of the object, the values, and whether the call is a preview. They are
-# validated in two steps. Names and types are checked before the call is authorized to run. Values
-# are validated within its transaction, by a form or serializer that has the object, since the rules
-# may depend on rows and on the caller.
-
 PREVIEW = "preview"
 CLEAR = "clear"
 
@@ -137,7 +130,13 @@ WriteInputs: TypeAlias = "FormInputs | SerializerInputs"
 
 
 class WriteArguments:
-    """Parses the arguments of a write tool; the function gets one ``call``."""
+    """Parses the arguments of a write tool; the function gets one ``call``.
+
+    The arguments are the key of the object, the values, and whether the call is a preview. They are
+    validated in two steps. Names and types are checked before the call is authorized to run. Values
+    are validated within its transaction, by a form or serializer that has the object, since the
+    rules may depend on rows and on the caller.
+    """
 
     def __init__(
         self,
@@ -256,17 +255,12 @@ def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
             yield from _unstorable(element, (*path, index))
 
 
-# Writing ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWriter:
     """One of the write tools of a declaration."""
 
     declaration: WriteHooks[Any]
     tool: str
-
-    # Functions of the tools ----
 
     def create(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         """Save a new object and return it."""
@@ -348,8 +342,6 @@ class ObjectWriter:
                 return {PREVIEW: True, **counts.as_result("cascade")}
             self.declaration.record_history(ctx, snapshot, snapshot.pk, "delete", tool=self.tool)
         return counts.as_result(DELETED)
-
-    # Steps ----------------------------------------------------------------------------------------
 
     @contextmanager
     def _transaction(self, call: WriteCall) -> Iterator[str]:
@@ -471,7 +463,8 @@ def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     writer = ObjectWriter(declaration=declaration, tool=name)
     words = f"Create one {declaration.noun}."
     hints = {"destructive": False, "idempotent": False}
-    return _tool(writer, "add", writer.create, arguments, words, **hints)
+    schema = _object_schema(declaration, arguments)
+    return _tool(writer, "add", writer.create, arguments, schema, words, **hints)
 
 
 def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
@@ -481,7 +474,8 @@ def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     writer = ObjectWriter(declaration=declaration, tool=name)
     words = f"Change the fields of one {declaration.noun} that are sent, and no others."
     hints = {"destructive": True, "idempotent": True}
-    return _tool(writer, "change", writer.update, arguments, words, **hints)
+    schema = _object_schema(declaration, arguments)
+    return _tool(writer, "change", writer.update, arguments, schema, words, **hints)
 
 
 def _written_arguments(
@@ -531,7 +525,9 @@ def delete_tool(declaration: WriteHooks[Any]) -> Tool:
         name, key=declaration.lookup, inputs=None, has_preview=declaration.preview
     )
     words = f"Delete one {declaration.noun} and what depends on it; the result has the counts."
-    return _tool(writer, "delete", writer.delete, arguments, words, destructive=True)
+    more = _PREVIEWED_DELETION if declaration.preview else {}
+    schema = {**_DELETED, "properties": {**_DELETED["properties"], **more}}
+    return _tool(writer, "delete", writer.delete, arguments, schema, words, destructive=True)
 
 
 _DELETED: Schema = {
@@ -556,16 +552,12 @@ def _tool(
     action: WriteAction,
     function: Callable[..., Any],
     arguments: WriteArguments | DeferredArguments,
+    schema: Schema,
     words: str,
     **hints: Any,
 ) -> Tool:
     declaration, name = writer.declaration, writer.tool
     on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
-    if action != "delete":
-        schema = _object_schema(declaration, arguments)
-    else:
-        more = _PREVIEWED_DELETION if declaration.preview else {}
-        schema = {**_DELETED, "properties": {**_DELETED["properties"], **more}}
     return Tool(
         name=name,
         description=" ".join(

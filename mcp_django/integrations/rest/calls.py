@@ -127,9 +127,6 @@ class RestCall:
         return request
 
 
-# Running a view inside the site's middleware ------------------------------------------------------
-
-
 class _FailureResponse(HttpResponse):
     """The response that middleware gets if the view raised, in place of Django's error page."""
 
@@ -175,8 +172,6 @@ class RestHandler(SiteHandler):
         return response
 
 
-# The request --------------------------------------------------------------------------------------
-
 ACCEPT = "application/json, */*;q=0.5"
 
 
@@ -210,11 +205,6 @@ def _authenticate(request: Any, principal: Principal) -> None:
     request._force_auth_token = token
 
 
-# From a response to a result ----------------------------------------------------------------------
-
-# A status of 400 and above becomes an error that the model can read: the serializer's errors by
-# field, or a text about a missing object, a denied permission or a throttled request.
-
 MAX_DETAIL = 2000
 
 
@@ -236,7 +226,10 @@ def raise_error(
     arguments: RestArguments,
     values: RestValues,
 ) -> NoReturn:
-    """Raise the exception for a status of 400 and above; for 400, it has the errors by field.
+    """Raise the exception for a status of 400 and above, which the model can read.
+
+    For 400 it has the serializer's errors by field, otherwise a text about a missing object, a
+    denied permission or a throttled request.
 
     Raises:
         Http404: the object does not exist, or the caller may not see it.

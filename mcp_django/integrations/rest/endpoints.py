@@ -255,9 +255,6 @@ def _query_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# Endpoints of viewsets and other REST views -------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class StandardAction:
     """An action that a router binds, with the verb and the description of its tool."""

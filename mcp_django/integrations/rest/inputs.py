@@ -441,11 +441,8 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, "" if value is None else str(value)
 
 
-# Fields that a change empties ---------------------------------------------------------------------
-
 # Fields to empty are passed as a list of names. ``null`` cannot express this, because some clients
 # send ``null`` for every argument that they leave out.
-
 CLEAR = "clear"
 
 

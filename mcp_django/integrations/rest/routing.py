@@ -128,12 +128,6 @@ def _leads_to(endpoint: RestEndpoint, callback: Any, *, by_any_name: bool = Fals
     return is_same and is_named
 
 
-# Variables of the URL -----------------------------------------------------------------------------
-
-# The names and types of URL variables are determined without the URLconf, which is imported later.
-# The lookup of a viewset, the parameters of the site's own handler and the options of the
-# registration are known when the tool is registered.
-
 TYPE_SCHEMAS: Mapping[Any, Schema] = {
     int: {"type": "integer"},
     str: {"type": "string"},
@@ -146,7 +140,12 @@ _ANNOTATIONS: Mapping[Any, type] = {"int": int, "UUID": UUID, "uuid.UUID": UUID}
 def url_variables(
     endpoint: RestEndpoint, declared: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, tuple[Schema, bool]]:
-    """Return the variables of the URL, each with its schema and whether it is required."""
+    """Return the variables of the URL, each with its schema and whether it is required.
+
+    They are determined without the URLconf, which is imported later. The lookup of a viewset, the
+    parameters of the site's own handler and the options of the registration are known when the
+    tool is registered.
+    """
     variables = {
         name: (_declared_schema(endpoint, name, kind), True) for name, kind in declared.items()
     }

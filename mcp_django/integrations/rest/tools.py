@@ -175,9 +175,6 @@ def _version_namespace(endpoint: RestEndpoint, options: RestToolOptions) -> str:
     return options.version if is_space else ""
 
 
-# Viewsets and other REST views --------------------------------------------------------------------
-
-
 def viewset_tools(
     viewset: Any,
     *,
