@@ -311,9 +311,6 @@ def _client_display(row: Consent | ClientProfile) -> ClientDisplay:
     return client or client_displays({row.client_id})[row.client_id]
 
 
-# Upstream access of users -------------------------------------------------------------------------
-
-
 @admin.register(UpstreamGrant)
 class UpstreamGrantAdmin(NoEditAdmin):
     """Upstream access of all users; encrypted fields are not shown."""

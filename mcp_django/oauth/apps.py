@@ -83,8 +83,6 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
     return expired_rows()
 
 
-# Log redaction ------------------------------------------------------------------------------------
-
 # oauthlib logs codes and tokens at level DEBUG. A filter on its loggers replaces the secrets in the
 # arguments of a record before any handler gets it; log levels are not changed.
 

@@ -228,8 +228,6 @@ def _rate_limit_response(
     return response
 
 
-# Signing in --------------------------------------------------------------------------------------
-
 # Django's login pages ignore a ``next`` of more than 2048 characters, so the user would not return
 # here. A longer request waits in the session, and ``next`` has only its digest. Anonymous users can
 # store little: the newest few requests of a session, which ends after an hour unless its user signs
@@ -306,9 +304,6 @@ def _lengthen_session(sender: Any, *, request: HttpRequest | None = None, **kwar
     session: Any = getattr(request, "session", {})
     if SESSION_KEY in session and session.get("_session_expiry") == MAX_AGE_SECONDS:
         session.set_expiry(None)
-
-
-# Checks, the consent page and the code -----------------------------------------------------------
 
 
 def _check_user(request: HttpRequest, auth_request: AuthorizationRequest) -> None:

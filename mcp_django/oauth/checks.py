@@ -56,9 +56,6 @@ def _check(*tags: str, **options: Any) -> Callable[[Callable[..., Iterator[Check
     return decorate
 
 
-# Clients ------------------------------------------------------------------------------------------
-
-
 @_check()
 def check_app_redirects(**kwargs: Any) -> Iterator[CheckMessage]:
     """E011: an entry of ``APP_REDIRECTS`` is not a valid application redirect URI."""

@@ -71,8 +71,6 @@ def expired_rows() -> dict[str, QuerySet[Any]]:
     }
 
 
-# Unused clients -----------------------------------------------------------------------------------
-
 # Some assistants register a new client for each connection, and forget the old one.
 
 UNUSED_SECONDS = 24 * 3600

@@ -93,8 +93,6 @@ def _as_oauthlib(request: HttpRequest) -> Request:
     return Request(request.path, request.method or "POST", urlencode(pairs), headers)
 
 
-# Client and destination in words ------------------------------------------------------------------
-
 # The client and the redirect host, as users see them on the consent page. A client chooses its own
 # name, so the name is cleaned and always shown with a badge for how the client was registered.
 
@@ -177,8 +175,6 @@ def destination_of(redirect_uri: str) -> Destination:
     return Destination(shown=shown, kind="loopback" if is_loopback(host) else "web")
 
 
-# Scopes -------------------------------------------------------------------------------------------
-
 # Which scopes exist, and which of them a client may request (RFC 6749, section 3.3). Clients that
 # registered themselves get only the scopes of ``MCP_DJANGO["SCOPES"]``; manually registered clients
 # may also have the scopes of the site's other APIs. ``offline_access`` is accepted, because
@@ -253,15 +249,12 @@ def site_scopes() -> dict[str, str]:
     return {} if isinstance(scopes, DeclaredScopes) else dict(scopes)
 
 
-# When clients were last used ----------------------------------------------------------------------
-
-# Stored so that unused clients can be deleted. It is updated when a token is issued, which happens
-# at least once an hour for a client in use. The time of the last call is stored in the access
-# token (``oauth.backend``).
-
-
 def update_last_used(client_id: str) -> None:
-    """Store that a client got a token now; written at most once a minute."""
+    """Store that a client got a token now; written at most once a minute.
+
+    The time is stored so that unused clients can be deleted. A client in use gets a token at least
+    once an hour. The time of the last call is stored in the access token (``oauth.backend``).
+    """
     profile, _is_new = ClientProfile._default_manager.get_or_create(
         client_id=client_id, defaults={"last_used_at": timezone.now()}
     )

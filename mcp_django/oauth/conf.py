@@ -110,8 +110,6 @@ def _read_settings() -> Settings:
         return get_settings()
 
 
-# The entries of ``APP_REDIRECTS`` -----------------------------------------------------------------
-
 MAX_REDIRECT = 2000
 # Schemes that the browser handles itself, or that do not belong to an application.
 FORBIDDEN_SCHEMES = frozenset(

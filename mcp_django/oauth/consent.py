@@ -202,9 +202,6 @@ def _stored_consents(auth_request: AuthorizationRequest, user: Any) -> dict[str,
     return {row.resource: row for row in rows}
 
 
-# Pages of the authorization server ----------------------------------------------------------------
-
-
 def render_page(
     request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
@@ -226,14 +223,11 @@ def render_error(
     return render_page(request, "error.html", context, status=status)
 
 
-# Sign in with another account ---------------------------------------------------------------------
-
-# For users whose current account may not do what the client requests, but who may have another
-# account. If the client got the error immediately, it would send the user here again.
-
-
 def account_choice_page(request: HttpRequest, refusal: AuthorizationError) -> HttpResponse | None:
     """Return a page (403) to sign in with another account or to return to the client.
+
+    It is for users whose current account may not do what the client requests, but who may have
+    another account. If the client got the error immediately, it would send the user here again.
 
     Return ``None`` if another account would not help, for ``prompt=none``, and for POST requests.
     """

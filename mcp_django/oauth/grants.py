@@ -40,8 +40,6 @@ from mcp_django.oauth.responses import OAuthError, issuer_of
 from mcp_django.oauth.upstream import bindings
 from mcp_django.protocol.text import storable
 
-# Client credentials -------------------------------------------------------------------------------
-
 # RFC 6749, section 4.4, and the extension ``io.modelcontextprotocol/oauth-client-credentials``: a
 # machine client acts as a service account, without a user who signs in. It has to be registered
 # manually, with this grant type and a ``ClientProfile``. The user of the toolkit's application owns

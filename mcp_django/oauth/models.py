@@ -23,8 +23,6 @@ from mcp_django.models.tokens import user_foreign_key
 from mcp_django.storage.cache import forget
 from mcp_django.storage.databases import after_commit
 
-# Client profiles ----------------------------------------------------------------------------------
-
 
 class ClientProfile(models.Model):
     """Service account and limits of a machine client, and time of last use of any client."""
@@ -122,9 +120,6 @@ def _application_changed(instance: Any, *, using: str, created: bool = False, **
         after_commit(partial(forget, f"client:{instance.pk}"), using=using)
 
 
-# Consents of users --------------------------------------------------------------------------------
-
-
 class Consent(models.Model):
     """A user's consent that a client may use one server with these scopes.
 
@@ -152,9 +147,6 @@ class Consent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.client_id} → {self.resource}"
-
-
-# Single use ---------------------------------------------------------------------------------------
 
 
 class SingleUse(models.Model):
@@ -208,9 +200,6 @@ class UsedAssertion(SingleUse):
 
     def __str__(self) -> str:
         return f"assertion {self.digest[:8]}"
-
-
-# Access at upstream providers ---------------------------------------------------------------------
 
 
 class UpstreamGrant(models.Model):

@@ -125,8 +125,6 @@ def _redirect_uris(metadata: dict[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(uris))
 
 
-# The registration endpoint ------------------------------------------------------------------------
-
 MAX_BYTES = 32 * 1024
 HOUR = 3600
 PER_ADDRESS_PER_HOUR = 20

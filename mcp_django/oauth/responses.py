@@ -82,10 +82,8 @@ def issuer_of(request: HttpRequest) -> str:
     return get_settings().oauth.issuer or origin_of(request)
 
 
-# Path converters ----------------------------------------------------------------------------------
-
-# They match only the paths that the authorization server serves, so that the site's other URL
-# patterns can match the rest.
+# The path converters match only the paths that the authorization server serves, so that the site's
+# other URL patterns can match the rest.
 
 
 class OIDCPath(StringConverter):
@@ -119,8 +117,6 @@ class IssuerPath(PathConverter):
             raise ValueError(value)
         return value
 
-
-# Endpoints for any origin (CORS) ------------------------------------------------------------------
 
 View = Callable[..., HttpResponseBase]
 # The headers that the official clients send during discovery and registration.

@@ -113,8 +113,6 @@ def _is_for(row: Any, resource: str | None) -> bool:
     return resource is None or resource in {canonicalize_url(url) for url in row.resource}
 
 
-# Token families -----------------------------------------------------------------------------------
-
 # A token family is all tokens issued from one authorization, across refreshes.
 
 

@@ -302,7 +302,21 @@ class IncomingHTTPRequest(IncomingRequest[Outcome]):
         if call.session is not None:
             return answer_in_session(call)
         if isinstance(call.result, Subscription):
-            return _listen(call, self.exchange)
+            if not request_checks.accepts(self.exchange.headers, EVENT_STREAM):
+                return jsonrpc_error_reply(
+                    406,
+                    f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept "
+                    "header.",
+                    request_id=call.request.id,
+                )
+            # The stream keeps only what was selected from the parameters.
+            call.request = Request(call.request.id, call.request.method)
+            self.exchange.release_body()
+            slot = subscriptions.acquire_listen_slot(call)
+            call.stream = ResponseStream(has_begun=True)
+            return Stream(
+                headers=SSE_HEADERS, open=partial(subscriptions.subscription_events, call, slot)
+            )
         if call.result is not None:
             # Only a request in a session waits for a task.
             assert isinstance(call.result, dict)
@@ -477,21 +491,6 @@ def _without_message(call: SessionRequest) -> Outcome:
     except MCPError as exc:
         # Only handshake revisions use these methods, and all of them have the same error codes.
         return error_reply(exc, None, LATEST_HANDSHAKE)
-
-
-def _listen(call: Call, exchange: Exchange) -> Outcome:
-    if not request_checks.accepts(exchange.headers, EVENT_STREAM):
-        return jsonrpc_error_reply(
-            406,
-            f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept header.",
-            request_id=call.request.id,
-        )
-    # The stream keeps only what was selected from the parameters.
-    call.request = Request(call.request.id, call.request.method)
-    exchange.release_body()
-    slot = subscriptions.acquire_listen_slot(call)
-    call.stream = ResponseStream(has_begun=True)
-    return Stream(headers=SSE_HEADERS, open=partial(subscriptions.subscription_events, call, slot))
 
 
 def with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:

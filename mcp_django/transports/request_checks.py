@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequ
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from django.conf import settings as django_settings
 from django.http.request import split_domain_port, validate_host
@@ -194,28 +194,21 @@ def is_allowed_origin(origin: str, scheme: str, host: str) -> bool:
         return False
     if origin.lower() != f"{parts.scheme}://{parts.netloc}".lower():
         return False
-    if _is_listed(origin, parts):
+    settings = get_settings()
+    listed = {*settings.allowed_origins, *django_settings.CSRF_TRUSTED_ORIGINS}
+    if settings.base_url:
+        base = urlsplit(settings.base_url)
+        listed.add(f"{base.scheme}://{base.netloc}")
+    if origin in listed or any(
+        parts.scheme == pattern.scheme and is_same_domain(parts.netloc, pattern.netloc.lstrip("*"))
+        for pattern in [urlsplit(url) for url in listed if "://*." in url]
+    ):
         return True
     if django_settings.DEBUG and is_loopback(parts.hostname):
         return True
     explicit = [name for name in _allowed_hosts() if name != "*"]
     same = (parts.scheme, parts.netloc.lower()) == (scheme, host.lower())
     return same and validate_host(split_domain_port(host)[0], explicit)
-
-
-def _is_listed(origin: str, parts: SplitResult) -> bool:
-    settings = get_settings()
-    listed = {*settings.allowed_origins, *django_settings.CSRF_TRUSTED_ORIGINS}
-    if settings.base_url:
-        base = urlsplit(settings.base_url)
-        listed.add(f"{base.scheme}://{base.netloc}")
-    if origin in listed:
-        return True
-    patterns = [urlsplit(listed_origin) for listed_origin in listed if "://*." in listed_origin]
-    return any(
-        parts.scheme == pattern.scheme and is_same_domain(parts.netloc, pattern.netloc.lstrip("*"))
-        for pattern in patterns
-    )
 
 
 def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:

@@ -119,7 +119,20 @@ def acquire_stream_slot(
             ``STREAMS_PER_USER`` allows, its streams would hold too many characters, or all callers
             without credentials together have reached one of these limits.
     """
-    limits = _limits_of(principal, anonymous_network(principal, request))
+    network = anonymous_network(principal, request)
+    settings = get_settings()
+    most = settings.streams_per_principal
+    if network is None:
+        # Without a client id, a principal has the same key as its user.
+        streams = {principal.user_key: settings.streams_per_user or 2 * most, principal.key: most}
+    else:
+        streams = {ANONYMOUS: settings.anonymous_factor * most}
+        if network:
+            streams[f"{ANONYMOUS} at {network}"] = most
+    limits: dict[str, _Limit] = {
+        by_tenant(key): _Limit(count, max(LARGEST_STREAM, count * CHARACTERS_PER_STREAM))
+        for key, count in streams.items()
+    }
     held = _Held(sum(map(_size_of, uris)))
     with _lock:
         for key, limit in limits.items():
@@ -139,22 +152,6 @@ def acquire_stream_slot(
 
 def _size_of(uri: str) -> int:
     return len(uri) + TOPIC_CHARACTERS
-
-
-def _limits_of(principal: Principal, network: str | None) -> dict[str, _Limit]:
-    settings = get_settings()
-    limit = settings.streams_per_principal
-    if network is None:
-        # Without a client id, a principal has the same key as its user.
-        streams = {principal.user_key: settings.streams_per_user or 2 * limit, principal.key: limit}
-    else:
-        streams = {ANONYMOUS: settings.anonymous_factor * limit}
-        if network:
-            streams[f"{ANONYMOUS} at {network}"] = limit
-    return {
-        by_tenant(key): _Limit(most, max(LARGEST_STREAM, most * CHARACTERS_PER_STREAM))
-        for key, most in streams.items()
-    }
 
 
 def _usage_of(key: str) -> _Usage:

@@ -36,7 +36,7 @@ FIGURES = {
     # Private functions that the package names once, per thousand functions.
     "helpers with one use, per thousand": 84,
     # Lines of dashes between the subjects of a file.
-    "section banners": 188,
+    "section banners": 162,
     # Variables and parameters whose name says nothing of what they hold, of fields of records too.
     "pronouns": 2,
 }

@@ -174,8 +174,6 @@ def _reload() -> None:
     provider_settings.cache_clear()
 
 
-# Errors of a provider -----------------------------------------------------------------------------
-
 RETRY_SECONDS = 10
 
 

@@ -239,8 +239,6 @@ def _provider_of(grant: UpstreamGrant) -> Provider:
     return Provider(grant.provider)
 
 
-# Encryption of upstream tokens --------------------------------------------------------------------
-
 # Tokens of a provider are encrypted with ``OAUTH["FIELD_KEYS"]``. These keys are separate from
 # ``SECRET_KEY``, since they are rotated for other reasons. The first key encrypts, and every key
 # decrypts. A row that no key decrypts counts as revoked.
@@ -268,8 +266,6 @@ def decrypt(ciphertext: bytes | memoryview) -> str:
 def _cipher() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in get_settings().oauth.field_keys])
 
-
-# Work outside the caller's transaction ------------------------------------------------------------
 
 # A renewal has to be committed even if the caller's transaction is rolled back: a provider that
 # rotates refresh tokens no longer accepts the old one. The transaction of a read-only tool cannot

@@ -234,8 +234,6 @@ def _expires_in(seconds: Any) -> datetime | None:
     return timezone.now() + timedelta(seconds=lifetime)
 
 
-# HTTP requests to a provider ----------------------------------------------------------------------
-
 TOTAL_SECONDS = 10
 MAX_BYTES = 512 * 1024
 
@@ -317,10 +315,8 @@ class FormSession:
         return fetch("POST", url, headers=prepared, content=body)
 
 
-# The provider's endpoints -------------------------------------------------------------------------
-
-# They come from the settings, or from the provider's metadata (OpenID Connect Discovery 1.0,
-# RFC 8414).
+# The provider's endpoints come from the settings, or from its metadata (OpenID Connect Discovery
+# 1.0, RFC 8414).
 
 CACHE_SECONDS = 600
 
