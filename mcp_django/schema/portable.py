@@ -3,9 +3,9 @@
 A single schema with a reference, a type array or an array without ``items`` makes some hosts drop a
 tool, and others drop the whole server; the validators of clients reject results because of a
 pattern, a format or a fraction. ``portable_input`` and ``portable_output`` rewrite schemas from
-pydantic or other sources by the table ``RULES`` of ``rewriting``; ``strict_dialect`` converts a
-portable schema to the dialect in which every member is required; ``lint`` reports what hosts will
-still reject.
+pydantic or other sources by the table ``RULES`` of ``rewriting``; ``to_strict`` of ``signature``
+converts a portable schema to the dialect in which every member is required; ``lint`` reports what
+hosts will still reject.
 
 The functions return new dictionaries and are idempotent. The published schema may accept more than
 the original, but not less (except that it may allow only one of ``null`` and omitting an optional

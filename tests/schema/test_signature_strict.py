@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from mcp_django.schema.strict_dialect import to_strict
+from mcp_django.schema.signature import to_strict
 
 NULL = {"type": "null"}
 
