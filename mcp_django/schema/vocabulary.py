@@ -1,6 +1,6 @@
-"""What the makers of schemas tell ``portable`` about a schema: its source, and keywords of our own.
+"""The source of a schema and the private keywords in it, which ``portable`` reads and removes.
 
-Also the schemas of large integers, and the writing of rules in words.
+Also the schemas of large integers, and how rules are written in words.
 """
 
 from __future__ import annotations
