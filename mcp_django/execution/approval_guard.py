@@ -161,6 +161,7 @@ class ApprovalGuard:
             user_name=principal.username[:MAX_NAME],
             client=escape_invisible(client)[:MAX_NAME],
             arguments=self._tool.mask(arguments, limits=PERSON),
+            # Last, since a dry run may change the user in memory.
             preview=self._preview(call, run_dry),
         )
         url = page_url(call, row.code)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.auth.principal import Principal, principal_for
+from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.components.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution import approval_guard, approval_guard as shown, invoke
@@ -30,6 +30,7 @@ from mcp_django.test import ACCEPT, DECLINE, CallResult, ErrorResponse, MCPClien
 from mcp_django.transports.memory import LocalClient
 from tests.execution.approval_site import (
     URLS,
+    GroupMCP,
     decide,
     decider,
     gated,
@@ -487,6 +488,24 @@ def test_what_a_write_would_change_is_shown_and_not_done(ada):
     assert not call(ada, "update_group", **arguments).is_error
     group.refresh_from_db()
     assert group.name == "day"
+
+
+def test_a_preview_that_changes_its_user_in_memory_does_not_change_who_waits(ada, monkeypatch):
+    ada.is_superuser = True
+    ada.save()
+    group = Group.objects.create(name="night")
+    narrow("update_group", "staff")
+
+    def perform_update(self, ctx, form):
+        ctx.user.username = "boss"
+        ctx.user.pk = None
+        return form.save()
+
+    monkeypatch.setattr(GroupMCP, "perform_update", perform_update)
+    key = key_of(ada)
+    call(ada, "update_group", id=group.pk, name="day")
+    row = Approval.objects.get()
+    assert (row.user_key, row.user_name) == (key, "ada")
 
 
 def test_a_write_that_would_fail_waits_for_nobody(ada):
